@@ -1,0 +1,56 @@
+SHELL := /bin/bash -o pipefail
+BIN := $(CURDIR)/.bin
+export PATH := $(BIN):$(PATH)
+
+# The tools that make generated code and check it, pinned.
+BUF := github.com/bufbuild/buf/cmd/buf@v1.69.0
+PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11
+PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
+PROTOC_GEN_CONNECT_GO := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
+
+.PHONY: help dev test setup lint generate check bench e2e
+
+help: ## Show what there is
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+dev: ## Start all four services in one process, with demo agents
+	go run ./cmd/holdfast dev
+
+test: setup ## Install what the tests need and run every test
+	go vet ./...
+	go test -race -shuffle=on -timeout 20m . ./cmd/... ./deploy/... ./pkg/... ./proto/... ./services/...
+	go test -shuffle=on -timeout 20m ./e2e/...
+
+e2e: setup ## Run the black-box tests over real processes alone
+	go test -count=1 -timeout 20m ./e2e/...
+
+setup: ## Install what the tests need: Postgres, npm packages, Chromium
+	@./e2e/setup
+
+lint: $(BIN)/golangci-lint $(BIN)/buf ## Check style and contracts
+	golangci-lint run ./...
+	buf lint
+
+generate: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-connect-go ## Make the generated code anew
+	buf generate --template buf.gen.grpc.yaml
+	buf generate --template buf.gen.connect.yaml --path proto/holdfast/agent
+
+check: lint generate ## Everything that has to be green before a change lands
+	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	@git diff --exit-code -- proto || (echo "generated code was not up to date" >&2; exit 1)
+	$(MAKE) test
+
+bench: setup ## Measure, beside raw baselines in the same run
+	go test -run "^$$" -bench . -benchtime 1x -timeout 15m ./e2e/bench
+
+$(BIN)/buf:
+	GOBIN=$(BIN) go install $(BUF)
+$(BIN)/protoc-gen-go:
+	GOBIN=$(BIN) go install $(PROTOC_GEN_GO)
+$(BIN)/protoc-gen-go-grpc:
+	GOBIN=$(BIN) go install $(PROTOC_GEN_GO_GRPC)
+$(BIN)/protoc-gen-connect-go:
+	GOBIN=$(BIN) go install $(PROTOC_GEN_CONNECT_GO)
+$(BIN)/golangci-lint:
+	GOBIN=$(BIN) go install $(GOLANGCI_LINT)

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/executor"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	"github.com/holdfast-run/holdfast/services/state"
+	"github.com/holdfast-run/holdfast/services/stream"
+)
+
+// The addresses of the services on the in-memory network.
+const (
+	stateAddress    = "state"
+	streamAddress   = "stream"
+	executorAddress = "executor"
+)
+
+// flushGrace bounds the sending of the last spans at the end.
+const flushGrace = 5 * time.Second
+
+// devOptions is what the command line says.
+type devOptions struct {
+	listen string
+	data   string
+	agents string
+}
+
+// devConfig is the configuration of the four halls in one process.
+type devConfig struct {
+	State     state.Config
+	Stream    stream.Config
+	Executor  executor.Config
+	Gateway   gateway.Config
+	Telemetry telemetry.Config
+	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for calls and steps to end at shutdown"`
+}
+
+// dev runs a whole Holdfast until ctx ends.
+func dev(ctx context.Context, args, environ []string, stdout, stderr io.Writer) error {
+	o, err := devFlags(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c, err := o.configure(environ)
+	if err != nil {
+		return err
+	}
+	unlock, err := lockFolder(o.data)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	t, err := telemetry.Setup(ctx, c.Telemetry, stderr)
+	if err != nil {
+		return err
+	}
+	defer flush(t)
+	return runHouse(ctx, o, c, environ, t.Log, stdout)
+}
+
+// flush sends the last spans, also after ctx of the process has ended.
+func flush(t *telemetry.Telemetry) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushGrace)
+	defer cancel()
+	if err := t.Shutdown(ctx); err != nil {
+		t.Log.WarnContext(ctx, "spans were lost at shutdown", "error", err)
+	}
+}
+
+func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, log *slog.Logger, stdout io.Writer) (err error) {
+	agents, err := loadAgents(o.agents, environ)
+	if err != nil {
+		return err
+	}
+	if c.Gateway.DefaultAgent == "" {
+		c.Gateway.DefaultAgent = defaultAgent(names(agents))
+	}
+	var network net.ListenConfig
+	listener, err := network.Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return fault.New(fault.Unavailable, "LISTEN_FAILED", "%v; choose another address with --listen", err)
+	}
+	defer listener.Close()
+	h, err := open(ctx, c, agents, rpc.NewMemory(), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	if err := welcome(stdout, listener.Addr().String(), o, names(agents)); err != nil {
+		return err
+	}
+	return h.run(ctx, c, listener)
+}
+
+func devFlags(args []string, stderr io.Writer) (devOptions, error) {
+	var o devOptions
+	flags := flag.NewFlagSet("dev", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "the address of the gateway")
+	flags.StringVar(&o.data, "data", ".holdfast", "the folder that keeps everything")
+	flags.StringVar(&o.agents, "agents", "", "a YAML file of agents; the demo agents when empty")
+	return o, parse(flags, args)
+}
+
+// configure reads the environment over the defaults of a single process: what
+// is set there wins.
+func (o devOptions) configure(environ []string) (devConfig, error) {
+	defaults := []string{
+		"HOLDFAST_STATE_STORE=sqlite",
+		"HOLDFAST_STATE_SQLITE_PATH=" + filepath.Join(o.data, "state.db"),
+		"HOLDFAST_STREAM_BUS=embedded",
+		"HOLDFAST_STREAM_DATA_DIR=" + filepath.Join(o.data, "stream"),
+		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + stateAddress,
+		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + streamAddress,
+		"HOLDFAST_GATEWAY_STATE_ADDRESS=" + stateAddress,
+		"HOLDFAST_GATEWAY_STREAM_ADDRESS=" + streamAddress,
+		"HOLDFAST_LOG_LEVEL=warn",
+	}
+	if keys, _ := lookup(environ)("HOLDFAST_GATEWAY_API_KEYS"); keys == "" {
+		defaults = append(defaults, "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
+	}
+	var c devConfig
+	if err := config.Load(&c, append(defaults, environ...)); err != nil {
+		return devConfig{}, err
+	}
+	c.Telemetry.ServiceName = "holdfast-dev"
+	return c, nil
+}
+
+// defaultAgent is the demo agent where there is one.
+func defaultAgent(names []string) string {
+	if slices.Contains(names, "demo") {
+		return "demo"
+	}
+	return names[0]
+}
+
+// welcome says what to open and a line to try.
+func welcome(w io.Writer, address string, o devOptions, agents []string) error {
+	_, err := fmt.Fprintf(w, `Holdfast is up.
+
+  open    http://%[1]s
+  or      curl -N http://%[1]s/chat -d '{"id":"hello-1","messages":[{"id":"m1","role":"user","parts":[{"type":"text","text":"What is 6 * 7?"}]}]}'
+
+  agents  %[2]v  (choose one with "agentType" in the body)
+  data    %[3]s  (stop with Ctrl-C, start again: everything is there)
+`, address, agents, o.data)
+	return err
+}
+
+// lockFolder makes the data folder and keeps other processes out of it.
+func lockFolder(name string) (unlock func(), err error) {
+	if err := os.MkdirAll(name, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(name, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the data folder: %w", err)
+	}
+	if err := tryLock(lock); err != nil {
+		_ = lock.Close()
+		return nil, fault.New(fault.Conflict, "DATA_IN_USE", "another process uses %s: stop it, or choose another folder with --data", name)
+	}
+	return func() { _ = lock.Close() }, nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/process"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	"github.com/holdfast-run/holdfast/services/executor"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	"github.com/holdfast-run/holdfast/services/state"
+	"github.com/holdfast-run/holdfast/services/stream"
+)
+
+// house is the four halls on one network.
+type house struct {
+	network  rpc.Network
+	log      *slog.Logger
+	state    *state.Service
+	stream   *stream.Service
+	executor *executor.Service
+	gateway  *gateway.Service
+}
+
+// open opens the halls and starts nothing. What was opened is closed again
+// when a later one fails.
+func open(ctx context.Context, c devConfig, agents *executor.Agents, network rpc.Network, log *slog.Logger) (_ *house, err error) {
+	h := &house{network: network, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close())
+		}
+	}()
+	if h.state, err = state.New(ctx, c.State, state.Peers{Log: log}); err != nil {
+		return nil, fmt.Errorf("open state: %w", err)
+	}
+	if h.stream, err = stream.New(ctx, c.Stream, stream.Peers{Log: log}); err != nil {
+		return nil, fmt.Errorf("open stream: %w", err)
+	}
+	if h.executor, err = executor.New(ctx, c.Executor, executor.Peers{Network: network, Log: log, Agents: agents}); err != nil {
+		return nil, fmt.Errorf("open executor: %w", err)
+	}
+	if h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{Network: network, Log: log}); err != nil {
+		return nil, fmt.Errorf("open gateway: %w", err)
+	}
+	return h, nil
+}
+
+// close closes the halls that are open, those that lean on others first.
+func (h *house) close() error {
+	var errs []error
+	if h.gateway != nil {
+		errs = append(errs, h.gateway.Close())
+	}
+	if h.executor != nil {
+		errs = append(errs, h.executor.Close())
+	}
+	if h.stream != nil {
+		errs = append(errs, h.stream.Close())
+	}
+	if h.state != nil {
+		errs = append(errs, h.state.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// run runs the house until ctx ends. Gateway and executor end first, while
+// what they lean on is still there: a step in flight can be committed.
+func (h *house) run(ctx context.Context, c devConfig, public net.Listener) error {
+	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBase()
+	front, stopFront := context.WithCancel(ctx)
+	defer stopFront()
+
+	baseEnded := make(chan error, 1) // room for the one result
+	go func() {
+		defer stopFront()
+		baseEnded <- process.Run(base, c.Grace,
+			h.serve("state", stateAddress, h.state, c),
+			h.serve("stream", streamAddress, h.stream, c),
+			process.Task{Name: "state work", Run: h.state.Run},
+			process.Task{Name: "stream work", Run: h.stream.Run},
+		)
+	}()
+	err := process.Run(front, c.Grace,
+		h.serve("executor", executorAddress, h.executor, c),
+		process.Task{Name: "executor work", Run: h.executor.Run},
+		process.Task{Name: "gateway work", Run: h.gateway.Run},
+		process.Task{Name: "gateway", Run: func(ctx context.Context) error {
+			return h.gateway.Serve(ctx, public, c.Grace)
+		}},
+	)
+	stopBase()
+	return errors.Join(err, <-baseEnded)
+}
+
+// registrar is the part of a hall that puts its services on a server.
+type registrar interface {
+	Register(grpc.ServiceRegistrar)
+}
+
+// serve is the task that serves a hall on the network.
+func (h *house) serve(name, address string, hall registrar, c devConfig) process.Task {
+	return process.Task{Name: name, Run: func(ctx context.Context) error {
+		server, err := rpc.NewServer(rpc.ServerConfig{Log: h.log})
+		if err != nil {
+			return err
+		}
+		hall.Register(server)
+		listener, err := h.network.Listen(ctx, address)
+		if err != nil {
+			return err
+		}
+		return rpc.Serve(ctx, server, listener, c.Grace)
+	}}
+}

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// What the agents say. Every word of the story is another one, so that a lost,
+// repeated or swapped word shows.
+const (
+	storyWords = 120
+	// wordDelay makes the story last about two seconds.
+	wordDelay = "18ms"
+)
+
+func story() string {
+	words := make([]string, storyWords)
+	for i := range words {
+		words[i] = fmt.Sprintf("word%03d", i)
+	}
+	return strings.Join(words, " ")
+}
+
+// agents is the agents file of these tests: a talker, and a worker whose tools
+// leave effects behind.
+func agents() string {
+	return strings.NewReplacer("STORY", story(), "DELAY", wordDelay).Replace(`
+models:
+  scripted:
+    script: |
+      models:
+        talker:
+          rules:
+            - when: {lastUser: '^tell me a story$'}
+              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+            - when: {lastUser: '^recite$'}
+              reply: 'You said: {{join .Users ", "}}'
+            - when: {lastUser: '^fail$'}
+              reply: [{text: 'This goes ', chunk: whole}, {error: {code: provider_denied, message: 'secret detail of the provider'}}]
+            - reply: 'You said: {{.LastUser}}'
+        worker:
+          rules:
+            - when: {toolResult: note, lastUser: '^note it$'}
+              reply: 'It is noted.'
+            - when: {toolResult: note, lastUser: '^note both$'}
+              reply: 'Both are noted.'
+            - when: {step: 2, lastUser: '^three notes$'}
+              reply: 'Three notes are made.'
+            - when: {step: 2, lastUser: '^note and tell$'}
+              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+            - when: {lastUser: '^note (it|and tell)$'}
+              reply:
+                - text: 'Let me see. '
+                - call: {name: note, arguments: {text: it}}
+            - when: {lastUser: '^note both$'}
+              reply: [{calls: [{name: note, arguments: {text: left, beforeMs: 100}}, {name: note, arguments: {text: right}}]}]
+            - when: {lastUser: '^three notes$'}
+              reply:
+                - calls:
+                    - {name: note, arguments: {text: quick}}
+                    - {name: note, arguments: {text: slow-never, afterMs: 3000}}
+                    - {name: note_once, arguments: {text: slow-safe, afterMs: 3000}}
+            - reply: 'I only take notes.'
+agents:
+  - {name: talker, description: Talks., model: scripted/talker}
+  - {name: worker, description: Takes notes., model: scripted/worker, tools: [note, note_once, wait]}
+`)
+}
+
+// said is what the assistant's message holds when the text is all of it.
+func said(text string) string { return fmt.Sprintf("text %q\n", text) }
+
+// noted is what the assistant's message holds of a call of a note tool.
+func noted(tool, input, output string) string {
+	return fmt.Sprintf("%s%s output-available %s\n", tool, input, output)
+}
+
+// checkContent compares what a reader holds with what it should hold.
+func checkContent(t *testing.T, where string, got harness.UIMessage, want string) {
+	t.Helper()
+	if got.Content() != want {
+		t.Errorf("%s: got\n%swant\n%s", where, got.Content(), want)
+	}
+}

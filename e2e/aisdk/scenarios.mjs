@@ -1,0 +1,89 @@
+// What the client does. Each scenario gets the options of the Go test and a way
+// to tell it something in the middle, and returns what the test looks at.
+import { Chat } from './chat.mjs';
+
+// Says each text when the answer to the former one is whole.
+export async function turns(options) {
+  const chat = new Chat(options);
+  for (const text of options.texts) {
+    await chat.sendMessage({ text });
+  }
+  return chat.result();
+}
+
+// Says one text and tells the test when half of the answer is there.
+export async function watch(options, tell) {
+  const chat = new Chat(options);
+  const answered = chat.sendMessage({ text: options.texts[0] });
+  await chat.textOf(options.half);
+  tell('half');
+  await answered;
+  return chat.result();
+}
+
+// Loses the connection in the middle of the answer (the test's proxy cuts it)
+// and resumes with the same chat.
+export async function resumeAfterCut(options) {
+  const chat = new Chat(options);
+  await chat.sendMessage({ text: options.texts[0] });
+  const cut = chat.result();
+  await chat.resumeStream();
+  return { ...chat.result(), cut };
+}
+
+// The same with a fetch that fails as a browser's does.
+export async function resumeAfterNetworkError(options) {
+  const chat = new Chat({ ...options, fetch: fetchThatBreaksOnce(options.chunks) });
+  await chat.sendMessage({ text: options.texts[0] });
+  const cut = chat.result();
+  await chat.resumeStream();
+  return { ...chat.result(), cut };
+}
+
+// Leaves the page in the middle of the answer; a new page loads the
+// conversation and resumes.
+export async function reload(options) {
+  const left = new Chat(options);
+  const answered = left.sendMessage({ text: options.texts[0] });
+  await left.textOf(options.half);
+  await left.stop();
+  await answered;
+
+  const url = `${options.gateway}/messages?sessionId=${encodeURIComponent(options.session)}`;
+  const response = await fetch(url, { headers: options.key ? { Authorization: `Bearer ${options.key}` } : {} });
+  const { messages } = await response.json();
+  const chat = new Chat({ ...options, messages });
+  await chat.resumeStream();
+  return { ...chat.result(), cut: left.result() };
+}
+
+// Opens a page for a chat that nobody has ever used.
+export async function resume(options) {
+  const chat = new Chat(options);
+  await chat.resumeStream();
+  return chat.result();
+}
+
+// A fetch whose first answer breaks off, with the error of a browser whose
+// network is gone, after this many pieces of its body.
+function fetchThatBreaksOnce(pieces) {
+  let broken = false;
+  return async (url, init) => {
+    const response = await fetch(url, init);
+    if (broken || !response.body) {
+      return response;
+    }
+    broken = true;
+    const body = response.body.pipeThrough(
+      new TransformStream({
+        transform(piece, controller) {
+          if (pieces-- <= 0) {
+            throw new TypeError('network error');
+          }
+          controller.enqueue(piece);
+        },
+      }),
+    );
+    return new Response(body, { status: response.status, headers: response.headers });
+  };
+}

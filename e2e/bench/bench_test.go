@@ -1,0 +1,174 @@
+// Package bench_test measures a whole Holdfast: four processes, Postgres and
+// an embedded JetStream on this machine, beside what the raw database and the
+// raw log do in the same run. It prints figures and fails no build by time.
+package bench_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
+)
+
+// The load.
+const (
+	warmUp          = 2 * time.Second
+	turnWindow      = 8 * time.Second
+	turnClients     = 32
+	firstChunkRate  = 100 // new runs a second
+	firstChunkCount = 600
+	requestLimit    = 30 * time.Second
+)
+
+// agents answer without any delay: what is left is Holdfast.
+const agents = `
+models:
+  scripted:
+    script: |
+      models:
+        text:
+          chunk: whole
+          delay: 0s
+          rules:
+            - reply: "Five words are enough here."
+        tool:
+          chunk: whole
+          delay: 0s
+          rules:
+            - when: {toolResult: calculate}
+              reply: "It is {{.LastResult}}."
+            - reply:
+                - text: "Let me see."
+                - call: {name: calculate, arguments: {expression: "6 * 7"}}
+agents:
+  - {name: text, model: scripted/text}
+  - {name: tool, model: scripted/tool, tools: [calculate]}
+`
+
+func BenchmarkHoldfast(b *testing.B) {
+	for b.Loop() {
+		commits := rawStepCommits(b, pgtest.URL(b))
+		publishes := rawPublishes(b)
+		s := harness.Start(b, harness.Options{Agents: agents, LogLevel: "warn"})
+		turns(b, s.Client, "text", warmUp)
+
+		first := firstChunks(b, s.Client)
+		text := turns(b, s.Client, "text", turnWindow)
+		tool := turns(b, s.Client, "tool", turnWindow)
+
+		fmt.Printf("\nraw SQL, one transaction a step commit, %d connections:  %8.0f commits/s\n", rawWriters, commits)
+		fmt.Printf("raw JetStream, fenced publish, %d writers:               %8.0f publishes/s\n", rawWriters, publishes)
+		fmt.Printf("POST /chat to first chunk at %d new runs/s:             p50 %s, p99 %s (n=%d)\n",
+			firstChunkRate, quantile(first, 0.50), quantile(first, 0.99), len(first))
+		fmt.Printf("turns of one step (text), %d clients:                    %8.0f turns/s = %.2fx raw commits, %.2fx raw publishes\n",
+			turnClients, text, text/commits, text/publishes)
+		fmt.Printf("turns of two steps (model, tool, model), %d clients:     %8.0f turns/s = %.0f steps/s = %.2fx raw commits\n\n",
+			turnClients, tool, 2*tool, 2*tool/commits)
+		b.ReportMetric(text, "turns/s")
+		b.ReportMetric(2*tool, "steps/s")
+		b.ReportMetric(float64(quantile(first, 0.50).Microseconds())/1000, "ms-first-p50")
+		b.ReportMetric(float64(quantile(first, 0.99).Microseconds())/1000, "ms-first-p99")
+	}
+}
+
+// turns lets clients run one turn after the other, each in a session of its
+// own, and gives the turns per second.
+func turns(b *testing.B, c harness.Client, agent string, window time.Duration) float64 {
+	b.Helper()
+	prefix := fmt.Sprintf("%s-%d", agent, time.Now().UnixNano())
+	client := newHTTPClient()
+	defer client.CloseIdleConnections()
+	return perSecond(b, turnClients, window, func(ctx context.Context, writer, n int) error {
+		_, err := turn(ctx, client, c, fmt.Sprintf("%s-%d-%d", prefix, writer, n), agent)
+		return err
+	})
+}
+
+// firstChunks starts runs at a fixed rate, however long they take, and gives
+// the time from each request to its first piece of text.
+func firstChunks(b *testing.B, c harness.Client) []time.Duration {
+	b.Helper()
+	client := newHTTPClient()
+	defer client.CloseIdleConnections()
+	var mu sync.Mutex
+	var times []time.Duration
+	var wg sync.WaitGroup
+	prefix := fmt.Sprintf("first-%d", time.Now().UnixNano())
+	tick := time.NewTicker(time.Second / firstChunkRate)
+	defer tick.Stop()
+	for n := range firstChunkCount {
+		<-tick.C
+		wg.Go(func() {
+			d, err := turn(b.Context(), client, c, fmt.Sprintf("%s-%d", prefix, n), "text")
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			mu.Lock()
+			times = append(times, d)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	slices.Sort(times)
+	return times
+}
+
+func newHTTPClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4 * turnClients}, Timeout: requestLimit}
+}
+
+// turn runs a turn to its end and gives the time to its first piece of text.
+func turn(ctx context.Context, client *http.Client, c harness.Client, session, agent string) (time.Duration, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+"/chat", bytes.NewReader(harness.ChatBody(session, agent, "Go on.")))
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.Key)
+	begin := time.Now()
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(answer.Body)
+		return 0, fmt.Errorf("POST /chat: %s: %s", answer.Status, text)
+	}
+	return listen(answer.Body, begin)
+}
+
+func listen(body io.Reader, begin time.Time) (time.Duration, error) {
+	var first time.Duration
+	var heard strings.Builder
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
+		line := lines.Text()
+		heard.WriteString(line)
+		if first == 0 && strings.Contains(line, `"type":"text-delta"`) {
+			first = time.Since(begin)
+		}
+		if line == "data: [DONE]" && first > 0 && !strings.Contains(heard.String(), `"type":"error"`) {
+			return first, nil
+		}
+	}
+	return 0, fmt.Errorf("the answer was not whole: %v; heard %s", lines.Err(), heard.String())
+}
+
+// quantile gives the q-quantile of sorted times, 0 for none.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(q*float64(len(sorted)-1))].Round(10 * time.Microsecond)
+}

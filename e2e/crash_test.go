@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+func TestAnotherExecutorFinishesTheTextOfAKilledOne(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: agents(), Executors: 2})
+	asking := s.Chat(t, "story", "talker", "tell me a story")
+	asking.UntilText(len(story()) / 2)
+	watching := s.Attach(t, "story")
+	native := s.Native(t, "story", 0)
+	native.Until("half of the text", func(n *harness.NativeStream) bool { return len(n.Text()) >= len(story())/2 })
+
+	s.Busy().Kill()
+
+	checkContent(t, "who had asked", asking.Whole(), said(story()))
+	checkContent(t, "who had attached", watching.Whole(), said(story()))
+	native.Whole()
+	checkNative(t, "who was there", native, told(story())+"end\n")
+	if native.Rewinds == 0 {
+		t.Errorf("nothing was taken back of the half that was told twice\n%s", native.Heard())
+	}
+	checkWhole(t, s, "story", told(story())+"end\n", "user:", said("tell me a story"), "assistant:", said(story()))
+}
+
+func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: agents(), Executors: 2})
+	asking := s.Chat(t, "tools", "worker", "three notes")
+	asking.Until("the quick tool's result", func(m harness.UIMessage) bool {
+		return strings.Contains(m.Content(), noted("note", `{"text":"quick"}`, `{"written":true}`))
+	})
+	s.Effects.Wait("slow-never")
+	s.Effects.Wait("slow-safe")
+	watching := s.Attach(t, "tools")
+	asking.Close()
+
+	s.Busy().Kill()
+
+	answer := watching.Whole()
+	for _, text := range []string{"quick", "slow-never", "slow-safe"} {
+		if got := s.Effects.Lines(text); len(got) != 1 {
+			t.Errorf("the tool with the text %s has left %d effects, want 1: %q", text, len(got), got)
+		}
+	}
+	checkThreeNotes(t, answer)
+	stored := s.Messages(t, "tools")
+	if got, want := answer.Content(), stored[len(stored)-1].Content(); got != want {
+		t.Errorf("the reader holds\n%sbut the conversation is\n%s", got, want)
+	}
+	late := s.Native(t, "tools", 0)
+	late.Whole()
+	for kind, want := range map[string]int{"run_started": 1, "step_started": 2, "step_committed": 2, "tool_start": 3, "tool_end": 3, "run_completed": 1} {
+		if got := late.Count(kind); got != want {
+			t.Errorf("the stream holds %d %s, want %d\n%s", got, kind, want, late.Heard())
+		}
+	}
+}
+
+// checkThreeNotes looks at the answer whose tools were interrupted: the tool
+// that must not run twice has no known outcome, and the one that may has run
+// again under the same key, since it found its own line written.
+func checkThreeNotes(t *testing.T, answer harness.UIMessage) {
+	t.Helper()
+	tools := map[string]string{}
+	for _, p := range answer.Parts {
+		if p.Tool() == "" {
+			continue
+		}
+		var input struct{ Text string }
+		if err := json.Unmarshal(p.Input, &input); err != nil {
+			t.Fatalf("the input of the tool %s: %v", p.Input, err)
+		}
+		tools[input.Text] += p.State + string(p.Output)
+		if input.Text == "slow-never" && !strings.Contains(p.ErrorText, "not known") {
+			t.Errorf("the interrupted tool's error is %q, want one that says that the outcome is not known", p.ErrorText)
+		}
+	}
+	for text, want := range map[string]string{
+		"quick":      `output-available{"written":true}`,
+		"slow-never": `output-error`,
+		"slow-safe":  `output-available{"written":false}`,
+	} {
+		if tools[text] != want {
+			t.Errorf("the tool with the text %s is %s, want %s\n%s", text, tools[text], want, answer.Content())
+		}
+	}
+	if got, want := answer.Text(), "Three notes are made."; got != want {
+		t.Errorf("the answer says %q, want %q", got, want)
+	}
+}
+
+func TestAConversationSurvivesTheDeathOf(t *testing.T) {
+	t.Parallel()
+	for name, pick := range services() {
+		t.Run("the "+name, func(t *testing.T) {
+			t.Parallel()
+			s := harness.Start(t, harness.Options{Agents: agents()})
+			victim := pick(s)
+			asking := s.Chat(t, "talk", "talker", "tell me a story")
+			asking.UntilText(len(story()) / 3)
+			victim.Restart() // in the middle of the answer
+			checkContent(t, "the answer in whose middle it died", s.Follow(asking, "talk"), said(story()))
+
+			victim.Restart() // between two answers
+			checkContent(t, "the answer after it died", s.Follow(s.Chat(t, "talk", "talker", "recite"), "talk"),
+				said("You said: tell me a story, recite"))
+			checkWhole(t, s, "talk", told(story())+told("You said: tell me a story, recite")+"end\n",
+				"user:", said("tell me a story"), "assistant:", said(story()),
+				"user:", said("recite"), "assistant:", said("You said: tell me a story, recite"))
+		})
+	}
+}
+
+func TestNothingIsLostByAGracefulStopOf(t *testing.T) {
+	t.Parallel()
+	for name, pick := range services() {
+		t.Run("the "+name, func(t *testing.T) {
+			t.Parallel()
+			s := harness.Start(t, harness.Options{Agents: agents()})
+			victim := pick(s)
+			asking := s.Chat(t, "talk", "talker", "tell me a story")
+			asking.UntilText(len(story()) / 3)
+			t.Logf("the %s took %v to stop", name, victim.Stop(harness.StopLimit))
+			victim.Start()
+			checkContent(t, "the answer in whose middle it was stopped", s.Follow(asking, "talk"), said(story()))
+			checkWhole(t, s, "talk", told(story())+"end\n", "user:", said("tell me a story"), "assistant:", said(story()))
+		})
+	}
+}
+
+func services() map[string]func(*harness.System) *harness.Process {
+	return map[string]func(*harness.System) *harness.Process{
+		"gateway":  func(s *harness.System) *harness.Process { return s.Gateway },
+		"stream":   func(s *harness.System) *harness.Process { return s.Stream },
+		"state":    func(s *harness.System) *harness.Process { return s.State },
+		"executor": func(s *harness.System) *harness.Process { return s.Executors[0] },
+	}
+}
+
+// checkWhole looks at a finished session from all sides: its status, its
+// messages, and its native stream from the beginning.
+func checkWhole(t *testing.T, s *harness.System, session, native string, transcript ...string) {
+	t.Helper()
+	s.WaitStatus(t, session, "completed")
+	checkTranscript(t, s.Client, session, transcript...)
+	late := s.Native(t, session, 0)
+	late.Whole()
+	checkNative(t, "the stream from its beginning", late, native)
+}
+
+func checkNative(t *testing.T, who string, s *harness.NativeStream, want string) {
+	t.Helper()
+	if got := s.Content(); got != want {
+		t.Errorf("%s: got\n%swant\n%s\n%s", who, got, want, s.Heard())
+	}
+}
+
+// told is what the native stream holds of a run that says one text.
+func told(text string) string {
+	return "run_started\nstep_started\n" + said(text) + "step_committed\nrun_completed\n"
+}

@@ -1,0 +1,38 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+func TestASingleProcessKeepsItsConversationsWhenItIsKilled(t *testing.T) {
+	t.Parallel()
+	d := harness.StartDev(t, agents())
+	checkContent(t, "the answer before", d.Chat(t, "kept", "talker", "my name is Ada").Whole(), said("You said: my name is Ada"))
+	asking := d.Chat(t, "cut", "talker", "tell me a story")
+	asking.UntilText(len(story()) / 2)
+
+	d.Restart()
+
+	if err := asking.Rest(); err == nil {
+		t.Errorf("the answer ended well though its process was killed\n%s", asking.Heard())
+	}
+	if again := d.Attach(t, "cut"); again == nil {
+		t.Error("there is nothing to attach to (204), though the answer was cut")
+	} else {
+		checkContent(t, "the answer that was cut", again.Whole(), said(story()))
+	}
+	d.WaitStatus(t, "cut", "completed")
+	checkTranscript(t, d.Client, "cut", "user:", said("tell me a story"), "assistant:", said(story()))
+	late := d.Native(t, "cut", 0)
+	late.Whole()
+	checkNative(t, "the stream from its beginning", late, told(story())+"end\n")
+
+	checkContent(t, "the answer after", d.Chat(t, "kept", "talker", "recite").Whole(), said("You said: my name is Ada, recite"))
+	checkTranscript(t, d.Client, "kept",
+		"user:", said("my name is Ada"), "assistant:", said("You said: my name is Ada"),
+		"user:", said("recite"), "assistant:", said("You said: my name is Ada, recite"))
+
+	t.Logf("it took %v to stop", d.Stop(harness.StopLimit))
+}

@@ -1,0 +1,112 @@
+package harness
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
+	"google.golang.org/grpc"
+)
+
+// Span is a span as it reached the collector.
+type Span struct {
+	Service  string // the resource's service.name
+	Instance string // the name of the Process
+	Name     string
+	TraceID  string // lower-case hex
+	SpanID   string
+	ParentID string // empty for a root
+	Kind     string
+	Attrs    map[string]string
+}
+
+func (s Span) String() string {
+	return fmt.Sprintf("trace %s: %s %s [%s] %v", s.TraceID, s.Service, s.Name, s.Kind, s.Attrs)
+}
+
+// Collector is an OpenTelemetry collector that keeps everything.
+type Collector struct {
+	collectorv1.UnimplementedTraceServiceServer
+
+	// Endpoint is for OTEL_EXPORTER_OTLP_ENDPOINT.
+	Endpoint string
+
+	mu    sync.Mutex
+	spans []Span
+}
+
+// StartCollector starts a collector; it ends with the test.
+func StartCollector(t testing.TB) *Collector {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("listen for the collector: %v", err)
+	}
+	c := &Collector{Endpoint: "http://" + l.Addr().String()}
+	server := grpc.NewServer()
+	collectorv1.RegisterTraceServiceServer(server, c)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		wg.Wait()
+	})
+	return c
+}
+
+// Export implements the collector's one call.
+func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range r.GetResourceSpans() {
+		about := attributes(resource.GetResource().GetAttributes())
+		for _, scope := range resource.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				c.spans = append(c.spans, Span{
+					Service:  about["service.name"],
+					Instance: about["service.instance.id"],
+					Name:     s.GetName(),
+					TraceID:  hex.EncodeToString(s.GetTraceId()),
+					SpanID:   hex.EncodeToString(s.GetSpanId()),
+					ParentID: hex.EncodeToString(s.GetParentSpanId()),
+					Kind:     s.GetKind().String(),
+					Attrs:    attributes(s.GetAttributes()),
+				})
+			}
+		}
+	}
+	return &collectorv1.ExportTraceServiceResponse{}, nil
+}
+
+// Trace returns the spans of a trace that have arrived so far.
+func (c *Collector) Trace(id string) []Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var spans []Span
+	for _, s := range c.spans {
+		if s.TraceID == id {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
+func attributes(pairs []*commonv1.KeyValue) map[string]string {
+	m := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		switch v := p.GetValue().GetValue().(type) {
+		case *commonv1.AnyValue_StringValue:
+			m[p.GetKey()] = v.StringValue
+		case *commonv1.AnyValue_IntValue:
+			m[p.GetKey()] = fmt.Sprint(v.IntValue)
+		case *commonv1.AnyValue_BoolValue:
+			m[p.GetKey()] = fmt.Sprint(v.BoolValue)
+		}
+	}
+	return m
+}

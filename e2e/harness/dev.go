@@ -1,0 +1,33 @@
+package harness
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// Dev is `holdfast dev`: everything in one process over a data folder.
+type Dev struct {
+	Client
+	*Process
+}
+
+// StartDev starts `holdfast dev` with the agents and waits until it is ready.
+// It ends with the test; its data folder outlives Kill and Start.
+func StartDev(t testing.TB, agents string) *Dev {
+	t.Helper()
+	dir := t.TempDir()
+	address := FreeAddress(t)
+	p := &Process{
+		Name:    "holdfast dev",
+		Address: address,
+		t:       t,
+		path:    Binary(t, "holdfast"),
+		args: []string{"dev", "--listen", address, "--data", filepath.Join(dir, "data"),
+			"--agents", writeFile(t, dir, "agents.yaml", agents)},
+		env:   append(baseEnv(), "HOLDFAST_LOG_LEVEL=debug"),
+		ready: httpReady(address),
+	}
+	t.Cleanup(p.cleanup)
+	p.Start()
+	return &Dev{Client: Client{URL: "http://" + address}, Process: p}
+}

@@ -1,0 +1,74 @@
+package harness
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Event is one server-sent event.
+type Event struct {
+	ID   string
+	Name string // empty where the server named none
+	Data string
+}
+
+func (e Event) String() string { return fmt.Sprintf("%s %s %s", e.ID, e.Name, e.Data) }
+
+// ErrDropped says that a body broke off instead of ending.
+var ErrDropped = errors.New("the connection broke")
+
+// Events reads the server-sent events of a body.
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html)
+type Events struct {
+	// Seen is everything that Next has returned.
+	Seen []Event
+
+	body io.ReadCloser
+	r    *bufio.Reader
+}
+
+func newEvents(body io.ReadCloser) *Events {
+	return &Events{body: body, r: bufio.NewReader(body)}
+}
+
+// Next returns the next event; io.EOF at the clean end of the body, ErrDropped
+// when it breaks off.
+func (e *Events) Next() (Event, error) {
+	var event Event
+	var data []string
+	for {
+		line, err := e.r.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			return Event{}, io.EOF
+		}
+		if err != nil {
+			return Event{}, fmt.Errorf("%w: %w", ErrDropped, err)
+		}
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			if data == nil {
+				event = Event{}
+				continue
+			}
+			event.Data = strings.Join(data, "\n")
+			e.Seen = append(e.Seen, event)
+			return event, nil
+		}
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch name {
+		case "id":
+			event.ID = value
+		case "event":
+			event.Name = value
+		case "data":
+			data = append(data, value)
+		}
+	}
+}
+
+// Close goes away in the middle, as a browser does.
+func (e *Events) Close() { _ = e.body.Close() }

@@ -1,0 +1,218 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// NativeStream is an answer of GET /sse. It holds what a reader holds who drops
+// what the stream takes back.
+type NativeStream struct {
+	// Chunks are those that stand.
+	Chunks []NativeChunk
+	// Cursor is the highest sequence seen.
+	Cursor int64
+	// Rewinds counts how often something was taken back.
+	Rewinds int
+	// End is the terminal frame: its name and its data. Empty before it came.
+	End, EndData string
+
+	t      testing.TB
+	events *Events
+}
+
+// NativeChunk has the fields of all types of chunk that tests look at.
+type NativeChunk struct {
+	Sequence   int64           `json:"-"`
+	Type       string          `json:"type"`
+	AgentID    string          `json:"agentId"`
+	Step       int             `json:"step"`
+	Delta      string          `json:"delta"`
+	ToolCallID string          `json:"toolCallId"`
+	ToolName   string          `json:"toolName"`
+	Arguments  json.RawMessage `json:"arguments"`
+	Result     json.RawMessage `json:"result"`
+	Error      string          `json:"error"`
+}
+
+func (c NativeChunk) String() string {
+	return fmt.Sprintf("%d step %d %s %s%s%s%s", c.Sequence, c.Step, c.Type, c.ToolName, c.Delta, c.Result, c.Error)
+}
+
+// Whole reads to the terminal frame and the end of the body.
+func (s *NativeStream) Whole() {
+	s.t.Helper()
+	if err := s.Rest(); err != nil {
+		s.t.Fatalf("the stream broke: %v\n%s", err, s.Heard())
+	}
+	if s.End == "" {
+		s.t.Fatalf("the stream ended without a terminal frame\n%s", s.Heard())
+	}
+}
+
+// Rest reads to the end of the body or to the drop, whatever it holds.
+func (s *NativeStream) Rest() error {
+	s.t.Helper()
+	for {
+		if more, err := s.Next(); !more {
+			return err
+		}
+	}
+}
+
+// Until reads until look is satisfied. It fails the test when the stream ends
+// before.
+func (s *NativeStream) Until(what string, look func(*NativeStream) bool) {
+	s.t.Helper()
+	for !look(s) {
+		if more, err := s.Next(); !more {
+			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Heard())
+		}
+	}
+}
+
+// Next reads one frame. It reports whether there may be more: false at the end
+// of the body, and with ErrDropped when the connection breaks.
+func (s *NativeStream) Next() (bool, error) {
+	s.t.Helper()
+	e, err := s.events.Next()
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if s.End != "" {
+		s.t.Fatalf("%v after the terminal frame\n%s", e, s.Heard())
+	}
+	if err := s.apply(e); err != nil {
+		s.t.Fatalf("the frame %v: %v\n%s", e, err, s.Heard())
+	}
+	return true, nil
+}
+
+func (s *NativeStream) apply(e Event) error {
+	switch e.Name {
+	case "chunk":
+		return s.chunk(e)
+	case "rewound":
+		var frame struct {
+			At int64 `json:"at"`
+		}
+		if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
+			return err
+		}
+		s.Rewinds++
+		for len(s.Chunks) > 0 && s.Chunks[len(s.Chunks)-1].Sequence > frame.At {
+			s.Chunks = s.Chunks[:len(s.Chunks)-1]
+		}
+		return s.advance(e.ID)
+	case "caught-up":
+		return nil
+	case "end", "fail", "truncated":
+		s.End, s.EndData = e.Name, e.Data
+		return nil
+	default:
+		return errors.New("the name of the event is unknown")
+	}
+}
+
+func (s *NativeStream) chunk(e Event) error {
+	var frame struct {
+		Sequence int64       `json:"sequence"`
+		Chunk    NativeChunk `json:"chunk"`
+	}
+	if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
+		return err
+	}
+	if got, want := e.ID, strconv.FormatInt(frame.Sequence, 10); got != want {
+		return fmt.Errorf("its id is %q, want its sequence %q", got, want)
+	}
+	frame.Chunk.Sequence = frame.Sequence
+	if err := s.advance(e.ID); err != nil {
+		return err
+	}
+	s.Chunks = append(s.Chunks, frame.Chunk)
+	return nil
+}
+
+func (s *NativeStream) advance(id string) error {
+	if id == "" {
+		return nil
+	}
+	sequence, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return err
+	}
+	if sequence <= s.Cursor {
+		return fmt.Errorf("its sequence is not above the last one, %d", s.Cursor)
+	}
+	s.Cursor = sequence
+	return nil
+}
+
+// Text returns the text that stands.
+func (s *NativeStream) Text() string {
+	var b strings.Builder
+	for _, c := range s.Chunks {
+		if c.Type == "text_delta" {
+			b.WriteString(c.Delta)
+		}
+	}
+	return b.String()
+}
+
+// Count counts the chunks of a type that stand.
+func (s *NativeStream) Count(kind string) int {
+	n := 0
+	for _, c := range s.Chunks {
+		if c.Type == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// Content writes down what the stream tells of the run's work, in a form in
+// which two streams that tell the same are the same string: however the text
+// was cut, whatever the ids and sequences.
+func (s *NativeStream) Content() string {
+	var b strings.Builder
+	text := ""
+	flush := func() {
+		if text != "" {
+			fmt.Fprintf(&b, "text %q\n", text)
+			text = ""
+		}
+	}
+	for _, c := range s.Chunks {
+		switch c.Type {
+		case "text_delta":
+			text += c.Delta
+			continue
+		case "step_started", "step_committed", "run_started", "run_completed":
+			flush()
+			fmt.Fprintf(&b, "%s\n", c.Type)
+		case "tool_start":
+			flush()
+			fmt.Fprintf(&b, "%s %s %s\n", c.Type, c.ToolName, compact(c.Arguments))
+		case "tool_end":
+			flush()
+			fmt.Fprintf(&b, "%s %s %s%s\n", c.Type, c.ToolName, compact(c.Result), c.Error)
+		}
+	}
+	flush()
+	fmt.Fprintf(&b, "%s\n", s.End)
+	return b.String()
+}
+
+// Close goes away in the middle.
+func (s *NativeStream) Close() { s.events.Close() }
+
+// Heard prints every frame of the stream so far.
+func (s *NativeStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }

@@ -1,0 +1,200 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// startLimit is how long a process may take until it is ready.
+	startLimit = 30 * time.Second
+	// killLimit is how long a killed process may take to be gone.
+	killLimit = 10 * time.Second
+	// logKept is how much of a log is kept, logShown how much is printed when
+	// the test has failed.
+	logKept  = 1 << 20
+	logShown = 8 << 10
+)
+
+// Process is one process of the system under test. It is used by one
+// goroutine at a time.
+type Process struct {
+	Name    string
+	Address string
+
+	t     testing.TB
+	path  string
+	args  []string
+	env   []string
+	ready func(context.Context) error
+	log   tail
+	life  *life // nil before the first start
+}
+
+// life is one run of the process, from exec to exit.
+type life struct {
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when the process is gone; err is set before
+	err     error
+	ordered bool // the test has asked for the end
+}
+
+// Start starts the process, which must not run, and waits until it is ready.
+func (p *Process) Start() {
+	p.t.Helper()
+	p.StartOnly()
+	p.WaitReady()
+}
+
+// StartOnly starts the process and does not wait for anything.
+func (p *Process) StartOnly() {
+	p.t.Helper()
+	if p.Running() {
+		p.t.Fatalf("%s runs already", p.Name)
+	}
+	cmd := exec.Command(p.path, p.args...)
+	cmd.Env = p.env
+	cmd.Stdout, cmd.Stderr = &p.log, &p.log
+	cmd.SysProcAttr = dieWithParent()
+	if err := cmd.Start(); err != nil {
+		p.t.Fatalf("start %s: %v", p.Name, err)
+	}
+	l := &life{cmd: cmd, ended: make(chan struct{})}
+	p.life = l
+	go func() { // ends with the process, which end waits for
+		l.err = cmd.Wait()
+		close(l.ended)
+	}()
+}
+
+// WaitReady waits until the process says that it is ready.
+func (p *Process) WaitReady() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	for {
+		err := p.ready(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-p.life.ended:
+			p.t.Fatalf("%s ended before it was ready: %v\n%s", p.Name, p.life.err, p.log.last(logShown))
+		case <-ctx.Done():
+			p.t.Fatalf("%s was not ready within %v: %v\n%s", p.Name, startLimit, err, p.log.last(logShown))
+		case <-time.After(pollPause):
+		}
+	}
+}
+
+// Running reports whether the process has been started and has not ended.
+func (p *Process) Running() bool {
+	if p.life == nil {
+		return false
+	}
+	select {
+	case <-p.life.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process as a power cut does (SIGKILL) and waits until it is gone.
+func (p *Process) Kill() {
+	p.t.Helper()
+	p.end(syscall.SIGKILL, killLimit)
+}
+
+// Stop asks the process to end (SIGTERM). It fails the test when the process
+// takes longer than the limit or does not end with exit status 0, and returns
+// how long it took.
+func (p *Process) Stop(limit time.Duration) time.Duration {
+	p.t.Helper()
+	start := time.Now()
+	p.end(syscall.SIGTERM, limit)
+	took := time.Since(start)
+	if p.life.err != nil {
+		p.t.Errorf("%s ended after SIGTERM with %v, want exit status 0\n%s", p.Name, p.life.err, p.log.last(logShown))
+	}
+	return took
+}
+
+// Restart kills the process where it runs and starts it again with the same
+// address, arguments and environment.
+func (p *Process) Restart() {
+	p.t.Helper()
+	if p.Running() {
+		p.Kill()
+	}
+	p.Start()
+}
+
+// Log returns what the process has written lately.
+func (p *Process) Log() string { return p.log.last(logKept) }
+
+func (p *Process) end(signal syscall.Signal, limit time.Duration) {
+	p.t.Helper()
+	if !p.Running() {
+		p.t.Fatalf("%s does not run\n%s", p.Name, p.log.last(logShown))
+	}
+	p.life.ordered = true
+	if err := p.life.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatalf("send %v to %s: %v", signal, p.Name, err)
+	}
+	select {
+	case <-p.life.ended:
+	case <-time.After(limit):
+		p.t.Fatalf("%s still runs %v after %v\n%s", p.Name, limit, signal, p.log.last(logShown))
+	}
+}
+
+// cleanup is the end of the test.
+func (p *Process) cleanup() {
+	if p.Running() {
+		p.life.ordered = true
+		_ = p.life.cmd.Process.Kill() // fails only when it is gone
+		<-p.life.ended
+	}
+	if p.life != nil && !p.life.ordered {
+		p.t.Errorf("%s ended though nobody had asked for it: %v", p.Name, p.life.err)
+	}
+	if p.t.Failed() {
+		p.t.Logf("the log of %s ends with\n%s", p.Name, p.log.last(logShown))
+	}
+}
+
+// tail keeps the end of what is written to it. Safe for concurrent use.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (l *tail) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, b...)
+	if excess := len(l.text) - logKept; excess > 0 {
+		l.text = append(l.text[:0], l.text[excess:]...)
+	}
+	return len(b), nil
+}
+
+// last gives whole lines of at most n bytes.
+func (l *tail) last(n int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := string(l.text)
+	if len(text) <= n {
+		return text
+	}
+	_, text, _ = strings.Cut(text[len(text)-n:], "\n")
+	return text
+}

@@ -1,0 +1,90 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// UIMessage is a message as the AI SDK knows it.
+type UIMessage struct {
+	ID    string   `json:"id"`
+	Role  string   `json:"role"`
+	Parts []UIPart `json:"parts"`
+}
+
+// UIPart is one part of a UIMessage: text, reasoning, step-start, tool-<name>,
+// dynamic-tool or data-<name>.
+type UIPart struct {
+	Type       string          `json:"type"`
+	Text       string          `json:"text"`
+	State      string          `json:"state"`
+	ToolName   string          `json:"toolName"`
+	ToolCallID string          `json:"toolCallId"`
+	Input      json.RawMessage `json:"input"`
+	Output     json.RawMessage `json:"output"`
+	ErrorText  string          `json:"errorText"`
+}
+
+// Tool returns the name of the part's tool; empty when it is no tool part.
+func (p UIPart) Tool() string {
+	if p.Type == "dynamic-tool" {
+		return p.ToolName
+	}
+	name, _ := strings.CutPrefix(p.Type, "tool-")
+	if name == p.Type {
+		return ""
+	}
+	return name
+}
+
+// Content writes down what a reader of the message learns, one part a line, in
+// a form in which two messages with the same content are the same string: ids,
+// which differ from run to run, and step boundaries are left out.
+func (m UIMessage) Content() string {
+	var b strings.Builder
+	for _, p := range m.Parts {
+		switch tool := p.Tool(); {
+		case tool != "":
+			fmt.Fprintf(&b, "%s%s %s %s%s\n", tool, compact(p.Input), p.State, compact(p.Output), p.ErrorText)
+		case p.Type == "step-start":
+		case p.Type == "text" || p.Type == "reasoning":
+			fmt.Fprintf(&b, "%s %q\n", p.Type, p.Text)
+		default:
+			fmt.Fprintf(&b, "%s\n", p.Type)
+		}
+	}
+	return b.String()
+}
+
+// Text returns the message's text parts, joined.
+func (m UIMessage) Text() string {
+	var text string
+	for _, p := range m.Parts {
+		if p.Type == "text" {
+			text += p.Text
+		}
+	}
+	return text
+}
+
+// Transcript writes down a conversation for comparisons and failures.
+func Transcript(messages []UIMessage) string {
+	var b strings.Builder
+	for _, m := range messages {
+		fmt.Fprintf(&b, "%s:\n", m.Role)
+		for line := range strings.Lines(m.Content()) {
+			b.WriteString("  " + line)
+		}
+	}
+	return b.String()
+}
+
+func compact(text json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return string(text)
+	}
+	return b.String()
+}

@@ -1,0 +1,221 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// UIStream is an answer in the AI SDK's UI message stream. It assembles the
+// message by the rules of the SDK and is as strict: what the SDK would refuse
+// fails the test.
+type UIStream struct {
+	Message UIMessage
+	// Finished is set by a finish part, Done by [DONE].
+	Finished, Done bool
+	// ErrorText is that of an error part.
+	ErrorText string
+
+	t      testing.TB
+	events *Events
+}
+
+// uiChunk has the fields of all types of chunk that the gateway sends.
+type uiChunk struct {
+	Type           string          `json:"type"`
+	ID             string          `json:"id"`
+	MessageID      string          `json:"messageId"`
+	Delta          string          `json:"delta"`
+	ToolCallID     string          `json:"toolCallId"`
+	ToolName       string          `json:"toolName"`
+	InputTextDelta string          `json:"inputTextDelta"`
+	Input          json.RawMessage `json:"input"`
+	Output         json.RawMessage `json:"output"`
+	ErrorText      string          `json:"errorText"`
+	Dynamic        bool            `json:"dynamic"`
+	Transient      bool            `json:"transient"`
+}
+
+// Next reads one event and adds it to the message. It reports whether there
+// may be more: false at the end of the body and when the connection breaks,
+// where err is ErrDropped.
+func (s *UIStream) Next() (bool, error) {
+	s.t.Helper()
+	e, err := s.events.Next()
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if s.Done {
+		s.t.Fatalf("%s after [DONE]\n%s", e.Data, s.Heard())
+	}
+	if e.Data == "[DONE]" {
+		s.Done = true
+		return true, nil
+	}
+	var c uiChunk
+	if err := json.Unmarshal([]byte(e.Data), &c); err != nil {
+		s.t.Fatalf("the chunk %q is not JSON: %v\n%s", e.Data, err, s.Heard())
+	}
+	if strings.Contains(e.Data, ":null") && c.Type != "tool-output-available" {
+		s.t.Errorf("the chunk %s has a null, which the SDK refuses", e.Data)
+	}
+	if err := s.apply(c); err != nil {
+		s.t.Fatalf("the chunk %s: %v\n%s", e.Data, err, s.Heard())
+	}
+	return true, nil
+}
+
+// Until reads until the message satisfies look. It fails the test when the
+// stream ends before.
+func (s *UIStream) Until(what string, look func(UIMessage) bool) {
+	s.t.Helper()
+	for !look(s.Message) {
+		if more, err := s.Next(); !more {
+			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Heard())
+		}
+	}
+}
+
+// UntilText reads until the message has a number of bytes of text.
+func (s *UIStream) UntilText(bytes int) {
+	s.t.Helper()
+	s.Until(fmt.Sprintf("%d bytes of text", bytes), func(m UIMessage) bool { return len(m.Text()) >= bytes })
+}
+
+// Whole reads to the end and returns the message. It fails the test when the
+// stream does not end with finish and [DONE].
+func (s *UIStream) Whole() UIMessage {
+	s.t.Helper()
+	if err := s.Rest(); err != nil {
+		s.t.Fatalf("the stream broke: %v\n%s", err, s.Heard())
+	}
+	if !s.Finished || !s.Done || s.ErrorText != "" {
+		s.t.Fatalf("the stream ended with finish=%v [DONE]=%v error=%q, want finish and [DONE] and no error\n%s",
+			s.Finished, s.Done, s.ErrorText, s.Heard())
+	}
+	return s.Message
+}
+
+// Rest reads to the end or to the drop, whatever it holds.
+func (s *UIStream) Rest() error {
+	s.t.Helper()
+	for {
+		if more, err := s.Next(); !more {
+			return err
+		}
+	}
+}
+
+// Close goes away in the middle.
+func (s *UIStream) Close() { s.events.Close() }
+
+// Heard prints every event of the stream so far.
+func (s *UIStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }
+
+func (s *UIStream) apply(c uiChunk) error {
+	m := &s.Message
+	switch c.Type {
+	case "start":
+		m.ID, m.Role = c.MessageID, "assistant"
+	case "start-step":
+		m.Parts = append(m.Parts, UIPart{Type: "step-start"})
+	case "reset-step":
+		return s.resetStep()
+	case "finish-step", "message-metadata", "abort":
+	case "text-start":
+		m.Parts = append(m.Parts, UIPart{Type: "text", State: "streaming", ToolCallID: c.ID})
+	case "reasoning-start":
+		m.Parts = append(m.Parts, UIPart{Type: "reasoning", State: "streaming", ToolCallID: c.ID})
+	case "text-delta", "text-end", "reasoning-delta", "reasoning-end":
+		return s.block(c)
+	case "tool-input-start", "tool-input-available":
+		s.call(c)
+	case "tool-input-delta", "tool-output-available", "tool-output-error", "tool-input-error":
+		return s.outcome(c)
+	case "finish":
+		s.Finished = true
+	case "error":
+		s.ErrorText = c.ErrorText
+	default:
+		if !strings.HasPrefix(c.Type, "data-") {
+			return errors.New("the type is unknown to the SDK")
+		}
+		if !c.Transient {
+			m.Parts = append(m.Parts, UIPart{Type: c.Type})
+		}
+	}
+	return nil
+}
+
+func (s *UIStream) resetStep() error {
+	for i := len(s.Message.Parts) - 1; i >= 0; i-- {
+		if s.Message.Parts[i].Type == "step-start" {
+			s.Message.Parts = s.Message.Parts[:i+1]
+			return nil
+		}
+	}
+	s.Message.Parts = nil
+	return nil
+}
+
+// block continues a text or reasoning. While it is open its id stands in the
+// place of a call id.
+func (s *UIStream) block(c uiChunk) error {
+	kind, event, _ := strings.Cut(c.Type, "-")
+	for i := range s.Message.Parts {
+		p := &s.Message.Parts[i]
+		if p.Type != kind || p.State != "streaming" || p.ToolCallID != c.ID {
+			continue
+		}
+		p.Text += c.Delta
+		if event == "end" {
+			p.State, p.ToolCallID = "done", ""
+		}
+		return nil
+	}
+	return fmt.Errorf("no %s %q is open", kind, c.ID)
+}
+
+func (s *UIStream) call(c uiChunk) {
+	p := s.tool(c.ToolCallID)
+	if p == nil {
+		s.Message.Parts = append(s.Message.Parts, UIPart{Type: "tool-" + c.ToolName, ToolCallID: c.ToolCallID})
+		p = &s.Message.Parts[len(s.Message.Parts)-1]
+		if c.Dynamic {
+			p.Type, p.ToolName = "dynamic-tool", c.ToolName
+		}
+	}
+	p.State = "input-streaming"
+	if c.Type == "tool-input-available" {
+		p.State, p.Input = "input-available", c.Input
+	}
+}
+
+func (s *UIStream) outcome(c uiChunk) error {
+	p := s.tool(c.ToolCallID)
+	if p == nil {
+		return fmt.Errorf("no call %q was made", c.ToolCallID)
+	}
+	switch c.Type {
+	case "tool-output-available":
+		p.State, p.Output = "output-available", c.Output
+	case "tool-output-error", "tool-input-error":
+		p.State, p.ErrorText = "output-error", c.ErrorText
+	}
+	return nil
+}
+
+func (s *UIStream) tool(id string) *UIPart {
+	for i := range s.Message.Parts {
+		if p := &s.Message.Parts[i]; p.Tool() != "" && p.ToolCallID == id {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package pgtest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// keeper runs the server, and ends it when standard input does: when the test
+// process has closed the pipe, or is no more.
+const keeper = `
+"$1" -D "$2/data" -k "$2" -c listen_addresses= -c max_connections=400 -c log_min_messages=fatal >"$2/log" 2>&1 &
+cat >/dev/null
+kill -QUIT $!
+wait
+rm -rf "$2"
+`
+
+// start makes a cluster in a temporary folder and runs a server on it. It
+// returns the URL of its postgres database.
+func start() (string, error) {
+	bin, err := programs()
+	if err != nil {
+		return "", err
+	}
+	account, err := unprivileged()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "pg") // a short name: paths of sockets are short
+	if err != nil {
+		return "", err
+	}
+	if account != nil {
+		if err := os.Chown(dir, int(account.Uid), int(account.Gid)); err != nil {
+			return "", err
+		}
+	}
+	init := exec.Command(filepath.Join(bin, "initdb"), "-D", dir+"/data", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	as(init, account)
+	if out, err := init.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return run(bin, dir, account)
+}
+
+func run(bin, dir string, account *syscall.Credential) (string, error) {
+	sh := exec.Command("/bin/sh", "-c", keeper, "keeper", filepath.Join(bin, "postgres"), dir)
+	as(sh, account)
+	// The writing end stays open for as long as the process lives; nobody
+	// closes it but the end of the process.
+	if _, err := sh.StdinPipe(); err != nil {
+		return "", err
+	}
+	if err := sh.Start(); err != nil {
+		return "", fmt.Errorf("start postgres: %w", err)
+	}
+	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/postgres", RawQuery: url.Values{"host": {dir}}.Encode()}
+	deadline := time.After(patience)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		err := execute(u.String(), `SELECT 1`)
+		if err == nil {
+			return u.String(), nil
+		}
+		select {
+		case <-look.C:
+		case <-deadline:
+			return "", fmt.Errorf("postgres does not answer: %w\n%s", err, tail(dir+"/log"))
+		}
+	}
+}
+
+// as runs the command as the account, in its own process group: an interrupt
+// from the keyboard is for the tests, which then end the server.
+func as(c *exec.Cmd, account *syscall.Credential) {
+	c.Dir = "/"
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: account, Setpgid: true}
+}
+
+// unprivileged returns whom to run the server as: nil for ourselves, and
+// somebody else when we are root, whom PostgreSQL refuses.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, fmt.Errorf("PostgreSQL does not run as root, and there is no user postgres to run it as: %w", err)
+	}
+	uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(uidErr, gidErr)
+}
+
+// programs returns the folder that has initdb and postgres, of the newest
+// version where there are several.
+func programs() (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+	if path, err := exec.LookPath("initdb"); err == nil {
+		found = append(found, path)
+	}
+	for _, path := range found {
+		dir := filepath.Dir(path)
+		if _, err := os.Stat(filepath.Join(dir, "postgres")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("initdb and postgres are neither under /usr/lib/postgresql nor in the PATH: "+
+		"install the server (Debian and Ubuntu: apt-get install postgresql), or set %s to the URL of one", Variable)
+}
+
+// version is the 17 of /usr/lib/postgresql/17/bin/initdb.
+func version(path string) int {
+	n, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func tail(path string) string {
+	const most = 4096
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-most):])
+}

@@ -1,0 +1,79 @@
+// Package pgtest gives tests a real PostgreSQL.
+//
+// Where the environment names a server in HOLDFAST_TEST_POSTGRES (the URL of a
+// user who may create databases), that one is used. Otherwise the first
+// call in a process starts a throw-away server from the programs that are
+// installed, reachable through a socket in a folder of its own and not through
+// the network. It stops, and its folder goes, when the test process ends, however
+// that ends: a shell beside it holds the other end of a pipe.
+//
+// Nothing is skipped: without any PostgreSQL a test fails and says what to
+// install.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Variable is the environment variable that may name a server.
+const Variable = "HOLDFAST_TEST_POSTGRES"
+
+// patience is how long a server may take to start or to create a database:
+// long, since many test processes may share few processors.
+const patience = 60 * time.Second
+
+// server is the URL of the server of this process, found or started once.
+var server = sync.OnceValues(func() (string, error) {
+	if given := os.Getenv(Variable); given != "" {
+		return given, nil
+	}
+	return start()
+})
+
+// URL returns the URL of a fresh, empty database that only this test knows. It
+// is dropped when the test ends, with whoever is still connected.
+func URL(t testing.TB) string {
+	t.Helper()
+	base, err := server()
+	if err != nil {
+		t.Fatalf("no PostgreSQL for the tests: %v", err)
+	}
+	name := "holdfast_" + strings.ToLower(rand.Text())
+	if err := execute(base, `CREATE DATABASE `+name+` ENCODING 'UTF8' TEMPLATE template0`); err != nil {
+		t.Fatalf("create a database on %s: %v", Variable, err)
+	}
+	t.Cleanup(func() {
+		if err := execute(base, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+			t.Errorf("drop the test's database: %v", err)
+		}
+	})
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatalf("%s is not a URL: %v", Variable, err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// execute runs one statement on a connection of its own.
+func execute(url, statement string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, statement)
+	return err
+}

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// The AI SDK's chat against a gateway on which nothing is killed.
+func TestTheAISDK(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: agents()})
+	options := func(session, agent string, texts ...string) chatOptions {
+		return chatOptions{API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: agent, Session: session, Texts: texts}
+	}
+
+	t.Run("gets the answer to a text", func(t *testing.T) {
+		t.Parallel()
+		r := runScenario(t, "turns", options("text", "talker", "hello"), nil)
+		checkContent(t, "the answer", r.answer(t), said("You said: hello"))
+		checkStored(t, s.Client, "text", r.Messages)
+	})
+
+	t.Run("is remembered in the second turn", func(t *testing.T) {
+		t.Parallel()
+		r := runScenario(t, "turns", options("memory", "talker", "my name is Ada", "recite"), nil)
+		checkContent(t, "the second answer", r.answer(t), said("You said: my name is Ada, recite"))
+		checkStored(t, s.Client, "memory", r.Messages)
+	})
+
+	t.Run("sees the output of a server tool", func(t *testing.T) {
+		t.Parallel()
+		r := runScenario(t, "turns", options("tool", "worker", "note it"), nil)
+		checkContent(t, "the answer", r.answer(t), strings.Join([]string{
+			said("Let me see. "),
+			noted("note", `{"text":"it"}`, `{"written":true}`),
+			said("It is noted."),
+		}, ""))
+		checkStored(t, s.Client, "tool", r.Messages)
+	})
+
+	t.Run("sees the outputs of parallel tools", func(t *testing.T) {
+		t.Parallel()
+		r := runScenario(t, "turns", options("parallel", "worker", "note both"), nil)
+		checkContent(t, "the answer", r.answer(t), strings.Join([]string{
+			noted("note", `{"beforeMs":100,"text":"left"}`, `{"written":true}`),
+			noted("note", `{"text":"right"}`, `{"written":true}`),
+			said("Both are noted."),
+		}, ""))
+		checkStored(t, s.Client, "parallel", r.Messages)
+	})
+
+	t.Run("resumes what a broken connection has cut", func(t *testing.T) {
+		t.Parallel()
+		proxy := harness.StartProxy(t, s.Gateway.Address)
+		proxy.CutOnceAfter(4000)
+		o := options("cut", "talker", "tell me a story")
+		o.API = proxy.URL + "/chat"
+		r := runScenario(t, "resumeAfterCut", o, nil)
+		if got, want := proxy.Cuts(), 1; got != want {
+			t.Errorf("the proxy has cut %d connections, want %d", got, want)
+		}
+		r.checkCut(t, story())
+		checkContent(t, "the resumed answer", r.Messages[1], said(story()))
+		checkStored(t, s.Client, "cut", r.Messages)
+		checkUncut(t, r, runScenario(t, "turns", options("uncut", "talker", "tell me a story"), nil))
+	})
+
+	t.Run("resumes after a network error", func(t *testing.T) {
+		t.Parallel()
+		o := options("network", "talker", "tell me a story")
+		o.Chunks = 30
+		r := runScenario(t, "resumeAfterNetworkError", o, nil)
+		r.checkCut(t, story())
+		if len(r.Cut.Finishes) != 1 || !r.Cut.Finishes[0].IsDisconnect {
+			t.Errorf("the chat was told %+v of the network error, want one disconnect", r.Cut.Finishes)
+		}
+		checkContent(t, "the resumed answer", r.answer(t), said(story()))
+		checkStored(t, s.Client, "network", r.Messages)
+	})
+
+	t.Run("resumes on a reloaded page", func(t *testing.T) {
+		t.Parallel()
+		o := options("reload", "talker", "tell me a story")
+		o.Half = len(story()) / 2
+		r := runScenario(t, "reload", o, nil)
+		r.checkCut(t, story())
+		checkContent(t, "the resumed answer", r.answer(t), said(story()))
+		checkStored(t, s.Client, "reload", r.Messages)
+	})
+
+	t.Run("has nothing to resume in an unknown chat", func(t *testing.T) {
+		t.Parallel()
+		r := runScenario(t, "resume", options("nobody knows", "talker"), nil)
+		if r.Status != "ready" || len(r.Errors) > 0 || len(r.Messages) > 0 {
+			t.Errorf("got status %s, errors %q, messages\n%swant ready and nothing else", r.Status, r.Errors, harness.Transcript(r.Messages))
+		}
+	})
+
+	t.Run("can read why an agent is unknown", func(t *testing.T) {
+		t.Parallel()
+		r := runScenario(t, "turns", options("unknown agent", "nobody", "hello"), nil)
+		if r.Status != "error" || !strings.Contains(r.Error, "There is no such agent.") {
+			t.Errorf("got status %s and %q, want error and a sentence about the agent", r.Status, r.Error)
+		}
+	})
+}
+
+func TestTheAISDKHoldsTheWholeTextWhenTheExecutorIsKilledUnderIt(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: agents(), Executors: 2})
+	o := chatOptions{
+		API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: "talker", Session: "killed",
+		Texts: []string{"tell me a story"}, Half: len(story()) / 2,
+	}
+	killed := 0
+	r := runScenario(t, "watch", o, func(told string) {
+		s.Busy().Kill()
+		killed++
+	})
+	if killed != 1 {
+		t.Fatalf("%d executors were killed, want 1", killed)
+	}
+	checkContent(t, "the answer", r.answer(t), said(story()))
+	checkStored(t, s.Client, "killed", r.Messages)
+	if len(r.Errors) > 0 || len(r.Finishes) != 1 || r.Finishes[0].FinishReason != "stop" {
+		t.Errorf("the chat was told of errors %q and ends %+v, want one end with stop", r.Errors, r.Finishes)
+	}
+}
+
+// checkStored compares what the client holds with what GET /messages tells.
+func checkStored(t *testing.T, c harness.Client, session string, held []harness.UIMessage) {
+	t.Helper()
+	stored := c.Messages(t, session)
+	if got, want := harness.Transcript(held), harness.Transcript(stored); got != want {
+		t.Errorf("the client holds\n%sbut the conversation is\n%s", got, want)
+	}
+	for i := range min(len(held), len(stored)) {
+		if held[i].ID != stored[i].ID {
+			t.Errorf("message %d has the id %q at the client and %q in the conversation", i, held[i].ID, stored[i].ID)
+		}
+	}
+}
+
+// checkUncut compares a resumed answer with one that was never cut, part by part.
+func checkUncut(t *testing.T, resumed, uncut chatResult) {
+	t.Helper()
+	got, want := resumed.Messages[len(resumed.Messages)-1], uncut.answer(t)
+	if len(got.Parts) != len(want.Parts) {
+		t.Fatalf("the resumed answer has %d parts, the uncut one %d:\n%+v\n%+v", len(got.Parts), len(want.Parts), got.Parts, want.Parts)
+	}
+	for i := range got.Parts {
+		if got.Parts[i].Type != want.Parts[i].Type || got.Parts[i].Text != want.Parts[i].Text || got.Parts[i].State != want.Parts[i].State {
+			t.Errorf("part %d is %+v, want %+v", i, got.Parts[i], want.Parts[i])
+		}
+	}
+}

@@ -1,0 +1,238 @@
+// Package client calls a Holdfast from Go: it starts runs and follows them
+// through broken connections and restarts.
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+)
+
+// DefaultPatience is how long a broken stream is tried again without anything
+// new where Config says nothing.
+const DefaultPatience = time.Minute
+
+// The waits between two attempts at a broken stream.
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// Config says whom to call, and how.
+type Config struct {
+	// URL is the gateway's, for example https://agents.example.com.
+	URL string
+	// Key is an API key; empty for a gateway that asks for none.
+	Key string
+	// HTTP is http.DefaultClient when nil. A timeout of its own cuts streams.
+	HTTP *http.Client
+	// Patience is how long Follow keeps trying while nothing new arrives; 0
+	// means DefaultPatience.
+	Patience time.Duration
+}
+
+// Client calls one gateway. It is safe for concurrent use.
+type Client struct {
+	agents   agentv1connect.AgentServiceClient
+	patience time.Duration
+}
+
+// New makes a client. It connects to nothing yet.
+func New(c Config) *Client {
+	if c.HTTP == nil {
+		c.HTTP = http.DefaultClient
+	}
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
+	}
+	auth := bearer{key: c.Key}
+	return &Client{
+		agents:   agentv1connect.NewAgentServiceClient(c.HTTP, strings.TrimSuffix(c.URL, "/"), connect.WithInterceptors(auth)),
+		patience: c.Patience,
+	}
+}
+
+// Start begins the next run of a session; see the contract of
+// agent.v1.AgentService.Start. Failures are faults. With a request key it may
+// be called again after any failure; without one a second call may start a
+// second run.
+func (c *Client) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
+	answer, err := c.agents.Start(ctx, r)
+	if err != nil {
+		return nil, rpc.FromConnect(err)
+	}
+	return answer, nil
+}
+
+// Get tells how a session stands. NotFound (SESSION_NOT_FOUND).
+func (c *Client) Get(ctx context.Context, session string) (*agentv1.GetResponse, error) {
+	answer, err := c.agents.Get(ctx, &agentv1.GetRequest{SessionId: session})
+	if err != nil {
+		return nil, rpc.FromConnect(err)
+	}
+	return answer, nil
+}
+
+// Follow yields the frames of a run behind the cursor up to its terminal
+// frame, the last one. Without a run id it follows the run that is the newest
+// when it begins. A connection that breaks is made again from the last
+// frame, so that every frame comes once; after a Rewound frame the frames
+// behind its `at` are void. The sequence ends with an error, which is a fault
+// where the gateway gave one, when it refuses or has not been heard for the
+// client's patience.
+func (c *Client) Follow(ctx context.Context, r *agentv1.StreamRequest) iter.Seq2[*agentv1.StreamResponse, error] {
+	return func(yield func(*agentv1.StreamResponse, error) bool) {
+		f := follower{client: c, run: r.GetRunId(), cursor: r.GetFromSequence(), yield: yield}
+		for pause := firstPause; ; pause = min(2*pause, longestPause) {
+			heard := f.attempt(ctx, r.GetSessionId())
+			if f.done {
+				return
+			}
+			if heard {
+				f.silence, pause = 0, firstPause
+			}
+			if f.silence += pause; f.silence > c.patience || !wait(ctx, pause) {
+				yield(nil, errors.Join(f.err, ctx.Err()))
+				return
+			}
+		}
+	}
+}
+
+// follower is one Follow: it lives over several connections.
+type follower struct {
+	client  *Client
+	run     string // empty until it is known
+	cursor  int64
+	yield   func(*agentv1.StreamResponse, error) bool
+	silence time.Duration // waited since the last frame
+	err     error         // of the last attempt
+	done    bool          // the consumer has everything, or wants no more
+}
+
+// attempt reads one connection to its end and reports whether it brought
+// anything.
+func (f *follower) attempt(ctx context.Context, session string) (heard bool) {
+	if f.run == "" && !f.newestRun(ctx, session) {
+		return false
+	}
+	stream, err := f.client.agents.Stream(ctx, &agentv1.StreamRequest{
+		SessionId: session, RunId: f.run, FromSequence: f.cursor,
+	})
+	if err != nil {
+		f.fail(err)
+		return false
+	}
+	defer func() { _ = stream.Close() }()
+	for stream.Receive() {
+		heard = true
+		frame := stream.Msg()
+		f.cursor = max(f.cursor, sequence(frame))
+		if !f.yield(frame, nil) || terminal(frame) {
+			f.done = true
+			return true
+		}
+	}
+	if err = stream.Err(); err == nil {
+		err = connect.NewError(connect.CodeUnavailable, errors.New("the stream ended without a terminal frame"))
+	}
+	f.fail(err)
+	return heard
+}
+
+// newestRun pins the run, so that a connection made again does not slip into
+// the next one.
+func (f *follower) newestRun(ctx context.Context, session string) bool {
+	answer, err := f.client.agents.Get(ctx, &agentv1.GetRequest{SessionId: session})
+	if err != nil {
+		f.fail(err)
+		return false
+	}
+	f.run = answer.GetRunId()
+	return true
+}
+
+// fail keeps the error of an attempt, and gives up on one that another attempt
+// does not cure.
+func (f *follower) fail(err error) {
+	f.err = rpc.FromConnect(err)
+	switch fault.KindOf(f.err) {
+	case fault.Unavailable, fault.Exhausted, fault.Internal:
+	default:
+		f.done = true
+		f.yield(nil, f.err)
+	}
+}
+
+func sequence(frame *agentv1.StreamResponse) int64 {
+	switch f := frame.GetFrame().(type) {
+	case *agentv1.StreamResponse_Chunk:
+		return f.Chunk.GetSequence()
+	case *agentv1.StreamResponse_Rewound:
+		return f.Rewound.GetSequence()
+	case *agentv1.StreamResponse_CaughtUp:
+		return f.CaughtUp.GetSequence()
+	}
+	return 0
+}
+
+func terminal(frame *agentv1.StreamResponse) bool {
+	switch frame.GetFrame().(type) {
+	case *agentv1.StreamResponse_End, *agentv1.StreamResponse_Fail, *agentv1.StreamResponse_Truncated:
+		return true
+	}
+	return false
+}
+
+// wait reports whether the pause was over before ctx was.
+func wait(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// bearer puts the API key on every call.
+type bearer struct{ key string }
+
+func (b bearer) authorize(h http.Header) {
+	if b.key != "" {
+		h.Set("Authorization", "Bearer "+b.key)
+	}
+}
+
+// WrapUnary implements connect.Interceptor.
+func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		b.authorize(r.Header())
+		return next(ctx, r)
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (b bearer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		b.authorize(conn.RequestHeader())
+		return conn
+	}
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}

@@ -1,0 +1,57 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+// Exit codes. A shell reports 128+2 for a program that SIGINT has ended.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitInterrupted = 130
+)
+
+// Main runs the process and ends it. The context of run ends at the first
+// SIGINT or SIGTERM; a second signal ends the process at once with 130. When run
+// returns nil, or its context's error after a signal, the exit code is 0;
+// otherwise the error goes to standard error and the code is 1. Main does not
+// return, and deferred functions of its caller do not run.
+func Main(run func(ctx context.Context) error) {
+	signals := make(chan os.Signal, 2) // room for both signals that mean something
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	os.Exit(supervise(signals, os.Stderr, run))
+}
+
+// supervise returns the exit code. It leaves run behind at the second signal.
+func supervise(signals <-chan os.Signal, stderr io.Writer, run func(context.Context) error) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1) // room for the one result, so that run can end when nobody waits
+	go func() { ended <- run(ctx) }()
+	for {
+		select {
+		case err := <-ended:
+			return report(ctx, stderr, err)
+		case <-signals:
+			if ctx.Err() != nil {
+				return exitInterrupted
+			}
+			cancel()
+		}
+	}
+}
+
+func report(ctx context.Context, stderr io.Writer, err error) int {
+	if err == nil || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+	return exitFailed
+}

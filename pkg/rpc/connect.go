@@ -1,0 +1,103 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// ConnectError returns the Connect error that a caller may see for err, by the
+// rules of StatusError.
+func ConnectError(err error) error {
+	if err == nil {
+		return nil
+	}
+	a := answerTo(err)
+	out := connect.NewError(connect.Code(a.code), errors.New(a.text))
+	if a.info == nil {
+		return out
+	}
+	if detail, err := connect.NewErrorDetail(a.info); err == nil {
+		out.AddDetail(detail)
+	}
+	return out
+}
+
+// FromConnect turns the error of a Connect client into one that holds a
+// *fault.Fault, by the rules of FaultError. When the caller's own context has
+// ended, it returns an error that is that context's.
+func FromConnect(err error) error {
+	// The good end of a stream is io.EOF without a code of its own; with one it
+	// is a connection that broke.
+	if err == nil || errors.Is(err, io.EOF) && connect.CodeOf(err) == connect.CodeUnknown {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	c, ok := errors.AsType[*connect.Error](err)
+	if _, known := fault.From(err); known || !ok {
+		return err
+	}
+	for _, detail := range c.Details() {
+		value, err := detail.Value()
+		if info, ok := value.(*errdetails.ErrorInfo); err == nil && ok && info.GetDomain() == Domain {
+			return faultFrom(codes.Code(c.Code()), c.Message(), info)
+		}
+	}
+	return foreignFault(codes.Code(c.Code()), c.Message())
+}
+
+// ConnectInterceptor does on Connect handlers what NewServer's interceptors do
+// on gRPC: faults travel whole, panics and all other errors are logged and
+// become INTERNAL. It leaves clients alone. A nil log is slog.Default.
+func ConnectInterceptor(log *slog.Logger) connect.Interceptor {
+	return connectInterceptor{boundary{orDefault(log)}}
+}
+
+type connectInterceptor struct{ boundary boundary }
+
+func (i connectInterceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (_ connect.AnyResponse, err error) {
+		if r.Spec().IsClient {
+			return next(ctx, r)
+		}
+		defer i.close(ctx, r.Spec().Procedure, &err)
+		return next(ctx, r)
+	}
+}
+
+func (i connectInterceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (i connectInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) (err error) {
+		defer i.close(ctx, conn.Spec().Procedure, &err)
+		return next(ctx, conn)
+	}
+}
+
+// close is deferred around a handler and decides what leaves it.
+func (i connectInterceptor) close(ctx context.Context, procedure string, err *error) {
+	p := recover()
+	if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic's value so
+		panic(p)
+	}
+	if p != nil {
+		*err = i.boundary.panicked(ctx, procedure, p)
+	}
+	if *err == nil || connect.IsNotModifiedError(*err) {
+		return
+	}
+	i.boundary.report(ctx, procedure, *err)
+	*err = ConnectError(*err)
+}

@@ -1,0 +1,176 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Domain is the domain of every ErrorInfo that carries a fault.
+const Domain = "holdfast"
+
+// kindKey is the metadata key under which a kind travels beside its code. It
+// is reserved: a fault's own value for it does not cross the wire.
+const kindKey = "holdfast-kind"
+
+// answer is what a caller may know about an error.
+type answer struct {
+	code codes.Code
+	text string
+	info *errdetails.ErrorInfo // nil for a code that is no fault
+}
+
+// internal reports whether the error is ours alone and so has to be logged.
+func (a answer) internal() bool {
+	return a.code == codes.Internal || a.code == codes.Unknown || a.code == codes.DataLoss
+}
+
+// answerTo decides what of err may travel. The order matters: a fault speaks
+// for the errors that it is wrapped with.
+func answerTo(err error) answer {
+	if f, ok := fault.From(err); ok {
+		return faultAnswer(f)
+	}
+	if errors.Is(err, context.Canceled) {
+		return codeAnswer(codes.Canceled)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return codeAnswer(codes.DeadlineExceeded)
+	}
+	if code, text, ok := codeIn(err); ok {
+		if tooLarge(code, text) {
+			return foreignAnswer(messageTooLarge)
+		}
+		return codeAnswer(code)
+	}
+	return foreignAnswer(describe(codes.Internal))
+}
+
+func faultAnswer(f *fault.Fault) answer {
+	meta := make(map[string]string, len(f.Meta)+1)
+	for key, value := range f.Meta {
+		meta[valid(key)] = valid(value)
+	}
+	meta[kindKey] = f.Kind.String()
+	info := &errdetails.ErrorInfo{Domain: Domain, Reason: valid(f.Reason), Metadata: meta}
+	return answer{code: Code(f.Kind), text: valid(f.Detail), info: info}
+}
+
+func foreignAnswer(f foreign) answer {
+	return faultAnswer(fault.New(f.kind, f.reason, "%s", f.text))
+}
+
+func codeAnswer(code codes.Code) answer {
+	if code == codes.Internal || code == codes.Unknown {
+		return foreignAnswer(describe(codes.Internal))
+	}
+	return answer{code: code, text: describe(code).text}
+}
+
+// valid makes a text that protobuf can carry. A detail may quote what a user
+// sent, and one bad byte in it would cost the whole fault.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// codeIn finds a gRPC status or a Connect error in err.
+func codeIn(err error) (codes.Code, string, bool) {
+	if s, ok := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err); ok && s.GRPCStatus().Code() != codes.OK {
+		return s.GRPCStatus().Code(), s.GRPCStatus().Message(), true
+	}
+	if c, ok := errors.AsType[*connect.Error](err); ok {
+		return codes.Code(c.Code()), c.Message(), true
+	}
+	return codes.OK, "", false
+}
+
+// tooLarge tells the limit on one message, which gRPC and Connect report with
+// no detail but their text, from a limit that waiting helps against.
+func tooLarge(code codes.Code, text string) bool {
+	return code == codes.ResourceExhausted && strings.Contains(text, "larger than")
+}
+
+// StatusError returns the gRPC status error that a caller may see for err, as
+// the server's interceptors do: nil for nil, a status with ErrorInfo for a
+// fault, CANCELLED or DEADLINE_EXCEEDED for an ended context, and INTERNAL with
+// a fixed text for everything else.
+func StatusError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return answerTo(err).status().Err()
+}
+
+func (a answer) status() *status.Status {
+	s := status.New(a.code, a.text)
+	if a.info == nil {
+		return s
+	}
+	detailed, err := s.WithDetails(a.info)
+	if err != nil {
+		// Only invalid UTF-8 could get here, and valid has replaced it.
+		return s
+	}
+	return detailed
+}
+
+// FaultError returns err as the client's interceptors do: a gRPC status becomes
+// an error that holds a *fault.Fault, a fault that has been through StatusError
+// is the same again. nil, io.EOF, ended contexts, faults and errors that are no
+// status come back as they are.
+func FaultError(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	if _, ok := fault.From(err); ok {
+		return err
+	}
+	s, ok := status.FromError(err)
+	if !ok || s.Code() == codes.OK {
+		return err
+	}
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == Domain {
+			return faultFrom(s.Code(), s.Message(), info)
+		}
+	}
+	return foreignFault(s.Code(), s.Message())
+}
+
+// faultFrom is the inverse of faultAnswer.
+func faultFrom(code codes.Code, text string, info *errdetails.ErrorInfo) *fault.Fault {
+	f := &fault.Fault{Kind: describe(code).kind, Reason: info.GetReason(), Detail: text}
+	if len(info.GetMetadata()) > 1 {
+		f.Meta = maps.Clone(info.GetMetadata())
+		delete(f.Meta, kindKey)
+	}
+	for _, kind := range fault.Kinds() {
+		// A kind that does not fit the code is not believed: proxies and
+		// other clients have seen the code.
+		if kind.String() == info.GetMetadata()[kindKey] && Code(kind) == code {
+			f.Kind = kind
+		}
+	}
+	return f
+}
+
+// foreignFault keeps the text of somebody else out of the fault, which may
+// travel on to a user, and in the error around it, which is for our log.
+func foreignFault(code codes.Code, text string) error {
+	f := describe(code)
+	if tooLarge(code, text) {
+		f = messageTooLarge
+	}
+	return fmt.Errorf("%w (%s: %s)", fault.New(f.kind, f.reason, "%s", f.text), code, text)
+}

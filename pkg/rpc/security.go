@@ -1,0 +1,137 @@
+package rpc
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Security says how the two ends of a connection prove who they are. The zero
+// value proves nothing and is right on loopback and in memory only.
+//
+// A Token is a secret that all services share; on a plain connection whoever
+// can read the wire can read it. CertFile, KeyFile and CAFile are PEM files.
+// A server with CertFile and KeyFile speaks TLS 1.3; with CAFile as well it
+// asks for a client certificate that this authority has signed. A client with
+// any of the files speaks TLS: it checks the server against CAFile (or the
+// machine's roots) and shows its certificate. What is set is required: token
+// and certificate together must both hold.
+type Security struct {
+	Token    string `env:"TOKEN" doc:"secret that all services share; empty asks for none"`
+	CertFile string `env:"TLS_CERT" doc:"PEM file with this service's certificate; with TLS_KEY turns TLS on"`
+	KeyFile  string `env:"TLS_KEY" doc:"PEM file with the key of TLS_CERT"`
+	CAFile   string `env:"TLS_CA" doc:"PEM file with the authority that signs the services' certificates; a server then asks clients for one"`
+}
+
+// mutual reports whether a server with s checks the certificates of clients.
+func (s Security) mutual() bool { return s.CertFile != "" && s.KeyFile != "" && s.CAFile != "" }
+
+func (s Security) encrypted() bool { return s.CertFile != "" || s.KeyFile != "" || s.CAFile != "" }
+
+// CheckListen refuses to open a service to other machines that asks nobody who
+// they are: Invalid (INSECURE_LISTEN) when the address is not a loopback address
+// and s has neither a token nor all three TLS files. A name other than localhost
+// and an empty host (":8080") count as beyond loopback.
+func CheckListen(address string, s Security) error {
+	if loopback(address) || s.Token != "" || s.mutual() {
+		return nil
+	}
+	return fault.New(fault.Invalid, "INSECURE_LISTEN",
+		"%q can be reached from other machines, and nobody would be asked who they are: "+
+			"set the variable TOKEN (one secret for all services), or TLS_CERT, TLS_KEY and TLS_CA (mutual TLS), "+
+			"each with the prefix of this service's variables, or listen on 127.0.0.1", address)
+}
+
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// check finds a token that no header can carry, such as one with the newline
+// of the file that it was read from.
+func (s Security) check() error {
+	for _, r := range s.Token {
+		if r <= ' ' || r > '~' {
+			return fault.New(fault.Invalid, "TOKEN_INVALID", "TOKEN may hold printable ASCII without spaces only")
+		}
+	}
+	return nil
+}
+
+func (s Security) serverCredentials() (credentials.TransportCredentials, error) {
+	if !s.encrypted() {
+		return insecure.NewCredentials(), nil
+	}
+	certificate, err := s.certificate()
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}}
+	if s.CAFile != "" {
+		if config.ClientCAs, err = s.authority(); err != nil {
+			return nil, err
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return credentials.NewTLS(config), nil
+}
+
+func (s Security) clientCredentials() (credentials.TransportCredentials, error) {
+	if !s.encrypted() {
+		return insecure.NewCredentials(), nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if s.CertFile != "" || s.KeyFile != "" {
+		certificate, err := s.certificate()
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	if s.CAFile != "" {
+		roots, err := s.authority()
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = roots
+	}
+	return credentials.NewTLS(config), nil
+}
+
+func (s Security) certificate() (tls.Certificate, error) {
+	if s.CertFile == "" || s.KeyFile == "" {
+		return tls.Certificate{}, tlsFault("TLS_CERT and TLS_KEY belong together: set both")
+	}
+	certificate, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+	if err != nil {
+		return tls.Certificate{}, tlsFault("TLS_CERT %q and TLS_KEY %q: %v", s.CertFile, s.KeyFile, err)
+	}
+	return certificate, nil
+}
+
+func (s Security) authority() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(s.CAFile)
+	if err != nil {
+		return nil, tlsFault("TLS_CA: %v", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, tlsFault("TLS_CA %q holds no PEM certificate", s.CAFile)
+	}
+	return pool, nil
+}
+
+func tlsFault(format string, args ...any) error {
+	return fault.New(fault.Invalid, "TLS_INVALID", format, args...)
+}

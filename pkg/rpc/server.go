@@ -1,0 +1,172 @@
+package rpc
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// DefaultMaxMessageBytes is the largest message that servers and clients send
+// and take when their configuration says nothing: a session with a long
+// transcript travels in one.
+const DefaultMaxMessageBytes = 16 << 20
+
+// Keepalive. A connection whose other end has vanished without a word is
+// noticed within about half a minute, which bounds how long a stream can look
+// alive and be dead. Servers allow pings twice as often as our clients send
+// them, also while no call is open.
+const (
+	clientPing   = 20 * time.Second
+	serverPing   = 30 * time.Second
+	pingTimeout  = 10 * time.Second
+	minPingPause = 10 * time.Second
+)
+
+// ServerConfig configures a server. The zero value is an open server on a
+// plain connection, for loopback and memory.
+type ServerConfig struct {
+	Security        Security
+	MaxMessageBytes int          // 0 is DefaultMaxMessageBytes
+	Log             *slog.Logger // nil is slog.Default
+}
+
+// NewServer returns a server whose handlers return faults and plain errors (see
+// the package comment for what of them travels), with panics caught, the token
+// checked on every call but the health service's, spans for every call, and the
+// gRPC health service registered and SERVING. It starts nothing.
+//
+// Invalid (TLS_INVALID, TOKEN_INVALID): the files or the token of c.Security
+// cannot be used.
+func NewServer(c ServerConfig) (*grpc.Server, error) {
+	if err := c.Security.check(); err != nil {
+		return nil, err
+	}
+	transport, err := c.Security.serverCredentials()
+	if err != nil {
+		return nil, err
+	}
+	guard := newGuard(c)
+	limit := messageLimit(c.MaxMessageBytes)
+	server := grpc.NewServer(
+		grpc.Creds(transport),
+		grpc.MaxRecvMsgSize(limit),
+		grpc.MaxSendMsgSize(limit),
+		grpc.ChainUnaryInterceptor(guard.unary),
+		grpc.ChainStreamInterceptor(guard.stream),
+		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(filters.Not(filters.HealthCheck())))),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingPause, PermitWithoutStream: true}),
+	)
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	return server, nil
+}
+
+func messageLimit(bytes int) int {
+	if bytes == 0 {
+		return DefaultMaxMessageBytes
+	}
+	return bytes
+}
+
+func orDefault(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.Default()
+	}
+	return log
+}
+
+// guard stands before every handler: it asks for the token, and lets only
+// statuses out.
+type guard struct {
+	boundary boundary
+	token    [sha256.Size]byte
+	open     bool // no token is asked for
+}
+
+func newGuard(c ServerConfig) guard {
+	return guard{
+		boundary: boundary{orDefault(c.Log)},
+		token:    sha256.Sum256([]byte(c.Security.Token)),
+		open:     c.Security.Token == "",
+	}
+}
+
+func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
+	defer g.close(ctx, info.FullMethod, &err)
+	if err := g.admit(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return next(ctx, r)
+}
+
+func (g guard) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer g.close(s.Context(), info.FullMethod, &err)
+	if err := g.admit(s.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return next(server, s)
+}
+
+// close is deferred around a handler and decides what leaves it.
+func (g guard) close(ctx context.Context, method string, err *error) {
+	if p := recover(); p != nil {
+		*err = g.boundary.panicked(ctx, method, p)
+	}
+	if *err == nil {
+		return
+	}
+	g.boundary.report(ctx, method, *err)
+	*err = StatusError(*err)
+}
+
+// admit compares digests, so that the time it takes says nothing about the
+// token, its length included.
+func (g guard) admit(ctx context.Context, method string) error {
+	if g.open || strings.HasPrefix(method, "/"+grpc_health_v1.Health_ServiceDesc.ServiceName+"/") {
+		return nil
+	}
+	for _, header := range metadata.ValueFromIncomingContext(ctx, tokenHeader) {
+		token, bearer := strings.CutPrefix(header, tokenScheme)
+		digest := sha256.Sum256([]byte(token))
+		if bearer && subtle.ConstantTimeCompare(digest[:], g.token[:]) == 1 {
+			return nil
+		}
+	}
+	return fault.New(fault.Unauthenticated, "BAD_TOKEN", "the service token is missing or wrong")
+}
+
+// boundary is where errors that nobody handles are logged, once.
+type boundary struct{ log *slog.Logger }
+
+// report logs err when the caller gets to know no more than INTERNAL.
+func (b boundary) report(ctx context.Context, method string, err error) {
+	if _, logged := err.(panicError); logged || !answerTo(err).internal() { //nolint:errorlint // made by panicked, never wrapped
+		return
+	}
+	b.log.ErrorContext(ctx, "call failed", "method", method, "error", err)
+}
+
+func (b boundary) panicked(ctx context.Context, method string, p any) error {
+	b.log.ErrorContext(ctx, "call panicked", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return panicError{}
+}
+
+// panicError stands for a panic that is logged already.
+type panicError struct{}
+
+func (panicError) Error() string { return "panic" }

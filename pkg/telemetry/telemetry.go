@@ -1,0 +1,135 @@
+// Package telemetry says what a process does: log lines on a writer, spans to an
+// OpenTelemetry collector, and one trace through all of them.
+//
+// A trace must not end where work waits in a database: Traceparent turns the
+// trace of a context into two short texts that can be stored, and
+// WithTraceparent takes it up again, in another process or after days.
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// shutdownLimit bounds the sending of the last spans: a collector that is
+// down must not hold up the end of a process.
+const shutdownLimit = 5 * time.Second
+
+// Config configures the telemetry of one process.
+type Config struct {
+	ServiceName string // as spans show it: "holdfast-state"
+	Endpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector's gRPC port, such as http://localhost:4317; empty sends no spans"`
+	LogLevel    string `env:"HOLDFAST_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	LogFormat   string `env:"HOLDFAST_LOG_FORMAT" envDefault:"text" doc:"text or json"`
+}
+
+// Telemetry is the telemetry of one process.
+type Telemetry struct {
+	Log      *slog.Logger
+	provider *sdktrace.TracerProvider
+}
+
+// Setup sets the process's tracer provider, propagators (W3C trace context and
+// baggage) and OpenTelemetry error handler, which are global: call it once, early.
+// Log lines go to w; spans go to the endpoint and to each extra processor. With
+// neither, spans have ids, so that traces pass through, but record nothing.
+// Further OTEL_* variables (headers, certificates, sampling) are read by the
+// OpenTelemetry SDK itself.
+//
+// An error names the variable to change. Setup does not wait for the endpoint.
+func Setup(ctx context.Context, c Config, w io.Writer, extra ...sdktrace.SpanProcessor) (*Telemetry, error) {
+	log, err := NewLogger(w, c.LogLevel, c.LogFormat)
+	if err != nil {
+		return nil, err
+	}
+	provider, err := newProvider(ctx, c, extra)
+	if err != nil {
+		return nil, err
+	}
+	otel.SetTracerProvider(provider)
+	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry failed", "error", err) }))
+	return &Telemetry{Log: log, provider: provider}, nil
+}
+
+func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) (*sdktrace.TracerProvider, error) {
+	named, err := resource.Merge(resource.Default(), resource.NewSchemaless(attribute.String("service.name", c.ServiceName)))
+	if err != nil {
+		return nil, fmt.Errorf("describe the process to telemetry: %w", err)
+	}
+	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(named)}
+	for _, processor := range extra {
+		options = append(options, sdktrace.WithSpanProcessor(processor))
+	}
+	switch {
+	case c.Endpoint != "":
+		exporter, err := newExporter(ctx, c.Endpoint)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, sdktrace.WithBatcher(exporter))
+	case len(extra) == 0:
+		// Nobody will see these spans; not to record them saves their cost
+		// on every call.
+		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
+	}
+	return sdktrace.NewTracerProvider(options...), nil
+}
+
+func newExporter(ctx context.Context, endpoint string) (sdktrace.SpanExporter, error) {
+	// The exporter reports a URL that it cannot read to a global handler and
+	// goes on with a default, where nobody would look for it.
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT is %q: it must be a URL such as http://localhost:4317", endpoint)
+	}
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint))
+	if err != nil {
+		return nil, fmt.Errorf("export spans to %s: %w", endpoint, err)
+	}
+	return exporter, nil
+}
+
+// Shutdown sends the spans that wait and ends the telemetry. It takes at most
+// five seconds, which it has also when ctx has ended, as ctx mostly has when a
+// process shuts down.
+func (t *Telemetry) Shutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		return fmt.Errorf("send the last spans: %w", err)
+	}
+	return nil
+}
+
+const (
+	traceparentKey = "traceparent"
+	tracestateKey  = "tracestate"
+)
+
+// Traceparent returns the W3C trace context of the span in ctx, "" and "" when
+// there is none. (https://www.w3.org/TR/trace-context/)
+func Traceparent(ctx context.Context) (traceparent, tracestate string) {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier[traceparentKey], carrier[tracestateKey]
+}
+
+// WithTraceparent returns a context in which the spans that are started belong to
+// the trace that Traceparent has given. A traceparent that is not valid leaves
+// ctx as it is; a tracestate that is not valid is dropped.
+func WithTraceparent(ctx context.Context, traceparent, tracestate string) context.Context {
+	carrier := propagation.MapCarrier{traceparentKey: traceparent, tracestateKey: tracestate}
+	return propagation.TraceContext{}.Extract(ctx, carrier)
+}

@@ -1,0 +1,129 @@
+package eventv1
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+// Type gives the chunk's type on the native wire, for example "text_delta":
+// the name of the set event, "" when none is set.
+func (c *Chunk) Type() string {
+	m := c.ProtoReflect()
+	event := m.WhichOneof(m.Descriptor().Oneofs().ByName("event"))
+	if event == nil {
+		return ""
+	}
+	return string(event.Name())
+}
+
+// MarshalChunk gives the native JSON of a chunk: one flat object as the
+// comment of Chunk describes it, on one line. Fields of the base are always
+// there; fields of the event always too, but for empty JSON texts, which are
+// left out. It fails when no event is set or a JSON text is not JSON.
+func MarshalChunk(c *Chunk) ([]byte, error) {
+	m := c.ProtoReflect()
+	event := m.WhichOneof(m.Descriptor().Oneofs().ByName("event"))
+	if event == nil {
+		return nil, fmt.Errorf("chunk of run %q has no event", c.GetAgentId())
+	}
+	b := append(make([]byte, 0, 128+proto.Size(c)), `{"type":"`...)
+	b = append(b, event.Name()...)
+	b = append(b, '"')
+	b = appendText(b, "agentId", c.GetAgentId())
+	b = appendText(b, "agentType", c.GetAgentType())
+	b = strconv.AppendInt(append(b, `,"timestamp":`...), c.GetTimestamp(), 10)
+	b = strconv.AppendInt(append(b, `,"step":`...), int64(c.GetStep()), 10)
+	b, err := appendFields(b, m.Get(event).Message())
+	if err != nil {
+		return nil, fmt.Errorf("chunk %s: %w", event.Name(), err)
+	}
+	return append(b, '}'), nil
+}
+
+func appendFields(b []byte, m protoreflect.Message) ([]byte, error) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		v := m.Get(f)
+		var err error
+		switch f.Kind() {
+		case protoreflect.StringKind:
+			if !isJSONText(f) {
+				b = appendText(b, f.JSONName(), v.String())
+				continue
+			}
+			b, err = appendJSON(b, f.JSONName(), v.String())
+		case protoreflect.BoolKind:
+			b = strconv.AppendBool(appendName(b, f.JSONName()), v.Bool())
+		case protoreflect.Int32Kind, protoreflect.Int64Kind:
+			b = strconv.AppendInt(appendName(b, f.JSONName()), v.Int(), 10)
+		case protoreflect.MessageKind:
+			if m.Has(f) {
+				b, err = appendObject(b, f.JSONName(), v.Message())
+			}
+		default:
+			err = fmt.Errorf("field %s has a kind without a native form: %v", f.Name(), f.Kind())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func appendObject(b []byte, name string, m protoreflect.Message) ([]byte, error) {
+	inner, err := appendFields(nil, m)
+	if err != nil {
+		return nil, err
+	}
+	b = append(appendName(b, name), '{')
+	if len(inner) > 0 {
+		b = append(b, inner[1:]...) // without the first comma
+	}
+	return append(b, '}'), nil
+}
+
+func appendJSON(b []byte, name, text string) ([]byte, error) {
+	if text == "" {
+		return b, nil
+	}
+	if !json.Valid([]byte(text)) {
+		return nil, fmt.Errorf("field %s is not JSON", name)
+	}
+	return appendOneLine(appendName(b, name), text), nil
+}
+
+// appendOneLine drops line ends, which in valid JSON stand between tokens only
+// and would end a line of server-sent events.
+func appendOneLine(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c != '\n' && c != '\r' {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+func appendText(b []byte, name, value string) []byte {
+	quoted, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // a string always marshals
+	}
+	return append(appendName(b, name), quoted...)
+}
+
+func appendName(b []byte, name string) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	return append(b, '"', ':')
+}
+
+func isJSONText(f protoreflect.FieldDescriptor) bool {
+	o, ok := f.Options().(*descriptorpb.FieldOptions)
+	return ok && proto.GetExtension(o, E_JsonText).(bool)
+}

@@ -1,0 +1,86 @@
+package executor
+
+import (
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// Config configures an executor. config.Load fills in the defaults.
+type Config struct {
+	StateAddress  string `env:"HOLDFAST_EXECUTOR_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
+	StreamAddress string `env:"HOLDFAST_EXECUTOR_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
+	Slots         int    `env:"HOLDFAST_EXECUTOR_SLOTS" envDefault:"256" doc:"runs at once"`
+
+	HeartbeatInterval time.Duration `env:"HOLDFAST_EXECUTOR_HEARTBEAT_INTERVAL" envDefault:"500ms" doc:"time between two signs of life; well below the state service's limit"`
+	HeldInterval      time.Duration `env:"HOLDFAST_EXECUTOR_HELD_INTERVAL" envDefault:"15s" doc:"time between two heartbeats that list the runs held"`
+	CallTimeout       time.Duration `env:"HOLDFAST_EXECUTOR_CALL_TIMEOUT" envDefault:"10s" doc:"limit of one attempt at a call to the state or stream service"`
+	DrainGrace        time.Duration `env:"HOLDFAST_EXECUTOR_DRAIN_GRACE" envDefault:"5s" doc:"time for the steps in flight at shutdown; at least 4s below HOLDFAST_SHUTDOWN_GRACE"`
+
+	ModelTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_MODEL_TIMEOUT" envDefault:"10m" doc:"limit of one model call"`
+	ToolTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_TOOL_TIMEOUT" envDefault:"60s" doc:"limit of a call of a tool that names none"`
+	ParallelCalls int           `env:"HOLDFAST_EXECUTOR_PARALLEL_CALLS" envDefault:"8" doc:"calls of one step at once"`
+
+	MaxResultBytes int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
+	MaxDeltaBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_DELTA_BYTES" envDefault:"262144" doc:"limit of one delta in the stream; larger ones are split"`
+	MaxQueuedBytes int           `env:"HOLDFAST_EXECUTOR_MAX_QUEUED_BYTES" envDefault:"1048576" doc:"chunks of one run that wait for the stream, in bytes; a model that is faster waits"`
+	StreamPatience time.Duration `env:"HOLDFAST_EXECUTOR_STREAM_PATIENCE" envDefault:"10s" doc:"how long a run waits for the stream service before it goes on without telling readers"`
+}
+
+// ProcessConfig configures the executor's own process.
+type ProcessConfig struct {
+	Config
+	Listen     string        `env:"HOLDFAST_EXECUTOR_LISTEN" envDefault:"127.0.0.1:7413" doc:"address to serve on"`
+	AgentsFile string        `env:"HOLDFAST_EXECUTOR_AGENTS,required" doc:"YAML file with the agents"`
+	NotesDir   string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
+	Grace      time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for everything to end at shutdown"`
+	Internal   rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
+	Telemetry  telemetry.Config
+}
+
+// check gives Invalid (CONFIG_INVALID) for a limit that would stop everything.
+func (c Config) check() error {
+	positive := []struct {
+		name  string
+		value int64
+	}{
+		{"SLOTS", int64(c.Slots)},
+		{"HEARTBEAT_INTERVAL", int64(c.HeartbeatInterval)},
+		{"HELD_INTERVAL", int64(c.HeldInterval)},
+		{"CALL_TIMEOUT", int64(c.CallTimeout)},
+		{"DRAIN_GRACE", int64(c.DrainGrace)},
+		{"MODEL_TIMEOUT", int64(c.ModelTimeout)},
+		{"TOOL_TIMEOUT", int64(c.ToolTimeout)},
+		{"PARALLEL_CALLS", int64(c.ParallelCalls)},
+		{"MAX_RESULT_BYTES", int64(c.MaxResultBytes)},
+		{"MAX_DELTA_BYTES", int64(c.MaxDeltaBytes)},
+		{"MAX_QUEUED_BYTES", int64(c.MaxQueuedBytes)},
+		{"STREAM_PATIENCE", int64(c.StreamPatience)},
+	}
+	for _, p := range positive {
+		if p.value <= 0 {
+			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_%s must be above 0", p.name)
+		}
+	}
+	return nil
+}
+
+func (c Config) worker() worker.Config {
+	return worker.Config{
+		Slots:             c.Slots,
+		HeartbeatInterval: c.HeartbeatInterval,
+		HeldInterval:      c.HeldInterval,
+		CallTimeout:       c.CallTimeout,
+		DrainGrace:        c.DrainGrace,
+		ModelTimeout:      c.ModelTimeout,
+		ToolTimeout:       c.ToolTimeout,
+		ParallelCalls:     c.ParallelCalls,
+		MaxResultBytes:    c.MaxResultBytes,
+		MaxDeltaBytes:     c.MaxDeltaBytes,
+		MaxQueuedBytes:    c.MaxQueuedBytes,
+		StreamPatience:    c.StreamPatience,
+	}
+}

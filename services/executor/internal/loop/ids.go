@@ -1,0 +1,61 @@
+package loop
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxCallID leaves room in the 256 bytes of an id for the suffix of a renamed one.
+const maxCallID = 240
+
+// digestLength is 26 characters of base32: 130 bits.
+const digestLength = 26
+
+// digest is the same for the same texts and for no others.
+func digest(texts ...string) string {
+	hash := sha256.New()
+	for _, text := range texts {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
+		hash.Write(length[:])
+		hash.Write([]byte(text))
+	}
+	return strings.ToLower(base32.StdEncoding.EncodeToString(hash.Sum(nil)))[:digestLength]
+}
+
+// messageID names the n-th message of its kind that a step of a run appends.
+func messageID(run Run, step int, kind string, n int) string {
+	return "msg_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), kind, strconv.Itoa(n))
+}
+
+// idempotencyKey names a call over all attempts at it.
+func idempotencyKey(run Run, step int, callID string) string {
+	return "call_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), callID)
+}
+
+// uniqueID gives a provider's id of a call, or, where it is taken already, the
+// id with the smallest number behind it that makes it free. An id that cannot be
+// one is replaced.
+func uniqueID(id string, taken func(string) bool) string {
+	if !validID(id) {
+		id = "call_" + digest(id)
+	}
+	if !taken(id) {
+		return id
+	}
+	for n := 1; ; n++ {
+		if candidate := fmt.Sprintf("%s_%d", id, n); !taken(candidate) {
+			return candidate
+		}
+	}
+}
+
+func validID(id string) bool {
+	return id != "" && len(id) <= maxCallID && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)
+}

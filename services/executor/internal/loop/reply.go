@@ -1,0 +1,266 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Limits of one reply. A reply above them is an invalid response.
+const (
+	maxReplyBytes = 8 << 20
+	maxCalls      = 128
+)
+
+// Reply assembles one reply of a model from its events.
+type Reply struct {
+	taken   func(id string) bool
+	own     map[string]bool // ids of this reply's calls
+	blocks  []*block
+	calls   map[int]*block // by the index of the provider
+	bytes   int
+	usage   model.Usage
+	finish  model.FinishReason
+	invalid error
+}
+
+// block is one part of the message in the making.
+type block struct {
+	part agent.Part // says the kind: agent.Text, agent.Reasoning or agent.ToolCall
+	text strings.Builder
+	done bool
+}
+
+func newReply(taken map[string]bool) *Reply {
+	r := &Reply{own: map[string]bool{}, calls: map[int]*block{}}
+	r.taken = func(id string) bool { return taken[id] || r.own[id] }
+	return r
+}
+
+// Add takes the next event and gives the events that others may be told: the
+// same with call ids that are unique in the session, and with the ends that the
+// provider left out. An error is a *model.Error: the events are not a reply.
+func (r *Reply) Add(event model.Event) ([]model.Event, error) {
+	if r.finish != "" {
+		return nil, invalidReply("%T came after the end", event)
+	}
+	var told []model.Event
+	if open := r.openReasoning(); open != nil && endsReasoning(event) {
+		open.done = true
+		told = append(told, model.ReasoningEnd{})
+	}
+	switch e := event.(type) {
+	case model.TextDelta:
+		r.extend(agent.Text{}, e.Text)
+		told = append(told, e)
+	case model.ReasoningDelta:
+		r.extend(agent.Reasoning{}, e.Text)
+		told = append(told, e)
+	case model.ReasoningEnd:
+		r.endReasoning(e)
+		told = append(told, e)
+	case model.CallStart:
+		started, err := r.startCall(e)
+		if err != nil {
+			return nil, err
+		}
+		told = append(told, started)
+	case model.CallDelta:
+		call := r.calls[e.Index]
+		if call == nil || call.done {
+			return nil, invalidReply("arguments for call %d, which is not open", e.Index)
+		}
+		call.text.WriteString(e.Text)
+		r.bytes += len(e.Text)
+		told = append(told, e)
+	case model.CallEnd:
+		call := r.calls[e.Index]
+		if call == nil || call.done {
+			return nil, invalidReply("end of call %d, which is not open", e.Index)
+		}
+		told = append(told, call.endCall(e.Index, e.Arguments))
+	case model.Usage:
+		r.usage = e
+	case model.Finish:
+		told = append(told, r.endCalls()...)
+		r.finish = e.Reason
+		told = append(told, e)
+	}
+	if r.bytes > maxReplyBytes {
+		return nil, invalidReply("the reply is larger than %d bytes", maxReplyBytes)
+	}
+	return told, nil
+}
+
+func invalidReply(format string, args ...any) error {
+	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: fmt.Sprintf(format, args...)}
+}
+
+// Whole reports whether the reply has come to its end.
+func (r *Reply) Whole() bool { return r.finish != "" }
+
+// FinishReason says why the model stopped; empty before the end.
+func (r *Reply) FinishReason() model.FinishReason { return r.finish }
+
+// Usage gives the tokens that the provider has counted, zero where it did not.
+func (r *Reply) Usage() model.Usage { return r.usage }
+
+// CallID gives the session's id of the call with the provider's index, "" when
+// there is none.
+func (r *Reply) CallID(index int) string {
+	if call := r.calls[index]; call != nil {
+		return call.part.(agent.ToolCall).ID
+	}
+	return ""
+}
+
+// Parts gives the content of the reply as far as it has come.
+func (r *Reply) Parts() []agent.Part {
+	var parts []agent.Part
+	for _, b := range r.blocks {
+		switch part := b.part.(type) {
+		case agent.Text:
+			part.Text = b.text.String()
+			parts = append(parts, part)
+		case agent.Reasoning:
+			part.Text = b.text.String()
+			parts = append(parts, part)
+		case agent.ToolCall:
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// Calls gives the calls of the reply in their order.
+func (r *Reply) Calls() []agent.ToolCall { return agent.Message{Parts: r.Parts()}.Calls() }
+
+func (r *Reply) last() *block {
+	if len(r.blocks) == 0 {
+		return nil
+	}
+	return r.blocks[len(r.blocks)-1]
+}
+
+func (r *Reply) openReasoning() *block {
+	b := r.last()
+	if b == nil || b.done {
+		return nil
+	}
+	if _, ok := b.part.(agent.Reasoning); !ok {
+		return nil
+	}
+	return b
+}
+
+func endsReasoning(event model.Event) bool {
+	switch event.(type) {
+	case model.ReasoningDelta, model.ReasoningEnd, model.Usage:
+		return false
+	}
+	return true
+}
+
+// extend adds text to the last block, or to a new one where that is of another
+// kind or has ended.
+func (r *Reply) extend(kind agent.Part, text string) {
+	b := r.last()
+	if b == nil || b.done || !sameKind(b.part, kind) {
+		b = &block{part: kind}
+		r.blocks = append(r.blocks, b)
+	}
+	b.text.WriteString(text)
+	r.bytes += len(text)
+}
+
+func sameKind(a, b agent.Part) bool {
+	switch a.(type) {
+	case agent.Text:
+		_, ok := b.(agent.Text)
+		return ok
+	case agent.Reasoning:
+		_, ok := b.(agent.Reasoning)
+		return ok
+	}
+	return false
+}
+
+func (r *Reply) endReasoning(e model.ReasoningEnd) {
+	b := r.openReasoning()
+	if b == nil {
+		b = &block{}
+		r.blocks = append(r.blocks, b)
+	}
+	b.part = agent.Reasoning{ProviderData: e.ProviderData}
+	b.done = true
+	r.bytes += len(e.ProviderData)
+}
+
+func (r *Reply) startCall(e model.CallStart) (model.CallStart, error) {
+	if r.calls[e.Index] != nil {
+		return e, invalidReply("call %d begins twice", e.Index)
+	}
+	if len(r.calls) == maxCalls {
+		return e, invalidReply("more than %d calls", maxCalls)
+	}
+	e.ID = uniqueID(e.ID, r.taken)
+	r.own[e.ID] = true
+	b := &block{part: agent.ToolCall{ID: e.ID, Name: e.Name}}
+	r.blocks = append(r.blocks, b)
+	r.calls[e.Index] = b
+	return e, nil
+}
+
+// endCall settles the arguments: one JSON value, whatever the model wrote.
+func (b *block) endCall(index int, arguments json.RawMessage) model.CallEnd {
+	if !json.Valid(arguments) {
+		text := string(arguments)
+		if text == "" {
+			text = b.text.String()
+		}
+		arguments = asJSON(text)
+	}
+	call := b.part.(agent.ToolCall)
+	call.Arguments = arguments
+	b.part = call
+	b.done = true
+	return model.CallEnd{Index: index, Arguments: arguments}
+}
+
+// asJSON gives text that is JSON as it is, no text as {} and other text as a
+// JSON string.
+func asJSON(text string) json.RawMessage {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return json.RawMessage(`{}`)
+	case json.Valid([]byte(text)):
+		return json.RawMessage(text)
+	}
+	return quote(text)
+}
+
+func quote(text string) json.RawMessage {
+	quoted, err := json.Marshal(text)
+	if err != nil { // a string always marshals
+		return json.RawMessage(`""`)
+	}
+	return quoted
+}
+
+// endCalls ends the calls that the provider left open, in the order of the reply.
+func (r *Reply) endCalls() []model.Event {
+	indexes := make(map[*block]int, len(r.calls))
+	for index, b := range r.calls {
+		indexes[b] = index
+	}
+	var ends []model.Event
+	for _, b := range r.blocks {
+		if index, ok := indexes[b]; ok && !b.done {
+			ends = append(ends, b.endCall(index, nil))
+		}
+	}
+	return ends
+}

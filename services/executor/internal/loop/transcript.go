@@ -1,0 +1,64 @@
+package loop
+
+import (
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// What the model is told of calls that have no result of their tool.
+const (
+	errNotExecuted = "not executed"
+	errUnknown     = "the process that ran this call was lost, and it is not known whether the call took effect; " +
+		"check before you call it again"
+)
+
+// conversation is the transcript as a model may see it: behind each assistant
+// message with calls stands one tool message with the result of every call, in
+// their order. A call that was never answered gets a synthetic result. The
+// transcript itself stays as it is.
+func conversation(transcript []agent.Message) []agent.Message {
+	results := map[string]agent.ToolResult{}
+	for _, m := range transcript {
+		for _, r := range m.Results() {
+			results[r.CallID] = r
+		}
+	}
+	messages := make([]agent.Message, 0, len(transcript))
+	for _, m := range transcript {
+		if m.Role == agent.RoleTool {
+			continue // stands behind its calls already
+		}
+		messages = append(messages, m)
+		if calls := m.Calls(); len(calls) > 0 {
+			messages = append(messages, answers(m, calls, results))
+		}
+	}
+	return messages
+}
+
+func answers(m agent.Message, calls []agent.ToolCall, results map[string]agent.ToolResult) agent.Message {
+	answer := agent.Message{ID: m.ID + "/results", Role: agent.RoleTool}
+	for _, call := range calls {
+		result, ok := results[call.ID]
+		if !ok {
+			result = failedResult(call, errNotExecuted)
+		}
+		answer.Parts = append(answer.Parts, result)
+	}
+	return answer
+}
+
+// failedResult is the runtime's own answer to a call.
+func failedResult(call agent.ToolCall, reason string) agent.ToolResult {
+	return agent.ToolResult{CallID: call.ID, Name: call.Name, Error: reason, Synthetic: true}
+}
+
+// callIDs is the set of all call ids of the transcript.
+func callIDs(transcript []agent.Message) map[string]bool {
+	ids := map[string]bool{}
+	for _, m := range transcript {
+		for _, call := range m.Calls() {
+			ids[call.ID] = true
+		}
+	}
+	return ids
+}

@@ -1,0 +1,111 @@
+package anthropic
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// DefaultBaseURL is Anthropic's own API.
+const DefaultBaseURL = "https://api.anthropic.com"
+
+// DefaultIdleTimeout outlasts every silence of a healthy stream by far: it has pings.
+const DefaultIdleTimeout = 5 * time.Minute
+
+// Config says where the models are.
+type Config struct {
+	// BaseURL is the part of the URL before /v1/messages; DefaultBaseURL when empty.
+	BaseURL string `env:"BASE_URL" doc:"where messages are served; empty means Anthropic"`
+	// APIKey is sent as X-Api-Key, or not at all when empty.
+	APIKey string `env:"API_KEY" doc:"the key of the Anthropic API"`
+	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+}
+
+// Model calls messages. Safe for concurrent use.
+type Model struct {
+	messages anthropic.MessageService
+	idle     time.Duration
+}
+
+var _ model.Model = (*Model)(nil)
+
+// New makes a model that calls through client; nil means http.DefaultClient. It
+// refuses a base URL that is not an absolute http or https URL.
+func New(c Config, client *http.Client) (*Model, error) {
+	if c.BaseURL == "" {
+		c.BaseURL = DefaultBaseURL
+	}
+	if c.IdleTimeout <= 0 {
+		c.IdleTimeout = DefaultIdleTimeout
+	}
+	if client == nil {
+		client = http.DefaultClient
+	}
+	base, err := url.Parse(c.BaseURL)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		return nil, fmt.Errorf("anthropic: the base URL %q is not an http or https URL", c.BaseURL)
+	}
+	options := []option.RequestOption{
+		option.WithBaseURL(base.JoinPath("/").String()),
+		option.WithHTTPClient(client),
+		option.WithMaxRetries(0),
+		option.WithoutOpenTelemetry(),
+	}
+	if c.APIKey != "" {
+		options = append(options, option.WithAPIKey(c.APIKey))
+	}
+	// anthropic.NewClient would read the environment; the service by itself does not.
+	return &Model{messages: anthropic.NewMessageService(options...), idle: c.IdleTimeout}, nil
+}
+
+// Generate streams one message. All its errors are *model.Error, except for
+// that of ctx.
+func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		params, err := request(r)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		calling, line, hangUp := dial(ctx, m.idle)
+		defer hangUp()
+		stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(line.send))
+		defer stream.Close()
+
+		reply := newReply()
+		for !reply.over && stream.Next() {
+			events, err := reply.take(stream.Current())
+			for _, e := range events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+		if err := stream.Err(); err != nil && !(reply.whole() && broken(err)) {
+			yield(nil, line.failure(ctx, calling, err))
+			return
+		}
+		events, err := reply.end()
+		for _, e := range events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}

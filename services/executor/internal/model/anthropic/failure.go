@@ -1,0 +1,135 @@
+package anthropic
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// complaint is what an error body says: {"type":"error","error":{"type","message"}}.
+type complaint struct{ kind, message string }
+
+func readComplaint(text []byte) complaint {
+	var envelope struct {
+		Error struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	// A body in another form, a proxy's perhaps, is its own message.
+	_ = json.Unmarshal(text, &envelope)
+	return complaint{
+		kind:    envelope.Error.Type,
+		message: cmp.Or(envelope.Error.Message, strings.TrimSpace(string(text))),
+	}
+}
+
+// refusal classifies an answer that is not an event stream.
+func refusal(res *http.Response, text []byte) *model.Error {
+	said := readComplaint(text)
+	e := &model.Error{
+		StatusCode: res.StatusCode,
+		RetryAfter: retryAfter(res.Header),
+		Message:    cmp.Or(said.message, http.StatusText(res.StatusCode)),
+	}
+	e.Code, e.Retryable = classify(res.StatusCode, said.kind)
+	switch res.Header.Get("X-Should-Retry") {
+	case "true":
+		e.Retryable = true
+	case "false":
+		e.Retryable = false
+	}
+	return e
+}
+
+// interruption classifies an error event in the middle of a stream.
+func interruption(text []byte) *model.Error {
+	said := readComplaint(text)
+	e := &model.Error{Message: said.message}
+	e.Code, e.Retryable = classify(0, said.kind)
+	return e
+}
+
+// classify decides by the type of the error where it is known, else by the
+// status, which is 0 in the middle of a stream.
+func classify(status int, kind string) (code string, retryable bool) {
+	switch kind {
+	case "overloaded_error":
+		return model.CodeOverloaded, true
+	case "rate_limit_error":
+		return model.CodeRateLimited, true
+	case "timeout_error":
+		return model.CodeTimeout, true
+	case "invalid_request_error", "request_too_large":
+		return model.CodeInvalidRequest, false
+	case "authentication_error":
+		return model.CodeUnauthenticated, false
+	case "permission_error", "billing_error":
+		return model.CodeDenied, false
+	case "not_found_error":
+		return model.CodeNotFound, false
+	case "api_error":
+		return model.CodeUnavailable, true
+	}
+	switch {
+	case status == http.StatusUnauthorized:
+		return model.CodeUnauthenticated, false
+	case status == http.StatusForbidden:
+		return model.CodeDenied, false
+	case status == http.StatusNotFound:
+		return model.CodeNotFound, false
+	case status == http.StatusRequestTimeout, status == http.StatusConflict:
+		return model.CodeUnavailable, true
+	case status == http.StatusTooManyRequests:
+		return model.CodeRateLimited, true
+	case status == http.StatusServiceUnavailable, status == 529:
+		return model.CodeOverloaded, true
+	case status >= 500:
+		return model.CodeUnavailable, true
+	case status >= 400:
+		return model.CodeInvalidRequest, false
+	case status != 0:
+		return model.CodeInvalidResponse, true
+	}
+	return model.CodeUnavailable, true
+}
+
+// retryAfter reads how long to wait, from Retry-After-Ms or Retry-After in
+// seconds or as a date. A date is measured against the Date of the same
+// answer, so that the clocks need not agree. 0 when nothing usable is said.
+func retryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return span(ms, time.Millisecond)
+	}
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
+		return span(seconds, time.Second)
+	}
+	then, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return 0
+	}
+	return max(0, then.Sub(now))
+}
+
+// maxRetryAfter is the longest wait that is believed.
+const maxRetryAfter = 24 * time.Hour
+
+func span(n float64, unit time.Duration) time.Duration {
+	if !(n > 0) { // NaN is not, either
+		return 0
+	}
+	if n >= float64(maxRetryAfter/unit) {
+		return maxRetryAfter
+	}
+	return time.Duration(n * float64(unit))
+}

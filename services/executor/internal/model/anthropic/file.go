@@ -1,0 +1,70 @@
+package anthropic
+
+import (
+	"encoding/base64"
+	"mime"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// file gives the block of an image, a PDF or a text.
+func file(f agent.File) (anthropic.ContentBlockParamUnion, error) {
+	media, _, _ := mime.ParseMediaType(f.MediaType)
+	embedded := strings.HasPrefix(f.URL, "data:")
+	if !embedded && !strings.HasPrefix(f.URL, "https:") {
+		return anthropic.ContentBlockParamUnion{}, invalid("messages take a file as a data: or https: URL")
+	}
+	var data []byte
+	if embedded {
+		var ok bool
+		if data, ok = decodeDataURL(f.URL); !ok {
+			return anthropic.ContentBlockParamUnion{}, invalid("the file %q has a data: URL that cannot be decoded", f.Filename)
+		}
+	}
+	encoded := base64.StdEncoding.EncodeToString(data)
+	switch {
+	case strings.HasPrefix(media, "image/") && embedded:
+		return anthropic.NewImageBlockBase64(media, encoded), nil
+	case strings.HasPrefix(media, "image/"):
+		return anthropic.NewImageBlock(anthropic.URLImageSourceParam{URL: f.URL}), nil
+	case media == "application/pdf" && embedded:
+		return document(f, anthropic.DocumentBlockParamSourceUnion{OfBase64: &anthropic.Base64PDFSourceParam{Data: encoded}}), nil
+	case media == "application/pdf":
+		return document(f, anthropic.DocumentBlockParamSourceUnion{OfURL: &anthropic.URLPDFSourceParam{URL: f.URL}}), nil
+	case (strings.HasPrefix(media, "text/") || media == "application/json") && embedded && utf8.Valid(data):
+		return document(f, anthropic.DocumentBlockParamSourceUnion{OfText: &anthropic.PlainTextSourceParam{Data: string(data)}}), nil
+	}
+	return anthropic.ContentBlockParamUnion{}, invalid("messages take images, PDFs, and texts as data: URLs, not a file of type %s", f.MediaType)
+}
+
+func document(f agent.File, source anthropic.DocumentBlockParamSourceUnion) anthropic.ContentBlockParamUnion {
+	d := &anthropic.DocumentBlockParam{Source: source}
+	if f.Filename != "" {
+		d.Title = anthropic.String(f.Filename)
+	}
+	return anthropic.ContentBlockParamUnion{OfDocument: d}
+}
+
+// decodeDataURL gives the bytes of a data: URL (RFC 2397).
+func decodeDataURL(source string) ([]byte, bool) {
+	header, data, found := strings.Cut(source, ",")
+	if !found {
+		return nil, false
+	}
+	plain, err := url.PathUnescape(data)
+	if err != nil {
+		return nil, false
+	}
+	if !strings.HasSuffix(header, ";base64") {
+		return []byte(plain), true
+	}
+	// The alphabet of either kind, with or without padding, occurs in the wild.
+	plain = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(plain, "="))
+	decoded, err := base64.RawStdEncoding.DecodeString(plain)
+	return decoded, err == nil
+}

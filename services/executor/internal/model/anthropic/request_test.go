@@ -1,0 +1,241 @@
+package anthropic_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/anthropic"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
+)
+
+func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
+	t.Parallel()
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	sequence := connect(t, server, anthropic.Config{}).Generate(t.Context(),
+		modeltest.Conversation(json.RawMessage(`{"type":"thinking","signature":"EqQBCgIYAhIM"}`)))
+	if n := len(server.Requests()); n != 0 {
+		t.Fatalf("got %d requests before the sequence was ranged over", n)
+	}
+	modeltest.Listen(t, sequence)
+	sent := server.Requests()
+	if len(sent) != 1 {
+		t.Fatalf("got %d requests, want 1", len(sent))
+	}
+	if got, want := sent[0].Method+" "+sent[0].Path, "POST /v1/messages"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for header, want := range map[string]string{"X-Api-Key": "sk-test", "Anthropic-Version": "2023-06-01", "Authorization": ""} {
+		if got := sent[0].Header.Get(header); got != want {
+			t.Errorf("got %s %q, want %q", header, got, want)
+		}
+	}
+	modeltest.Golden(t, "testdata/request.json", sent[0].Body)
+}
+
+func TestTheEnvironmentChangesNothing(t *testing.T) {
+	for _, name := range []string{"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE"} {
+		t.Setenv(name, "http://elsewhere.invalid")
+	}
+	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Custom: elsewhere")
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	sent := server.Requests()
+	if len(sent) != 1 {
+		t.Fatalf("got %d requests, want 1", len(sent))
+	}
+	for name, values := range sent[0].Header {
+		if strings.Contains(strings.Join(values, " "), "elsewhere") {
+			t.Errorf("the environment got into the header %s: %q", name, values)
+		}
+	}
+}
+
+func TestARefusalIsNotRetried(t *testing.T) {
+	t.Parallel()
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Overloaded, modeltest.Wire{})
+	modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	if n := len(server.Requests()); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
+	}
+}
+
+func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"api.example.com", "ftp://example.com", "http://", "::"} {
+		if _, err := anthropic.New(anthropic.Config{BaseURL: bad}, nil); err == nil {
+			t.Errorf("%q: got no error", bad)
+		}
+	}
+	if _, err := anthropic.New(anthropic.Config{}, nil); err != nil {
+		t.Errorf("the defaults: got error %v", err)
+	}
+}
+
+// sent gives the body of a request.
+func sent(t *testing.T, r model.Request) (body struct {
+	MaxTokens int             `json:"max_tokens"`
+	Messages  json.RawMessage `json:"messages"`
+}) {
+	t.Helper()
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	heard := modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r))
+	if heard.Err != nil {
+		t.Fatalf("got error %v", heard.Err)
+	}
+	if err := json.Unmarshal(server.Requests()[0].Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func TestTheCapOnAReplyHasADefault(t *testing.T) {
+	t.Parallel()
+	if got := sent(t, modeltest.Ask("m")).MaxTokens; got != 4096 {
+		t.Errorf("got max_tokens %d, want 4096", got)
+	}
+}
+
+func message(role agent.Role, parts ...agent.Part) agent.Message {
+	return agent.Message{ID: "m", Role: role, Parts: parts}
+}
+
+func TestMessagesBecomeTurns(t *testing.T) {
+	t.Parallel()
+	text := func(s string) agent.Part { return agent.Text{Text: s} }
+	call := agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
+	result := agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`"ok"`)}
+	const (
+		called = `{"id":"c","input":{},"name":"f","type":"tool_use"}`
+		ok     = `{"tool_use_id":"c","content":[{"text":"ok","type":"text"}],"type":"tool_result"}`
+	)
+	for name, test := range map[string]struct {
+		messages []agent.Message
+		want     string
+	}{
+		"neighbours are merged": {
+			[]agent.Message{message(agent.RoleUser, text("a")), message(agent.RoleSystem, text("b")), message(agent.RoleUser, text("c"))},
+			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"},{"text":"c","type":"text"}],"role":"user"}]`,
+		},
+		"results stand before what the user says": {
+			[]agent.Message{message(agent.RoleAssistant, call), message(agent.RoleTool, result), message(agent.RoleUser, text("and?"))},
+			`[{"content":[` + called + `],"role":"assistant"},{"content":[` + ok + `,{"text":"and?","type":"text"}],"role":"user"}]`,
+		},
+		"messages that say nothing are left out": {
+			[]agent.Message{
+				message(agent.RoleUser, text("a")), message(agent.RoleAssistant, text(" \n"), agent.Reasoning{Text: "unsigned"}),
+				message(agent.RoleAssistant), message(agent.RoleUser, text("b")),
+			},
+			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}]`,
+		},
+		"thinking goes back as it came": {
+			[]agent.Message{message(agent.RoleAssistant,
+				agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)},
+				agent.Reasoning{ProviderData: json.RawMessage(`{"type":"thinking","signature":"t"}`)},
+				agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)},
+				agent.Reasoning{Text: "another provider's", ProviderData: json.RawMessage(`["x"]`)},
+				call)},
+			`[{"content":[{"signature":"s","thinking":"hm","type":"thinking"},{"signature":"t","thinking":"","type":"thinking"},{"data":"d","type":"redacted_thinking"},` + called + `],"role":"assistant"}]`,
+		},
+		"a failed result": {
+			[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no", Result: json.RawMessage(`{"code":7}`)})},
+			`[{"content":[{"tool_use_id":"c","is_error":true,"content":[{"text":"no","type":"text"},{"text":"{\"code\":7}","type":"text"}],"type":"tool_result"}],"role":"user"}]`,
+		},
+		"an empty result": {
+			[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`""`)})},
+			`[{"content":[{"tool_use_id":"c","type":"tool_result"}],"role":"user"}]`,
+		},
+		"arguments that are no object": {
+			[]agent.Message{message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)})},
+			`[{"content":[{"id":"c","input":{"invalid_arguments":"{\"a"},"name":"f","type":"tool_use"}],"role":"assistant"}]`,
+		},
+		"ids that the API would refuse": {
+			[]agent.Message{
+				message(agent.RoleAssistant, agent.ToolCall{ID: "run.1/2", Name: "f", Arguments: json.RawMessage(`{}`)}),
+				message(agent.RoleTool, agent.ToolResult{CallID: "run.1/2", Success: true, Result: json.RawMessage(`"ok"`)}),
+			},
+			strings.ReplaceAll(`[{"content":[`+called+`],"role":"assistant"},{"content":[`+ok+`],"role":"user"}]`, `"c"`, `"call_ID"`),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := strings.ReplaceAll(test.want, "call_ID", "call_8cfaaf9d3955ca0eb20136f7ea07b567")
+			if got := string(sent(t, model.Request{Model: "m", Messages: test.messages}).Messages); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+func TestFilesAreTranslated(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		file agent.File
+		want string
+	}{
+		"an image": {
+			agent.File{MediaType: "image/png", URL: "data:image/png;base64,AQID"},
+			`{"source":{"data":"AQID","media_type":"image/png","type":"base64"},"type":"image"}`,
+		},
+		"an image in the other alphabet, without padding": {
+			agent.File{MediaType: "image/png", URL: "data:image/png;base64,_-8"},
+			`{"source":{"data":"/+8=","media_type":"image/png","type":"base64"},"type":"image"}`,
+		},
+		"an image that is not in base64": {
+			agent.File{MediaType: "image/gif; x=y", URL: "data:image/gif,%01%02%03"},
+			`{"source":{"data":"AQID","media_type":"image/gif","type":"base64"},"type":"image"}`,
+		},
+		"an image by its address": {
+			agent.File{MediaType: "image/png", URL: "https://example.com/a.png"},
+			`{"source":{"url":"https://example.com/a.png","type":"url"},"type":"image"}`,
+		},
+		"a PDF": {
+			agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg==", Filename: "a.pdf"},
+			`{"source":{"data":"JVBERg==","media_type":"application/pdf","type":"base64"},"title":"a.pdf","type":"document"}`,
+		},
+		"a PDF by its address": {
+			agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"},
+			`{"source":{"url":"https://example.com/a.pdf","type":"url"},"type":"document"}`,
+		},
+		"a text": {
+			agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv;base64,YSxi"},
+			`{"source":{"data":"a,b","media_type":"text/plain","type":"text"},"type":"document"}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := string(sent(t, model.Request{Model: "m", Messages: []agent.Message{message(agent.RoleUser, test.file)}}).Messages)
+			if want := `[{"content":[` + test.want + `],"role":"user"}]`; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeSentIsRefused(t *testing.T) {
+	t.Parallel()
+	m, err := anthropic.New(anthropic.Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, refused := range map[string]agent.Message{
+		"a sound":                     message(agent.RoleUser, agent.File{MediaType: "audio/wav", URL: "data:audio/wav;base64,AQID"}),
+		"a text that is not embedded": message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "https://example.com/a.txt"}),
+		"a text that is not UTF-8":    message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain,%ff"}),
+		"a file over plain HTTP":      message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "http://example.com/a.png"}),
+		"broken base64":               message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "data:image/png;base64,A*"}),
+		"a data: URL without data":    message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "data:image/png;base64"}),
+		"a role of its own":           message("narrator", agent.Text{Text: "x"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			heard := modeltest.Listen(t, m.Generate(t.Context(), model.Request{Messages: []agent.Message{refused}}))
+			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			}
+		})
+	}
+}

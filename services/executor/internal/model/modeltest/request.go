@@ -1,0 +1,84 @@
+package modeltest
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+var update = flag.Bool("update", false, "write the golden files of requests anew")
+
+// pixel is a PNG image of one pixel.
+const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+
+// Conversation is a request with a bit of everything: a system prompt, an image,
+// reasoning with the provider's data, a text with two calls, their results in a
+// message each, one of them failed, a fact for the model, a second question.
+func Conversation(providerData json.RawMessage) model.Request {
+	temperature := 0.5
+	return model.Request{
+		Model:           "some-model",
+		System:          "You know the weather <everywhere>.",
+		MaxOutputTokens: 512,
+		Temperature:     &temperature,
+		Tools: []model.Tool{
+			{
+				Name: "weather", Description: "The weather of a city.",
+				InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string","maxLength":9007199254740993}},"required":["city"],"additionalProperties":false}`),
+			},
+			{Name: "clock"},
+		},
+		Messages: []agent.Message{
+			{ID: "m1", Role: agent.RoleUser, Parts: []agent.Part{
+				agent.Text{Text: "Which of these cities is nicer today? Zürich or this:"},
+				agent.File{MediaType: "image/png", URL: pixel, Filename: "city.png"},
+			}},
+			{ID: "m2", Role: agent.RoleAssistant, Parts: []agent.Part{
+				agent.Reasoning{Text: "I need both.", ProviderData: providerData},
+				agent.Text{Text: "Let me look."},
+				agent.ToolCall{ID: "call_1", Name: "weather", Arguments: json.RawMessage(`{"city":"Zürich"}`)},
+				agent.ToolCall{ID: "call_2", Name: "weather", Arguments: json.RawMessage(`{"city":"Atlantis"}`)},
+			}},
+			{ID: "m3", Role: agent.RoleTool, Parts: []agent.Part{
+				agent.ToolResult{CallID: "call_1", Name: "weather", Result: json.RawMessage(`{"sky":"blue","degrees":21.5}`), Success: true},
+			}},
+			{ID: "m4", Role: agent.RoleTool, Parts: []agent.Part{
+				agent.ToolResult{CallID: "call_2", Name: "weather", Error: "no such city"},
+			}},
+			{ID: "m5", Role: agent.RoleContext, Hidden: true, Parts: []agent.Part{agent.Text{Text: "It is noon."}}},
+			{ID: "m6", Role: agent.RoleAssistant, Parts: []agent.Part{agent.Text{Text: "Zürich."}}},
+			{ID: "m7", Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: "Sure?"}}},
+		},
+	}
+}
+
+// Golden compares the body of a request with a golden file, which -update writes.
+func Golden(t *testing.T, path string, body []byte) {
+	t.Helper()
+	var got bytes.Buffer
+	if err := json.Indent(&got, body, "", "  "); err != nil {
+		t.Fatalf("the body is not JSON: %v\n%s", err, body)
+	}
+	got.WriteByte('\n')
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("got\n%s\nwant, as in %s,\n%s", got.Bytes(), path, want)
+	}
+}

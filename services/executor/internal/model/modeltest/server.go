@@ -1,0 +1,156 @@
+package modeltest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Wire is how a Server writes.
+type Wire struct {
+	// CRLF ends lines in CR LF; they end in LF otherwise.
+	CRLF bool
+	// Comments puts a comment before each event.
+	Comments bool
+	// Write is how many bytes are written at a time; 0 means all.
+	Write int
+}
+
+// Server is a provider that replays one recorded reply from a folder: NAME.sse,
+// the body of an event stream, or NAME.http, a whole HTTP response. The replies
+// Cut and Slow have the bodies of Ended, and then break the connection, or wait
+// until the client has gone.
+type Server struct {
+	*httptest.Server
+	// Client has connections of its own, which are closed at the end of the test.
+	Client *http.Client
+
+	mu       sync.Mutex
+	requests []Request
+}
+
+// Request is a request that a Server got.
+type Request struct {
+	Method, Path string
+	Header       http.Header
+	Body         []byte
+}
+
+// NewServer starts a server that ends with the test.
+func NewServer(t *testing.T, folder string, reply Reply, wire Wire) *Server {
+	t.Helper()
+	name := reply
+	if reply == Cut || reply == Slow {
+		name = Ended
+	}
+	stream, err := os.ReadFile(filepath.Join(folder, string(name)+".sse"))
+	if errors.Is(err, fs.ErrNotExist) {
+		response, err := os.ReadFile(filepath.Join(folder, string(name)+".http"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return serve(t, func(w http.ResponseWriter, _ *http.Request) { replay(t, w, response) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ServeStream(t, stream, reply, wire)
+}
+
+// ServeStream starts a server that gives this body of an event stream.
+func ServeStream(t *testing.T, stream []byte, reply Reply, wire Wire) *Server {
+	t.Helper()
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		wire.write(w, stream)
+		switch reply {
+		case Cut:
+			panic(http.ErrAbortHandler)
+		case Slow:
+			<-r.Context().Done()
+		}
+	})
+}
+
+// ServeResponse starts a server that gives this HTTP response.
+func ServeResponse(t *testing.T, response string) *Server {
+	t.Helper()
+	return serve(t, func(w http.ResponseWriter, _ *http.Request) { replay(t, w, []byte(response)) })
+}
+
+func serve(t *testing.T, answer http.HandlerFunc) *Server {
+	s := &Server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("read the request: %v", err)
+		}
+		s.mu.Lock()
+		s.requests = append(s.requests, Request{Method: r.Method, Path: r.URL.Path, Header: r.Header, Body: body})
+		s.mu.Unlock()
+		answer(w, r)
+	}))
+	transport := &http.Transport{}
+	s.Client = &http.Client{Transport: transport}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		s.Close()
+	})
+	return s
+}
+
+// Requests gives the requests so far.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request(nil), s.requests...)
+}
+
+// replay writes a recorded HTTP response.
+func replay(t *testing.T, w http.ResponseWriter, response []byte) {
+	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(response)), nil)
+	if err != nil {
+		t.Errorf("the recorded response: %v", err)
+		return
+	}
+	defer res.Body.Close()
+	for key, values := range res.Header {
+		w.Header()[key] = values
+	}
+	w.WriteHeader(res.StatusCode)
+	// A client that has gone is the test's affair.
+	_, _ = io.Copy(w, res.Body)
+}
+
+// write sends a recorded stream, whose lines end in LF.
+func (wire Wire) write(w http.ResponseWriter, stream []byte) {
+	if wire.Comments {
+		stream = bytes.ReplaceAll(append([]byte("\n\n"), stream...), []byte("\n\n"), []byte("\n\n: keep-alive\n\n"))
+	}
+	if wire.CRLF {
+		stream = bytes.ReplaceAll(stream, []byte("\n"), []byte("\r\n"))
+	}
+	size := wire.Write
+	if size == 0 {
+		size = max(1, len(stream))
+	}
+	flush := http.NewResponseController(w)
+	for len(stream) > 0 {
+		n := min(size, len(stream))
+		if _, err := w.Write(stream[:n]); err != nil {
+			return
+		}
+		if flush.Flush() != nil {
+			return
+		}
+		stream = stream[n:]
+	}
+}

@@ -1,0 +1,104 @@
+package modeltest
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Connect makes a model that calls through client and takes so long a silence
+// of the provider for its end.
+type Connect func(t *testing.T, client *http.Client, idle time.Duration) model.Model
+
+// RunSilence checks, on a clock of its own, what a model that speaks HTTP makes
+// of silence. first is the beginning of an event stream that says something.
+func RunSilence(t *testing.T, connect Connect, first string) {
+	const idle = time.Minute
+	timeout := model.Error{Code: model.CodeTimeout, Retryable: true}
+
+	t.Run("a provider that never answers is given up", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			heard := Listen(t, connect(t, mute(), idle).Generate(t.Context(), Ask(Slow)))
+			heard.expectError(t, timeout)
+			if took := time.Since(began); took != idle {
+				t.Errorf("it took %v, want %v", took, idle)
+			}
+		})
+	})
+	t.Run("a stream that falls silent is given up", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			client := speak(func(gone <-chan struct{}, w io.Writer) {
+				say(w, first)
+				time.Sleep(idle / 2)
+				say(w, ": keep-alive\n\n")
+				<-gone
+			})
+			heard := Listen(t, connect(t, client, idle).Generate(t.Context(), Ask(Slow)))
+			heard.expectError(t, timeout)
+			if heard.Text == "" {
+				t.Error("got no text before the silence")
+			}
+			if took := time.Since(began); took != idle+idle/2 {
+				t.Errorf("it took %v, want %v", took, idle+idle/2)
+			}
+		})
+	})
+	t.Run("a slow consumer is not taken for a silent provider", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			client := speak(func(_ <-chan struct{}, w io.Writer) { say(w, first) })
+			heard := Listen(t, func(yield func(model.Event, error) bool) {
+				for e, err := range connect(t, client, idle).Generate(t.Context(), Ask(Slow)) {
+					time.Sleep(2 * idle)
+					if !yield(e, err) {
+						return
+					}
+				}
+			})
+			heard.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
+		})
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// mute is a client that gets no answer until its request is cancelled.
+func mute() *http.Client {
+	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})}
+}
+
+// speak is a client whose answers have the body that is written by provider,
+// which is told when nobody reads it any more.
+func speak(provider func(gone <-chan struct{}, w io.Writer)) *http.Client {
+	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		reader, writer := io.Pipe()
+		context.AfterFunc(r.Context(), func() { reader.CloseWithError(r.Context().Err()) })
+		go func() {
+			provider(r.Context().Done(), writer)
+			writer.Close()
+		}()
+		return &http.Response{
+			StatusCode: http.StatusOK,
+			Header:     http.Header{"Content-Type": {"text/event-stream"}},
+			Body:       reader,
+			Request:    r,
+		}, nil
+	})}
+}
+
+// say writes to a client that may have gone.
+func say(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

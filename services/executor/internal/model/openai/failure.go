@@ -1,0 +1,171 @@
+package openai
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// complaint is what an error body says, in the forms that servers give it:
+// {"error": {…}}, {"error": "text"}, {"message": "text"}, {"detail": …}.
+type complaint struct {
+	message string
+	kind    string // the "type"
+	code    string
+}
+
+func readComplaint(text []byte) complaint {
+	var envelope struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Detail  json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(text, &envelope) != nil {
+		return complaint{message: strings.TrimSpace(string(text))}
+	}
+	var object struct {
+		Message string          `json:"message"`
+		Type    string          `json:"type"`
+		Code    json.RawMessage `json:"code"` // a text or a number
+	}
+	var message string
+	if json.Unmarshal(envelope.Error, &message) != nil {
+		// Fields of other types stay empty; the rest is still worth reading.
+		_ = json.Unmarshal(envelope.Error, &object)
+	}
+	return complaint{
+		message: cmp.Or(object.Message, message, envelope.Message, unquote(envelope.Detail), string(text)),
+		kind:    object.Type,
+		code:    unquote(object.Code),
+	}
+}
+
+// unquote gives the text of a JSON string, and other JSON as it is.
+func unquote(value json.RawMessage) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
+
+// refusal classifies an answer that is not an event stream.
+func refusal(res *http.Response, text []byte) *model.Error {
+	said := readComplaint(text)
+	e := &model.Error{
+		StatusCode: res.StatusCode,
+		RetryAfter: retryAfter(res.Header),
+		Message:    cmp.Or(said.message, http.StatusText(res.StatusCode)),
+	}
+	if res.StatusCode == http.StatusOK && said.kind == "" && said.code == "" {
+		e.Code, e.Retryable = model.CodeInvalidResponse, true
+		return e
+	}
+	e.Code, e.Retryable = classify(res.StatusCode, said)
+	switch res.Header.Get("X-Should-Retry") {
+	case "true":
+		e.Retryable = true
+	case "false":
+		e.Retryable = false
+	}
+	return e
+}
+
+// interruption classifies an error in the middle of a stream.
+func interruption(text []byte) *model.Error {
+	said := readComplaint(text)
+	e := &model.Error{Message: said.message}
+	// OpenRouter and others put the HTTP status that it would have been into the code.
+	status, err := strconv.Atoi(said.code)
+	if err == nil && status >= 400 && status < 600 {
+		e.StatusCode = status
+	}
+	e.Code, e.Retryable = classify(e.StatusCode, said)
+	return e
+}
+
+// classify decides by the status where there is one, else by the name of the error.
+func classify(status int, said complaint) (code string, retryable bool) {
+	switch {
+	case said.code == "insufficient_quota" || said.kind == "insufficient_quota":
+		// Answered with 429, but waiting does not bring the money.
+		return model.CodeRateLimited, false
+	case status == http.StatusUnauthorized:
+		return model.CodeUnauthenticated, false
+	case status == http.StatusForbidden:
+		return model.CodeDenied, false
+	case status == http.StatusNotFound:
+		return model.CodeNotFound, false
+	case status == http.StatusRequestTimeout, status == http.StatusConflict:
+		return model.CodeUnavailable, true
+	case status == http.StatusTooManyRequests:
+		return model.CodeRateLimited, true
+	case status == http.StatusServiceUnavailable, status == 529:
+		return model.CodeOverloaded, true
+	case status >= 500:
+		return model.CodeUnavailable, true
+	case status >= 400:
+		return model.CodeInvalidRequest, false
+	case status >= 300:
+		return model.CodeInvalidResponse, true
+	}
+	for _, name := range []string{said.code, said.kind} {
+		switch name {
+		case "rate_limit_exceeded", "rate_limit_error", "too_many_requests":
+			return model.CodeRateLimited, true
+		case "overloaded", "overloaded_error", "engine_overloaded":
+			return model.CodeOverloaded, true
+		case "timeout", "timeout_error":
+			return model.CodeTimeout, true
+		case "invalid_api_key", "authentication_error":
+			return model.CodeUnauthenticated, false
+		case "permission_denied", "permission_error":
+			return model.CodeDenied, false
+		case "model_not_found", "not_found_error":
+			return model.CodeNotFound, false
+		case "invalid_request_error", "context_length_exceeded":
+			return model.CodeInvalidRequest, false
+		}
+	}
+	return model.CodeUnavailable, true
+}
+
+// retryAfter reads how long to wait, from Retry-After-Ms or Retry-After in
+// seconds or as a date. A date is measured against the Date of the same
+// answer, so that the clocks need not agree. 0 when nothing usable is said.
+func retryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return span(ms, time.Millisecond)
+	}
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
+		return span(seconds, time.Second)
+	}
+	then, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return 0
+	}
+	return max(0, then.Sub(now))
+}
+
+// maxRetryAfter is the longest wait that is believed.
+const maxRetryAfter = 24 * time.Hour
+
+func span(n float64, unit time.Duration) time.Duration {
+	if !(n > 0) { // NaN is not, either
+		return 0
+	}
+	if n >= float64(maxRetryAfter/unit) {
+		return maxRetryAfter
+	}
+	return time.Duration(n * float64(unit))
+}

@@ -1,0 +1,349 @@
+package scripted
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Script is a parsed script. It is never changed after Parse.
+type Script struct {
+	models map[string]*character
+}
+
+// character is one model of a script.
+type character struct {
+	Chunk size     `yaml:"chunk"`
+	Delay duration `yaml:"delay"`
+	Rules []rule   `yaml:"rules"`
+}
+
+type rule struct {
+	When  *condition `yaml:"when"`
+	Reply reply      `yaml:"reply"`
+}
+
+// condition holds where each of its set fields holds.
+type condition struct {
+	LastUser   *pattern `yaml:"lastUser"`
+	LastRole   role     `yaml:"lastRole"`
+	ToolResult string   `yaml:"toolResult"`
+	ToolFailed string   `yaml:"toolFailed"`
+	UserTurns  int      `yaml:"userTurns"`
+	Step       int      `yaml:"step"`
+	System     *pattern `yaml:"system"`
+	Attempts   int      `yaml:"attempts"`
+}
+
+type reply []part
+
+// part is one entry of a reply: one of the kinds, with its options.
+type part struct {
+	Text      *text     `yaml:"text"`
+	Reasoning *text     `yaml:"reasoning"`
+	Call      *call     `yaml:"call"`
+	Calls     []call    `yaml:"calls"`
+	Wait      *duration `yaml:"wait"`
+	Usage     *usage    `yaml:"usage"`
+	Finish    *finish   `yaml:"finish"`
+	Error     *failure  `yaml:"error"`
+
+	Chunk        *size     `yaml:"chunk"`
+	Delay        *duration `yaml:"delay"`
+	Repeat       *int      `yaml:"repeat"`
+	ProviderData *data     `yaml:"providerData"`
+}
+
+type call struct {
+	Name      string     `yaml:"name"`
+	ID        string     `yaml:"id"`
+	Arguments *arguments `yaml:"arguments"`
+}
+
+type usage struct {
+	Prompt     int64 `yaml:"prompt"`
+	Completion int64 `yaml:"completion"`
+	Reasoning  int64 `yaml:"reasoning"`
+	Cached     int64 `yaml:"cached"`
+	Total      int64 `yaml:"total"`
+}
+
+type failure struct {
+	Code       string   `yaml:"code"`
+	Message    string   `yaml:"message"`
+	Retryable  *bool    `yaml:"retryable"`
+	Status     int      `yaml:"status"`
+	RetryAfter duration `yaml:"retryAfter"`
+	After      int      `yaml:"after"`
+}
+
+// Parse reads a script. Its errors name the line and column and show them.
+func Parse(source []byte) (*Script, error) {
+	var file struct {
+		Models map[string]*character `yaml:"models"`
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(source), yaml.Strict())
+	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("script: %w", err)
+	}
+	if len(file.Models) == 0 {
+		return nil, errors.New(`script: no models: name at least one under "models"`)
+	}
+	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("script: more than one YAML document: put all models into the first")
+	}
+	for name, m := range file.Models {
+		if m == nil {
+			return nil, fmt.Errorf("script: the model %q has no rules", name)
+		}
+	}
+	return &Script{models: file.Models}, nil
+}
+
+// UnmarshalYAML checks what the fields alone cannot: that rules can be reached.
+func (c *character) UnmarshalYAML(node ast.Node) error {
+	type plain character
+	if err := decode(node, (*plain)(c)); err != nil {
+		return err
+	}
+	if len(c.Rules) == 0 {
+		return complain(node, "a model needs rules")
+	}
+	for i, r := range c.Rules {
+		if r.When == nil && i < len(c.Rules)-1 {
+			return complain(node, "rule %d of this model has no \"when\", so the rules after it are never reached: make it the last", i+1)
+		}
+	}
+	return nil
+}
+
+// UnmarshalYAML refuses rules that say nothing.
+func (r *rule) UnmarshalYAML(node ast.Node) error {
+	type plain rule
+	if err := decode(node, (*plain)(r)); err != nil {
+		return err
+	}
+	if len(r.Reply) == 0 {
+		return complain(node, "a rule needs a reply")
+	}
+	return nil
+}
+
+// UnmarshalYAML refuses conditions that can never hold.
+func (c *condition) UnmarshalYAML(node ast.Node) error {
+	type plain condition
+	if err := decode(node, (*plain)(c)); err != nil {
+		return err
+	}
+	if *c == (condition{}) {
+		return complain(node, "an empty \"when\": leave it out for a rule that always matches")
+	}
+	if c.UserTurns < 0 || c.Step < 0 || c.Attempts < 0 {
+		return complain(node, "userTurns, step and attempts count from 1")
+	}
+	return nil
+}
+
+// UnmarshalYAML takes a text for a reply of this one text.
+func (r *reply) UnmarshalYAML(node ast.Node) error {
+	if _, ok := scalar(node); ok {
+		var t text
+		if err := t.UnmarshalYAML(node); err != nil {
+			return err
+		}
+		*r = reply{{Text: &t}}
+		return nil
+	}
+	return decode(node, (*[]part)(r))
+}
+
+// UnmarshalYAML checks that a part is of one kind and that its options fit it.
+func (p *part) UnmarshalYAML(node ast.Node) error {
+	type plain part
+	if err := decode(node, (*plain)(p)); err != nil {
+		return err
+	}
+	kinds := 0
+	for _, set := range []bool{
+		p.Text != nil, p.Reasoning != nil, p.Call != nil, len(p.Calls) > 0,
+		p.Wait != nil, p.Usage != nil, p.Finish != nil, p.Error != nil,
+	} {
+		if set {
+			kinds++
+		}
+	}
+	says := p.Text != nil || p.Reasoning != nil
+	switch {
+	case kinds != 1:
+		return complain(node, "a part is exactly one of text, reasoning, call, calls, wait, usage, finish, error; this one is %d of them", kinds)
+	case p.Repeat != nil && (!says || *p.Repeat < 1):
+		return complain(node, "repeat belongs to text and reasoning and is at least 1")
+	case p.ProviderData != nil && p.Reasoning == nil:
+		return complain(node, "providerData belongs to reasoning")
+	case (p.Chunk != nil || p.Delay != nil) && !says && p.Call == nil && p.Calls == nil:
+		return complain(node, "chunk and delay belong to text, reasoning, call and calls")
+	}
+	return nil
+}
+
+// UnmarshalYAML refuses calls of nothing.
+func (c *call) UnmarshalYAML(node ast.Node) error {
+	type plain call
+	if err := decode(node, (*plain)(c)); err != nil {
+		return err
+	}
+	if c.Name == "" {
+		return complain(node, "a call needs a name")
+	}
+	return nil
+}
+
+// retryable says whether a code is worth another attempt, and whether it is known at all.
+func retryable(code string) (worth, known bool) {
+	switch code {
+	case model.CodeRateLimited, model.CodeOverloaded, model.CodeUnavailable, model.CodeTimeout, model.CodeInvalidResponse:
+		return true, true
+	case model.CodeInvalidRequest, model.CodeUnauthenticated, model.CodeDenied, model.CodeNotFound:
+		return false, true
+	}
+	return false, false
+}
+
+// UnmarshalYAML fills in what an error leaves open.
+func (f *failure) UnmarshalYAML(node ast.Node) error {
+	type plain failure
+	if err := decode(node, (*plain)(f)); err != nil {
+		return err
+	}
+	if f.Code == "" {
+		f.Code = model.CodeUnavailable
+	}
+	worth, known := retryable(f.Code)
+	if !known && f.Retryable == nil {
+		return complain(node, "the error code %q is not one that models give: say whether it is retryable", f.Code)
+	}
+	if f.Retryable == nil {
+		f.Retryable = &worth
+	}
+	if f.Message == "" {
+		f.Message = "the script says so"
+	}
+	if f.After < 0 {
+		return complain(node, "after counts from 1")
+	}
+	return nil
+}
+
+type role string
+
+// UnmarshalYAML takes the roles that can be the last.
+func (r *role) UnmarshalYAML(node ast.Node) error {
+	return oneOf(r, node, "user", "tool", "assistant")
+}
+
+type finish model.FinishReason
+
+// UnmarshalYAML takes the finish reasons.
+func (f *finish) UnmarshalYAML(node ast.Node) error {
+	return oneOf(f, node, finish(model.FinishStop), finish(model.FinishLength), finish(model.FinishToolCalls),
+		finish(model.FinishContentFilter), finish(model.FinishError), finish(model.FinishOther))
+}
+
+func oneOf[T ~string](target *T, node ast.Node, allowed ...T) error {
+	value, ok := scalar(node)
+	if !ok || !slices.Contains(allowed, T(value)) {
+		return complain(node, "%q is none of %q", value, allowed)
+	}
+	*target = T(value)
+	return nil
+}
+
+type pattern struct{ *regexp.Regexp }
+
+// UnmarshalYAML compiles the pattern.
+func (p *pattern) UnmarshalYAML(node ast.Node) error {
+	source, ok := scalar(node)
+	if !ok {
+		return complain(node, "a pattern is a text")
+	}
+	compiled, err := regexp.Compile(source)
+	if err != nil {
+		return complain(node, "%v", err)
+	}
+	p.Regexp = compiled
+	return nil
+}
+
+// size says how a text is cut into chunks. The zero size leaves it open.
+type size struct {
+	n     int
+	words bool // else runes
+	whole bool
+}
+
+// UnmarshalYAML reads "3", "3 words", "8 runes" and "whole".
+func (s *size) UnmarshalYAML(node ast.Node) error {
+	source, _ := scalar(node)
+	if source == "whole" {
+		*s = size{whole: true}
+		return nil
+	}
+	number, unit, _ := strings.Cut(source, " ")
+	n, err := strconv.Atoi(number)
+	unit = strings.TrimSuffix(unit, "s")
+	if err != nil || n < 1 || (unit != "" && unit != "word" && unit != "rune") {
+		return complain(node, "a chunk is a number of words or runes, for example \"3 words\" or \"8 runes\", or \"whole\"")
+	}
+	*s = size{n: n, words: unit != "rune"}
+	return nil
+}
+
+type duration time.Duration
+
+// UnmarshalYAML reads a Go duration.
+func (d *duration) UnmarshalYAML(node ast.Node) error {
+	source, _ := scalar(node)
+	parsed, err := time.ParseDuration(source)
+	if err != nil || parsed < 0 {
+		return complain(node, "a duration is a number and a unit, for example 20ms, 1.5s or 0s")
+	}
+	*d = duration(parsed)
+	return nil
+}
+
+func decode(node ast.Node, target any) error {
+	return yaml.NodeToValue(node, target, yaml.Strict())
+}
+
+// scalar gives the text of a node that holds one value.
+func scalar(node ast.Node) (string, bool) {
+	switch n := node.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return node.GetToken().Value, true
+	case *ast.TagNode:
+		return scalar(n.Value)
+	case *ast.AnchorNode:
+		return scalar(n.Value)
+	}
+	return "", false
+}
+
+// complain is an error that shows the line.
+func complain(node ast.Node, format string, args ...any) error {
+	return &yaml.SyntaxError{Message: fmt.Sprintf(format, args...), Token: node.GetToken()}
+}

@@ -1,0 +1,187 @@
+package scripted
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/template"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// maxText is the longest text that one template, or one part, gives.
+const maxText = 16 << 20
+
+var errTooLong = fmt.Errorf("the text is longer than %d bytes", maxText)
+
+// view is what templates see.
+type view struct {
+	LastUser   string
+	Users      []string
+	UserCount  int
+	Results    map[string]string
+	LastResult string
+	System     string
+	Match      []string
+	Group      map[string]string
+}
+
+// text is a template.
+type text struct{ parsed *template.Template }
+
+// UnmarshalYAML parses the template.
+func (t *text) UnmarshalYAML(node ast.Node) error {
+	source, ok := scalar(node)
+	if !ok {
+		return complain(node, "expected a text")
+	}
+	parsed, err := parseText(source)
+	if err != nil {
+		return complain(node, "%v", err)
+	}
+	*t = parsed
+	return nil
+}
+
+func parseText(source string) (text, error) {
+	parsed, err := template.New("text").Option("missingkey=zero").Funcs(functions()).Parse(source)
+	return text{parsed}, err
+}
+
+func (t text) render(v view) (string, error) {
+	var out limited
+	err := t.parsed.Execute(&out, v)
+	return out.String(), err
+}
+
+// limited refuses to grow beyond maxText: a template may loop.
+type limited struct{ bytes.Buffer }
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.Len()+len(p) > maxText {
+		return 0, errTooLong
+	}
+	return l.Buffer.Write(p)
+}
+
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"join":  func(list []string, separator string) string { return strings.Join(list, separator) },
+		"json":  func(value any) (string, error) { b, err := json.Marshal(value); return string(b), err },
+		"field": field,
+	}
+}
+
+// field takes a value out of a JSON text: texts as they are, the rest as JSON.
+// What is not there is empty.
+func field(source string, keys ...string) (string, error) {
+	value := json.RawMessage(source)
+	for _, key := range keys {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(value, &object) != nil {
+			return "", nil
+		}
+		value = object[key]
+	}
+	var s string
+	if json.Unmarshal(value, &s) == nil {
+		return s, nil
+	}
+	return string(value), nil
+}
+
+// data is any value, kept as JSON.
+type data struct{ json json.RawMessage }
+
+// UnmarshalYAML turns the value into JSON.
+func (d *data) UnmarshalYAML(node ast.Node) (err error) {
+	var value any
+	if err := decode(node, &value); err != nil {
+		return err
+	}
+	if d.json, err = json.Marshal(value); err != nil {
+		return complain(node, "cannot be JSON: %v", err)
+	}
+	return nil
+}
+
+// arguments gives the text of a call's arguments.
+type arguments struct {
+	text *text // sent as it is
+	tree any   // or JSON, whose texts are templates
+}
+
+// UnmarshalYAML parses the templates.
+func (a *arguments) UnmarshalYAML(node ast.Node) error {
+	if _, ok := scalar(node); ok {
+		a.text = new(text)
+		return a.text.UnmarshalYAML(node)
+	}
+	var value any
+	if err := decode(node, &value); err != nil {
+		return err
+	}
+	if _, ok := value.(map[string]any); !ok {
+		return complain(node, "arguments are a mapping or a text")
+	}
+	if _, err := json.Marshal(value); err != nil {
+		return complain(node, "cannot be JSON: %v", err)
+	}
+	tree, err := mapTexts(value, func(s string) (any, error) { return parseText(s) })
+	if err != nil {
+		return complain(node, "%v", err)
+	}
+	a.tree = tree
+	return nil
+}
+
+// render gives the arguments' text: "" where there are none.
+func (a *arguments) render(v view) (string, error) {
+	switch {
+	case a == nil:
+		return "", nil
+	case a.text != nil:
+		return a.text.render(v)
+	}
+	tree, err := mapTexts(a.tree, func(t text) (any, error) { return t.render(v) })
+	if err != nil {
+		return "", err
+	}
+	out, err := json.Marshal(tree)
+	if len(out) > maxText {
+		return "", errors.Join(err, errTooLong)
+	}
+	return string(out), err
+}
+
+// mapTexts gives a copy of a tree of maps and lists in which each leaf of type
+// T is replaced.
+func mapTexts[T any](tree any, replace func(T) (any, error)) (any, error) {
+	switch node := tree.(type) {
+	case T:
+		return replace(node)
+	case map[string]any:
+		out := make(map[string]any, len(node))
+		for key, child := range node {
+			mapped, err := mapTexts(child, replace)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", key, err)
+			}
+			out[key] = mapped
+		}
+		return out, nil
+	case []any:
+		out := make([]any, len(node))
+		for i, child := range node {
+			mapped, err := mapTexts(child, replace)
+			if err != nil {
+				return nil, fmt.Errorf("%d: %w", i, err)
+			}
+			out[i] = mapped
+		}
+		return out, nil
+	}
+	return tree, nil
+}

@@ -1,0 +1,140 @@
+package builtin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// notesFile has one JSON object a line: {"key", "text"}.
+const notesFile = "notes.jsonl"
+
+// maxNoteBytes bounds a line of the file.
+const maxNoteBytes = 1 << 20
+
+// notebook is an effect that can be counted: lines in a file.
+type notebook struct {
+	dir string
+	mu  sync.Mutex
+}
+
+type entry struct {
+	Key  string `json:"key"`
+	Text string `json:"text"`
+}
+
+type noteInput struct {
+	Text     string `json:"text"`
+	BeforeMs int64  `json:"beforeMs"`
+	AfterMs  int64  `json:"afterMs"`
+}
+
+const noteSchema = `{
+	"type": "object",
+	"properties": {
+		"text": {"type": "string", "description": "what to write down"},
+		"beforeMs": {"type": "integer", "description": "how long to wait before writing, in milliseconds"},
+		"afterMs": {"type": "integer", "description": "how long to wait after writing, in milliseconds"}
+	},
+	"required": ["text"],
+	"additionalProperties": false
+}`
+
+// noteTimeout leaves room for both pauses.
+const noteTimeout = 2*maxPause + 5*time.Second
+
+func (b *notebook) note() agent.Tool {
+	return define(agent.Tool{
+		Name:        "note",
+		Description: "Writes a line into the notebook.",
+		Retry:       agent.RetryNever,
+		Timeout:     noteTimeout,
+	}, noteSchema, func(ctx context.Context, call agent.Call, in noteInput) (any, error) {
+		return b.write(ctx, call, in, false)
+	})
+}
+
+func (b *notebook) noteOnce() agent.Tool {
+	return define(agent.Tool{
+		Name:        "note_once",
+		Description: "Writes a line into the notebook, once however often the call is repeated.",
+		Retry:       agent.RetrySafe,
+		Timeout:     noteTimeout,
+	}, noteSchema, func(ctx context.Context, call agent.Call, in noteInput) (any, error) {
+		return b.write(ctx, call, in, true)
+	})
+}
+
+func (b *notebook) write(ctx context.Context, call agent.Call, in noteInput, once bool) (any, error) {
+	if err := pause(ctx, in.BeforeMs); err != nil {
+		return nil, err
+	}
+	written, err := b.add(entry{Key: call.IdempotencyKey, Text: in.Text}, once)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, in.AfterMs); err != nil {
+		return nil, err
+	}
+	return map[string]bool{"written": written}, nil
+}
+
+// add appends a line unless once is set and the key has one.
+func (b *notebook) add(e entry, once bool) (written bool, err error) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return false, fmt.Errorf("write a note: %w", err)
+	}
+	if len(line) >= maxNoteBytes {
+		return false, fmt.Errorf("the note is larger than %d bytes", maxNoteBytes)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	path := filepath.Join(b.dir, notesFile)
+	if once {
+		if has, err := hasKey(path, e.Key); has || err != nil {
+			return false, err
+		}
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("open the notebook: %w", err)
+	}
+	_, err = file.Write(append(line, '\n')) // one write: lines of several processes do not mix
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return false, fmt.Errorf("write a note: %w", err)
+	}
+	return true, nil
+}
+
+func hasKey(path, key string) (bool, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open the notebook: %w", err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxNoteBytes)
+	for lines.Scan() {
+		var e entry
+		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Key == key {
+			return true, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return false, fmt.Errorf("read the notebook: %w", err)
+	}
+	return false, nil
+}

@@ -1,0 +1,113 @@
+package worker
+
+import (
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// The events of a run, each a chunk without its base.
+
+func runStarted(turn int32, messageID string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: messageID}}}
+}
+
+func runCompleted(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
+		Output: clean(string(o.Output)), FinishReason: string(o.FinishReason), Usage: usage,
+	}}}
+}
+
+func runError(f loop.Failure) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: clean(f.Error), Code: f.Code}}}
+}
+
+func stepStarted() *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}}
+}
+
+func stepCommitted(checkpointID string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: checkpointID}}}
+}
+
+func text(delta string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: clean(delta)}}}
+}
+
+func thinking(delta string, complete bool) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: clean(delta), IsComplete: complete}}}
+}
+
+func argumentsStart(id, name string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: clean(name)}}}
+}
+
+func argumentsDelta(id, delta string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: id, Delta: clean(delta)}}}
+}
+
+func argumentsEnd(id string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamEnd{ToolArgStreamEnd: &eventv1.ToolArgStreamEnd{ToolCallId: id}}}
+}
+
+func toolStart(call agent.ToolCall) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
+		ToolCallId: call.ID, ToolName: clean(call.Name), Arguments: clean(string(call.Arguments)),
+	}}}
+}
+
+func toolEnd(r agent.ToolResult) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
+		ToolCallId: r.CallID, ToolName: clean(r.Name), Result: clean(string(r.Result)), Success: r.Success, Error: clean(r.Error),
+	}}}
+}
+
+// replyChunk is the chunk of an event of a reply; nil for events that readers do
+// not see.
+func replyChunk(event model.Event, callID func(index int) string) *eventv1.Chunk {
+	switch e := event.(type) {
+	case model.TextDelta:
+		return text(e.Text)
+	case model.ReasoningDelta:
+		return thinking(e.Text, false)
+	case model.ReasoningEnd:
+		return thinking("", true)
+	case model.CallStart:
+		return argumentsStart(e.ID, e.Name)
+	case model.CallDelta:
+		return argumentsDelta(callID(e.Index), e.Text)
+	case model.CallEnd:
+		return argumentsEnd(callID(e.Index))
+	}
+	return nil
+}
+
+// planChunks are the chunks of a step up to its plan, made from the plan alone.
+func planChunks(plan agent.Message) []*eventv1.Chunk {
+	chunks := []*eventv1.Chunk{stepStarted()}
+	for _, p := range plan.Parts {
+		switch part := p.(type) {
+		case agent.Text:
+			chunks = append(chunks, text(part.Text))
+		case agent.Reasoning:
+			chunks = append(chunks, thinking(part.Text, true))
+		case agent.ToolCall:
+			chunks = append(chunks, argumentsStart(part.ID, part.Name), argumentsDelta(part.ID, string(part.Arguments)), argumentsEnd(part.ID))
+		}
+	}
+	for _, call := range plan.Calls() {
+		chunks = append(chunks, toolStart(call))
+	}
+	return chunks
+}
+
+func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv1.Terminal {
+	if f := o.Failure; f != nil {
+		return &streamv1.Terminal{RunId: runID, Outcome: &streamv1.Terminal_Fail{Fail: &streamv1.Fail{Error: clean(f.Error), Code: f.Code}}}
+	}
+	return &streamv1.Terminal{RunId: runID, Outcome: &streamv1.Terminal_End{End: &streamv1.End{
+		Status: streamv1.EndStatus_END_STATUS_COMPLETED, Output: clean(string(o.Output)), Usage: usage,
+	}}}
+}

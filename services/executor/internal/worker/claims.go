@@ -1,0 +1,156 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// claim holds a claim stream open until ctx ends. Runs that it starts live as long
+// as live does.
+func (w *Worker) claim(ctx, live context.Context) {
+	var wait backoff
+	for ctx.Err() == nil {
+		claimed, err := w.claimOnce(ctx, live)
+		if ctx.Err() != nil {
+			return
+		}
+		if claimed {
+			wait = backoff{}
+		}
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again", "error", err)
+		}
+		if wait.sleep(ctx) != nil {
+			return
+		}
+	}
+}
+
+// claimOnce announces the executor and takes claims until the stream ends. It
+// reports whether the state service has said anything.
+func (w *Worker) claimOnce(ctx, live context.Context) (claimed bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var sender sync.WaitGroup
+	defer sender.Wait()
+	defer cancel()
+	stream, err := w.peers.Work.ClaimRuns(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := stream.Send(w.announcement(cancel)); err != nil {
+		return false, streamError(stream, err)
+	}
+	sender.Go(func() { w.sendCredits(ctx, stream) })
+	for {
+		work, err := stream.Recv()
+		if err != nil {
+			return claimed, err
+		}
+		claimed = true
+		w.start(ctx, live, work)
+	}
+}
+
+// streamError is why a stream has ended: Send itself says io.EOF only.
+func streamError(stream interface {
+	Recv() (*statev1.ClaimRunsResponse, error)
+}, err error) error {
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	_, received := stream.Recv()
+	return cmp.Or(received, err)
+}
+
+// announcement is the first request of a claim stream. reopen ends that stream.
+func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
+	r := &statev1.ClaimRunsRequest{ExecutorId: w.peers.ExecutorID, HeldRunIds: w.LiveRunIDs()}
+	for _, a := range w.peers.Agents {
+		r.Agents = append(r.Agents, &statev1.Agent{AgentType: a.Name, Description: a.Description})
+	}
+	slices.SortFunc(r.Agents, func(a, b *statev1.Agent) int { return cmp.Compare(a.AgentType, b.AgentType) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free = 0
+	r.Credits = int32(max(0, w.config.Slots-w.active))
+	w.announced = time.Now()
+	w.reopen = reopen
+	return r
+}
+
+// sendCredits tells the state service of slots that became free. When the stream
+// is broken, the receiving side learns why.
+func (w *Worker) sendCredits(ctx context.Context, stream statev1.WorkService_ClaimRunsClient) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.freed:
+		}
+		w.mu.Lock()
+		credits := w.free
+		w.free = 0
+		w.mu.Unlock()
+		if credits > 0 && stream.Send(&statev1.ClaimRunsRequest{Credits: int32(credits)}) != nil {
+			return
+		}
+	}
+}
+
+// beat sends heartbeats until ctx ends.
+func (w *Worker) beat(ctx context.Context) {
+	ticks := time.NewTicker(w.config.HeartbeatInterval)
+	defer ticks.Stop()
+	listed := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		if !w.known() {
+			continue
+		}
+		list := time.Since(listed) >= w.config.HeldInterval
+		if w.beatOnce(ctx, list) && list {
+			listed = time.Now()
+		}
+	}
+}
+
+// known reports whether the state service has had the time to hear the
+// announcement: a heartbeat that overtakes it would be one of a stranger.
+func (w *Worker) known() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.announced.IsZero() && time.Since(w.announced) >= w.config.HeartbeatInterval
+}
+
+// beatOnce reports whether the state service has heard the heartbeat.
+func (w *Worker) beatOnce(ctx context.Context, list bool) bool {
+	r := &statev1.HeartbeatRequest{ExecutorId: w.peers.ExecutorID}
+	if list {
+		r.Held = &statev1.HeldRuns{RunIds: w.LiveRunIDs()}
+	}
+	call, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
+	defer cancel()
+	answer, err := w.peers.Work.Heartbeat(call, r)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.peers.Log.WarnContext(ctx, "heartbeat failed", "error", err)
+		}
+		return false
+	}
+	if answer.GetForgotten() {
+		w.peers.Log.WarnContext(ctx, "the state service took this executor for dead; its runs are stopped")
+		w.forget()
+	}
+	return true
+}

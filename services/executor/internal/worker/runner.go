@@ -1,0 +1,207 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
+)
+
+// errStop ends a runner between two steps because the executor stops.
+var errStop = errors.New("stopped between two steps")
+
+// releaseTimeout bounds giving a run back, which happens when its context has
+// ended already.
+const releaseTimeout = 2 * time.Second
+
+// runner executes or settles one claim. One goroutine owns it; the calls of a step
+// use only what their comments name.
+type runner struct {
+	worker  *Worker
+	claim   *statev1.Claim
+	session *statev1.Session
+	started *statev1.Run
+	ref     *statev1.RunRef
+	stop    <-chan struct{} // closed when the executor stops
+	log     *slog.Logger
+	writer  *writer.Writer
+	planner *loop.Planner
+
+	step    int32                 // the last committed step of the session
+	base    int64                 // a sequence of the stream below everything after that step
+	told    told                  // of what stood in the stream at the claim
+	usage   *eventv1.Usage        // of the run, as far as this executor knows
+	pending []*statev1.UsageEntry // of the step in flight, not in the journal
+}
+
+func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}) *runner {
+	session, run := claim.GetSession(), claim.GetRun()
+	r := &runner{
+		worker: w, claim: claim, session: session, started: run, stop: stop,
+		ref: &statev1.RunRef{
+			Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
+		},
+		step: session.GetStepCount(),
+		base: max(session.GetStreamSequence(), run.GetStartSequence()),
+		told: read(run.GetRunId(), nil),
+		log:  w.peers.Log.With("session", session.GetSessionId(), "run", run.GetRunId(), "epoch", claim.GetEpoch()),
+	}
+	root := session.GetRootSessionId()
+	if root == "" {
+		root = session.GetSessionId()
+	}
+	stream := &streamv1.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()}
+	r.writer = writer.New(w.peers.Stream, stream, claim.GetEpoch(), r.base, w.writerConfig(), r.log)
+	return r
+}
+
+// run works until the run has ended or is somebody else's.
+func (r *runner) run(ctx context.Context, execute bool) {
+	ctx = telemetry.WithTraceparent(ctx, r.started.GetTraceparent(), r.started.GetTracestate())
+	ctx, span := r.worker.peers.Tracer.Start(ctx, "holdfast.run", trace.WithAttributes(
+		attribute.String("session.id", r.session.GetSessionId()),
+		attribute.String("run.id", r.started.GetRunId()),
+		attribute.String("agent.type", r.started.GetAgentType()),
+		attribute.Int("turn", int(r.started.GetTurn())),
+		attribute.Int("attempt", int(r.started.GetAttempt())),
+	))
+	defer span.End()
+
+	writing, endWriting := context.WithCancel(ctx)
+	var appender sync.WaitGroup
+	appender.Go(func() { r.writer.Run(writing) })
+	defer appender.Wait()
+	defer endWriting()
+
+	work := r.execute
+	if !execute {
+		work = r.settle
+	}
+	err := r.guard(ctx, work)
+	if err != nil && !r.over(ctx, err) {
+		span.SetStatus(codes.Error, err.Error())
+		err = r.abandon(ctx, err)
+	}
+	r.leave(ctx, err)
+}
+
+// guard makes errors of panics.
+func (r *runner) guard(ctx context.Context, work func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.log.ErrorContext(ctx, "the run panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return work(ctx)
+}
+
+// over reports whether the error says that the run is not this runner's any more,
+// or not now.
+func (r *runner) over(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, writer.ErrFenced) || lost(err)
+}
+
+// lost reports whether the state service says that somebody else owns the run, or
+// that there is nothing to own.
+func lost(err error) bool {
+	switch fault.ReasonOf(err) {
+	case "EPOCH_STALE", "RUN_FINISHED", "SESSION_NOT_FOUND", "RUN_NOT_FOUND":
+		return true
+	}
+	return false
+}
+
+// abandon ends a run that cannot go on as failed, so that no session stays active
+// for ever.
+func (r *runner) abandon(ctx context.Context, cause error) error {
+	r.log.ErrorContext(ctx, "the run cannot go on", "error", cause)
+	failure := loop.InternalFailure(cause)
+	return r.guard(ctx, func(ctx context.Context) error {
+		return r.finish(ctx, loop.Outcome{FinishReason: "error", Failure: &failure})
+	})
+}
+
+// leave gives the run back where it is still this runner's.
+func (r *runner) leave(ctx context.Context, err error) {
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+	case errors.Is(err, errStop), errors.Is(cause, errDrained):
+		r.release(ctx)
+	case cause != nil, lost(err), errors.Is(err, writer.ErrFenced):
+		r.log.InfoContext(ctx, "the run is somebody else's now", "error", err)
+	default:
+		r.log.ErrorContext(ctx, "the run could not be ended; it will be claimed again", "error", err)
+	}
+}
+
+func (r *runner) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, err := persist(ctx, r.worker.config.CallTimeout, func(ctx context.Context) (*statev1.ReleaseRunResponse, error) {
+		return r.worker.peers.Work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref})
+	})
+	if err != nil && !lost(err) {
+		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)
+	}
+}
+
+// stopping reports whether the executor stops.
+func (r *runner) stopping() bool {
+	select {
+	case <-r.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// tell writes a chunk of the step.
+func (r *runner) tell(ctx context.Context, step int32, chunk *eventv1.Chunk) error {
+	chunk.AgentId = r.started.GetRunId()
+	chunk.AgentType = r.started.GetAgentType()
+	chunk.Timestamp = r.worker.peers.Now().UnixMilli()
+	chunk.Step = step
+	return r.writer.Write(ctx, chunk)
+}
+
+// rewind voids what stands in the stream above the step.
+func (r *runner) rewind(ctx context.Context, step int32, reason string, patience time.Duration) error {
+	kept, err := r.writer.Rewind(ctx, &streamv1.RewindRequest{
+		RunId: r.started.GetRunId(), FromSequence: r.base, Step: step, Reason: reason,
+	}, patience)
+	if err != nil {
+		return err
+	}
+	r.told = read(r.started.GetRunId(), kept)
+	return nil
+}
+
+// call makes a call to the state service until its fate is known.
+func call[A any](ctx context.Context, r *runner, f func(ctx context.Context) (A, error)) (A, error) {
+	return persist(ctx, r.worker.config.CallTimeout, f)
+}
+
+// agentCall is the call as its tool sees it.
+func (r *runner) agentCall(c loop.Call) agent.Call {
+	return agent.Call{
+		ID: c.ID, IdempotencyKey: c.Key, Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(),
+		RunID: r.ref.GetRunId(), AgentType: r.started.GetAgentType(), Input: c.Arguments,
+	}
+}

@@ -1,0 +1,250 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// errModel wraps what ended a model call, to tell it from errors of the stream.
+type errModel struct{ err error }
+
+func (e errModel) Error() string { return e.err.Error() }
+
+// callModel makes one model call and streams its reply.
+func (r *runner) callModel(ctx context.Context, a Agent, e loop.CallModel) error {
+	step := int32(e.Step)
+	if e.Attempt > 1 {
+		if err := r.rewind(ctx, step-1, reasonStepRetried, r.worker.config.StreamPatience); err != nil {
+			return err
+		}
+	}
+	if err := r.tell(ctx, step, stepStarted()); err != nil {
+		return err
+	}
+	reply := r.planner.NewReply()
+	err := r.generate(ctx, a, e, reply)
+	r.spent(a, reply.Usage())
+	var failed errModel
+	switch {
+	case errors.As(err, &failed):
+		r.planner.Failed(failed.err)
+		return nil
+	case err != nil:
+		return err
+	}
+	r.planner.Replied(reply)
+	for _, part := range reply.Calls() {
+		if err := r.tell(ctx, step, toolStart(part)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// generate streams the reply of one call. An errModel says that the model failed,
+// any other error that the run cannot go on here.
+func (r *runner) generate(ctx context.Context, a Agent, e loop.CallModel, reply *loop.Reply) (err error) {
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, r.worker.config.ModelTimeout)
+	defer cancel()
+	ctx, span := r.worker.peers.Tracer.Start(ctx, "holdfast.llm", trace.WithAttributes(
+		attribute.String("gen_ai.request.model", e.Request.Model),
+		attribute.Int("step", e.Step),
+		attribute.Int("attempt", e.Attempt),
+	))
+	defer func() { endModelSpan(span, reply, err) }()
+
+	for event, err := range a.Engine.Generate(ctx, e.Request) {
+		if err != nil {
+			return r.modelError(parent, ctx, err)
+		}
+		events, err := reply.Add(event)
+		if err != nil {
+			return errModel{err}
+		}
+		if err := r.tellReply(parent, int32(e.Step), reply, events); err != nil {
+			return err
+		}
+	}
+	if !reply.Whole() {
+		return r.modelError(parent, ctx, &model.Error{
+			Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end",
+		})
+	}
+	return nil
+}
+
+func (r *runner) tellReply(ctx context.Context, step int32, reply *loop.Reply, events []model.Event) error {
+	for _, event := range events {
+		chunk := replyChunk(event, reply.CallID)
+		if chunk == nil {
+			continue
+		}
+		if err := r.tell(ctx, step, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// modelError says whose end it was: the run's, the time limit's or the model's.
+func (r *runner) modelError(parent, limited context.Context, err error) error {
+	switch {
+	case parent.Err() != nil:
+		return context.Cause(parent)
+	case limited.Err() != nil:
+		return errModel{&model.Error{
+			Code: model.CodeTimeout, Retryable: true, Err: err,
+			Message: fmt.Sprintf("the reply was not whole within %v", r.worker.config.ModelTimeout),
+		}}
+	}
+	return errModel{err}
+}
+
+func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
+	usage := reply.Usage()
+	span.SetAttributes(
+		attribute.Int64("gen_ai.usage.input_tokens", usage.PromptTokens),
+		attribute.Int64("gen_ai.usage.output_tokens", usage.CompletionTokens),
+		attribute.String("gen_ai.response.finish_reasons", string(reply.FinishReason())),
+	)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// recordPlan makes the plan durable once its chunks are in the log.
+func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
+	sequence, err := r.writer.Flush(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = call(ctx, r, func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
+		return r.worker.peers.Work.RecordPlan(ctx, &statev1.RecordPlanRequest{
+			Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step),
+			StreamSequence: sequence, Usage: r.pending,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("record the plan of step %d: %w", e.Step, err)
+	}
+	r.pending = nil // the journal has it
+	r.planner.Recorded()
+	return nil
+}
+
+// commit makes the step durable and says so; with an outcome it ends the run.
+func (r *runner) commit(ctx context.Context, e loop.Commit) error {
+	sequence, err := r.writer.Flush(ctx)
+	if err != nil {
+		return err
+	}
+	request := &statev1.CommitStepRequest{Run: r.ref, Step: int32(e.Step), StreamSequence: sequence, Usage: r.pending}
+	for _, m := range e.Messages {
+		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step))
+	}
+	if e.Outcome != nil {
+		request.Outcome = fromOutcome(*e.Outcome)
+	}
+	answer, err := call(ctx, r, func(ctx context.Context) (*statev1.CommitStepResponse, error) {
+		return r.worker.peers.Work.CommitStep(ctx, request)
+	})
+	if err != nil {
+		return fmt.Errorf("commit step %d: %w", e.Step, err)
+	}
+	for _, warning := range answer.GetWarnings() {
+		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
+	}
+	r.pending = nil
+	r.step, r.base = int32(e.Step), max(r.base, sequence)
+	if err := r.tell(ctx, r.step, stepCommitted(answer.GetCheckpointId())); err != nil {
+		return err
+	}
+	if e.Outcome != nil {
+		if err := r.conclude(ctx, *e.Outcome); err != nil {
+			return err
+		}
+	}
+	r.planner.Committed()
+	return nil
+}
+
+// finish ends the run outside of a step.
+func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
+	sequence, err := r.writer.Flush(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
+		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence})
+	})
+	if err != nil {
+		return fmt.Errorf("finish the run: %w", err)
+	}
+	return r.conclude(ctx, o)
+}
+
+// conclude tells readers how the run ended, and the state service that they know.
+func (r *runner) conclude(ctx context.Context, o loop.Outcome) error {
+	if err := r.tell(ctx, r.step, lastChunk(o, r.usage)); err != nil {
+		return err
+	}
+	return r.settleWith(ctx, o)
+}
+
+func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
+	if o.Failure != nil {
+		return runError(*o.Failure)
+	}
+	return runCompleted(o, usage)
+}
+
+func (r *runner) settleWith(ctx context.Context, o loop.Outcome) error {
+	sequence, err := r.writer.Terminal(ctx, terminal(r.ref.GetRunId(), o, r.usage))
+	if err != nil {
+		return fmt.Errorf("write the terminal record: %w", err)
+	}
+	return r.settled(ctx, sequence)
+}
+
+func (r *runner) settled(ctx context.Context, sequence int64) error {
+	_, err := call(ctx, r, func(ctx context.Context) (*statev1.SettleRunResponse, error) {
+		return r.worker.peers.Work.SettleRun(ctx, &statev1.SettleRunRequest{Run: r.ref, StreamSequence: sequence})
+	})
+	if err != nil {
+		return fmt.Errorf("settle the run: %w", err)
+	}
+	return nil
+}
+
+// settle writes what is missing of the end of a run that has finished. The rewind
+// fences the former owner, whose leftovers cannot follow the end.
+func (r *runner) settle(ctx context.Context) error {
+	if err := r.rewind(ctx, r.step, reasonExecutorLost, 0); err != nil {
+		return err
+	}
+	if r.told.terminal > 0 {
+		return r.settled(ctx, r.told.terminal)
+	}
+	if r.started.GetStepCount() > 0 && !r.told.committed[r.step] && !r.told.ended {
+		if err := r.tell(ctx, r.step, stepCommitted("")); err != nil {
+			return err
+		}
+	}
+	outcome := toOutcome(r.started)
+	if r.told.ended {
+		return r.settleWith(ctx, outcome)
+	}
+	return r.conclude(ctx, outcome)
+}

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+)
+
+// told is what of a run stands in the stream already, behind the last commit: what
+// a new owner must not say again.
+type told struct {
+	started     bool           // run_started
+	ended       bool           // run_completed or error
+	terminal    int64          // the sequence of the terminal record; 0 without one
+	committed   map[int32]bool // step_committed
+	stepStarted map[int32]bool
+	toolStart   map[string]bool // by call id
+	toolEnd     map[string]bool
+	text        map[int32]*strings.Builder // by step
+	thinking    map[int32]*strings.Builder
+}
+
+// read learns from the records that a rewind has kept. Records of other runs do
+// not count.
+func read(runID string, kept []*streamv1.Record) told {
+	t := told{
+		committed: map[int32]bool{}, stepStarted: map[int32]bool{}, toolStart: map[string]bool{}, toolEnd: map[string]bool{},
+		text: map[int32]*strings.Builder{}, thinking: map[int32]*strings.Builder{},
+	}
+	for _, r := range kept {
+		if r.GetTerminal().GetRunId() == runID {
+			t.terminal = r.GetSequence()
+		}
+		if r.GetChunk().GetAgentId() == runID {
+			t.hear(r.GetChunk())
+		}
+	}
+	return t
+}
+
+func (t *told) hear(chunk *eventv1.Chunk) {
+	step := chunk.GetStep()
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_RunStarted:
+		t.started = true
+	case *eventv1.Chunk_RunCompleted, *eventv1.Chunk_Error:
+		t.ended = true
+	case *eventv1.Chunk_StepStarted:
+		t.stepStarted[step] = true
+	case *eventv1.Chunk_StepCommitted:
+		t.committed[step] = true
+	case *eventv1.Chunk_TextDelta:
+		grow(t.text, step, e.TextDelta.GetDelta())
+	case *eventv1.Chunk_Thinking:
+		grow(t.thinking, step, e.Thinking.GetContent())
+	case *eventv1.Chunk_ToolStart:
+		t.toolStart[e.ToolStart.GetToolCallId()] = true
+	case *eventv1.Chunk_ToolEnd:
+		t.toolEnd[e.ToolEnd.GetToolCallId()] = true
+	}
+}
+
+func grow(texts map[int32]*strings.Builder, step int32, delta string) {
+	if texts[step] == nil {
+		texts[step] = &strings.Builder{}
+	}
+	texts[step].WriteString(delta)
+}
+
+// has reports whether everything of the step up to its plan stands. It does, unless
+// the stream tier was away when the plan was recorded.
+func (t told) has(step int32, plan agent.Message) bool {
+	var text, thinking strings.Builder
+	for _, p := range plan.Parts {
+		switch part := p.(type) {
+		case agent.Text:
+			text.WriteString(clean(part.Text))
+		case agent.Reasoning:
+			thinking.WriteString(clean(part.Text))
+		case agent.ToolCall:
+			if !t.toolStart[part.ID] {
+				return false
+			}
+		}
+	}
+	return t.stepStarted[step] && said(t.text, step) == text.String() && said(t.thinking, step) == thinking.String()
+}
+
+func said(texts map[int32]*strings.Builder, step int32) string {
+	if texts[step] == nil {
+		return ""
+	}
+	return texts[step].String()
+}

@@ -1,0 +1,213 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
+	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
+)
+
+// Config holds the limits and intervals of a worker. None may be 0.
+type Config struct {
+	Slots             int           // runs at once
+	HeartbeatInterval time.Duration // between two signs of life
+	HeldInterval      time.Duration // between two heartbeats that list the held runs
+	CallTimeout       time.Duration // of one unary call to state or stream
+	ModelTimeout      time.Duration // of one model call
+	ToolTimeout       time.Duration // of a call of a tool that names no timeout
+	ParallelCalls     int           // calls of one step at once
+	MaxResultBytes    int           // of one tool result
+	MaxDeltaBytes     int           // of one delta in the stream
+	MaxQueuedBytes    int           // of chunks that wait for the stream
+	StreamPatience    time.Duration // how long a run waits for the stream tier before it goes on without
+	DrainGrace        time.Duration // for the steps in flight at shutdown
+}
+
+// Peers is what a worker works with. All fields are required.
+type Peers struct {
+	ExecutorID string // unique to the process
+	Work       statev1.WorkServiceClient
+	Sessions   statev1.SessionServiceClient
+	Stream     streamv1.StreamServiceClient
+	Agents     map[string]Agent // by agent type
+	Log        *slog.Logger
+	Tracer     trace.Tracer
+	Now        func() time.Time
+	Jitter     func() float64 // in [0, 1)
+}
+
+// Agent is an agent with its model.
+type Agent struct {
+	agent.Agent
+	Engine model.Model
+}
+
+// Reasons for which a run is cut.
+var (
+	errDrained   = errors.New("the executor stops")
+	errForgotten = errors.New("the state service has given the executor's runs to others")
+)
+
+// afterCut is how long runs and tools that were cut have to end.
+const afterCut = 2 * time.Second
+
+// Worker claims and executes runs.
+type Worker struct {
+	config Config
+	peers  Peers
+	tools  *tool.Runner
+
+	runners sync.WaitGroup
+	freed   chan struct{} // holds one token when slots became free
+
+	mu        sync.Mutex
+	held      map[string]*hold // by run id
+	active    int              // runners that have not ended and hold a slot
+	free      int              // slots that the open claim stream was not told of yet
+	announced time.Time        // when the open claim stream announced the executor; zero without one
+	reopen    func()           // ends the open claim stream
+}
+
+// hold is one claim in the hands of a runner.
+type hold struct {
+	runID  string
+	cancel context.CancelCauseFunc
+}
+
+// New returns a worker that does nothing before Run.
+func New(c Config, p Peers) *Worker {
+	return &Worker{
+		config: c,
+		peers:  p,
+		tools:  &tool.Runner{Timeout: c.ToolTimeout, MaxResultBytes: c.MaxResultBytes, Log: p.Log},
+		freed:  make(chan struct{}, 1), // a token says that there is something; more would say the same
+		held:   map[string]*hold{},
+		reopen: func() {},
+	}
+}
+
+// LiveRunIDs gives the runs that the worker holds, sorted.
+func (w *Worker) LiveRunIDs() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]string, 0, len(w.held))
+	for id := range w.held {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Run claims and executes runs until ctx ends. It then drains as the package
+// comment says, and returns nil when all its goroutines have ended; a tool that
+// ignores its context is left behind and logged.
+func (w *Worker) Run(ctx context.Context) error {
+	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	var beats sync.WaitGroup
+	beats.Go(func() { w.beat(live) })
+	w.claim(ctx, live)
+	w.drain(end)
+	beats.Wait()
+	if !w.tools.Wait(afterCut) {
+		w.peers.Log.WarnContext(ctx, "a tool has not ended with its context and is left behind")
+	}
+	return nil
+}
+
+// drain waits for the runners, and cuts them after the grace.
+func (w *Worker) drain(end context.CancelCauseFunc) {
+	drained := make(chan struct{})
+	go func() { // ends before drain does
+		w.runners.Wait()
+		close(drained)
+	}()
+	grace := time.NewTimer(w.config.DrainGrace)
+	defer grace.Stop()
+	select {
+	case <-drained:
+	case <-grace.C:
+		w.cutAll(errDrained)
+		<-drained
+	}
+	end(errDrained)
+}
+
+func (w *Worker) cutAll(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.held {
+		h.cancel(cause)
+	}
+}
+
+// start runs the claim in a goroutine of its own, which drain waits for.
+func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
+	claim, execute := work.GetExecute(), true
+	if claim == nil {
+		claim, execute = work.GetSettle(), false
+	}
+	if claim == nil {
+		w.peers.Log.ErrorContext(ctx, "the state service sent work of an unknown kind")
+		return
+	}
+	live, cancel := context.WithCancelCause(live)
+	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel}
+	w.mu.Lock()
+	if former := w.held[h.runID]; former != nil {
+		former.cancel(errForgotten) // a newer claim: the former epoch is over
+	}
+	w.held[h.runID] = h
+	w.active++
+	w.mu.Unlock()
+	w.runners.Go(func() {
+		defer w.end(h)
+		newRunner(w, claim, ctx.Done()).run(live, execute)
+	})
+}
+
+// end gives the slot of a runner back.
+func (w *Worker) end(h *hold) {
+	h.cancel(nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held[h.runID] == h {
+		delete(w.held, h.runID)
+	}
+	w.active--
+	w.free++
+	select {
+	case w.freed <- struct{}{}:
+	default:
+	}
+}
+
+// forget cuts every run: others own them now.
+func (w *Worker) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.held {
+		h.cancel(errForgotten)
+	}
+	clear(w.held)
+	w.announced = time.Time{}
+	w.reopen()
+}
+
+func (w *Worker) writerConfig() writer.Config {
+	return writer.Config{
+		MaxDeltaBytes: w.config.MaxDeltaBytes, MaxQueuedBytes: w.config.MaxQueuedBytes,
+		Patience: w.config.StreamPatience, CallTimeout: w.config.CallTimeout,
+	}
+}

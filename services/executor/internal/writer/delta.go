@@ -1,0 +1,134 @@
+package writer
+
+import (
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+)
+
+// What stands in for content that is too large for the stream.
+const (
+	tooLargeNote  = "too large for the stream: it is in the session's messages"
+	omittedOutput = "output"
+)
+
+// delta points to the text of a chunk that can be merged and split; nil when
+// the chunk has none.
+func delta(chunk *eventv1.Chunk) *string {
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_TextDelta:
+		return &e.TextDelta.Delta
+	case *eventv1.Chunk_Thinking:
+		return &e.Thinking.Content
+	case *eventv1.Chunk_ToolArgStreamDelta:
+		return &e.ToolArgStreamDelta.Delta
+	}
+	return nil
+}
+
+// size is about what the chunk takes in memory.
+func size(chunk *eventv1.Chunk) int {
+	if text := delta(chunk); text != nil {
+		return 64 + len(*text)
+	}
+	return proto.Size(chunk)
+}
+
+// mergeInto adds the delta of next to that of last where both belong to one
+// block and the sum is not above the limit.
+func mergeInto(last, next *eventv1.Chunk, limit int) bool {
+	if last.GetStep() != next.GetStep() || last.GetAgentId() != next.GetAgentId() || !sameBlock(last, next) {
+		return false
+	}
+	into, from := delta(last), delta(next)
+	if len(*into)+len(*from) > limit {
+		return false
+	}
+	*into += *from
+	if thinking := last.GetThinking(); thinking != nil {
+		thinking.IsComplete = next.GetThinking().GetIsComplete()
+	}
+	return true
+}
+
+func sameBlock(last, next *eventv1.Chunk) bool {
+	switch e := last.GetEvent().(type) {
+	case *eventv1.Chunk_TextDelta:
+		return next.GetTextDelta() != nil
+	case *eventv1.Chunk_Thinking:
+		return next.GetThinking() != nil && !e.Thinking.GetIsComplete()
+	case *eventv1.Chunk_ToolArgStreamDelta:
+		return next.GetToolArgStreamDelta() != nil && next.GetToolArgStreamDelta().GetToolCallId() == e.ToolArgStreamDelta.GetToolCallId()
+	}
+	return false
+}
+
+// split cuts a large delta on rune borders. The last piece alone ends a block.
+func split(chunk *eventv1.Chunk, limit int) []*eventv1.Chunk {
+	text := delta(chunk)
+	if text == nil || len(*text) <= limit {
+		return []*eventv1.Chunk{chunk}
+	}
+	rest := *text
+	var pieces []*eventv1.Chunk
+	for len(rest) > limit {
+		cut := limit
+		for cut > 0 && !utf8.RuneStart(rest[cut]) {
+			cut--
+		}
+		if cut == 0 { // not text, or a limit below a rune
+			cut = limit
+		}
+		*text = ""
+		piece := proto.CloneOf(chunk)
+		*delta(piece) = rest[:cut]
+		if thinking := piece.GetThinking(); thinking != nil {
+			thinking.IsComplete = false
+		}
+		pieces = append(pieces, piece)
+		rest = rest[cut:]
+	}
+	*text = rest
+	return append(pieces, chunk)
+}
+
+// shrinkChunk leaves out what a reader finds in the session's messages.
+func shrinkChunk(chunk *eventv1.Chunk) bool {
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_ToolEnd:
+		if e.ToolEnd.GetResult() == "" {
+			return false
+		}
+		e.ToolEnd.Result = ""
+		if e.ToolEnd.GetError() == "" {
+			e.ToolEnd.Error = "the result is " + tooLargeNote
+		}
+		return true
+	case *eventv1.Chunk_ToolStart:
+		if e.ToolStart.GetArguments() == "" {
+			return false
+		}
+		e.ToolStart.Arguments = ""
+		return true
+	case *eventv1.Chunk_RunCompleted:
+		if e.RunCompleted.GetOutput() == "" {
+			return false
+		}
+		e.RunCompleted.Output = ""
+		return true
+	}
+	return false
+}
+
+func shrinkTerminal(terminal *streamv1.Terminal) bool {
+	end := terminal.GetEnd()
+	if end.GetOutput() == "" {
+		return false
+	}
+	end.Output = ""
+	end.Omitted = append(end.GetOmitted(), omittedOutput)
+	return true
+}

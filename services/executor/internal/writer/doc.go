@@ -1,0 +1,23 @@
+// Package writer tells the readers of one session what a run does: it appends
+// to the session's stream as the one writer that an epoch allows.
+//
+//	Write ──▶ queue (bounded; neighbours merge) ──▶ one append in flight ──▶ stream service
+//	  ▲ waits while the queue is full                 │ unknown? the same (epoch, number) again
+//	  └──────────────────── Flush waits until all is acknowledged ◀────────┘
+//
+// One append is in flight at most. Deltas of one block that come meanwhile are
+// merged, so an idle system adds no delay and a loaded one writes fewer and
+// larger chunks.
+//
+// # Ends
+//
+// A writer is fenced when the log has seen a newer epoch: every call fails with
+// ErrFenced from then on, and the run has to stop without a word.
+//
+// A writer is lossy when the stream tier has not answered for the patience
+// that it was given. Then it drops what it is told, and Flush answers at once
+// with the last acknowledged sequence: the state service holds the truth, and
+// the run goes on. One append may then be on its way or in the log. It is kept
+// and settled, as the same append, before anything else is written: a
+// different record under its number would be taken for its repetition.
+package writer

@@ -1,0 +1,239 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+)
+
+// ErrFenced says that another executor writes the session's stream.
+var ErrFenced = errors.New("the stream belongs to a newer epoch")
+
+// maxQueued bounds the chunks that wait for the append in flight.
+const maxQueued = 1024
+
+// Config limits a writer.
+type Config struct {
+	MaxDeltaBytes  int           // larger deltas are split, smaller ones merged up to here
+	MaxQueuedBytes int           // Write waits while more than this is queued
+	Patience       time.Duration // how long the stream tier may be away before the writer is lossy
+	CallTimeout    time.Duration // of one append
+}
+
+// Writer appends to the stream of one session under one epoch. Its methods may be
+// called by many goroutines at once; Rewind and Terminal by one only.
+type Writer struct {
+	config Config
+	client streamv1.StreamServiceClient
+	ref    *streamv1.StreamRef
+	epoch  int64
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	queue   []*eventv1.Chunk
+	queued  int           // bytes in queue
+	busy    bool          // an append or rewind is in flight
+	number  int64         // of the last append that is known to be in the log
+	last    int64         // its sequence
+	lossy   bool          // chunks were dropped and will be
+	unknown *operation    // the append that a lossy writer may have left in the log
+	err     error         // why the writer is over
+	changed chan struct{} // closed and replaced at every change
+}
+
+// New returns a writer that goes on after the sequence, as far as it is known;
+// 0 when it is not. It writes nothing before Run.
+func New(client streamv1.StreamServiceClient, ref *streamv1.StreamRef, epoch, last int64, c Config, log *slog.Logger) *Writer {
+	return &Writer{config: c, client: client, ref: ref, epoch: epoch, last: last, log: log, changed: make(chan struct{})}
+}
+
+// Run appends what is written until ctx ends or the writer is fenced.
+func (w *Writer) Run(ctx context.Context) {
+	for {
+		chunk, err := w.take(ctx)
+		if err != nil {
+			w.end(err)
+			return
+		}
+		w.perform(ctx, w.appendChunk(chunk), w.config.Patience)
+	}
+}
+
+// Write queues a chunk and waits while the queue is full. The writer owns the
+// chunk from then on.
+func (w *Writer) Write(ctx context.Context, chunk *eventv1.Chunk) error {
+	for _, piece := range split(chunk, w.config.MaxDeltaBytes) {
+		if err := w.enqueue(ctx, piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Writer) enqueue(ctx context.Context, chunk *eventv1.Chunk) error {
+	for {
+		w.mu.Lock()
+		switch {
+		case w.err != nil:
+			defer w.mu.Unlock()
+			return w.err
+		case w.lossy:
+			w.mu.Unlock()
+			return nil
+		case w.merge(chunk):
+			w.announce()
+			w.mu.Unlock()
+			return nil
+		case len(w.queue) < maxQueued && (w.queued == 0 || w.queued+size(chunk) <= w.config.MaxQueuedBytes):
+			w.queue = append(w.queue, chunk)
+			w.queued += size(chunk)
+			w.announce()
+			w.mu.Unlock()
+			return nil
+		}
+		changed := w.changed
+		w.mu.Unlock()
+		if err := wait(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// merge adds the chunk to the last one that waits, where both are deltas of one
+// block. The caller holds mu.
+func (w *Writer) merge(chunk *eventv1.Chunk) bool {
+	if len(w.queue) == 0 || w.queued >= w.config.MaxQueuedBytes {
+		return false
+	}
+	last := w.queue[len(w.queue)-1]
+	before := size(last)
+	if !mergeInto(last, chunk, w.config.MaxDeltaBytes) {
+		return false
+	}
+	w.queued += size(last) - before
+	return true
+}
+
+// Flush waits until everything that was written is acknowledged, or the writer
+// has become lossy, and gives the last acknowledged sequence.
+func (w *Writer) Flush(ctx context.Context) (int64, error) {
+	for {
+		w.mu.Lock()
+		last, err, changed := w.last, w.err, w.changed
+		idle := w.lossy || len(w.queue) == 0 && !w.busy
+		w.mu.Unlock()
+		if err != nil {
+			return last, err
+		}
+		if idle {
+			return last, nil
+		}
+		if err := wait(ctx, changed); err != nil {
+			return last, err
+		}
+	}
+}
+
+// Lossy reports whether chunks were lost.
+func (w *Writer) Lossy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lossy
+}
+
+// take waits for the next chunk and makes the writer busy.
+func (w *Writer) take(ctx context.Context) (*eventv1.Chunk, error) {
+	for {
+		w.mu.Lock()
+		if w.err != nil {
+			defer w.mu.Unlock()
+			return nil, w.err
+		}
+		if len(w.queue) > 0 && !w.busy {
+			chunk := w.queue[0]
+			w.queue[0] = nil
+			w.queue = w.queue[1:]
+			w.queued -= size(chunk)
+			w.busy = true
+			w.announce()
+			w.mu.Unlock()
+			return chunk, nil
+		}
+		changed := w.changed
+		w.mu.Unlock()
+		if err := wait(ctx, changed); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// acquire makes the writer busy for the caller once nothing waits any more.
+func (w *Writer) acquire(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		if w.err != nil {
+			defer w.mu.Unlock()
+			return w.err
+		}
+		if !w.busy && len(w.queue) == 0 {
+			w.busy = true
+			w.mu.Unlock()
+			return nil
+		}
+		changed := w.changed
+		w.mu.Unlock()
+		if err := wait(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// dropAbove drops what waits and belongs to a greater step.
+func (w *Writer) dropAbove(step int32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = slices.DeleteFunc(w.queue, func(chunk *eventv1.Chunk) bool {
+		if chunk.GetStep() <= step {
+			return false
+		}
+		w.queued -= size(chunk)
+		return true
+	})
+	w.announce()
+}
+
+// end makes every later call fail. A fenced writer stays fenced.
+func (w *Writer) end(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.drop()
+	w.announce()
+}
+
+func (w *Writer) drop() {
+	w.queue, w.queued = nil, 0
+}
+
+// announce wakes everybody who waits for a change. The caller holds mu.
+func (w *Writer) announce() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+func wait(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
+)
+
+// Config configures a gateway. The defaults are those of pkg/config.
+type Config struct {
+	StateAddress   string        `env:"HOLDFAST_GATEWAY_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
+	StreamAddress  string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
+	APIKeys        string        `env:"HOLDFAST_GATEWAY_API_KEYS" doc:"YAML file with the API keys: a list of {name, tenant, sha256}"`
+	InsecureNoAuth bool          `env:"HOLDFAST_GATEWAY_INSECURE_NO_AUTH" envDefault:"false" doc:"true serves without API keys, on loopback only"`
+	CORSOrigins    []string      `env:"HOLDFAST_GATEWAY_CORS_ORIGINS" doc:"origins whose pages may call, separated by commas, such as https://app.example.com"`
+	DefaultAgent   string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty takes the only one that is announced"`
+	AISDK          int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai that clients use unless they say ?aiSdk=6"`
+	MaxBodyBytes   int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
+	MaxStreams     int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
+	Heartbeat      time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
+	StreamPatience time.Duration `env:"HOLDFAST_GATEWAY_STREAM_PATIENCE" envDefault:"60s" doc:"how long the stream service may be away before open streams are cut"`
+	StatePatience  time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails"`
+	ReplayWindow   time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end a run that no reader saw end is told again"`
+	DeliveredRuns  int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"how many runs are remembered as seen to their end"`
+	ReadTimeout    time.Duration `env:"HOLDFAST_GATEWAY_READ_TIMEOUT" envDefault:"30s" doc:"how long a request body may take to arrive"`
+	WriteTimeout   time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read what is written at once"`
+}
+
+// ProcessConfig configures a gateway process.
+type ProcessConfig struct {
+	Config
+	Listen    string           `env:"HOLDFAST_GATEWAY_LISTEN" envDefault:"127.0.0.1:8080" doc:"address to serve on"`
+	Grace     time.Duration    `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for requests to end at shutdown"`
+	Internal  rpc.Security     `envPrefix:"HOLDFAST_INTERNAL_"`
+	Telemetry telemetry.Config // its variables have no prefix
+}
+
+// Peers is what a gateway is given by its process.
+type Peers struct {
+	Network  rpc.Network      // nil is rpc.TCP
+	Security rpc.Security     // towards the other services
+	Log      *slog.Logger     // nil is slog.Default
+	Now      func() time.Time // nil is time.Now
+	NewID    func() string    // nil makes random ids
+}
+
+// CheckListen refuses to serve everybody without a key: Invalid
+// (INSECURE_LISTEN) when c asks for no keys and other machines can reach the
+// address.
+func CheckListen(address string, c Config) error {
+	if c.APIKeys != "" || auth.Loopback(address) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "INSECURE_LISTEN",
+		"%q can be reached from other machines, and nobody would be asked for a key: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or listen on 127.0.0.1", address)
+}
+
+func (c Config) check() error {
+	switch {
+	case c.APIKeys == "" && !c.InsecureNoAuth:
+		return invalid("nobody would be asked for a key: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or, for this machine alone, HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
+	case c.APIKeys != "" && c.InsecureNoAuth:
+		return invalid("HOLDFAST_GATEWAY_API_KEYS and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: keep one")
+	case c.AISDK < 5:
+		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it has to be 5, 6, 7 or higher", c.AISDK)
+	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0 || c.DeliveredRuns <= 0:
+		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES, _MAX_STREAMS and _DELIVERED_RUNS have to be above 0")
+	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0:
+		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT and _WRITE_TIMEOUT have to be above 0")
+	default:
+		return nil
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "CONFIG_INVALID", format, args...)
+}

@@ -1,0 +1,176 @@
+// Package gateway is the only door to the public: HTTP for browsers (the AI SDK's
+// chat, native server-sent events, a page to chat on) and the Connect service,
+// on one port. It holds no state that matters; any replica serves any client.
+//
+//	browser ── POST /chat ──▶ chat ── StartRun ──▶ state
+//	        ◀─ UI message stream ── uistream ◀── feed ◀── Read ── stream
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
+)
+
+// Service is a gateway. It may be used by many goroutines.
+type Service struct {
+	config  Config
+	peers   Peers
+	state   *grpc.ClientConn
+	stream  *grpc.ClientConn
+	streams *httpapi.Streams
+	handler http.Handler
+}
+
+// New makes a gateway; it connects to nobody yet. Invalid (CONFIG_INVALID,
+// API_KEYS_INVALID, CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the
+// configuration cannot be used.
+func New(_ context.Context, c Config, p Peers) (*Service, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	p = p.complete()
+	var keys *auth.Keys
+	if c.APIKeys != "" {
+		var err error
+		if keys, err = auth.ReadKeys(c.APIKeys); err != nil {
+			return nil, err
+		}
+	}
+	origins := auth.Origins{Allowed: c.CORSOrigins, Loopback: keys == nil}
+	if err := origins.CheckOrigins(); err != nil {
+		return nil, err
+	}
+	s := &Service{config: c, peers: p, streams: httpapi.NewStreams(c.MaxStreams)}
+	if err := s.dial(); err != nil {
+		return nil, err
+	}
+	if err := s.build(keys, origins); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (p Peers) complete() Peers {
+	if p.Network == nil {
+		p.Network = rpc.TCP()
+	}
+	if p.Log == nil {
+		p.Log = slog.Default()
+	}
+	if p.Now == nil {
+		p.Now = time.Now
+	}
+	if p.NewID == nil {
+		p.NewID = func() string { return strings.ToLower(rand.Text()) }
+	}
+	return p
+}
+
+func (s *Service) dial() (err error) {
+	client := rpc.ClientConfig{Security: s.peers.Security}
+	if s.state, err = rpc.Dial(s.peers.Network, s.config.StateAddress, client); err != nil {
+		return fmt.Errorf("HOLDFAST_GATEWAY_STATE_ADDRESS: %w", err)
+	}
+	if s.stream, err = rpc.Dial(s.peers.Network, s.config.StreamAddress, client); err != nil {
+		return errors.Join(fmt.Errorf("HOLDFAST_GATEWAY_STREAM_ADDRESS: %w", err), s.state.Close())
+	}
+	return nil
+}
+
+// build puts the rooms together.
+func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
+	c, p := s.config, s.peers
+	patience := retry.Policy{Limit: c.StatePatience, Now: p.Now}
+	runs := statev1.NewRunServiceClient(s.state)
+	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: patience, DefaultAgent: c.DefaultAgent}
+	reader := &feed.Feed{
+		Client: streamv1.NewStreamServiceClient(s.stream), Beat: c.Heartbeat, Log: p.Log,
+		Policy: retry.Policy{Limit: c.StreamPatience, Now: p.Now},
+	}
+	watcher := &watch.Watcher{Sessions: sessions, Feed: reader}
+	chats := chat.New(
+		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, WriteTimeout: c.WriteTimeout, Major: uistream.Major(c.AISDK)},
+		chat.Parts{
+			Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now},
+			Runs:   runs, Sessions: sessions, Feed: reader, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
+		})
+	native := &sse.Native{Watcher: watcher, Streams: s.streams, WriteTimeout: c.WriteTimeout, Now: p.Now, Log: p.Log}
+	public := &api.Server{
+		Keys: keys, Runs: runs, Sessions: sessions, Watcher: watcher, Streams: s.streams,
+		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
+	}
+	prefix, connect, err := public.Handler()
+	if err != nil {
+		return fmt.Errorf("build the Connect service: %w", err)
+	}
+	server := &httpapi.Server{
+		Keys: keys, Origins: origins, Log: p.Log,
+		Routes: routes(chats, native, sessions, s.health()),
+		Mounts: map[string]http.Handler{prefix: httpapi.TimeWrites(connect, c.WriteTimeout, p.Now)},
+	}
+	s.handler = server.Handler()
+	return nil
+}
+
+func (s *Service) health() *httpapi.Health {
+	return &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
+}
+
+// routes is the whole HTTP surface beside Connect.
+func routes(chats *chat.Chat, native *sse.Native, sessions *conversation.Reader, health *httpapi.Health) []httpapi.Route {
+	list := []httpapi.Route{
+		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
+		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
+		{Method: http.MethodGet, Pattern: "/sse", Handler: native.Serve},
+		{Method: http.MethodGet, Pattern: "/messages", Handler: sessions.Messages},
+		{Method: http.MethodGet, Pattern: "/status", Handler: sessions.Status},
+		{Method: http.MethodGet, Pattern: "/agents", Handler: sessions.Agents},
+		{Method: http.MethodGet, Pattern: "/healthz", Handler: health.Live, Public: true},
+		{Method: http.MethodGet, Pattern: "/readyz", Handler: health.Ready, Public: true},
+	}
+	return append(list, page.Routes()...)
+}
+
+// Handler serves everything. Serve is the better way to serve it: it ends open
+// streams at shutdown.
+func (s *Service) Handler() http.Handler { return s.handler }
+
+// Run waits for the end of ctx and then ends the open streams, in a way that
+// clients take for a drop.
+func (s *Service) Run(ctx context.Context) error {
+	<-ctx.Done()
+	s.streams.Drain()
+	return nil
+}
+
+// Close closes the connections to the other services.
+func (s *Service) Close() error {
+	return errors.Join(s.state.Close(), s.stream.Close())
+}
+
+// NewAPIKey makes an API key and the digest that stands for it in the file of
+// HOLDFAST_GATEWAY_API_KEYS.
+func NewAPIKey() (key, sha256hex string) { return auth.New() }

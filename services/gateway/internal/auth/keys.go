@@ -1,0 +1,123 @@
+// Package auth decides who calls (Keys) and from where a browser may call
+// (Origins).
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net/http"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// DefaultTenant is everybody's tenant where nobody is asked for a key.
+const DefaultTenant = "default"
+
+const (
+	scheme    = "Bearer "
+	keyPrefix = "hf_"
+	maxKey    = 512 // bytes of a key that a caller may send
+	maxTenant = 256 // bytes, as for every id
+)
+
+// Keys knows who may call. A nil *Keys asks for no key: everybody is
+// DefaultTenant. It is immutable.
+type Keys struct{ keys []key }
+
+type key struct {
+	digest [sha256.Size]byte
+	tenant string
+}
+
+// entry is one key in the file.
+type entry struct {
+	Name   string `yaml:"name"`
+	Tenant string `yaml:"tenant"`
+	SHA256 string `yaml:"sha256"`
+}
+
+// New makes a key and the digest that stands for it in the keys file. The key
+// itself is kept nowhere.
+func New() (key, digest string) {
+	key = keyPrefix + rand.Text()
+	sum := sha256.Sum256([]byte(key))
+	return key, hex.EncodeToString(sum[:])
+}
+
+// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256}. Invalid
+// (API_KEYS_INVALID): it cannot be read, holds no key, or an entry is not whole.
+func ReadKeys(file string) (*Keys, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	var entries []entry
+	if err := yaml.UnmarshalWithOptions(text, &entries, yaml.DisallowUnknownField()); err != nil {
+		return nil, invalid("%s is not a YAML list of {name, tenant, sha256}: %v", file, err)
+	}
+	if len(entries) == 0 {
+		return nil, invalid("%s holds no key", file)
+	}
+	keys := &Keys{}
+	for i, e := range entries {
+		digest, err := hex.DecodeString(e.SHA256)
+		if err != nil || len(digest) != sha256.Size {
+			return nil, invalid("%s, key %d (%s): sha256 has to be the 64 hex digits of the key's SHA-256", file, i+1, e.Name)
+		}
+		if e.Tenant == "" || len(e.Tenant) > maxTenant || !utf8.ValidString(e.Tenant) {
+			return nil, invalid("%s, key %d (%s): tenant has to be 1 to %d bytes", file, i+1, e.Name, maxTenant)
+		}
+		keys.keys = append(keys.keys, key{[sha256.Size]byte(digest), e.Tenant})
+	}
+	return keys, nil
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "API_KEYS_INVALID", "HOLDFAST_GATEWAY_API_KEYS: "+format, args...)
+}
+
+// Tenant names the tenant of a request by its header. Unauthenticated
+// (API_KEY_MISSING, API_KEY_WRONG).
+func (k *Keys) Tenant(h http.Header) (string, error) {
+	if k == nil {
+		return DefaultTenant, nil
+	}
+	header := h.Get("Authorization")
+	if header == "" {
+		return "", fault.New(fault.Unauthenticated, "API_KEY_MISSING", `send the header "Authorization: Bearer <API key>"`)
+	}
+	sent, bearer := cutScheme(header)
+	tenant := k.tenant(sent)
+	if !bearer || tenant == "" {
+		return "", fault.New(fault.Unauthenticated, "API_KEY_WRONG", "the API key is not known")
+	}
+	return tenant, nil
+}
+
+// cutScheme takes the scheme off; its case does not matter (RFC 9110, 11.1).
+func cutScheme(header string) (sent string, bearer bool) {
+	if len(header) < len(scheme) || len(header) > len(scheme)+maxKey || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return "", false
+	}
+	return header[len(scheme):], true
+}
+
+// tenant compares with every key, so that the time it takes does not say which
+// one was near.
+func (k *Keys) tenant(sent string) string {
+	digest := sha256.Sum256([]byte(sent))
+	tenant := ""
+	for _, key := range k.keys {
+		if subtle.ConstantTimeCompare(digest[:], key.digest[:]) == 1 {
+			tenant = key.tenant
+		}
+	}
+	return tenant
+}

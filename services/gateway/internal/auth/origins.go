@@ -1,0 +1,90 @@
+package auth
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Origins says which web pages may call. It is immutable.
+type Origins struct {
+	// Allowed are origins such as "https://app.example.com", or "*" for all.
+	Allowed []string
+	// Loopback is set where nobody is asked for a key: a page of another site
+	// that the user happens to visit must not reach what listens on loopback,
+	// neither across origins nor by a name that it resolves to 127.0.0.1.
+	Loopback bool
+}
+
+// Check refuses what no page may do: Denied (HOST_REFUSED, ORIGIN_REFUSED).
+func (o Origins) Check(r *http.Request) error {
+	if !o.Loopback {
+		return nil
+	}
+	if !loopbackHost(r.Host) {
+		return fault.New(fault.Denied, "HOST_REFUSED", "without API keys the gateway answers under the names of this machine's loopback only, not as %.100q", r.Host)
+	}
+	origin := r.Header.Get("Origin")
+	if origin != "" && !sameOrigin(origin, r.Host) && !o.Allows(origin) {
+		return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call; HOLDFAST_GATEWAY_CORS_ORIGINS lists those that may", origin)
+	}
+	if origin == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of other sites may not call")
+	}
+	return nil
+}
+
+// Allows reports whether pages of the origin may read answers.
+func (o Origins) Allows(origin string) bool {
+	return origin != "" && (slices.Contains(o.Allowed, "*") || slices.Contains(o.Allowed, origin))
+}
+
+// CheckOrigins finds what cannot be an origin. Invalid (CORS_ORIGIN_INVALID).
+func (o Origins) CheckOrigins() error {
+	for _, origin := range o.Allowed {
+		if origin == "*" && !o.Loopback {
+			continue
+		}
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme == "" || u.Host == "" || origin != u.Scheme+"://"+u.Host {
+			return fault.New(fault.Invalid, "CORS_ORIGIN_INVALID",
+				"HOLDFAST_GATEWAY_CORS_ORIGINS: %q is no origin: write a scheme and a host, such as https://app.example.com (\"*\" only together with API keys)", origin)
+		}
+	}
+	return nil
+}
+
+// sameOrigin asks for the host only: on loopback there is one scheme.
+func sameOrigin(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(u.Host, host)
+}
+
+func loopbackHost(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	address, err := netip.ParseAddr(name)
+	return err == nil && address.Unmap().IsLoopback()
+}
+
+// Loopback reports whether only this machine can reach the address: "host:port"
+// with a loopback IP address or localhost. A listener's address may be one too.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}

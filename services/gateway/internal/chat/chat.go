@@ -1,0 +1,250 @@
+// Package chat serves the AI SDK: POST /chat begins a run and streams it, GET
+// /chat/{id}/stream takes up a stream that was lost. Both speak the UI message
+// stream (package uistream).
+//
+// # What a client may rely on
+//
+//   - The run goes on whatever happens to the connection.
+//   - A body that ends well is whole: it ends with [DONE], after a finish or an
+//     error part. A stream that cannot be finished ends with a broken
+//     connection, which clients take for a drop, and resume.
+//   - The id of an event is the sequence of its chunk, on the last part of the
+//     chunk. Who comes back with it (Last-Event-ID or fromSequence) gets what
+//     follows; who comes without gets the message from its start, under the
+//     same message id. When what the client has seen is void meanwhile, it gets
+//     the message from its start as well: a second start part means to begin
+//     the message anew.
+package chat
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// Config are the chat routes' own settings.
+type Config struct {
+	ReplayWindow  time.Duration // for how long after its end a run that nobody saw end is told again
+	DeliveredRuns int           // how many runs are remembered as seen to their end
+	WriteTimeout  time.Duration // for a client to take one write
+	Major         uistream.Major
+}
+
+// Chat serves the routes. It may be used by many goroutines.
+type Chat struct {
+	config    Config
+	limits    httpapi.Limits
+	runs      statev1.RunServiceClient
+	sessions  *conversation.Reader
+	feed      *feed.Feed
+	streams   *httpapi.Streams
+	policy    retry.Policy // for how long the state service may be away
+	newID     func() string
+	log       *slog.Logger
+	delivered *delivered
+}
+
+// Parts is what a Chat is made of.
+type Parts struct {
+	Limits   httpapi.Limits
+	Runs     statev1.RunServiceClient
+	Sessions *conversation.Reader
+	Feed     *feed.Feed
+	Streams  *httpapi.Streams
+	Policy   retry.Policy
+	NewID    func() string
+	Log      *slog.Logger
+}
+
+// New returns a Chat.
+func New(c Config, p Parts) *Chat {
+	return &Chat{
+		config: c, limits: p.Limits, runs: p.Runs, sessions: p.Sessions, feed: p.Feed, streams: p.Streams,
+		policy: p.Policy, newID: p.NewID, log: p.Log, delivered: newDelivered(c.DeliveredRuns),
+	}
+}
+
+// The names of the header that makes a repetition of a POST safe.
+const (
+	requestKeyHeader  = "X-Holdfast-Request-Key"
+	requestKeyHeader2 = "X-Helix-Request-Key"
+)
+
+// Post is POST /chat.
+func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error {
+	major, err := c.major(r)
+	if err != nil {
+		return err
+	}
+	var body request
+	if err := httpapi.ReadJSON(w, r, c.limits, &body); err != nil {
+		return err
+	}
+	start, err := c.startRequest(r, tenant, &body)
+	if err != nil {
+		return err
+	}
+	ctx, release, err := c.streams.Open(r.Context()) // before the run: what cannot be streamed is not begun
+	if err != nil {
+		return err
+	}
+	defer release()
+	if start.AgentType == "" {
+		if start.AgentType, err = c.sessions.AgentFor(ctx, tenant, body.ID); err != nil {
+			return err
+		}
+	}
+	started, err := c.start(ctx, start)
+	if err != nil {
+		return err
+	}
+	return c.stream(ctx, w, &delivery{run: started.GetRun(), session: started.GetSession(), major: major})
+}
+
+func (c *Chat) startRequest(r *http.Request, tenant string, body *request) (*statev1.StartRunRequest, error) {
+	if err := httpapi.CheckID("id, the session's", body.ID); err != nil {
+		return nil, err
+	}
+	if body.AgentType != "" {
+		if err := httpapi.CheckID("agentType", body.AgentType); err != nil {
+			return nil, err
+		}
+	}
+	message, err := body.userMessage()
+	if err != nil {
+		return nil, err
+	}
+	key, err := c.requestKey(r)
+	if err != nil {
+		return nil, err
+	}
+	start := &statev1.StartRunRequest{Tenant: tenant, SessionId: body.ID, AgentType: body.AgentType, RequestKey: key}
+	start.Messages = append(start.Messages, message)
+	start.Traceparent, start.Tracestate = telemetry.Traceparent(r.Context())
+	return start, nil
+}
+
+// requestKey is the client's, or one of our own: with a key the start is safe to
+// repeat when the state service was away at the wrong moment.
+func (c *Chat) requestKey(r *http.Request) (string, error) {
+	for _, name := range []string{requestKeyHeader, requestKeyHeader2} {
+		if key := r.Header.Get(name); key != "" {
+			return key, httpapi.CheckID(name, key)
+		}
+	}
+	return c.newID(), nil
+}
+
+func (c *Chat) start(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	var started *statev1.StartRunResponse
+	err := retry.Do(ctx, c.policy, func() (err error) {
+		started, err = c.runs.StartRun(ctx, r)
+		return err
+	})
+	return started, err
+}
+
+// Resume is GET /chat/{id}/stream. 204 says that there is nothing to resume.
+func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) error {
+	major, err := c.major(r)
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("id")
+	if err := httpapi.CheckID("the session's id", id); err != nil {
+		return err
+	}
+	after, _, ok := sse.Cursor(r)
+	if !ok {
+		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
+	}
+	ctx, release, err := c.streams.Open(r.Context())
+	if err != nil {
+		return err
+	}
+	defer release()
+	session, run, err := c.sessions.Session(ctx, tenant, id)
+	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(run) {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.stream(ctx, w, &delivery{run: run, session: session, major: major, after: after})
+}
+
+func (c *Chat) resumable(run *statev1.Run) bool {
+	switch {
+	case run == nil:
+		return false
+	case conversation.Live(run):
+		return true
+	default:
+		age := c.limits.Now().Sub(time.UnixMilli(run.GetCompletedAt()))
+		return age < c.config.ReplayWindow && !c.delivered.has(run.GetRunId())
+	}
+}
+
+// major is the client's version of the package ai, as far as it is known.
+func (c *Chat) major(r *http.Request) (uistream.Major, error) {
+	text := r.URL.Query().Get("aiSdk")
+	if text == "" {
+		return c.config.Major, nil
+	}
+	major, err := strconv.Atoi(text)
+	if err != nil || major < 5 {
+		return 0, fault.New(fault.Invalid, "AI_SDK_INVALID", "aiSdk is %.20q: it has to be the major version of the package ai, 5 or higher", text)
+	}
+	return uistream.Major(major), nil
+}
+
+// stream tells the run to the client. From its first byte on an error is told in
+// the stream or by ErrCut.
+func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, d *delivery) error {
+	h := w.Header()
+	h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
+	h.Set(httpapi.SessionHeader, headerText(d.session.GetSessionId()))
+	h.Set(httpapi.RunHeader, headerText(d.run.GetRunId()))
+	d.chat, d.ctx = c, ctx
+	d.out = sse.NewWriter(w, c.config.WriteTimeout, c.limits.Now)
+	if err := d.begin(); err != nil {
+		return httpapi.ErrCut
+	}
+	if err := c.follow(ctx, d); err != nil {
+		c.log.DebugContext(ctx, "chat stream cut", "run", d.run.GetRunId(), "error", err)
+		return httpapi.ErrCut
+	}
+	c.delivered.add(d.run.GetRunId())
+	return nil
+}
+
+// follow reads the run until its end has been written.
+func (c *Chat) follow(ctx context.Context, d *delivery) error {
+	r := &streamv1.ReadRequest{Stream: conversation.Stream(d.session), FromSequence: d.run.GetStartSequence(), RunId: d.run.GetRunId()}
+	for {
+		err := c.feed.Follow(ctx, r, d)
+		switch {
+		case errors.Is(err, errAgain):
+			r.FromSequence = d.again
+		case errors.Is(err, errLost):
+			return d.fromStore(ctx)
+		default:
+			return err
+		}
+	}
+}

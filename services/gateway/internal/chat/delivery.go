@@ -1,0 +1,213 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+var (
+	// errAgain: read again from delivery.again.
+	errAgain = errors.New("read again")
+	// errLost: the log does not have the run any more.
+	errLost = errors.New("the run is not in the log")
+	// errVoid: the client has parts that cannot be taken back.
+	errVoid = errors.New("the client cannot take back what is void")
+)
+
+const lostText = "The rest of this answer is no longer in the stream. Please reload the conversation."
+
+// delivery tells one run to one client; it is the sink of its feed. One
+// goroutine at a time uses it.
+//
+// A client that has the message up to a cursor (after) is told the rest: the run
+// is read from its start all the same, for the translator to know what the
+// client knows, and what the client has is not written. The cursor has to be met
+// on the way: a record that is no longer there was void, and then the message is
+// told from its start.
+type delivery struct {
+	chat    *Chat
+	ctx     context.Context //nolint:containedctx // a delivery is one request
+	out     *sse.Writer
+	run     *statev1.Run
+	session *statev1.Session
+	major   uistream.Major
+
+	t     *uistream.Translator
+	after int64 // the client has everything up to here; 0: nothing
+	met   bool  // the record of after was seen
+	again int64
+
+	written bool // something behind the start part was written
+	settled bool // the run was settled at the last beat
+}
+
+// begin sends the headers and, to a client that has nothing yet, the start part.
+func (d *delivery) begin() error {
+	if d.after <= d.run.GetStartSequence() {
+		d.after = 0
+	}
+	d.reset()
+	if d.after == 0 {
+		d.write(0, d.t.Start())
+	}
+	if err := d.out.Begin(); err != nil {
+		return err
+	}
+	return d.out.Flush()
+}
+
+func (d *delivery) reset() {
+	d.t = uistream.New(d.run.GetMessageId(), d.major)
+}
+
+// Frame takes the next frame of the run.
+func (d *delivery) Frame(frame *streamv1.ReadResponse) error {
+	d.settled = false
+	if err := d.meet(frame); err != nil {
+		return err
+	}
+	switch f := frame.GetFrame().(type) {
+	case *streamv1.ReadResponse_Chunk:
+		if f.Chunk.GetChunk().GetAgentId() == d.run.GetRunId() {
+			d.write(f.Chunk.GetSequence(), d.t.Chunk(f.Chunk.GetSequence(), f.Chunk.GetChunk()))
+		}
+	case *streamv1.ReadResponse_End:
+		completed := f.End.GetEnd().GetStatus() == streamv1.EndStatus_END_STATUS_COMPLETED
+		d.end(f.End.GetSequence(), d.t.Finish(completed))
+	case *streamv1.ReadResponse_Fail:
+		d.end(f.Fail.GetSequence(), d.t.Fail(f.Fail.GetFail().GetError()))
+	case *streamv1.ReadResponse_Rewound:
+		return d.rewound(f.Rewound)
+	case *streamv1.ReadResponse_Truncated:
+		return errLost
+	}
+	return nil
+}
+
+// meet watches for the client's cursor. When the records pass it and it was not
+// among them, the client's parts are void.
+func (d *delivery) meet(frame *streamv1.ReadResponse) error {
+	if d.after == 0 || d.met {
+		return nil
+	}
+	at, caughtUp := position(frame)
+	switch {
+	case at == d.after && !caughtUp:
+		d.met = true
+	case at > d.after || caughtUp:
+		d.after = 0
+		d.reset()
+		d.write(0, d.t.Start())
+		d.again = d.run.GetStartSequence()
+		return errAgain
+	}
+	return nil
+}
+
+func position(frame *streamv1.ReadResponse) (at int64, caughtUp bool) {
+	switch f := frame.GetFrame().(type) {
+	case *streamv1.ReadResponse_Chunk:
+		return f.Chunk.GetSequence(), false
+	case *streamv1.ReadResponse_End:
+		return f.End.GetSequence(), false
+	case *streamv1.ReadResponse_Fail:
+		return f.Fail.GetSequence(), false
+	case *streamv1.ReadResponse_CaughtUp:
+		return f.CaughtUp.GetSequence(), true
+	default:
+		return 0, false
+	}
+}
+
+func (d *delivery) rewound(f *streamv1.RewoundFrame) error {
+	parts, again, ok := d.t.Rewound(f.GetAt())
+	if !ok {
+		return errVoid
+	}
+	d.write(f.GetSequence(), parts)
+	if again == 0 {
+		return nil
+	}
+	d.again, d.after = again, 0
+	return errAgain
+}
+
+// write writes the parts of one record, but for those that the client has.
+func (d *delivery) write(sequence int64, parts []uistream.Part) {
+	if sequence != 0 && sequence <= d.after {
+		return
+	}
+	for i, p := range parts {
+		text, err := p.Append(nil)
+		if err != nil { // texts of tools are made valid before; nothing else can fail
+			d.chat.log.ErrorContext(d.ctx, "part has no JSON", "type", p.Type, "error", err)
+			continue
+		}
+		id := int64(0)
+		if i == len(parts)-1 {
+			id = sequence
+		}
+		d.out.Event(id, "", text)
+		d.written = d.written || sequence != 0
+	}
+}
+
+func (d *delivery) end(sequence int64, parts []uistream.Part) {
+	d.write(sequence, parts)
+	d.out.Event(0, "", []byte("[DONE]"))
+}
+
+// Flush sends what was written.
+func (d *delivery) Flush() error { return d.out.Flush() }
+
+// Beat keeps the connection alive, and looks after a run whose end does not
+// come: a settled run has its end in the log, so when it was settled one beat ago
+// already, the log has lost it.
+func (d *delivery) Beat(connected bool) error {
+	if err := d.out.Beat(); err != nil || !connected {
+		return err
+	}
+	run, err := d.chat.sessions.Run(d.ctx, d.session.GetTenant(), d.run)
+	if err != nil || !run.GetSettled() {
+		return nil //nolint:nilerr // the next beat asks again
+	}
+	if d.settled {
+		return errLost
+	}
+	d.settled = true
+	return nil
+}
+
+// fromStore tells the run from the conversation that the state service keeps,
+// which it can when the client has nothing of the message yet.
+func (d *delivery) fromStore(ctx context.Context) error {
+	run, err := d.chat.sessions.Run(ctx, d.session.GetTenant(), d.run)
+	if err != nil {
+		return err
+	}
+	if d.written || d.after > 0 || conversation.Executing(run) {
+		d.end(0, d.t.Fail(lostText))
+		return d.out.Flush()
+	}
+	answer, err := d.chat.sessions.Answer(ctx, d.session, run)
+	if err != nil {
+		return err
+	}
+	d.write(0, d.t.Replay(answer))
+	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
+		d.end(0, d.t.Fail(run.GetFailure().GetError()))
+	} else {
+		d.end(0, d.t.Finish(run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED))
+	}
+	return d.out.Flush()
+}
+
+// headerText makes an id of any script fit for a header.
+func headerText(id string) string { return url.PathEscape(id) }

@@ -1,0 +1,148 @@
+// Package conversation reads what the state service knows of sessions, and
+// serves the routes that show it.
+package conversation
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// Reader reads sessions. It may be used by many goroutines.
+type Reader struct {
+	Runs     statev1.RunServiceClient
+	Sessions statev1.SessionServiceClient
+	Policy   retry.Policy // for how long the state service may be away
+	// DefaultAgent is the agent of a new session that names none; when it is
+	// empty, and one agent is announced, that one.
+	DefaultAgent string
+}
+
+// Session gives a session and its newest run. NotFound (SESSION_NOT_FOUND).
+func (r *Reader) Session(ctx context.Context, tenant, id string) (*statev1.Session, *statev1.Run, error) {
+	var got *statev1.GetSessionResponse
+	err := retry.Do(ctx, r.Policy, func() (err error) {
+		got, err = r.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: id})
+		return err
+	})
+	return got.GetSession(), got.GetCurrentRun(), err
+}
+
+// Run gives the run as it is now; it asks once.
+func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
+	got, err := r.Runs.GetRun(ctx, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
+	return got.GetRun(), err
+}
+
+// AgentFor names the agent for the next run of a session whose client names
+// none: "" where the session exists, which has its own. Invalid
+// (AGENT_REQUIRED): the session is new, and no default is known.
+func (r *Reader) AgentFor(ctx context.Context, tenant, id string) (string, error) {
+	_, _, err := r.Session(ctx, tenant, id)
+	if err == nil || !errors.Is(err, fault.NotFound) {
+		return "", err
+	}
+	return r.Default(ctx)
+}
+
+// Default names the agent of new sessions. Invalid (AGENT_REQUIRED).
+func (r *Reader) Default(ctx context.Context) (string, error) {
+	if r.DefaultAgent != "" {
+		return r.DefaultAgent, nil
+	}
+	agents, err := r.agents(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(agents) == 1 {
+		return agents[0].GetAgentType(), nil
+	}
+	names := make([]string, len(agents))
+	for i, a := range agents {
+		names[i] = a.GetAgentType()
+	}
+	return "", fault.New(fault.Invalid, "AGENT_REQUIRED", "the session is new and there is no default agent: name an agentType (known: %s), or set HOLDFAST_GATEWAY_DEFAULT_AGENT", strings.Join(names, ", "))
+}
+
+func (r *Reader) agents(ctx context.Context) ([]*statev1.Agent, error) {
+	var got *statev1.ListAgentsResponse
+	err := retry.Do(ctx, r.Policy, func() (err error) {
+		got, err = r.Sessions.ListAgents(ctx, &statev1.ListAgentsRequest{})
+		return err
+	})
+	return got.GetAgents(), err
+}
+
+// Stream names the stream of a session.
+func Stream(s *statev1.Session) *streamv1.StreamRef {
+	root := s.GetRootSessionId()
+	if root == "" {
+		root = s.GetSessionId()
+	}
+	return &streamv1.StreamRef{Tenant: s.GetTenant(), RootSessionId: root, SessionId: s.GetSessionId()}
+}
+
+// Executing reports whether the run has not ended.
+func Executing(run *statev1.Run) bool {
+	s := run.GetStatus()
+	return s == statev1.RunStatus_RUN_STATUS_QUEUED || s == statev1.RunStatus_RUN_STATUS_RUNNING
+}
+
+// Live reports whether the run's stream may still grow: its end is not in the
+// stream yet.
+func Live(run *statev1.Run) bool { return run != nil && (Executing(run) || !run.GetSettled()) }
+
+// The pages in which messages are read.
+const (
+	storedPage = 200
+	// maxAnswer bounds the stored messages of one assistant message.
+	maxAnswer = 5000
+)
+
+// list reads one page of stored messages.
+func (r *Reader) list(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
+	var got *statev1.ListMessagesResponse
+	request := &statev1.ListMessagesRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Offset: offset, Limit: int32(min(limit, storedPage))}
+	err := retry.Do(ctx, r.Policy, func() (err error) {
+		got, err = r.Sessions.ListMessages(ctx, request)
+		return err
+	})
+	return got, err
+}
+
+// Answer gives the assistant message of a finished run, without parts when the
+// run has left none. It looks at the last maxAnswer messages.
+func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Run) (uistream.UIMessage, error) {
+	count, err := r.list(ctx, s, 0, 1)
+	if err != nil {
+		return uistream.UIMessage{}, err
+	}
+	var stored []*eventv1.Message
+	for offset := max(0, count.GetTotal()-maxAnswer); ; {
+		page, err := r.list(ctx, s, offset, storedPage)
+		if err != nil {
+			return uistream.UIMessage{}, err
+		}
+		for _, m := range page.GetMessages() {
+			if m.GetMessage().GetRunId() == run.GetRunId() && uistream.Answers(m.GetMessage()) {
+				stored = append(stored, m.GetMessage())
+			}
+		}
+		offset += int64(len(page.GetMessages()))
+		if !page.GetHasMore() || len(page.GetMessages()) == 0 {
+			break
+		}
+	}
+	messages := uistream.Conversation(stored, map[string]string{run.GetRunId(): run.GetMessageId()})
+	if len(messages) == 0 {
+		return uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"}, nil
+	}
+	return messages[0], nil
+}

@@ -1,0 +1,127 @@
+package conversation
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// The sizes of a page of messages.
+const (
+	defaultLimit = 50
+	maxLimit     = 200
+)
+
+// Messages is GET /messages?sessionId=…&offset=0&limit=50.
+func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant string) error {
+	session, _, err := r.asked(request, tenant)
+	if err != nil {
+		return err
+	}
+	offset, err := number(request, "offset", 0, 0, 1<<62)
+	if err != nil {
+		return err
+	}
+	limit, err := number(request, "limit", defaultLimit, 1, maxLimit)
+	if err != nil {
+		return err
+	}
+	page, err := r.page(request.Context(), session, offset, int(limit))
+	if err != nil {
+		return err
+	}
+	httpapi.WriteJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// status is how a session stands.
+type status struct {
+	SessionID   string          `json:"sessionId"`
+	AgentType   string          `json:"agentType"`
+	Status      string          `json:"status"`
+	StepCount   int32           `json:"stepCount"`
+	Output      json.RawMessage `json:"output,omitempty"`
+	Error       string          `json:"error,omitempty"`
+	RunID       string          `json:"runId,omitempty"`
+	IsExecuting bool            `json:"isExecuting"`
+}
+
+// Status is GET /status?sessionId=….
+func (r *Reader) Status(w http.ResponseWriter, request *http.Request, tenant string) error {
+	session, run, err := r.asked(request, tenant)
+	if err != nil {
+		return err
+	}
+	out := status{
+		SessionID: session.GetSessionId(), AgentType: session.GetAgentType(), Status: SessionStatus(session.GetStatus()),
+		StepCount: session.GetStepCount(), Error: session.GetFailure().GetError(), RunID: run.GetRunId(), IsExecuting: Executing(run),
+	}
+	if output := session.GetOutput(); json.Valid([]byte(output)) {
+		out.Output = json.RawMessage(output)
+	}
+	httpapi.WriteJSON(w, http.StatusOK, out)
+	return nil
+}
+
+type agent struct {
+	AgentType   string `json:"agentType"`
+	Description string `json:"description"`
+}
+
+// Agents is GET /agents: what can be talked to, and the default, which is empty
+// when there is none.
+func (r *Reader) Agents(w http.ResponseWriter, request *http.Request, _ string) error {
+	known, err := r.agents(request.Context())
+	if err != nil {
+		return err
+	}
+	agents := make([]agent, len(known))
+	for i, a := range known {
+		agents[i] = agent{a.GetAgentType(), a.GetDescription()}
+	}
+	chosen := r.DefaultAgent
+	if chosen == "" && len(known) == 1 {
+		chosen = known[0].GetAgentType()
+	}
+	httpapi.WriteJSON(w, http.StatusOK, map[string]any{"agents": agents, "default": chosen})
+	return nil
+}
+
+func (r *Reader) asked(request *http.Request, tenant string) (*statev1.Session, *statev1.Run, error) {
+	id := request.URL.Query().Get("sessionId")
+	if err := httpapi.CheckID("sessionId", id); err != nil {
+		return nil, nil, err
+	}
+	return r.Session(request.Context(), tenant, id)
+}
+
+func number(request *http.Request, name string, whenAbsent, least, most int64) (int64, error) {
+	text := request.URL.Query().Get(name)
+	if text == "" {
+		return whenAbsent, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, fault.New(fault.Invalid, "PARAMETER_INVALID", "%s is %.30q: it has to be a number from %d to %d", name, text, least, most)
+	}
+	return n, nil
+}
+
+// SessionStatus names a status as the public interfaces do.
+func SessionStatus(s statev1.SessionStatus) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "SESSION_STATUS_"))
+}
+
+// RunStatus names a status as the public interfaces do: a run that waits for an
+// executor is running.
+func RunStatus(s statev1.RunStatus) string {
+	if s == statev1.RunStatus_RUN_STATUS_QUEUED {
+		s = statev1.RunStatus_RUN_STATUS_RUNNING
+	}
+	return strings.ToLower(strings.TrimPrefix(s.String(), "RUN_STATUS_"))
+}

@@ -1,0 +1,98 @@
+// Package httpapi is the HTTP surface that all routes share: who is asked, how
+// errors look, what is traced, and how an answer is cut.
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+)
+
+// body is how an error looks. Clients of the AI SDK show it as it stands, so the
+// sentence comes first.
+type body struct {
+	Error  string `json:"error"`            // for users
+	Code   string `json:"code"`             // for programs: the fault's reason
+	Detail string `json:"detail,omitempty"` // for developers
+}
+
+// sentences say to users what programs learn from the reason.
+var sentences = map[string]string{
+	"SESSION_BUSY":       "This conversation is still answering the last message.",
+	"SESSION_SUSPENDED":  "This conversation waits for an answer to an earlier question.",
+	"SESSION_NOT_FOUND":  "There is no such conversation.",
+	"AGENT_MISMATCH":     "This conversation belongs to another agent.",
+	"AGENT_NOT_FOUND":    "There is no such agent.",
+	"MESSAGE_EXISTS":     "This message was sent before.",
+	"MESSAGE_INVALID":    "The message has no content that can be sent.",
+	"MESSAGE_TOO_LARGE":  "The message is too large.",
+	"REQUEST_KEY_REUSED": "This request was sent before with another content.",
+	"ROUTE_NOT_FOUND":    "There is nothing here.",
+	"METHOD_NOT_ALLOWED": "This address cannot be used that way.",
+}
+
+func sentence(f *fault.Fault) string {
+	if s := sentences[f.Reason]; s != "" {
+		return s
+	}
+	switch f.Kind {
+	case fault.Invalid:
+		return "The request is not valid."
+	case fault.Unauthenticated:
+		return "A valid API key is needed."
+	case fault.Denied:
+		return "This is not allowed."
+	case fault.NotFound:
+		return "It was not found."
+	case fault.Conflict, fault.Stale:
+		return "That is not possible at the moment."
+	case fault.TooLarge:
+		return "The request is too large."
+	case fault.Exhausted:
+		return "Too much at once; please wait a moment."
+	case fault.Unavailable:
+		return "The service is not available at the moment; please try again."
+	default:
+		return "Something went wrong on our side."
+	}
+}
+
+// WriteError answers with the error. What is not a fault becomes INTERNAL and
+// says nothing more.
+func WriteError(w http.ResponseWriter, err error) {
+	f, ok := fault.From(err)
+	if !ok {
+		f = &fault.Fault{Kind: fault.KindOf(err), Reason: "INTERNAL"}
+		if f.Kind == fault.Unavailable {
+			f.Reason = "UNAVAILABLE"
+		}
+	}
+	status := rpc.HTTPStatus(f.Kind)
+	if f.Reason == methodNotAllowed {
+		status = http.StatusMethodNotAllowed
+	}
+	if f.Kind == fault.Unauthenticated {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)
+	}
+	detail := f.Detail
+	if f.Kind == fault.Internal {
+		detail = ""
+	}
+	WriteJSON(w, status, body{Error: sentence(f), Code: f.Reason, Detail: detail})
+}
+
+// WriteJSON answers with the value as JSON.
+func WriteJSON(w http.ResponseWriter, status int, value any) {
+	text, err := json.Marshal(value)
+	if err != nil { // values of ours marshal always; a reader must not take half a value for one
+		status, text = http.StatusInternalServerError, []byte(`{"error":"Something went wrong on our side.","code":"INTERNAL"}`)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // a client that is gone needs no answer
+}

@@ -1,0 +1,64 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// maxID bounds ids in bytes.
+const maxID = 256
+
+// CheckID refuses what can be no id: Invalid (ID_INVALID). name says which id it
+// is, for people.
+func CheckID(name, id string) error {
+	if id == "" || len(id) > maxID {
+		return fault.New(fault.Invalid, "ID_INVALID", "%s has to be 1 to %d bytes, and has %d", name, maxID, len(id))
+	}
+	if !utf8.ValidString(id) {
+		return fault.New(fault.Invalid, "ID_INVALID", "%s is not UTF-8", name)
+	}
+	for _, r := range id {
+		if unicode.IsControl(r) {
+			return fault.New(fault.Invalid, "ID_INVALID", "%s holds a control character", name)
+		}
+	}
+	return nil
+}
+
+// Limits bounds the bodies of requests.
+type Limits struct {
+	MaxBytes int64
+	Timeout  time.Duration    // for the whole body to arrive
+	Now      func() time.Time // never nil
+}
+
+// ReadJSON reads the body into target, whatever its content type says. TooLarge
+// (BODY_TOO_LARGE), Invalid (BODY_INVALID).
+func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(l.Now().Add(l.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, l.MaxBytes))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", l.MaxBytes)
+	}
+	if err != nil {
+		return fault.New(fault.Invalid, "BODY_INVALID", "the body did not arrive whole")
+	}
+	// A deadline that stays would end the connection under a long answer.
+	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if err := json.Unmarshal(text, target); err != nil {
+		return fault.New(fault.Invalid, "BODY_INVALID", "the body is not the JSON that is expected here: %v", err)
+	}
+	return nil
+}

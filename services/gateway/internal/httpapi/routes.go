@@ -1,0 +1,108 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
+)
+
+// Handler serves one request of a tenant. An error becomes the answer, so a
+// handler returns one only as long as it has sent nothing; ErrCut may come
+// later.
+type Handler func(w http.ResponseWriter, r *http.Request, tenant string) error
+
+// ErrCut breaks the connection. A stream that cannot be finished must not look
+// finished: clients take a clean end of the body for success.
+var ErrCut = errors.New("cut the connection")
+
+const methodNotAllowed = "METHOD_NOT_ALLOWED"
+
+// Route is a handler with its place.
+type Route struct {
+	Method  string
+	Pattern string // of http.ServeMux, without the method
+	Handler Handler
+	Public  bool // nobody is asked for a key
+}
+
+// Server answers for all routes.
+type Server struct {
+	Keys    *auth.Keys
+	Origins auth.Origins
+	Log     *slog.Logger
+	Routes  []Route
+	// Mounts are handlers that authenticate by themselves, by path prefix.
+	Mounts map[string]http.Handler
+}
+
+// Handler builds the handler.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	patterns := map[string]map[string]Route{}
+	for _, route := range s.Routes {
+		if patterns[route.Pattern] == nil {
+			patterns[route.Pattern] = map[string]Route{}
+		}
+		patterns[route.Pattern][route.Method] = route
+	}
+	for pattern, methods := range patterns {
+		mux.Handle(pattern, s.methods(methods))
+	}
+	for prefix, handler := range s.Mounts {
+		mux.Handle(prefix, handler)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		WriteError(w, fault.New(fault.NotFound, "ROUTE_NOT_FOUND", "no route has this path"))
+	})
+	return s.traced(s.guarded(mux))
+}
+
+// methods serves the routes of one pattern.
+func (s *Server) methods(methods map[string]Route) http.Handler {
+	var allowed []string
+	for method := range methods {
+		allowed = append(allowed, method)
+	}
+	slices.Sort(allowed)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		route, ok := methods[r.Method]
+		if !ok {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			WriteError(w, fault.New(fault.Invalid, methodNotAllowed, "this path takes %s", strings.Join(allowed, ", ")))
+			return
+		}
+		s.serve(w, r, route)
+	})
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
+	tenant := ""
+	if !route.Public {
+		var err error
+		if tenant, err = s.Keys.Tenant(r.Header); err != nil {
+			WriteError(w, err)
+			return
+		}
+	}
+	err := route.Handler(w, r, tenant)
+	if errors.Is(err, ErrCut) || err != nil && r.Context().Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if err != nil {
+		s.report(r.Context(), r, err)
+		WriteError(w, err)
+	}
+}
+
+// report logs what the caller gets to know no more of than INTERNAL.
+func (s *Server) report(ctx context.Context, r *http.Request, err error) {
+	if fault.KindOf(err) == fault.Internal {
+		s.Log.ErrorContext(ctx, "request failed", "method", r.Method, "route", r.Pattern, "error", err)
+	}
+}

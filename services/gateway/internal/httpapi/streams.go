@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"context"
+	"sync"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Streams counts the answers that stay open, bounds them, and ends them when the
+// gateway ends. The handler of an ended stream returns ErrCut: its client takes
+// that for a drop and comes back, to this gateway's successor.
+type Streams struct {
+	limit    int
+	draining context.Context //nolint:containedctx // the life of the service, not of a call
+	drain    context.CancelFunc
+
+	mu   sync.Mutex
+	open int
+	wg   sync.WaitGroup
+}
+
+// NewStreams allows as many open streams as the limit.
+func NewStreams(limit int) *Streams {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Streams{limit: limit, draining: ctx, drain: cancel}
+}
+
+// Open begins a stream. The context that it returns ends with ctx and when the
+// gateway drains; release has to be called. Exhausted (TOO_MANY_STREAMS),
+// Unavailable (GATEWAY_STOPPING).
+func (s *Streams) Open(ctx context.Context) (stream context.Context, release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Err() != nil {
+		return nil, nil, Stopping()
+	}
+	if s.open >= s.limit {
+		return nil, nil, fault.New(fault.Exhausted, "TOO_MANY_STREAMS", "%d streams are open on this gateway; HOLDFAST_GATEWAY_MAX_STREAMS is the limit", s.open)
+	}
+	s.open++
+	s.wg.Add(1)
+	stream, cancel := context.WithCancel(ctx)
+	unwatch := context.AfterFunc(s.draining, cancel)
+	return stream, sync.OnceFunc(func() {
+		unwatch()
+		cancel()
+		s.mu.Lock()
+		s.open--
+		s.mu.Unlock()
+		s.wg.Done()
+	}), nil
+}
+
+// Stopping is Unavailable (GATEWAY_STOPPING).
+func Stopping() error {
+	return fault.New(fault.Unavailable, "GATEWAY_STOPPING", "this gateway is being stopped; connect again")
+}
+
+// Count tells how many streams are open.
+func (s *Streams) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
+// Drain ends all streams and waits for their handlers. No stream opens
+// afterwards.
+func (s *Streams) Drain() {
+	s.mu.Lock()
+	s.drain()
+	s.mu.Unlock()
+	s.wg.Wait()
+}

@@ -1,0 +1,163 @@
+// A message, and how the parts of a UI message stream make it.
+
+export class Builder {
+  constructor(message) {
+    this.message = message;
+    this.open = new Map(); // text and reasoning that grow, by id
+    this.inputs = new Map(); // the arguments of calls that arrive, by call
+  }
+
+  begin(id) {
+    this.message.id = id ?? this.message.id;
+    this.message.parts.length = 0;
+    this.open.clear();
+    this.inputs.clear();
+  }
+
+  call(part) {
+    const parts = this.message.parts;
+    let found = parts.findLast((p) => p.toolCallId === part.toolCallId);
+    if (!found) {
+      found = { type: `tool-${part.toolName}`, toolCallId: part.toolCallId };
+      parts.push(found);
+    }
+    return found;
+  }
+
+  add(part) {
+    const parts = this.message.parts;
+    switch (part.type) {
+      case 'start':
+        this.begin(part.messageId);
+        break;
+      case 'start-step':
+        parts.push({ type: 'step-start' });
+        break;
+      case 'reset-step':
+        parts.length = parts.findLastIndex((p) => p.type === 'step-start') + 1;
+        this.open.clear();
+        this.inputs.clear();
+        break;
+      case 'text-start':
+      case 'reasoning-start': {
+        const block = { type: part.type.split('-')[0], text: '', state: 'streaming' };
+        this.open.set(part.id, block);
+        parts.push(block);
+        break;
+      }
+      case 'text-delta':
+      case 'reasoning-delta': {
+        const block = this.open.get(part.id);
+        if (block) block.text += part.delta;
+        break;
+      }
+      case 'text-end':
+      case 'reasoning-end': {
+        const block = this.open.get(part.id);
+        if (block) block.state = 'done';
+        this.open.delete(part.id);
+        break;
+      }
+      case 'tool-input-start':
+        this.inputs.set(part.toolCallId, '');
+        Object.assign(this.call(part), { state: 'input-streaming', input: '' });
+        break;
+      case 'tool-input-delta': {
+        const text = (this.inputs.get(part.toolCallId) ?? '') + part.inputTextDelta;
+        this.inputs.set(part.toolCallId, text);
+        this.call(part).input = text;
+        break;
+      }
+      case 'tool-input-available':
+        Object.assign(this.call(part), { state: 'input-available', input: part.input });
+        break;
+      case 'tool-output-available':
+        Object.assign(this.call(part), { state: 'output-available', output: part.output });
+        break;
+      case 'tool-output-error':
+        Object.assign(this.call(part), { state: 'output-error', errorText: part.errorText });
+        break;
+      case 'error':
+        parts.push({ type: 'failure', text: part.errorText });
+        break;
+    }
+  }
+}
+
+// render makes the message's element show its parts. Elements stay in their
+// places, so that what the user has opened or selected survives an update.
+export function render(element, message) {
+  element.className = `message ${message.role}`;
+  const shown = message.parts.filter((p) => p.type !== 'step-start');
+  shown.forEach((part, i) => {
+    const kind = part.toolCallId ? 'tool' : part.type;
+    let child = element.children[i];
+    if (child?.dataset.kind !== kind) {
+      const made = frame(kind);
+      child ? child.replaceWith(made) : element.append(made);
+      child = made;
+    }
+    fill(child, kind, part);
+  });
+  while (element.children.length > shown.length) element.lastElementChild.remove();
+}
+
+function make(tag, className, ...children) {
+  const element = document.createElement(tag);
+  element.className = className;
+  element.append(...children);
+  return element;
+}
+
+function frame(kind) {
+  let element;
+  if (kind === 'tool') {
+    element = make('details', 'tool', make('summary', '', make('span', 'name'), make('span', 'state')), make('dl', ''));
+  } else if (kind === 'reasoning') {
+    element = make('details', 'reasoning', make('summary', '', make('span', 'state')), make('div', 'body'));
+  } else {
+    element = make('div', kind === 'failure' ? 'failure' : 'text');
+  }
+  element.dataset.kind = kind;
+  return element;
+}
+
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+const states = {
+  'input-streaming': 'preparing',
+  'input-available': 'running',
+  'output-available': 'done',
+  'output-error': 'failed',
+};
+
+function fill(element, kind, part) {
+  if (kind === 'reasoning') {
+    write(element.querySelector('.state'), part.state === 'streaming' ? 'Thinking…' : 'Thoughts');
+    write(element.querySelector('.body'), part.text);
+  } else if (kind === 'tool') {
+    fillTool(element, part);
+  } else if (kind === 'text' || kind === 'failure') {
+    write(element, part.text);
+    element.classList.toggle('growing', part.state === 'streaming');
+  } else {
+    write(element, kind === 'file' ? `[${part.filename ?? part.mediaType}]` : '');
+  }
+}
+
+function fillTool(element, part) {
+  write(element.querySelector('.name'), part.type.slice('tool-'.length));
+  write(element.querySelector('.state'), states[part.state] ?? part.state);
+  element.classList.toggle('failed', part.state === 'output-error');
+  const rows = [['Input', part.input]];
+  if ('output' in part) rows.push(['Output', part.output]);
+  if (part.errorText) rows.push(['Error', part.errorText]);
+  const list = element.querySelector('dl');
+  rows.forEach(([name, value], i) => {
+    if (!list.children[2 * i]) list.append(make('dt', '', name), make('dd', '', make('pre', '')));
+    write(list.children[2 * i], name);
+    write(list.children[2 * i + 1].firstChild, typeof value === 'string' ? value : JSON.stringify(value, null, 2));
+  });
+}

@@ -1,0 +1,46 @@
+// Package page serves one page on which one can talk to the agents. It is plain
+// HTML, CSS and JavaScript, asks no other host for anything, and uses only the
+// routes that every client has.
+package page
+
+import (
+	"embed"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// policy lets the page load and call what comes from its own origin, and nothing
+// else. (https://www.w3.org/TR/CSP3/)
+const policy = "default-src 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; form-action 'self'"
+
+// Routes are the page and what it loads.
+func Routes() []httpapi.Route {
+	return []httpapi.Route{
+		file("/{$}", "assets/index.html", "text/html; charset=utf-8"),
+		file("/assets/chat.css", "assets/chat.css", "text/css; charset=utf-8"),
+		file("/assets/chat.js", "assets/chat.js", "text/javascript; charset=utf-8"),
+		file("/assets/message.js", "assets/message.js", "text/javascript; charset=utf-8"),
+	}
+}
+
+func file(pattern, name, contentType string) httpapi.Route {
+	serve := func(w http.ResponseWriter, _ *http.Request, _ string) error {
+		text, err := assets.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		h := w.Header()
+		h.Set("Content-Type", contentType)
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-cache")
+		_, _ = w.Write(text) // a client that is gone needs no answer
+		return nil
+	}
+	return httpapi.Route{Method: http.MethodGet, Pattern: pattern, Handler: serve, Public: true}
+}

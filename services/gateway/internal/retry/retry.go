@@ -1,0 +1,80 @@
+// Package retry waits out the short absence of another service: a restart, a
+// failover, a lost connection.
+package retry
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// The waits between attempts: a service that restarts is back within a second,
+// and one that stays away is asked about once in two seconds.
+const (
+	firstWait = 50 * time.Millisecond
+	lastWait  = 2 * time.Second
+)
+
+// Policy says how long an absence may last. It may be shared.
+type Policy struct {
+	Limit time.Duration    // from the first failure on; 0 tries once
+	Now   func() time.Time // never nil
+}
+
+// Pause is one absence: it begins with the first failure and ends with Over. The
+// zero value has a zero policy.
+type Pause struct {
+	Policy
+	since time.Time
+	wait  time.Duration
+}
+
+// Over says that the service is back.
+func (p *Pause) Over() { p.since, p.wait = time.Time{}, 0 }
+
+// Wait waits before the next attempt. It returns err, the failure of the last
+// attempt, when trying again would not help or has lasted too long, and the
+// context's error when ctx ends.
+func (p *Pause) Wait(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	now := p.Now()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	if !Passing(err) || now.Sub(p.since) >= p.Limit {
+		return err
+	}
+	p.wait = min(max(2*p.wait, firstWait), lastWait)
+	timer := time.NewTimer(p.wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Passing reports whether the failure may pass by itself.
+func Passing(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.Unavailable || kind == fault.Exhausted
+}
+
+// Do calls f until it succeeds or Pause.Wait gives up. f has to be safe to
+// repeat.
+func Do(ctx context.Context, p Policy, f func() error) error {
+	pause := Pause{Policy: p}
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if err := pause.Wait(ctx, err); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package uistream
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// Part is one part of a UI message stream. Fields that a type does not have are
+// zero and stay out of its JSON: clients reject null and, in some versions,
+// every key that they do not know. Only the constructors below make parts.
+type Part struct {
+	Type           string          `json:"type"`
+	MessageID      string          `json:"messageId,omitempty"`
+	ID             string          `json:"id,omitempty"`
+	Delta          string          `json:"delta,omitempty"`
+	ToolCallID     string          `json:"toolCallId,omitempty"`
+	ToolName       string          `json:"toolName,omitempty"`
+	InputTextDelta string          `json:"inputTextDelta,omitempty"`
+	Input          json.RawMessage `json:"input,omitempty"`
+	Output         json.RawMessage `json:"output,omitempty"`
+	Data           json.RawMessage `json:"data,omitempty"`
+	Transient      bool            `json:"transient,omitempty"`
+	ErrorText      string          `json:"errorText,omitempty"`
+	FinishReason   string          `json:"finishReason,omitempty"`
+}
+
+// Append appends the part's JSON to b, on one line.
+func (p Part) Append(b []byte) ([]byte, error) {
+	buffer := bytes.NewBuffer(b)
+	encoder := json.NewEncoder(buffer)
+	encoder.SetEscapeHTML(false) // the text is data of a stream, never markup
+	if err := encoder.Encode(p); err != nil {
+		return b, err
+	}
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), nil
+}
+
+// Error returns the part that fails the client's message. The text reaches the
+// user as it stands.
+func Error(text string) Part {
+	if text == "" {
+		text = failedText
+	}
+	return Part{Type: "error", ErrorText: text}
+}
+
+const (
+	failedText     = "The run failed."
+	toolFailedText = "The tool failed."
+)
+
+func start(messageID string) Part           { return Part{Type: "start", MessageID: messageID} }
+func startStep() Part                       { return Part{Type: "start-step"} }
+func finishStep() Part                      { return Part{Type: "finish-step"} }
+func resetStep() Part                       { return Part{Type: "reset-step"} }
+func finish(reason string) Part             { return Part{Type: "finish", FinishReason: reason} }
+func blockStart(kind, id string) Part       { return Part{Type: kind + "-start", ID: id} }
+func blockDelta(kind, id, text string) Part { return Part{Type: kind + "-delta", ID: id, Delta: text} }
+func blockEnd(kind, id string) Part         { return Part{Type: kind + "-end", ID: id} }
+
+func toolInputStart(call, name string) Part {
+	return Part{Type: "tool-input-start", ToolCallID: call, ToolName: name}
+}
+
+func toolInputDelta(call, text string) Part {
+	return Part{Type: "tool-input-delta", ToolCallID: call, InputTextDelta: text}
+}
+
+func toolInputAvailable(call, name, arguments string) Part {
+	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: name, Input: value(arguments, "{}")}
+}
+
+func toolOutput(call string, success bool, result, reason string) Part {
+	if !success {
+		return Part{Type: "tool-output-error", ToolCallID: call, ErrorText: orText(reason, toolFailedText)}
+	}
+	return Part{Type: "tool-output-available", ToolCallID: call, Output: value(result, "null")}
+}
+
+func data(name, text string) Part {
+	return Part{Type: "data-" + dataName(name), Data: value(text, "null")}
+}
+
+// value is a JSON text as a value. An empty text becomes the default; a text
+// that is not JSON becomes a string, since one broken text must not end the
+// stream of a client.
+func value(text, whenEmpty string) json.RawMessage {
+	if text == "" {
+		return json.RawMessage(whenEmpty)
+	}
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	quoted, err := json.Marshal(strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if err != nil {
+		return json.RawMessage(whenEmpty)
+	}
+	return quoted
+}
+
+func orText(text, whenEmpty string) string {
+	if text == "" {
+		return whenEmpty
+	}
+	return text
+}
+
+// maxDataName bounds the name of a data part in bytes.
+const maxDataName = 64
+
+// dataName makes a part's name of an event's: letters, digits, "-", "_" and
+// "." stay, everything else becomes "-".
+func dataName(event string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		default:
+			return '-'
+		}
+	}, event)
+	if len(name) > maxDataName {
+		name = name[:maxDataName]
+	}
+	return orText(name, "event")
+}
+
+// finishReasons are those that versions 5, 6 and 7 of the client accept.
+var finishReasons = map[string]bool{
+	"stop": true, "length": true, "content-filter": true, "tool-calls": true, "error": true, "other": true,
+}

@@ -1,0 +1,258 @@
+package uistream_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// run is a run of random steps with attempts that are lost, as its log was told
+// to somebody who was there all the time, and as it stands in the end.
+type run struct {
+	told    []record
+	stands  []*eventv1.Message // what the state service stores
+	records []record           // what the log holds in the end
+	next    int64
+}
+
+// record is a chunk, or, without one, the news that all after `at` is void.
+type record struct {
+	sequence int64
+	chunk    *eventv1.Chunk
+	at       int64
+}
+
+func (r *run) say(step int32, c *eventv1.Chunk) {
+	r.next++
+	c.AgentId, c.Step = "run-1", step
+	rec := record{sequence: r.next, chunk: c}
+	r.told, r.records = append(r.told, rec), append(r.records, rec)
+}
+
+func (r *run) rewind(at int64) {
+	r.next++
+	r.told = append(r.told, record{sequence: r.next, at: at})
+	for len(r.records) > 0 && r.records[len(r.records)-1].sequence > at {
+		r.records = r.records[:len(r.records)-1]
+	}
+}
+
+func (r *run) last() int64 {
+	if len(r.records) == 0 {
+		return 0
+	}
+	return r.records[len(r.records)-1].sequence
+}
+
+func drawRun(t *rapid.T) *run {
+	r := &run{}
+	r.say(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: "msg"}}})
+	for step := range rapid.Int32Range(1, 3).Draw(t, "steps") {
+		r.drawStep(t, step+1)
+	}
+	return r
+}
+
+// drawStep makes a step out of some lost attempts and one that commits. Ids of
+// calls differ between attempts, as they do when a model is asked again.
+func (r *run) drawStep(t *rapid.T, step int32) {
+	begin := r.last()
+	for attempt := range rapid.IntRange(0, 2).Draw(t, "lost attempts") {
+		plan := drawPlan(t, fmt.Sprintf("%d-%d", step, attempt))
+		r.sayPlan(step, plan, rapid.IntRange(0, len(plan.chunks)).Draw(t, "chunks of the attempt"))
+		r.rewind(begin)
+	}
+	plan := drawPlan(t, fmt.Sprintf("%d-last", step))
+	r.sayPlan(step, plan, len(plan.chunks))
+	planned := r.last()
+	for range rapid.IntRange(0, 2).Draw(t, "executors lost in tools") {
+		r.sayChunks(step, plan.results[:rapid.IntRange(0, len(plan.results)).Draw(t, "results")])
+		r.rewind(planned)
+	}
+	r.sayChunks(step, plan.results)
+	r.say(step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
+	for _, m := range []*eventv1.Message{plan.answer, plan.tools} {
+		if len(m.GetParts()) > 0 || m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
+			m.RunId, m.Step = "run-1", step
+			r.stands = append(r.stands, m)
+		}
+	}
+}
+
+func (r *run) sayPlan(step int32, p plan, count int) {
+	r.say(step, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
+	r.sayChunks(step, p.chunks[:count])
+}
+
+func (r *run) sayChunks(step int32, chunks []func() *eventv1.Chunk) {
+	for _, c := range chunks {
+		r.say(step, c())
+	}
+}
+
+// plan is what the model says in one attempt, and how its calls end.
+type plan struct {
+	chunks, results []func() *eventv1.Chunk
+	answer, tools   *eventv1.Message
+}
+
+func drawPlan(t *rapid.T, name string) plan {
+	p := plan{answer: &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}, tools: &eventv1.Message{Role: eventv1.Role_ROLE_TOOL}}
+	if rapid.Bool().Draw(t, "thinks") {
+		p.think(rapid.StringN(1, 9, -1).Draw(t, "thought"))
+	}
+	if rapid.Bool().Draw(t, "says") {
+		p.say(rapid.StringN(1, 9, -1).Draw(t, "text"))
+	}
+	for i := range rapid.IntRange(0, 2).Draw(t, "calls") {
+		p.call(fmt.Sprintf("call-%s-%d", name, i), rapid.Bool().Draw(t, "ends well"))
+	}
+	return p
+}
+
+func (p *plan) think(thought string) {
+	p.chunks = append(p.chunks,
+		func() *eventv1.Chunk {
+			return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: thought}}}
+		},
+		func() *eventv1.Chunk {
+			return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{IsComplete: true}}}
+		})
+	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{Text: thought}}})
+}
+
+func (p *plan) say(text string) {
+	for _, r := range text {
+		p.chunks = append(p.chunks, func() *eventv1.Chunk {
+			return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: string(r)}}}
+		})
+	}
+	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}})
+}
+
+func (p *plan) call(id string, well bool) {
+	p.chunks = append(p.chunks, func() *eventv1.Chunk {
+		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: `{"a":1}`}}}
+	})
+	result := &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: well, Result: "2"}
+	if !well {
+		result.Result, result.Error = "", "no"
+	}
+	p.results = append(p.results, func() *eventv1.Chunk {
+		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
+			ToolCallId: id, ToolName: "add", Success: well, Result: result.GetResult(), Error: result.GetError()}}}
+	})
+	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "add", Arguments: `{"a":1}`}}})
+	p.tools.Parts = append(p.tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
+}
+
+// watch gives the client what the translator makes of the run's live records.
+func (r *run) watch(t *rapid.T) *client {
+	c, tr := &client{}, uistream.New("msg", uistream.Newest)
+	take(t, c, tr.Start())
+	for i, rec := range r.told {
+		if rec.chunk != nil {
+			take(t, c, tr.Chunk(rec.sequence, rec.chunk))
+			continue
+		}
+		parts, again, ok := tr.Rewound(rec.at)
+		if !ok {
+			t.Fatalf("rewound to %d: the client should be able to take it back", rec.at)
+		}
+		take(t, c, parts)
+		if again == 0 {
+			continue
+		}
+		for _, old := range r.told[:i] {
+			if old.chunk != nil && old.sequence > again && old.sequence <= rec.at {
+				take(t, c, tr.Chunk(old.sequence, old.chunk))
+			}
+		}
+	}
+	take(t, c, tr.Finish(true))
+	return c
+}
+
+func take(t *rapid.T, c *client, parts []uistream.Part) {
+	t.Helper()
+	for _, p := range parts {
+		text, err := p.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.take(text); err != nil {
+			t.Fatalf("the client refuses %s: %v", text, err)
+		}
+	}
+}
+
+func shown(t *rapid.T, m uistream.UIMessage) string {
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestWhoSawLostAttemptsHasTheMessageOfWhoDidNot(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRun(t)
+		live := shown(t, r.watch(t).message())
+		replay := &run{told: r.records}
+		if got := shown(t, replay.watch(t).message()); got != live {
+			t.Fatalf("live    %s\nreplay  %s", live, got)
+		}
+	})
+}
+
+func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRun(t)
+		stored := uistream.Conversation(r.stands, map[string]string{"run-1": "msg"})
+		if len(stored) != 1 {
+			t.Fatalf("got %d messages, want 1", len(stored))
+		}
+		if got, want := shown(t, stored[0]), shown(t, r.watch(t).message()); got != want {
+			t.Fatalf("stored  %s\nstream  %s", got, want)
+		}
+		c, tr := &client{}, uistream.New("msg", uistream.Newest)
+		take(t, c, append(tr.Replay(stored[0]), tr.Finish(true)...))
+		if got, want := shown(t, c.message()), shown(t, stored[0]); got != want {
+			t.Fatalf("replayed from the store  %s\nstored  %s", got, want)
+		}
+	})
+}
+
+func TestHiddenAndContextMessagesAreNotShown(t *testing.T) {
+	t.Parallel()
+	text := func(s string) []*eventv1.Part {
+		return []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: s}}}}
+	}
+	got := uistream.Conversation([]*eventv1.Message{
+		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(text("hi"),
+			&eventv1.Part{Part: &eventv1.Part_File{File: &eventv1.FilePart{MediaType: "image/png", Url: "https://example.com/a.png"}}})},
+		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: text("a fact")},
+		{Id: "h1", Role: eventv1.Role_ROLE_ASSISTANT, Hidden: true, RunId: "r1", Parts: text("hidden")},
+		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: text("hello")},
+		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2", Parts: text("again")},
+		{Id: "a2", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 2, Parts: text("hello again")},
+	}, map[string]string{"r1": "msg-r1"})
+	text2, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"id":"u1","role":"user","parts":[{"type":"text","text":"hi"},{"type":"file","mediaType":"image/png","url":"https://example.com/a.png"}]},` +
+		`{"id":"msg-r1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"hello","state":"done"}]},` +
+		`{"id":"u2","role":"user","parts":[{"type":"text","text":"again"}]},` +
+		`{"id":"a2","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"hello again","state":"done"}]}]`
+	if string(text2) != want {
+		t.Errorf("got  %s\nwant %s", text2, want)
+	}
+}

@@ -1,0 +1,204 @@
+package uistream_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+var update = flag.Bool("update", false, "write what the translator gives into the scenarios")
+
+// A scenario is a text: commands at the beginning of a line, the parts that they
+// give indented below them. The commands are
+//
+//	client VERSION                 a client of that major version; first line
+//	start                          the message begins
+//	SEQUENCE EVENT ARGUMENTS…      a chunk; step_started N sets the step of those that follow
+//	rewound AT
+//	end completed|paused|interrupted
+//	fail SENTENCE
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(text) {
+				t.Errorf("got\n%s\nwant\n%s", got, text)
+			}
+		})
+	}
+}
+
+func play(t *testing.T, text string) string {
+	t.Helper()
+	p := &player{t: t, client: &client{}}
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "\t") {
+			continue
+		}
+		out.WriteString(line)
+		words := wordsOf(t, line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		for _, answer := range p.command(words) {
+			out.WriteString("\t" + answer + "\n")
+		}
+	}
+	return out.String()
+}
+
+type player struct {
+	t      *testing.T
+	tr     *uistream.Translator
+	step   int32
+	client *client
+}
+
+func (p *player) command(words []string) []string {
+	switch words[0] {
+	case "client":
+		p.tr = uistream.New("msg-run-1", uistream.Major(p.number(words[1])))
+		return nil
+	case "start":
+		return p.told(p.tr.Start())
+	case "end":
+		return p.told(p.tr.Finish(words[1] == "completed"))
+	case "fail":
+		return p.told(p.tr.Fail(words[1]))
+	case "rewound":
+		parts, again, ok := p.tr.Rewound(p.number(words[1]))
+		answers := p.told(parts)
+		if again != 0 {
+			answers = append(answers, fmt.Sprintf("(read again from %d)", again))
+		}
+		if !ok {
+			answers = append(answers, "(break the connection)")
+		}
+		return answers
+	default:
+		return p.told(p.tr.Chunk(p.number(words[0]), p.chunk(words[1], words[2:])))
+	}
+}
+
+// told gives the parts as lines, after the strict client has taken them.
+func (p *player) told(parts []uistream.Part) []string {
+	var lines []string
+	for _, part := range parts {
+		text, err := part.Append(nil)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if err := p.client.take(text); err != nil {
+			p.t.Errorf("the client refuses %s: %v", text, err)
+		}
+		lines = append(lines, string(text))
+	}
+	return lines
+}
+
+func (p *player) number(word string) int64 {
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+func (p *player) chunk(event string, args []string) *eventv1.Chunk {
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		return ""
+	}
+	if event == "step_started" {
+		p.step = int32(p.number(arg(0)))
+	}
+	c := &eventv1.Chunk{AgentId: "run-1", AgentType: "demo", Step: p.step}
+	switch event {
+	case "run_started":
+		c.Event = &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: 1, MessageId: "msg-run-1"}}
+	case "run_completed":
+		c.Event = &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{FinishReason: arg(0)}}
+	case "run_suspended":
+		c.Event = &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: arg(0)}}
+	case "step_started":
+		c.Event = &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}
+	case "step_committed":
+		c.Event = &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}
+	case "step_discarded":
+		c.Event = &eventv1.Chunk_StepDiscarded{StepDiscarded: &eventv1.StepDiscarded{}}
+	case "text_delta":
+		c.Event = &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: arg(0)}}
+	case "thinking":
+		c.Event = &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: arg(0), IsComplete: arg(1) == "complete"}}
+	case "tool_arg_stream_start":
+		c.Event = &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: arg(0), ToolName: arg(1)}}
+	case "tool_arg_stream_delta":
+		c.Event = &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: arg(0), Delta: arg(1)}}
+	case "tool_start":
+		c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: arg(0), ToolName: arg(1), Arguments: arg(2)}}
+	case "tool_end":
+		c.Event = &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: arg(0), ToolName: arg(1), Success: true, Result: arg(2)}}
+	case "tool_end_failed":
+		c.Event = &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: arg(0), ToolName: arg(1), Error: arg(2)}}
+	case "custom":
+		c.Event = &eventv1.Chunk_Custom{Custom: &eventv1.Custom{EventName: arg(0), Data: arg(1)}}
+	case "output":
+		c.Event = &eventv1.Chunk_Output{Output: &eventv1.Output{Output: arg(0)}}
+	case "error":
+		c.Event = &eventv1.Chunk_Error{Error: &eventv1.Error{Error: arg(0), Code: arg(1), Recoverable: arg(2) == "recoverable"}}
+	case "checkpoint":
+		c.Event = &eventv1.Chunk_Checkpoint{Checkpoint: &eventv1.CheckpointCreated{CheckpointId: "cp"}}
+	default:
+		p.t.Fatalf("no such event: %s", event)
+	}
+	return c
+}
+
+// wordsOf splits a line; Go's quotes hold words together.
+func wordsOf(t *testing.T, line string) []string {
+	t.Helper()
+	var words []string
+	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
+		if line[0] != '"' && line[0] != '`' {
+			word, rest, _ := strings.Cut(line, " ")
+			words, line = append(words, word), rest
+			continue
+		}
+		quoted, err := strconv.QuotedPrefix(line)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		word, err := strconv.Unquote(quoted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words, line = append(words, word), line[len(quoted):]
+	}
+	return words
+}

@@ -1,0 +1,319 @@
+package uistream
+
+import (
+	"encoding/json"
+	"strconv"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+)
+
+// Major is a major version of the npm package ai.
+type Major int
+
+// Newest is the major version that is assumed of a client that does not say.
+const Newest Major = 7
+
+// resets reports whether the client can take back the parts of a step.
+func (m Major) resets() bool { return m >= 7 }
+
+// The kinds of blocks that grow by deltas; the names are those of the parts.
+const (
+	text      = "text"
+	reasoning = "reasoning"
+)
+
+// Translator makes the parts of one message out of one run's chunks. Feed it
+// every chunk of the run in order, and hand every part on, or, for a client
+// that has the message up to a sequence already, drop the parts up to there. It
+// is not safe for concurrent use.
+type Translator struct {
+	messageID string
+	major     Major
+	started   bool
+	reason    string // the finish reason that the run gave
+
+	shown int64 // the last sequence that had a part
+	step  step
+	block block
+	calls map[string]call
+}
+
+// step is the step that the client is in.
+type step struct {
+	open   bool  // start-step was sent, finish-step was not
+	void   bool  // the chunk behind the start-step is void; the next attempt uses it again
+	at     int64 // sequence of its step_started
+	before int64 // the last sequence that had a part before the step
+	number int32
+	blocks int // blocks begun so far, for their ids
+}
+
+// block is the text or reasoning that grows; its kind is empty when none does.
+type block struct{ kind, id string }
+
+// call is what the client knows of a tool call.
+type call struct {
+	at        int64 // the sequence that showed it first
+	available bool
+}
+
+// New returns a translator for the message.
+func New(messageID string, major Major) *Translator {
+	return &Translator{messageID: messageID, major: major, calls: map[string]call{}}
+}
+
+// Start begins the message, once; a repetition gives no parts.
+func (t *Translator) Start() []Part {
+	if t.started {
+		return nil
+	}
+	t.started = true
+	return []Part{start(t.messageID)}
+}
+
+// Chunk gives the parts of a chunk; most have none or one. Chunks that user
+// interfaces have no part for give none.
+func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
+	if c.GetStepDiscarded() != nil {
+		return t.discardStep()
+	}
+	parts := t.chunk(sequence, c)
+	if len(parts) > 0 {
+		t.shown = sequence
+	}
+	return parts
+}
+
+func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
+	switch e := c.GetEvent().(type) {
+	case *eventv1.Chunk_RunStarted, *eventv1.Chunk_RunResumed:
+		return t.Start()
+	case *eventv1.Chunk_RunCompleted:
+		t.reason = e.RunCompleted.GetFinishReason()
+	case *eventv1.Chunk_RunSuspended:
+		t.reason = suspendedReason(e.RunSuspended.GetReason())
+	case *eventv1.Chunk_StepStarted:
+		return t.startStep(sequence, c.GetStep())
+	case *eventv1.Chunk_StepCommitted:
+		return t.finishStep()
+	case *eventv1.Chunk_TextDelta:
+		return t.grow(text, e.TextDelta.GetDelta())
+	case *eventv1.Chunk_Thinking:
+		return t.think(e.Thinking)
+	case *eventv1.Chunk_ToolArgStreamStart:
+		return t.callStart(sequence, e.ToolArgStreamStart.GetToolCallId(), e.ToolArgStreamStart.GetToolName())
+	case *eventv1.Chunk_ToolArgStreamDelta:
+		return t.callDelta(e.ToolArgStreamDelta)
+	case *eventv1.Chunk_ToolStart:
+		return t.callAvailable(sequence, e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetArguments())
+	case *eventv1.Chunk_ToolEnd:
+		return t.callEnd(sequence, e.ToolEnd)
+	default:
+		return t.aside(c)
+	}
+	return nil
+}
+
+// aside gives the data part of a chunk that is not the message's own text. A
+// text that grows goes on around it, so that the message has the text whole, as
+// the conversation has it.
+func (t *Translator) aside(c *eventv1.Chunk) []Part {
+	switch e := c.GetEvent().(type) {
+	case *eventv1.Chunk_Custom:
+		return []Part{data(e.Custom.GetEventName(), e.Custom.GetData())}
+	case *eventv1.Chunk_Output:
+		return []Part{data("output", e.Output.GetOutput())}
+	case *eventv1.Chunk_StatePatch:
+		return []Part{data("state-patch", e.StatePatch.GetPatches())}
+	case *eventv1.Chunk_Error:
+		return notice(e.Error)
+	default:
+		return nil
+	}
+}
+
+// notice tells of an error that the run survives. An error part would end the
+// message at the client; this one only reaches its onData. An error that the
+// run does not survive comes with the run's end.
+func notice(e *eventv1.Error) []Part {
+	if !e.GetRecoverable() {
+		return nil
+	}
+	told, err := json.Marshal(map[string]string{"error": e.GetError(), "code": e.GetCode()})
+	if err != nil {
+		return nil
+	}
+	p := data("error", string(told))
+	p.Transient = true
+	return []Part{p}
+}
+
+// Finish ends the message well: the run has completed, or else it was paused or
+// interrupted.
+func (t *Translator) Finish(completed bool) []Part {
+	return append(t.end(), finish(finishReason(t.reason, completed)))
+}
+
+func finishReason(reason string, completed bool) string {
+	switch {
+	case finishReasons[reason]:
+		return reason
+	case reason == "" && completed:
+		return "stop"
+	default:
+		return "other"
+	}
+}
+
+// Fail ends the message with an error that the user sees.
+func (t *Translator) Fail(sentence string) []Part {
+	return append(t.end(), Error(sentence))
+}
+
+func (t *Translator) end() []Part {
+	return append(t.Start(), t.finishStep()...)
+}
+
+func (t *Translator) startStep(sequence int64, number int32) []Part {
+	var parts []Part
+	reuse := t.step.void && t.shown == t.step.before
+	if !reuse {
+		parts = append(t.finishStep(), startStep())
+	}
+	t.step = step{open: true, at: sequence, before: t.shown, number: number}
+	return parts
+}
+
+func (t *Translator) finishStep() []Part {
+	parts := t.closeBlock()
+	if t.step.open {
+		parts = append(parts, finishStep())
+	}
+	t.step = step{}
+	return parts
+}
+
+func (t *Translator) discardStep() []Part {
+	if !t.step.open || t.step.void {
+		return nil
+	}
+	if !t.major.resets() {
+		return t.finishStep() // the client keeps what is void; a reload drops it
+	}
+	parts := append(t.closeBlock(), resetStep())
+	t.voidStep()
+	return parts
+}
+
+// voidStep forgets the step in flight; its start-step still stands at the client.
+func (t *Translator) voidStep() {
+	t.forgetCalls(t.step.at)
+	t.shown = t.step.before
+	t.step = step{open: true, void: true, before: t.step.before}
+}
+
+// Rewound takes back everything after the sequence at. The caller hands the
+// parts on and, when again is not 0, reads the run again from that cursor in
+// place of the one that it has. When ok is false, the client cannot be made to
+// drop what is void: break the connection.
+func (t *Translator) Rewound(at int64) (parts []Part, again int64, ok bool) {
+	switch {
+	case t.shown <= at:
+		if t.step.at > at { // an attempt that has used a start-step again, and nothing else
+			t.voidStep()
+		}
+		return nil, 0, true
+	case !t.major.resets() || t.step.at == 0 || at < t.step.before:
+		return nil, 0, false
+	}
+	parts = append(t.closeBlock(), resetStep())
+	t.reason = ""
+	if at < t.step.at {
+		t.voidStep()
+		return parts, 0, true
+	}
+	t.forgetCalls(t.step.at)
+	t.shown = t.step.at
+	t.step.blocks = 0
+	return parts, t.step.at, true
+}
+
+func (t *Translator) forgetCalls(after int64) {
+	for id, c := range t.calls {
+		if c.at > after {
+			delete(t.calls, id)
+		}
+	}
+}
+
+func (t *Translator) grow(kind, delta string) []Part {
+	if delta == "" {
+		return nil
+	}
+	var parts []Part
+	if t.block.kind != kind {
+		parts = append(parts, t.closeBlock()...)
+		t.step.blocks++
+		t.block = block{kind, kind + "-" + strconv.Itoa(int(t.step.number)) + "-" + strconv.Itoa(t.step.blocks)}
+		parts = append(parts, blockStart(kind, t.block.id))
+	}
+	return append(parts, blockDelta(kind, t.block.id, delta))
+}
+
+func (t *Translator) think(e *eventv1.Thinking) []Part {
+	parts := t.grow(reasoning, e.GetContent())
+	if e.GetIsComplete() && t.block.kind == reasoning {
+		parts = append(parts, t.closeBlock()...)
+	}
+	return parts
+}
+
+func (t *Translator) closeBlock() []Part {
+	if t.block.kind == "" {
+		return nil
+	}
+	end := blockEnd(t.block.kind, t.block.id)
+	t.block = block{}
+	return []Part{end}
+}
+
+func (t *Translator) callStart(sequence int64, id, name string) []Part {
+	if _, known := t.calls[id]; known {
+		return nil
+	}
+	t.calls[id] = call{at: sequence}
+	return append(t.closeBlock(), toolInputStart(id, name))
+}
+
+func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
+	c, known := t.calls[e.GetToolCallId()]
+	if !known || c.available || e.GetDelta() == "" {
+		return nil
+	}
+	return []Part{toolInputDelta(e.GetToolCallId(), e.GetDelta())}
+}
+
+func (t *Translator) callAvailable(sequence int64, id, name, arguments string) []Part {
+	parts := t.callStart(sequence, id, name)
+	c := t.calls[id]
+	if c.available { // run again by another executor: the client knows the call
+		return parts
+	}
+	c.available = true
+	t.calls[id] = c
+	return append(parts, toolInputAvailable(id, name, arguments))
+}
+
+func (t *Translator) callEnd(sequence int64, e *eventv1.ToolEnd) []Part {
+	id := e.GetToolCallId()
+	// A client fails on the result of a call that it has never seen.
+	parts := t.callAvailable(sequence, id, e.GetToolName(), "")
+	return append(parts, toolOutput(id, e.GetSuccess(), e.GetResult(), e.GetError()))
+}
+
+func suspendedReason(reason string) string {
+	if reason == "client_tool" {
+		return "tool-calls"
+	}
+	return "other"
+}

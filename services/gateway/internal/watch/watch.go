@@ -1,0 +1,240 @@
+// Package watch follows a session for the native interfaces: every record after
+// a cursor, to the end of a run.
+//
+// Which run's end is waited for decides what is read:
+//
+//	run asked for, live        its records, to its terminal record
+//	run asked for, over        its records that are stored
+//	none asked for, live       the stored records of all runs, then the newest run to its end
+//	none asked for, all over   the stored records of all runs
+//
+// The history is read without a run, since a newest run that waits in the queue
+// has written nothing: the last record is then the end of the run before, which is not
+// the end of what the reader asked for. Where a run is over and its terminal
+// record is not among what was read, because the reader has it already or the log has
+// forgotten it, the end is told from what the state service knows.
+package watch
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+)
+
+// Watcher begins watches. It may be used by many goroutines.
+type Watcher struct {
+	Sessions *conversation.Reader
+	Feed     *feed.Feed
+}
+
+// Request says what to watch.
+type Request struct {
+	Tenant    string
+	SessionID string
+	RunID     string // "": all runs, to the end of the newest
+	After     int64  // a cursor; 0 from the beginning of the session or run
+}
+
+// Watch is one reader's view of a session. One goroutine uses it, once.
+type Watch struct {
+	watcher *Watcher
+	session *statev1.Session
+	run     *statev1.Run
+	only    bool // the records of the run alone
+	cursor  int64
+
+	sink    feed.Sink
+	ended   bool // a terminal frame was given
+	settled bool // the run was settled at the last beat
+}
+
+// errSettled ends a read whose terminal record will not come.
+var errSettled = errors.New("the run is settled and its end is not in the log")
+
+// New finds what is to be watched. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+func (w *Watcher) New(ctx context.Context, r Request) (*Watch, error) {
+	session, run, err := w.Sessions.Session(ctx, r.Tenant, r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	watch := &Watch{watcher: w, session: session, run: run, cursor: r.After}
+	if r.RunID != "" && r.RunID != run.GetRunId() {
+		asked := &statev1.Run{SessionId: r.SessionID, RunId: r.RunID}
+		if watch.run, err = w.Sessions.Run(ctx, r.Tenant, asked); err != nil {
+			return nil, err
+		}
+	}
+	if watch.run == nil {
+		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run")
+	}
+	if r.RunID != "" {
+		watch.only = true
+		watch.cursor = max(r.After, watch.run.GetStartSequence())
+	}
+	return watch, nil
+}
+
+// Newest watches the newest run alone; it is New for those who name no run and
+// want one.
+func (w *Watcher) Newest(ctx context.Context, r Request) (*Watch, error) {
+	watch, err := w.New(ctx, r)
+	if err != nil || watch.only {
+		return watch, err
+	}
+	watch.only = true
+	watch.cursor = max(r.After, watch.run.GetStartSequence())
+	return watch, nil
+}
+
+// Follow gives the frames to the sink until the end of the run, of which exactly one
+// terminal frame tells. It returns as feed.Feed.Follow does.
+func (w *Watch) Follow(ctx context.Context, sink feed.Sink) error {
+	w.sink = sink
+	live := conversation.Live(w.run)
+	if !live || !w.only {
+		if err := w.read(ctx, &streamv1.ReadRequest{HistoryOnly: true}, !live); err != nil || w.ended {
+			return err
+		}
+	}
+	if live {
+		if err := w.read(ctx, &streamv1.ReadRequest{RunId: w.run.GetRunId()}, true); err != nil || w.ended {
+			return err
+		}
+	}
+	return w.tellEnd(ctx)
+}
+
+// read makes one read from the cursor on. marks says whether the reader is told
+// that it has caught up.
+func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest, marks bool) error {
+	r.Stream = conversation.Stream(w.session)
+	r.FromSequence = w.cursor
+	if w.only {
+		r.RunId = w.run.GetRunId()
+	}
+	err := w.watcher.Feed.Follow(ctx, r, &filter{w, ctx, marks})
+	if errors.Is(err, errSettled) {
+		return nil
+	}
+	return err
+}
+
+// filter stands between the feed and the reader's sink.
+type filter struct {
+	*Watch
+	ctx   context.Context //nolint:containedctx // of the one read
+	marks bool
+}
+
+func (f *filter) Flush() error { return f.sink.Flush() }
+
+func (f *filter) Frame(frame *streamv1.ReadResponse) error {
+	f.settled = false
+	f.cursor = feed.Cursor(frame, f.cursor)
+	switch kind := frame.GetFrame().(type) {
+	case *streamv1.ReadResponse_Chunk:
+		if f.only && kind.Chunk.GetChunk().GetAgentId() != f.run.GetRunId() {
+			return nil
+		}
+	case *streamv1.ReadResponse_End:
+		if kind.End.GetRunId() != f.run.GetRunId() {
+			return nil
+		}
+		f.ended = true
+		return f.sink.Frame(f.completed(frame, kind.End))
+	case *streamv1.ReadResponse_Fail:
+		if kind.Fail.GetRunId() != f.run.GetRunId() {
+			return nil
+		}
+		f.ended = true
+	case *streamv1.ReadResponse_Truncated:
+		f.ended = true
+	case *streamv1.ReadResponse_CaughtUp:
+		if !f.marks {
+			return nil
+		}
+	}
+	return f.sink.Frame(frame)
+}
+
+// completed puts back the output that was too large for the log.
+func (f *filter) completed(frame *streamv1.ReadResponse, end *streamv1.EndFrame) *streamv1.ReadResponse {
+	if !slices.Contains(end.GetEnd().GetOmitted(), "output") {
+		return frame
+	}
+	run, err := f.watcher.Sessions.Run(f.ctx, f.session.GetTenant(), f.run)
+	if err != nil {
+		return frame // the reader finds it in the status of the session
+	}
+	return endFrame(end.GetSequence(), run)
+}
+
+// Beat passes the heartbeat on and looks after a run whose end the reader has had
+// before, or the log has lost: a settled run has its end in the log.
+func (f *filter) Beat(connected bool) error {
+	if err := f.sink.Beat(connected); err != nil || !connected {
+		return err
+	}
+	run, err := f.watcher.Sessions.Run(f.ctx, f.session.GetTenant(), f.run)
+	if err != nil || !run.GetSettled() {
+		return nil //nolint:nilerr // the next beat asks again
+	}
+	if f.settled {
+		return errSettled
+	}
+	f.settled = true
+	return nil
+}
+
+// tellEnd tells the end of a run from the state service.
+func (w *Watch) tellEnd(ctx context.Context) error {
+	run, err := w.watcher.Sessions.Run(ctx, w.session.GetTenant(), w.run)
+	if err != nil {
+		return err
+	}
+	if conversation.Executing(run) {
+		return fault.New(fault.Unavailable, "STREAM_DROPPED", "the run goes on; connect again")
+	}
+	if err := w.sink.Frame(endFrame(w.cursor, run)); err != nil {
+		return err
+	}
+	return w.sink.Flush()
+}
+
+func endFrame(sequence int64, run *statev1.Run) *streamv1.ReadResponse {
+	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
+		fail := &streamv1.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
+		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Fail{Fail: &streamv1.FailFrame{Sequence: sequence, RunId: run.GetRunId(), Fail: fail}}}
+	}
+	end := &streamv1.End{Status: endStatus(run.GetStatus()), Output: run.GetOutput()}
+	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_End{End: &streamv1.EndFrame{Sequence: sequence, RunId: run.GetRunId(), End: end}}}
+}
+
+func endStatus(s statev1.RunStatus) streamv1.EndStatus {
+	switch s {
+	case statev1.RunStatus_RUN_STATUS_COMPLETED:
+		return streamv1.EndStatus_END_STATUS_COMPLETED
+	case statev1.RunStatus_RUN_STATUS_INTERRUPTED:
+		return streamv1.EndStatus_END_STATUS_INTERRUPTED
+	default:
+		return streamv1.EndStatus_END_STATUS_PAUSED
+	}
+}
+
+// StatusName names how a run ended as the native wire does.
+func StatusName(s streamv1.EndStatus) string {
+	switch s {
+	case streamv1.EndStatus_END_STATUS_COMPLETED:
+		return "completed"
+	case streamv1.EndStatus_END_STATUS_INTERRUPTED:
+		return "interrupted"
+	default:
+		return "paused"
+	}
+}

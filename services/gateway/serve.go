@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// The server's limits on connections.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+	// leaveTimeout is how long handlers may take to see that they were cut.
+	leaveTimeout = 5 * time.Second
+)
+
+// Serve serves HTTP/1.1 and unencrypted HTTP/2 on the listener until ctx ends or
+// the listener fails. It then breaks the connections of the open streams, gives
+// other requests the grace, and closes the listener. It returns nil after a
+// clean shutdown.
+//
+// Invalid (INSECURE_LISTEN): see CheckListen.
+func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
+	if address, tcp := listener.Addr().(*net.TCPAddr); tcp {
+		if err := CheckListen(address.String(), s.config); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+	}
+	server := s.newServer()
+	served := make(chan error, 1) // room for its one result, so that the goroutine ends whoever listens
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve on %s: %w", listener.Addr(), errors.Join(err, server.Close()))
+	case <-ctx.Done():
+	}
+	err := s.shutDown(ctx, server, grace)
+	<-served
+	return err
+}
+
+func (s *Service) newServer() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // gRPC clients speak it
+	return &http.Server{
+		Handler:           s.handler,
+		Protocols:         protocols,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.peers.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+func (s *Service) shutDown(ctx context.Context, server *http.Server, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.streams.Drain()
+	}()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // cuts what is left
+	}
+	select {
+	case <-drained:
+		return nil
+	case <-time.After(leaveTimeout):
+		return errors.New("streams still run after their connections were cut")
+	}
+}

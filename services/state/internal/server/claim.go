@@ -1,0 +1,290 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// claimBatch is how many runs one transaction claims at most: enough to make
+// it cheap, few enough to leave work for other executors.
+const claimBatch = 16
+
+type claimStream = grpc.BidiStreamingServer[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
+
+// ClaimRuns implements statev1.WorkServiceServer. It ends when the client has
+// no more to say, when the client is gone, and when the service stops:
+// Unavailable (STOPPING).
+func (s *Server) ClaimRuns(stream claimStream) error {
+	hello, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	agents, err := checkHello(hello)
+	if err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	now := s.millis()
+	if err := s.store.Announce(ctx, hello.GetExecutorId(), agents, now); err != nil {
+		return err
+	}
+	// The executor has opened the stream after it knew what it holds, so no
+	// claim of it is too fresh to be counted as lost.
+	if err := s.reclaimLost(ctx, hello.GetExecutorId(), hello.GetHeldRunIds(), now+1); err != nil {
+		return err
+	}
+	c := &claimer{server: s, stream: stream, executorID: hello.GetExecutorId(), credits: newCredits(hello.GetCredits())}
+	for _, a := range agents {
+		c.agents = append(c.agents, a.Type)
+	}
+	if !s.begin(func() { c.credits.fill(stream) }) {
+		return stopping()
+	}
+	return c.run(ctx)
+}
+
+func stopping() error {
+	return fault.New(fault.Unavailable, "STOPPING", "this state service stops; open the stream again, elsewhere")
+}
+
+// begin runs f in a goroutine that Stop waits for, unless Stop was called.
+func (s *Server) begin(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return false
+	}
+	s.streams.Go(f)
+	return true
+}
+
+// checkHello gives Invalid (EXECUTOR_INVALID).
+func checkHello(r *statev1.ClaimRunsRequest) ([]session.Agent, error) {
+	const mostAgents, longestDescription = 1000, 4096
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, "EXECUTOR_INVALID", format, args...)
+	}
+	if p := problem(r.GetExecutorId()); p != "" {
+		return nil, bad("executor_id %s; the first request of a stream names the executor", p)
+	}
+	if n := len(r.GetAgents()); n == 0 || n > mostAgents {
+		return nil, bad("the first request announces %d agents; announce 1 to %d", n, mostAgents)
+	}
+	var agents []session.Agent
+	for _, a := range r.GetAgents() {
+		if p := problem(a.GetAgentType()); p != "" {
+			return nil, bad("agent_type %q %s", a.GetAgentType(), p)
+		}
+		if len(a.GetDescription()) > longestDescription || strings.ContainsRune(a.GetDescription(), 0) {
+			return nil, bad("the description of agent %q is longer than %d bytes or has a zero character", a.GetAgentType(), longestDescription)
+		}
+		agents = append(agents, session.Agent{Type: a.GetAgentType(), Description: a.GetDescription()})
+	}
+	return agents, nil
+}
+
+// credits counts how many claims the client can take.
+type credits struct {
+	more chan struct{} // holds one signal: the number or the end has changed
+
+	mu    sync.Mutex
+	left  int
+	ended error // why no more will come; io.EOF when the client has closed its side
+}
+
+// mostCredits keeps a client that counts wrongly from overflowing the number.
+const mostCredits = 1 << 20
+
+func newCredits(n int32) *credits {
+	return &credits{left: max(int(n), 0), more: make(chan struct{}, 1)}
+}
+
+// fill adds what the client gives until its side of the stream ends.
+func (c *credits) fill(stream claimStream) {
+	for {
+		r, err := stream.Recv()
+		c.mu.Lock()
+		c.ended = err
+		c.left = min(c.left+max(int(r.GetCredits()), 0), mostCredits)
+		c.mu.Unlock()
+		select {
+		case c.more <- struct{}{}:
+		default: // a signal is waiting already
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *credits) get() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left, c.ended
+}
+
+func (c *credits) take(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left -= n
+}
+
+// claimer hands out work on one stream.
+type claimer struct {
+	server     *Server
+	stream     claimStream
+	executorID string
+	agents     []string
+	credits    *credits
+}
+
+func (c *claimer) run(ctx context.Context) error {
+	for {
+		left, ended := c.credits.get()
+		if errors.Is(ended, io.EOF) {
+			return nil
+		}
+		if ended != nil {
+			return ended
+		}
+		var err error
+		if left > 0 {
+			err = c.serve(ctx)
+		} else {
+			err = c.wait(ctx, nil, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// serve claims and sends until the credits are used up, or waits once when
+// there is no work.
+func (c *claimer) serve(ctx context.Context) error {
+	w := c.server.hub.join(c.agents)
+	defer c.server.hub.leave(w)
+	for {
+		left, ended := c.credits.get()
+		if left <= 0 || ended != nil {
+			return nil
+		}
+		n, err := c.claim(ctx, min(left, claimBatch))
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		poll := time.NewTimer(c.server.config.Poll/2 + rand.N(c.server.config.Poll))
+		err = c.wait(ctx, w.woken, poll.C)
+		poll.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns nil when there may be something to do.
+func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, poll <-chan time.Time) error {
+	select {
+	case <-c.credits.more:
+	case <-woken:
+	case <-poll:
+	case <-c.server.stopping:
+		return stopping()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// claim claims at most limit runs and sends them. It returns how many.
+func (c *claimer) claim(ctx context.Context, limit int) (int, error) {
+	select {
+	case <-c.server.stopping:
+		return 0, stopping()
+	default:
+	}
+	s := c.server
+	command := session.Claim{ExecutorID: c.executorID, Now: s.millis()}
+	need := session.Need{State: true, Journal: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
+	runs, err := s.store.UpdateDue(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents}, need, limit, command.Decide)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.send(ctx, runs, executeOut); err != nil {
+		return 0, err
+	}
+	if len(runs) == limit {
+		return limit, nil
+	}
+	settling := session.ClaimSettling(command)
+	ends, err := s.store.UpdateDue(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit-len(runs), settling.Decide)
+	if err != nil {
+		return 0, err
+	}
+	return len(runs) + len(ends), c.send(ctx, ends, settleOut)
+}
+
+// send hands the claims over. Those that could not be sent are released.
+func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(store.Decided) (*statev1.ClaimRunsResponse, error)) error {
+	for i, claim := range claims {
+		answer, err := out(claim)
+		if err == nil {
+			err = c.stream.Send(answer)
+		}
+		if err != nil {
+			c.giveBack(ctx, claims[i:])
+			return err
+		}
+		c.credits.take(1)
+	}
+	return nil
+}
+
+func (c *claimer) giveBack(ctx context.Context, claims []store.Decided) {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	for _, d := range claims {
+		run := d.Change.Runs[0]
+		ref := session.Ref{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}
+		if err := c.server.release(ctx, ref); err != nil {
+			// Not lost: the executor does not hold it, and says so.
+			c.server.log.WarnContext(ctx, "release of a claim that could not be sent failed", "run", run.RunID, "error", err)
+		}
+	}
+}
+
+func executeOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
+	claim := claimOut(d)
+	var err error
+	if claim.Journal, err = journalOut(d.View.Journal); err != nil {
+		return nil, err
+	}
+	if claim.Messages, err = messagesOut(d.View.Tail); err != nil {
+		return nil, err
+	}
+	return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Execute{Execute: claim}}, nil
+}
+
+func settleOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
+	return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Settle{Settle: claimOut(d)}}, nil
+}
+
+func claimOut(d store.Decided) *statev1.Claim {
+	s, run := d.Change.Session, &d.Change.Runs[0]
+	return &statev1.Claim{Session: sessionOut(s), Run: runOut(s.Key, run), Epoch: s.Epoch, Journal: &statev1.Journal{}}
+}

@@ -1,0 +1,47 @@
+package session
+
+// Claim makes an executor the owner of a queued run.
+type Claim struct {
+	ExecutorID string
+	Now        Millis
+}
+
+// Decide claims the run that is due. The change is nil when the run is not
+// queued any more, or waits for the former run to be settled.
+func (c Claim) Decide(v *View) (*Change, error) {
+	if v.Session == nil || v.Run == nil || v.Run.Status != RunQueued || v.Unsettled != nil {
+		return nil, nil
+	}
+	s, r := c.take(v)
+	r.Status = RunRunning
+	if r.StartedAt == 0 {
+		r.StartedAt = c.Now
+	}
+	return &Change{Session: &s, Runs: []Run{r}}, nil
+}
+
+// take raises the epoch and names the owner.
+func (c Claim) take(v *View) (Session, Run) {
+	s, r := *v.Session, *v.Run
+	s.Epoch++
+	s.UpdatedAt = c.Now
+	r.Epoch = s.Epoch
+	r.Attempt++
+	r.ExecutorID = c.ExecutorID
+	r.ClaimedAt = c.Now
+	return s, r
+}
+
+// ClaimSettling makes an executor responsible for the terminal record of a
+// finished run whose holder is silent.
+type ClaimSettling Claim
+
+// Decide claims the settling of the run that is due. The change is nil when
+// the run is settled by now, or somebody who lives holds it.
+func (c ClaimSettling) Decide(v *View) (*Change, error) {
+	if v.Session == nil || v.Run == nil || v.Run.Status.Live() || v.Run.Settled || !v.HolderSilent {
+		return nil, nil
+	}
+	s, r := Claim(c).take(v)
+	return &Change{Session: &s, Runs: []Run{r}}, nil
+}

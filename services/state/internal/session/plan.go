@@ -1,0 +1,47 @@
+package session
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Plan records what the model decided in the step in flight. A repetition of
+// the same plan changes nothing.
+//
+// Faults: those of every write, Stale (STEP_STALE, PLAN_EXISTS).
+type Plan struct {
+	Ref
+	Step     int32
+	Body     []byte
+	CallIDs  []string
+	Sequence int64
+	Usage    []Usage
+}
+
+// Need says what Decide wants to see.
+func (c Plan) Need() Need { return Need{RunID: c.RunID, Journal: true} }
+
+// Decide begins the journal of the step.
+func (c Plan) Decide(v *View) (*Change, error) {
+	if err := c.runs(v); err != nil {
+		return nil, err
+	}
+	if err := inFlight(v, c.Step); err != nil {
+		return nil, err
+	}
+	if v.Journal != nil {
+		return nil, c.stands(v.Journal)
+	}
+	plan := &Journal{Step: c.Step, Plan: c.Body, CallIDs: slices.Clone(c.CallIDs), Sequence: c.Sequence, Usage: c.Usage}
+	return &Change{Plan: plan}, nil
+}
+
+func (c Plan) stands(j *Journal) error {
+	if bytes.Equal(j.Plan, c.Body) {
+		return nil
+	}
+	return fault.New(fault.Stale, "PLAN_EXISTS",
+		"step %d has another plan already, and the first one stands; read the journal and go on with it", c.Step)
+}

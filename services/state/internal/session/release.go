@@ -1,0 +1,83 @@
+package session
+
+import "slices"
+
+// Release gives a claim back: a running run is queued again at once, and the
+// settling of a finished one is free for others. The journal stays. A
+// repetition changes nothing.
+//
+// Faults: those of every write, and Stale (RUN_FINISHED) for a settled run.
+type Release struct {
+	Ref
+	Now Millis
+}
+
+// Need says what Decide wants to see.
+func (c Release) Need() Need { return Need{RunID: c.RunID} }
+
+// Decide releases the claim.
+func (c Release) Decide(v *View) (*Change, error) {
+	if err := c.found(v); err != nil {
+		return nil, err
+	}
+	mine := c.Epoch == v.Session.Epoch && c.Epoch == v.Run.Epoch
+	if mine && v.Run.Status == RunQueued {
+		return nil, nil
+	}
+	if err := c.owns(v); err != nil {
+		return nil, err
+	}
+	if v.Run.Settled {
+		return nil, finished(v.Run)
+	}
+	return free(v, c.Now), nil
+}
+
+// RequeueSilent takes a claim away from an executor that is silent. The
+// journal stays.
+type RequeueSilent struct {
+	Now Millis
+}
+
+// Decide queues the run that is due again. The change is nil when it does not
+// run any more, or somebody who lives holds it. The settling of a finished run
+// needs no such step: ClaimSettling takes it from a silent holder.
+func (c RequeueSilent) Decide(v *View) (*Change, error) {
+	if v.Session == nil || v.Run == nil || v.Run.Status != RunRunning || !v.HolderSilent {
+		return nil, nil
+	}
+	return free(v, c.Now), nil
+}
+
+// RequeueLost takes the claims away that an executor does not know of: their
+// handing over failed on the way. The journal stays.
+type RequeueLost struct {
+	ExecutorID    string
+	Held          []string // the run ids that the executor knows of
+	ClaimedBefore Millis   // exclusive: a fresher claim may still be on its way
+	Now           Millis
+}
+
+// Decide frees the run that is due. The change is nil when the claim is
+// another one by now.
+func (c RequeueLost) Decide(v *View) (*Change, error) {
+	r := v.Run
+	if v.Session == nil || r == nil || r.Settled || r.ExecutorID != c.ExecutorID {
+		return nil, nil
+	}
+	if r.ClaimedAt >= c.ClaimedBefore || slices.Contains(c.Held, r.RunID) {
+		return nil, nil
+	}
+	return free(v, c.Now), nil
+}
+
+// free returns the change after which nobody holds the view's run.
+func free(v *View, now Millis) *Change {
+	s, r := *v.Session, *v.Run
+	s.UpdatedAt = now
+	r.ExecutorID = ""
+	if r.Status == RunRunning {
+		r.Status = RunQueued
+	}
+	return &Change{Session: &s, Runs: []Run{r}}
+}

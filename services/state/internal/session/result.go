@@ -1,0 +1,110 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// RecordResult records how a call of the plan ended. The first result of a
+// call stands.
+//
+// Faults: those of every write, Stale (STEP_STALE), Conflict (CALL_UNKNOWN),
+// TooLarge (STATE_SIZE_EXCEEDED, RESULT_TOO_LARGE).
+type RecordResult struct {
+	Ref
+	Step   int32
+	Result Result
+	Limits Limits
+}
+
+// Limits bound what a session keeps. All are in bytes.
+type Limits struct {
+	State   int // of the custom state, as JSON
+	Journal int // of the bodies of one journal, since a claim hands it over in one answer
+}
+
+// Need says what Decide wants to see.
+func (c RecordResult) Need() Need {
+	return Need{RunID: c.RunID, Journal: true, State: len(c.Result.Ops) > 0}
+}
+
+// Decide adds the result to the journal, or says that the call has one.
+func (c RecordResult) Decide(v *View) (change *Change, repeated bool, err error) {
+	if err := c.runs(v); err != nil {
+		return nil, false, err
+	}
+	if err := inFlight(v, c.Step); err != nil {
+		return nil, false, err
+	}
+	if v.Journal == nil || !slices.Contains(v.Journal.CallIDs, c.Result.CallID) {
+		return nil, false, fault.New(fault.Conflict, "CALL_UNKNOWN",
+			"the plan of step %d has no call %q; record the plan before its results", c.Step, c.Result.CallID)
+	}
+	if v.Journal.has(c.Result.CallID) {
+		return nil, true, nil
+	}
+	if err := c.fits(v); err != nil {
+		return nil, false, err
+	}
+	return &Change{Result: &c.Result, ResultAt: int32(len(v.Journal.Results))}, false, nil
+}
+
+func (j *Journal) has(callID string) bool {
+	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.CallID == callID })
+}
+
+// fits refuses a result now that would make the journal too large to hand
+// over or the step impossible to commit. Whoever records it can still record
+// a smaller one.
+func (c RecordResult) fits(v *View) error {
+	size := len(v.Journal.Plan) + len(c.Result.Body)
+	for _, r := range v.Journal.Results {
+		size += len(r.Body)
+	}
+	if size > c.Limits.Journal {
+		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
+			"the results of step %d would have %d bytes together; the limit is %d", c.Step, size, c.Limits.Journal)
+	}
+	if len(c.Result.Ops) == 0 {
+		return nil
+	}
+	staged := *v.Journal
+	staged.Results = append(slices.Clone(staged.Results), c.Result)
+	_, err := merge(v.Session.State, staged.ops(), c.Limits.State)
+	return err
+}
+
+// ops returns the state writes of the results in the order of the calls in
+// the plan.
+func (j *Journal) ops() []StateOp {
+	if j == nil {
+		return nil
+	}
+	var ops []StateOp
+	for _, id := range j.CallIDs {
+		for _, r := range j.Results {
+			if r.CallID == id {
+				ops = append(ops, r.Ops...)
+			}
+		}
+	}
+	return ops
+}
+
+// usage returns the measurements of the plan, then those of the results in
+// the order of the calls in the plan.
+func (j *Journal) usage() []Usage {
+	if j == nil {
+		return nil
+	}
+	usage := slices.Clone(j.Usage)
+	for _, id := range j.CallIDs {
+		for _, r := range j.Results {
+			if r.CallID == id {
+				usage = append(usage, r.Usage...)
+			}
+		}
+	}
+	return usage
+}

@@ -1,0 +1,44 @@
+package session
+
+import "github.com/holdfast-run/holdfast/pkg/fault"
+
+// Settle records that the terminal record of a finished run is in the stream.
+// A repetition changes nothing.
+//
+// The session's next run may have been started before: its chunks come after
+// the terminal record, and so its start is raised to that.
+//
+// Faults: those of every write, Conflict (RUN_NOT_FINISHED).
+type Settle struct {
+	Ref
+	Sequence int64
+	Now      Millis
+}
+
+// Need says what Decide wants to see.
+func (c Settle) Need() Need { return Need{RunID: c.RunID, Open: true} }
+
+// Decide settles the run.
+func (c Settle) Decide(v *View) (*Change, error) {
+	if err := c.owns(v); err != nil {
+		return nil, err
+	}
+	if v.Run.Status.Live() {
+		return nil, fault.New(fault.Conflict, "RUN_NOT_FINISHED", "run %q is %s; commit its outcome before settling it", c.RunID, v.Run.Status)
+	}
+	if v.Run.Settled {
+		return nil, nil
+	}
+	s, r := *v.Session, *v.Run
+	s.StreamSequence = max(s.StreamSequence, c.Sequence)
+	s.UpdatedAt = c.Now
+	r.Settled = true
+	r.ExecutorID = ""
+	runs := []Run{r}
+	if next := v.Live; next != nil && next.StartSequence < s.StreamSequence {
+		raised := *next
+		raised.StartSequence = s.StreamSequence
+		runs = append(runs, raised)
+	}
+	return &Change{Session: &s, Runs: runs}, nil
+}

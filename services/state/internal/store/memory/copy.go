@@ -1,0 +1,69 @@
+package memory
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+func copySession(s session.Session) session.Session {
+	s.Tags = slices.Clone(s.Tags)
+	s.Metadata = maps.Clone(s.Metadata)
+	s.Failure = copyFailure(s.Failure)
+	return s
+}
+
+func copyFailure(f *session.Failure) *session.Failure {
+	if f == nil {
+		return nil
+	}
+	c := *f
+	return &c
+}
+
+func copyRun(r *session.Run) *session.Run {
+	if r == nil {
+		return nil
+	}
+	c := *r
+	c.RequestHash = slices.Clone(r.RequestHash)
+	c.Outcome.Failure = copyFailure(r.Outcome.Failure)
+	return &c
+}
+
+func copyMessages(messages []session.Message) []session.Message {
+	copies := slices.Clone(messages)
+	for i := range copies {
+		copies[i].Body = slices.Clone(copies[i].Body)
+	}
+	return copies
+}
+
+func copyJournal(j *session.Journal) *session.Journal {
+	if j == nil {
+		return nil
+	}
+	c := *j
+	c.Plan = slices.Clone(j.Plan)
+	c.CallIDs = slices.Clone(j.CallIDs)
+	c.Usage = slices.Clone(j.Usage)
+	c.Results = nil
+	for _, r := range j.Results {
+		c.Results = append(c.Results, copyResult(r))
+	}
+	return &c
+}
+
+func copyResult(r session.Result) session.Result {
+	r.Body = slices.Clone(r.Body)
+	r.Ops = slices.Clone(r.Ops)
+	r.Usage = slices.Clone(r.Usage)
+	return r
+}
+
+func copyCheckpoint(c *session.Checkpoint) *session.Checkpoint {
+	d := *c
+	d.Warnings = slices.Clone(c.Warnings)
+	return &d
+}

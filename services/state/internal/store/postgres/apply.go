@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// writer queues the statements of changes, which travel in one round trip.
+type writer struct {
+	batch pgx.Batch
+	key   session.Key // of the change that is being queued
+}
+
+// exec queues a statement whose first two arguments are tenant and session id.
+func (w *writer) exec(query string, args ...any) {
+	w.batch.Queue(query, append([]any{w.key.Tenant, w.key.SessionID}, args...)...)
+}
+
+// send runs what was queued.
+func (w *writer) send(ctx context.Context, tx pgx.Tx) error {
+	if w.batch.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, &w.batch).Close(); err != nil {
+		return fmt.Errorf("write rows: %w", err)
+	}
+	return nil
+}
+
+// apply queues the writes of a change.
+func (w *writer) apply(key session.Key, c *session.Change) {
+	w.key = key
+	if c.Session != nil {
+		w.session(c)
+	}
+	if c.NewRun != nil {
+		w.insertRun(c.NewRun)
+	}
+	for i := range c.Runs {
+		w.updateRun(&c.Runs[i])
+	}
+	for _, m := range c.Messages {
+		w.exec(`INSERT INTO messages (tenant, session_id, ordinal, message_id, role, run_id, step, created_at, size, body)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, m.Ordinal, m.ID, m.Role, m.RunID, m.Step, m.CreatedAt, len(m.Body), bytea(m.Body))
+	}
+	w.journal(c)
+	if c.Checkpoint != nil {
+		w.checkpoint(c.Checkpoint)
+	}
+	for _, u := range c.Usage {
+		w.exec(`INSERT INTO usage_entries (tenant, session_id, run_id, step, position, recorded_at, model, prompt_tokens, completion_tokens,
+				reasoning_tokens, cached_tokens, total_tokens, tool, success, duration_ms)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, u.RunID, u.Step, u.Position, u.At, u.Model,
+			u.PromptTokens, u.CompletionTokens, u.ReasoningTokens, u.CachedTokens, u.TotalTokens, u.Tool, u.Success, u.DurationMS)
+	}
+}
+
+func (w *writer) session(c *session.Change) {
+	s := c.Session
+	if c.Created {
+		w.exec(`INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
+				message_count, state_version, output, failure, stream_sequence, current_run_id, user_id, tags, metadata,
+				created_at, updated_at, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`,
+			s.AgentType, s.ParentID, s.RootID, s.Status, s.Version, s.Epoch, s.Turn, s.StepCount,
+			s.MessageCount, s.StateVersion, s.Output, store.In(&s.Failure), s.StreamSequence, s.CurrentRunID, s.UserID, store.In(&s.Tags),
+			store.In(&s.Metadata), s.CreatedAt, s.UpdatedAt, s.ExpiresAt)
+	} else {
+		w.exec(`UPDATE sessions SET status = $3, version = $4, epoch = $5, turn = $6, step_count = $7, message_count = $8,
+				state_version = $9, output = $10, failure = $11, stream_sequence = $12, current_run_id = $13, updated_at = $14, expires_at = $15
+			WHERE tenant = $1 AND session_id = $2`,
+			s.Status, s.Version, s.Epoch, s.Turn, s.StepCount, s.MessageCount,
+			s.StateVersion, s.Output, store.In(&s.Failure), s.StreamSequence, s.CurrentRunID, s.UpdatedAt, s.ExpiresAt)
+	}
+	if c.NewState {
+		w.exec(`INSERT INTO states (tenant, session_id, version, state) VALUES ($1, $2, $3, $4)`, s.StateVersion, s.State)
+	}
+}
+
+func (w *writer) insertRun(r *session.Run) {
+	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
+			step_count, output, failure, completion_reason, settled, attempt, epoch, executor_id, claimed_at, finish_step,
+			finish_version, traceparent, tracestate, created_at, started_at, completed_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`,
+		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, bytea(r.RequestHash), r.MessageID, r.StartSequence,
+		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Settled, r.Attempt, r.Epoch,
+		r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt, r.StartedAt, r.CompletedAt)
+}
+
+// updateRun writes what of a run can change after its start.
+func (w *writer) updateRun(r *session.Run) {
+	w.exec(`UPDATE runs SET status = $4, start_sequence = $5, step_count = $6, output = $7, failure = $8, completion_reason = $9,
+			settled = $10, attempt = $11, epoch = $12, executor_id = $13, claimed_at = $14, finish_step = $15, finish_version = $16,
+			started_at = $17, completed_at = $18
+		WHERE tenant = $1 AND session_id = $2 AND run_id = $3`,
+		r.RunID, r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
+		r.Settled, r.Attempt, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.StartedAt, r.CompletedAt)
+}
+
+func (w *writer) journal(c *session.Change) {
+	if c.ClearJournal {
+		w.exec(`DELETE FROM plans WHERE tenant = $1 AND session_id = $2`)
+		w.exec(`DELETE FROM results WHERE tenant = $1 AND session_id = $2`)
+	}
+	if p := c.Plan; p != nil {
+		w.exec(`INSERT INTO plans (tenant, session_id, step, body, call_ids, stream_sequence, usage) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			p.Step, bytea(p.Plan), store.In(&p.CallIDs), p.Sequence, store.In(&p.Usage))
+	}
+	if r := c.Result; r != nil {
+		w.exec(`INSERT INTO results (tenant, session_id, position, call_id, body, ops, usage) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			c.ResultAt, r.CallID, bytea(r.Body), store.In(&r.Ops), store.In(&r.Usage))
+	}
+}
+
+func (w *writer) checkpoint(c *session.Checkpoint) {
+	w.exec(`INSERT INTO checkpoints (tenant, session_id, checkpoint_id, run_id, step, epoch, version, message_count, stream_sequence,
+			status, state_version, warnings, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, c.ID, c.RunID, c.Step, c.Epoch, c.Version, c.MessageCount,
+		c.StreamSequence, c.Status, c.StateVersion, store.In(&c.Warnings), c.CreatedAt)
+}
+
+// bytea keeps a missing body apart from NULL, which no column takes.
+func bytea(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// migrations are named in their order and only added to. Code of one release
+// before runs on the schema after them.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrationLock is the advisory lock that booting processes take in turn. Any
+// number does that nothing else in the database uses; this one spells
+// "holdfast" in ASCII.
+const migrationLock int64 = 0x686f6c6466617374
+
+// migrate runs what of the migrations the database has not had, in one
+// transaction: a boot that dies leaves nothing half done.
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrationLock); err != nil {
+			return err
+		}
+		// Under the lock, since IF NOT EXISTS does not keep two from creating
+		// the table at the same moment.
+		if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS holdfast_state_migrations (
+			version    INTEGER     NOT NULL PRIMARY KEY CHECK (version >= 1),
+			applied_at TIMESTAMPTZ NOT NULL DEFAULT now())`); err != nil {
+			return fmt.Errorf("create the table of migrations: %w", err)
+		}
+		for i, name := range names {
+			if err := migrateTo(ctx, tx, i+1, name); err != nil {
+				return fmt.Errorf("migration %s: %w", name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// migrateTo claims the version first, and runs its statements when the claim
+// is new.
+func migrateTo(ctx context.Context, tx pgx.Tx, version int, name string) error {
+	tag, err := tx.Exec(ctx, `INSERT INTO holdfast_state_migrations (version) VALUES ($1) ON CONFLICT DO NOTHING`, version)
+	if err != nil || tag.RowsAffected() == 0 {
+		return err
+	}
+	statements, err := fs.ReadFile(migrations, name)
+	if err != nil {
+		return err
+	}
+	// The simple protocol takes many statements in one text.
+	_, err = tx.Exec(ctx, string(statements), pgx.QueryExecModeSimpleProtocol)
+	return err
+}

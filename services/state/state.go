@@ -1,0 +1,166 @@
+// Package state is the hall of the state service, the only door to the
+// database: what happened in every session. Its rooms are session (the rules),
+// store (the rows), server (the wire) and sweep (what must happen although
+// nobody asks).
+package state
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/state/internal/server"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
+)
+
+// Config configures the service. config.Load fills in the defaults of its
+// tags; the zero value has none of them.
+type Config struct {
+	Store       string        `env:"HOLDFAST_STATE_STORE" envDefault:"sqlite" doc:"where sessions are kept: memory (gone with the process), sqlite, postgres"`
+	SQLitePath  string        `env:"HOLDFAST_STATE_SQLITE_PATH" envDefault:"holdfast-state.db" doc:"file of the sqlite store; its folder has to exist"`
+	PostgresURL string        `env:"HOLDFAST_STATE_POSTGRES_URL" doc:"postgres:// URL of the postgres store's database"`
+	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres"`
+	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for a database that cannot be reached yet"`
+	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor that sent no heartbeat for this long loses its runs"`
+	SweepEvery  time.Duration `env:"HOLDFAST_STATE_SWEEP_EVERY" envDefault:"500ms" doc:"pause between two looks for silent executors"`
+	Server      server.Config
+}
+
+// ProcessConfig is what a process with this service alone reads from its
+// environment.
+type ProcessConfig struct {
+	Config    Config
+	Listen    string        `env:"HOLDFAST_STATE_LISTEN" envDefault:"127.0.0.1:7411" doc:"address to serve gRPC on"`
+	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time that calls in flight get at shutdown"`
+	Internal  rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
+	Telemetry telemetry.Config
+}
+
+// Peers is what the service takes from the world. nil fields stand for the
+// real thing: the clock, random ids, slog.Default.
+type Peers struct {
+	Now   func() time.Time
+	NewID func() string // unique; ASCII letters and digits
+	Log   *slog.Logger
+}
+
+func (p Peers) orReal() Peers {
+	if p.Now == nil {
+		p.Now = time.Now
+	}
+	if p.NewID == nil {
+		p.NewID = func() string { return strings.ToLower(rand.Text()) }
+	}
+	if p.Log == nil {
+		p.Log = slog.Default()
+	}
+	return p
+}
+
+// Service is the state service.
+type Service struct {
+	store  store.Store
+	server *server.Server
+	sweep  *sweep.Sweep
+}
+
+// New opens the store and brings its schema up to date, and starts nothing. A
+// database that cannot be reached is tried again for Config.OpenWithin.
+//
+// Invalid (CONFIG_INVALID), Unavailable (STORE_UNAVAILABLE).
+func New(ctx context.Context, c Config, p Peers) (*Service, error) {
+	p = p.orReal()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	opened, err := open(ctx, c, p.Log)
+	if err != nil {
+		return nil, fmt.Errorf("open the %s store: %w", c.Store, err)
+	}
+	s := &Service{store: opened, server: server.New(c.Server, opened, p.Now, p.NewID, p.Log)}
+	s.sweep = &sweep.Sweep{
+		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, Now: p.Now, Wake: s.server.Wake, Log: p.Log,
+	}
+	return s, nil
+}
+
+func (c Config) check() error {
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", format, args...)
+	}
+	switch {
+	case c.SilentAfter <= 0 || c.SweepEvery <= 0 || c.Server.Poll <= 0:
+		return bad("HOLDFAST_STATE_SILENT_AFTER, HOLDFAST_STATE_SWEEP_EVERY and HOLDFAST_STATE_CLAIM_POLL must be above 0")
+	case c.Store == "sqlite" && c.SQLitePath == "":
+		return bad("the sqlite store needs HOLDFAST_STATE_SQLITE_PATH")
+	case c.Store == "postgres" && c.PostgresURL == "":
+		return bad("the postgres store needs HOLDFAST_STATE_POSTGRES_URL")
+	case c.Store != "memory" && c.Store != "sqlite" && c.Store != "postgres":
+		return bad("HOLDFAST_STATE_STORE is %q; choose memory, sqlite or postgres", c.Store)
+	}
+	return nil
+}
+
+// open tries until the store is there, a failure that waiting does not help
+// against, or the end of the time for it.
+func open(ctx context.Context, c Config, log *slog.Logger) (store.Store, error) {
+	const firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
+	deadline := time.NewTimer(c.OpenWithin)
+	defer deadline.Stop()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		opened, err := openOnce(ctx, c)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, fault.Unavailable) {
+			return opened, err
+		}
+		log.WarnContext(ctx, "store cannot be reached yet", "store", c.Store, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-deadline.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func openOnce(ctx context.Context, c Config) (store.Store, error) {
+	switch c.Store {
+	case "memory":
+		return memory.New(), nil
+	case "sqlite":
+		return sqlite.Open(ctx, c.SQLitePath)
+	default:
+		return postgres.Open(ctx, c.PostgresURL, c.Connections)
+	}
+}
+
+// Register offers the service's three gRPC services.
+func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
+
+// stopWithin is how long claim streams get to notice that the service stops.
+const stopWithin = 5 * time.Second
+
+// Run does the background work until ctx ends. It then cuts the claim streams,
+// which otherwise never end, waits for them, and returns nil.
+func (s *Service) Run(ctx context.Context) error {
+	err := s.sweep.Run(ctx)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	return errors.Join(err, s.server.Stop(stop))
+}
+
+// Close closes the store. Calls that are in flight fail.
+func (s *Service) Close() error { return s.store.Close() }

@@ -1,0 +1,190 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
+	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
+)
+
+// Limits of a page of history. The server stops after the record that crosses
+// pageBytes.
+const (
+	pageRecords = 256
+	pageBytes   = 512 << 10
+)
+
+// A copy of a partition that is behind the leader is asked again after
+// lagPause, so often.
+const (
+	lagAttempts = 50
+	lagPause    = 10 * time.Millisecond
+)
+
+var (
+	errHole   = errors.New("messages of an answer are missing")
+	errLagged = errors.New("the copies of the partition are behind the leader")
+)
+
+// History implements bus.Reader.
+//
+// Any copy of the partition may answer a direct get, also one that lags behind.
+// So when there is more than one, the leader is asked for the last record at the
+// end of what is stored, and the copy again until it has it.
+func (b *Bus) History(ctx context.Context, s bus.Scope, after uint64) (bus.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	p := b.partitionOf(s.Stream)
+	filter := b.names.filter(p.number, s)
+	for range lagAttempts {
+		page, err := b.page(ctx, p, filter, after, pageRecords)
+		if err != nil || page.More || b.options.Replicas == 1 {
+			return page, err
+		}
+		last, err := b.last(ctx, p, filter)
+		if err != nil {
+			return bus.Page{}, err
+		}
+		reached := after
+		if n := len(page.Records); n > 0 {
+			reached = page.Records[n-1].Sequence
+		}
+		if last == nil || last.Sequence <= reached {
+			return page, nil
+		}
+		select {
+		case <-ctx.Done():
+			return bus.Page{}, bus.Unavailable("read history", ctx.Err())
+		case <-time.After(lagPause):
+		}
+	}
+	return bus.Page{}, bus.Unavailable("read history", errLagged)
+}
+
+// page asks for one batch of records that match the filter.
+func (b *Bus) page(ctx context.Context, p *partition, filter string, after uint64, count int) (bus.Page, error) {
+	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, after+1, filter, count, pageBytes)
+	var c collector
+	err := b.inbox.ask(ctx, "$JS.API.DIRECT.GET."+b.names.stream(p.number), request, count+1, c.take)
+	if err != nil {
+		return bus.Page{}, bus.Unavailable("read "+b.names.stream(p.number), err)
+	}
+	if c.corrupt != nil {
+		return bus.Page{}, fmt.Errorf("read %s: %w", b.names.stream(p.number), c.corrupt)
+	}
+	return c.page, nil
+}
+
+// collector makes a page of the messages of a batch. Each says the sequence of
+// the one before, and the last what it ends with, so a lost one is seen.
+type collector struct {
+	page    bus.Page
+	last    uint64
+	corrupt error
+}
+
+func (c *collector) take(m *nats.Msg) (done bool, err error) {
+	p := parser{header: m.Header}
+	switch p.value(headerCode) {
+	case "":
+		return false, c.add(m, &p)
+	case "204": // the end of the batch
+		c.page.More = p.sequence(headerPending) > 0
+		if p.sequence(headerLastSequence) != c.last {
+			return true, errHole
+		}
+		return true, p.err
+	case "404": // no record
+		return true, nil
+	case "503":
+		return true, nats.ErrNoResponders
+	}
+	return true, fmt.Errorf("the server answers %s %s", p.value(headerCode), p.value("Description"))
+}
+
+func (c *collector) add(m *nats.Msg, p *parser) error {
+	sequence := p.sequence(headerSequence)
+	if p.err != nil {
+		return p.err
+	}
+	if p.sequence(headerLastSequence) != c.last {
+		return errHole
+	}
+	c.last = sequence
+	record, err := decode(m.Header, p.value(headerSubject), sequence, m.Data)
+	if err != nil {
+		c.corrupt = err
+		return nil
+	}
+	c.page.Records = append(c.page.Records, record)
+	return nil
+}
+
+// Last implements bus.Writer.
+func (b *Bus) Last(ctx context.Context, s bus.Stream) (*chunklog.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	p := b.partitionOf(s)
+	return b.last(ctx, p, b.names.subject(p.number, s))
+}
+
+// apiNoMessage is the server's code for a message that is not there.
+const apiNoMessage = 10037
+
+// apiError is what the server says when it refuses.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string { return strconv.Itoa(e.ErrCode) + " " + e.Description }
+
+// last asks the leader, which has every acknowledged record, for the last one
+// that matches the filter.
+func (b *Bus) last(ctx context.Context, p *partition, filter string) (*chunklog.Record, error) {
+	name := b.names.stream(p.number)
+	answer, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter))
+	if err != nil {
+		return nil, bus.Unavailable("look at the end of "+name, err)
+	}
+	var body struct {
+		Error   *apiError `json:"error"`
+		Message struct {
+			Subject  string `json:"subject"`
+			Sequence uint64 `json:"seq"`
+			Headers  string `json:"hdrs"`
+			Data     string `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(answer.Data, &body); err != nil {
+		return nil, fmt.Errorf("look at the end of %s: %w", name, err)
+	}
+	if body.Error != nil && body.Error.ErrCode == apiNoMessage {
+		return nil, nil
+	}
+	if body.Error != nil {
+		return nil, bus.Unavailable("look at the end of "+name, body.Error)
+	}
+	headers, err := base64.StdEncoding.DecodeString(body.Message.Headers)
+	if err != nil {
+		return nil, fmt.Errorf("headers of record %d: %w", body.Message.Sequence, err)
+	}
+	header, err := nats.DecodeHeadersMsg(headers)
+	if err != nil {
+		return nil, fmt.Errorf("headers of record %d: %w", body.Message.Sequence, err)
+	}
+	payload, err := base64.StdEncoding.DecodeString(body.Message.Data)
+	if err != nil {
+		return nil, fmt.Errorf("payload of record %d: %w", body.Message.Sequence, err)
+	}
+	return decode(header, body.Message.Subject, body.Message.Sequence, payload)
+}

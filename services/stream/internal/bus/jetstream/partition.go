@@ -1,0 +1,226 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
+)
+
+// duplicates is JetStream's window for message ids, which records do not have:
+// as short as the server allows.
+const duplicates = 100 * time.Millisecond
+
+// openLimit is how many partitions are opened at once.
+const openLimit = 4
+
+// partitionsKey is where a stream says how many there are.
+const partitionsKey = "holdfast-partitions"
+
+// partition is one stream and its live feed.
+type partition struct {
+	number int
+	stream jetstream.Stream
+	tail   *tail
+}
+
+func (b *Bus) openPartitions(ctx context.Context) error {
+	b.partitions = make([]*partition, b.options.Partitions)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(openLimit)
+	for i := range b.partitions {
+		group.Go(func() error {
+			p, err := b.openPartition(ctx, i)
+			b.partitions[i] = p
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+func (b *Bus) openPartition(ctx context.Context, number int) (*partition, error) {
+	p := &partition{number: number}
+	for {
+		err := b.openOnce(ctx, p)
+		if err == nil {
+			return p, nil
+		}
+		if _, final := fault.From(err); final {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, bus.Unavailable("open "+b.names.stream(number), err)
+		case <-time.After(reconnectPause):
+		}
+	}
+}
+
+func (b *Bus) openOnce(ctx context.Context, p *partition) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	stream, err := b.ensure(ctx, p.number)
+	if err != nil {
+		return err
+	}
+	p.stream = stream
+	if p.tail == nil {
+		if p.tail, err = followPartition(b.nc, b.names.live(p.number), b.names.stored(p.number)); err != nil {
+			return err
+		}
+	}
+	if err := b.nc.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	// Whatever was stored before this answer is no news; the rest is heard.
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	p.tail.begin(info.State.LastSeq)
+	return nil
+}
+
+// ensure makes the stream, or gives it the configuration that is wanted now.
+// Of several processes that make it at once one wins, and the others find it.
+func (b *Bus) ensure(ctx context.Context, number int) (jetstream.Stream, error) {
+	want := b.streamConfig(number)
+	stream, err := b.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = b.js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			stream, err = b.js.Stream(ctx, want.Name)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	have := stream.CachedInfo().Config
+	if count := have.Metadata[partitionsKey]; count != want.Metadata[partitionsKey] {
+		return nil, fault.New(fault.Invalid, "CONFIG_INVALID",
+			"the log %s was made with %s partitions, not %d: sessions would look for their records in the wrong one",
+			want.Name, count, b.options.Partitions)
+	}
+	want.FirstSeq = have.FirstSeq // set when it was made
+	if same(have, want) {
+		return stream, nil
+	}
+	return b.js.UpdateStream(ctx, want)
+}
+
+func (b *Bus) streamConfig(number int) jetstream.StreamConfig {
+	stored := b.names.stored(number) + ">"
+	return jetstream.StreamConfig{
+		Name:        b.names.stream(number),
+		Description: "holdfast: what readers of sessions are told",
+		Subjects:    []string{stored},
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardOld,
+		Storage:     jetstream.FileStorage,
+		MaxAge:      b.options.MaxAge,
+		MaxBytes:    b.options.PartitionBytes,
+		Replicas:    b.options.Replicas,
+		Duplicates:  duplicates,
+		AllowDirect: true,
+		FirstSeq:    bus.FirstSequence(b.options.Now()),
+		RePublish:   &jetstream.RePublish{Source: stored, Destination: b.names.live(number) + ">"},
+		Metadata:    map[string]string{partitionsKey: strconv.Itoa(b.options.Partitions)},
+	}
+}
+
+// same reports whether have is what is wanted, in the fields that we set.
+func same(have, want jetstream.StreamConfig) bool {
+	return slices.Equal(have.Subjects, want.Subjects) &&
+		have.Description == want.Description &&
+		have.Retention == want.Retention &&
+		have.Discard == want.Discard &&
+		have.MaxAge == want.MaxAge &&
+		have.MaxBytes == want.MaxBytes &&
+		have.Replicas == want.Replicas &&
+		have.Duplicates == want.Duplicates &&
+		have.AllowDirect == want.AllowDirect &&
+		have.RePublish != nil && *have.RePublish == *want.RePublish &&
+		contains(have.Metadata, want.Metadata)
+}
+
+// contains reports whether all pairs of want are in have; the server adds some
+// of its own.
+func contains(have, want map[string]string) bool {
+	for key := range maps.Keys(want) {
+		if have[key] != want[key] {
+			return false
+		}
+	}
+	return true
+}
+
+// Info implements bus.Reader.
+func (b *Bus) Info(ctx context.Context, s bus.Stream) (bus.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	p := b.partitionOf(s)
+	subject := b.names.subject(p.number, s)
+	info, err := p.stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		return bus.Info{}, bus.Unavailable("look at "+b.names.stream(p.number), err)
+	}
+	answer := bus.Info{
+		Floor: max(info.State.FirstSeq, 1) - 1,
+		Top:   info.State.LastSeq,
+		Count: int64(info.State.Subjects[subject]), //nolint:gosec // a count of records
+	}
+	if answer.Count == 0 {
+		return answer, nil
+	}
+	first, err := b.page(ctx, p, subject, 0, 1)
+	if err != nil {
+		return bus.Info{}, err
+	}
+	last, err := b.last(ctx, p, subject)
+	if err != nil {
+		return bus.Info{}, err
+	}
+	if len(first.Records) == 0 || last == nil { // they have gone meanwhile
+		return bus.Info{Floor: answer.Floor, Top: answer.Top}, nil
+	}
+	answer.First, answer.Last = first.Records[0].Sequence, last.Sequence
+	return answer, nil
+}
+
+// Void implements bus.Writer.
+func (b *Bus) Void(ctx context.Context, s bus.Stream, sequences []uint64) error {
+	p := b.partitionOf(s)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(voidLimit)
+	for _, sequence := range sequences {
+		group.Go(func() error { return b.remove(ctx, p, sequence) })
+	}
+	return group.Wait()
+}
+
+// voidLimit is how many records are removed at once. A lost step leaves tens
+// of chunks, and each removal is a round trip.
+const voidLimit = 8
+
+func (b *Bus) remove(ctx context.Context, p *partition, sequence uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := p.stream.DeleteMsg(ctx, sequence)
+	if err == nil {
+		return nil
+	}
+	// The server has several answers for a record that has gone; look instead.
+	if _, lookErr := p.stream.GetMsg(ctx, sequence); errors.Is(lookErr, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return bus.Unavailable(fmt.Sprintf("remove record %d of %s", sequence, b.names.stream(p.number)), err)
+}

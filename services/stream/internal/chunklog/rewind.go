@@ -1,0 +1,45 @@
+package chunklog
+
+// Rewind collects what a rewind does to the records behind its starting point.
+// Make one per attempt and show it the records in order with Take.
+type Rewind struct {
+	// Step is the last step that stands.
+	Step int32
+	// Void holds the sequences to remove.
+	Void []uint64
+	// Kept holds the chunks and terminal records that stand.
+	Kept []*Record
+
+	at uint64 // the predecessor of the first void record
+}
+
+// Take judges one record. Once a chunk is void the chunks behind it are void
+// too: they were written on top of it, and a reader that drops what it has
+// seen after At would miss them.
+func (w *Rewind) Take(r *Record) {
+	if r.Kind == Chunk && (len(w.Void) > 0 || r.Step > w.Step) {
+		if len(w.Void) == 0 {
+			w.at = r.Prev
+		}
+		w.Void = append(w.Void, r.Sequence)
+		return
+	}
+	if r.Kind != Marker {
+		w.Kept = append(w.Kept, r)
+	}
+}
+
+// Mark completes the marker of a rewind on a stream with this tail. A terminal
+// record that stands keeps ending its run's stream when the same run leaves
+// the marker, as an executor that settles a lost one's run does.
+func (w *Rewind) Mark(marker *Record, tail Tail) {
+	marker.Kind = Marker
+	marker.At, marker.Status = tail.Sequence, Active
+	if len(w.Void) > 0 {
+		marker.At = w.at
+		return
+	}
+	if tail.Run == marker.Run {
+		marker.Status = tail.Status
+	}
+}

@@ -1,0 +1,234 @@
+package holdfast_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/holdfast-run/holdfast/"
+
+// A wall keeps the packages below `from` away from those that `forbids`
+// reports, for a reason.
+type wall struct {
+	from    func(pkg string) bool
+	forbids func(pkg, imported string) bool
+	reason  string
+}
+
+var walls = []wall{
+	{
+		from: below("pkg/fault", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
+		forbids: func(_, imported string) bool {
+			return strings.HasPrefix(imported, module) && imported != module+"pkg/fault"
+		},
+		reason: "the ground knows no noun of the product",
+	},
+	{
+		from: below("pkg/"),
+		forbids: func(_, imported string) bool {
+			return strings.HasPrefix(imported, module+"services/")
+		},
+		reason: "what users import does not drag a service in",
+	},
+	{
+		from: below("services/"),
+		forbids: func(pkg, imported string) bool {
+			return strings.HasPrefix(imported, module+"services/") && service(pkg) != service(strings.TrimPrefix(imported, module))
+		},
+		reason: "services meet on the wire and nowhere else",
+	},
+	{
+		from: below("services/"),
+		forbids: func(_, imported string) bool {
+			return below("cmd/", "e2e/", "deploy/")(strings.TrimPrefix(imported, module)) && strings.HasPrefix(imported, module)
+		},
+		reason: "what ties services together stands above them",
+	},
+	{
+		from: is(hearts...),
+		forbids: func(pkg, imported string) bool {
+			if strings.HasPrefix(imported, module) {
+				return !heartMayKnow(pkg, strings.TrimPrefix(imported, module))
+			}
+			return !standard(imported) || doesIO(imported)
+		},
+		reason: "hearts are pure rules: no input, no output, no clock",
+	},
+	{
+		from: func(pkg string) bool { return implementation(pkg) != "" },
+		forbids: func(pkg, imported string) bool {
+			other := implementation(strings.TrimPrefix(imported, module))
+			return other != "" && other != implementation(pkg) && path.Dir(other) == path.Dir(implementation(pkg))
+		},
+		reason: "implementations of one interface never lean on each other",
+	},
+	{
+		from: below("e2e"),
+		forbids: func(_, imported string) bool {
+			return strings.HasPrefix(imported, module+"services/")
+		},
+		reason: "black-box tests see what users see",
+	},
+}
+
+var hearts = []string{
+	"services/state/internal/session",
+	"services/stream/internal/chunklog",
+	"services/executor/internal/loop",
+	"services/gateway/internal/uistream",
+}
+
+// heartMayKnow lists what of the module a heart may import beside pkg/fault:
+// the vocabulary that is its subject.
+func heartMayKnow(heart, imported string) bool {
+	switch imported {
+	case "pkg/fault":
+		return true
+	case "pkg/agent", "services/executor/internal/model":
+		return heart == "services/executor/internal/loop"
+	case "proto/holdfast/event/v1":
+		return heart == "services/gateway/internal/uistream"
+	}
+	return false
+}
+
+// rooms hold the implementations of one interface each, one folder an
+// implementation.
+var rooms = []string{
+	"services/state/internal/store",
+	"services/stream/internal/bus",
+	"services/executor/internal/model",
+}
+
+// implementation gives the folder of the implementation that a package belongs
+// to, "" for none. Conformance suites are none.
+func implementation(pkg string) string {
+	for _, room := range rooms {
+		rest, ok := strings.CutPrefix(pkg, room+"/")
+		if !ok {
+			continue
+		}
+		name, _, _ := strings.Cut(rest, "/")
+		if strings.HasSuffix(name, "test") {
+			return ""
+		}
+		return room + "/" + name
+	}
+	return ""
+}
+
+func TestEveryImportKeepsTheWalls(t *testing.T) {
+	t.Parallel()
+	for pkg, imports := range importsOf(t, ".") {
+		for imported, file := range imports {
+			for _, w := range walls {
+				if w.from(pkg) && w.forbids(pkg, imported) {
+					t.Errorf("%s imports %s: %s", file, imported, w.reason)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryHeartIsThere(t *testing.T) {
+	t.Parallel()
+	packages := importsOf(t, ".")
+	for _, heart := range hearts {
+		if packages[heart] == nil {
+			t.Errorf("%s holds no Go file: the walls around it protect nothing", heart)
+		}
+	}
+}
+
+// importsOf gives, for each package below root, what its files outside tests
+// import and one file that does.
+func importsOf(t *testing.T, root string) map[string]map[string]string {
+	t.Helper()
+	packages := make(map[string]map[string]string)
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || len(d.Name()) > 1 && d.Name()[0] == '.') {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		pkg := filepath.ToSlash(filepath.Dir(file))
+		if packages[pkg] == nil {
+			packages[pkg] = make(map[string]string)
+		}
+		return addImports(packages[pkg], file)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages
+}
+
+func addImports(imports map[string]string, file string) error {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		return fmt.Errorf("read the imports of %s: %w", file, err)
+	}
+	for _, spec := range parsed.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return fmt.Errorf("read the imports of %s: %w", file, err)
+		}
+		imports[imported] = file
+	}
+	return nil
+}
+
+func below(prefixes ...string) func(string) bool {
+	return func(pkg string) bool {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(pkg, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func is(packages ...string) func(string) bool {
+	return func(pkg string) bool {
+		for _, p := range packages {
+			if pkg == p {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func service(pkg string) string {
+	parts := strings.SplitN(pkg, "/", 3)
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[1]
+}
+
+func standard(imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".")
+}
+
+// doesIO names the packages of the standard library that reach outside.
+func doesIO(imported string) bool {
+	switch imported {
+	case "os", "net", "syscall", "database/sql", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand":
+		return true
+	}
+	return below("os/", "net/http", "net/rpc", "io/ioutil")(imported)
+}
