@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// limit bounds everything that a test waits for.
+const limit = 60 * time.Second
+
+// running is a `holdfast dev` in this process.
+type running struct {
+	url   string
+	said  string // what it printed
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// start runs dev on a free port and waits until it says that it is up.
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	r := &running{stop: stop, ended: make(chan error, 1)}
+	said := make(chan string, 1)
+	go func() {
+		err := run(ctx, append([]string{"dev", "--listen", "127.0.0.1:0"}, args...), nil, teller(said), io.Discard)
+		close(said)
+		r.ended <- err
+	}()
+	select {
+	case r.said = <-said:
+	case <-time.After(limit):
+	}
+	found := regexp.MustCompile(`http://[0-9.:]+`).FindString(r.said)
+	if found == "" {
+		stop()
+		t.Fatalf("it did not say where it is: %q, %v", r.said, <-r.ended)
+	}
+	r.url = found
+	t.Cleanup(func() { r.end(t) })
+	return r
+}
+
+// teller hands on what is written, once.
+type teller chan string
+
+func (w teller) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
+}
+
+// end stops it as Ctrl-C does. It may be called twice.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	if r.stop == nil {
+		return
+	}
+	r.stop()
+	r.stop = nil
+	select {
+	case err := <-r.ended:
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(limit):
+		t.Error("it does not end")
+	}
+}
+
+func (r *running) do(t *testing.T, method, path, body string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var curlLine = regexp.MustCompile(`curl -N (http://[^/]+)(/\S+) -d '([^']+)'`)
+
+func TestTheQuickstartStreamsAnAnswerThatEnds(t *testing.T) {
+	t.Parallel()
+	r := start(t, "--data", t.TempDir())
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, text := range map[string]string{"the README": string(readme), "the welcome": r.said} {
+		line := curlLine.FindStringSubmatch(text)
+		if line == nil {
+			t.Fatalf("%s has no curl line", where)
+		}
+		body := strings.Replace(line[3], "hello-1", "hello-"+strings.ReplaceAll(where, " ", "-"), 1)
+		got := r.do(t, http.MethodPost, line[2], body)
+		for _, want := range []string{`"output":{"value":42}`, `"finishReason":"stop"`, "data: [DONE]\n\n"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("the curl line of %s: no %s in\n%s", where, want, got)
+			}
+		}
+		if !strings.HasSuffix(got, "data: [DONE]\n\n") {
+			t.Errorf("the answer to the curl line of %s does not end with [DONE]", where)
+		}
+	}
+}
+
+func TestConversationsSurviveARestart(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	first := start(t, "--data", data)
+	const ask = `{"id":"kept","messages":[{"id":"m1","role":"user","parts":[{"type":"text","text":"What did I say?"}]}]}`
+	first.do(t, http.MethodPost, "/chat", ask)
+	before := first.do(t, http.MethodGet, "/messages?sessionId=kept", "")
+	first.end(t)
+
+	second := start(t, "--data", data)
+	if after := second.do(t, http.MethodGet, "/messages?sessionId=kept", ""); after != before || !strings.Contains(after, "You said") {
+		t.Errorf("after the restart\ngot  %s\nwant %s", after, before)
+	}
+	const more = `{"id":"kept","messages":[{"id":"m2","role":"user","parts":[{"type":"text","text":"Please remember."}]}]}`
+	second.do(t, http.MethodPost, "/chat", more)
+	if got, want := second.do(t, http.MethodGet, "/messages?sessionId=kept", ""), "You said: What did I say? · Please remember."; !strings.Contains(got, want) {
+		t.Errorf("the second turn does not know the first: no %q in %s", want, got)
+	}
+}
+
+func TestTwoProcessesDoNotShareADataFolder(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	start(t, "--data", data)
+	err := run(t.Context(), []string{"dev", "--listen", "127.0.0.1:0", "--data", data}, nil, io.Discard, io.Discard)
+	if fault.ReasonOf(err) != "DATA_IN_USE" {
+		t.Errorf("got %v, want DATA_IN_USE", err)
+	}
+}
+
+func TestAgentsOfOnesOwnTakeThePlaceOfTheDemo(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "agents.yaml")
+	err := os.WriteFile(file, []byte(`
+models:
+  scripted:
+    script: |
+      models:
+        parrot: {rules: [{reply: "{{.LastUser}}!"}]}
+agents: [{name: parrot, model: scripted/parrot}]
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, "--data", t.TempDir(), "--agents", file)
+	if got := r.do(t, http.MethodPost, "/chat", `{"id":"p","messages":[{"id":"m","role":"user","parts":[{"type":"text","text":"hello"}]}]}`); !strings.Contains(got, "hello!") {
+		t.Errorf("no hello! in %s", got)
+	}
+}
+
+func TestWhatCannotStartSaysWhatToChange(t *testing.T) {
+	t.Parallel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	for reason, args := range map[string][]string{
+		"COMMAND_UNKNOWN":  {"run"},
+		"ARGUMENT_UNKNOWN": {"dev", "now"},
+		"FLAG_INVALID":     {"dev", "--port", "80"},
+		"LISTEN_FAILED":    {"dev", "--listen", taken.Addr().String(), "--data", t.TempDir()},
+		"INSECURE_LISTEN":  {"dev", "--listen", "0.0.0.0:0", "--data", t.TempDir()},
+		"AGENTS_NOT_FOUND": {"dev", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--agents", "no-such-file.yaml"},
+		"TENANT_MISSING":   {"keys", "new"},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			err := run(ctx, args, nil, io.Discard, io.Discard)
+			if f, ok := fault.From(err); !ok || f.Reason != reason || f.Detail == "" {
+				t.Errorf("got %v, want %s with a detail", err, reason)
+			}
+		})
+	}
+}
+
+func TestAKeysFileHoldsHashesAlone(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys.yaml")
+	var key bytes.Buffer
+	for _, tenant := range []string{"acme", "other"} {
+		key.Reset()
+		if err := run(t.Context(), []string{"keys", "new", "--tenant", tenant, "--file", file}, nil, &key, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hashes, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secret := strings.TrimSpace(key.String()); len(secret) < 26 || strings.Contains(string(hashes), secret) {
+		t.Errorf("the key %q must be long, and the file must hold hashes alone: %s", secret, hashes)
+	}
+	for _, tenant := range []string{"acme", "other"} {
+		if !strings.Contains(string(hashes), "tenant: "+tenant) {
+			t.Errorf("no key of %s in\n%s", tenant, hashes)
+		}
+	}
+}
