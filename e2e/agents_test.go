@@ -43,7 +43,7 @@ models:
             - reply: 'You said: {{.LastUser}}'
         worker:
           rules:
-            - when: {toolResult: note, lastUser: '^note it$'}
+            - when: {toolResult: note, lastUser: '^note (it|slowly)$'}
               reply: 'It is noted.'
             - when: {toolResult: note, lastUser: '^note both$'}
               reply: 'Both are noted.'
@@ -55,6 +55,12 @@ models:
               reply:
                 - text: 'Let me see. '
                 - call: {name: note, arguments: {text: it}}
+            - when: {toolResult: note, lastUser: '^note chaos'}
+              reply: 'It is noted.'
+            - when: {lastUser: '^note (?P<word>chaos\d+)$'}
+              reply: [{call: {name: note, arguments: {text: '{{.Group.word}}', beforeMs: 200, afterMs: 200}}}]
+            - when: {lastUser: '^note slowly$'}
+              reply: [{call: {name: note, arguments: {text: slowly, afterMs: 1500}}}]
             - when: {lastUser: '^note both$'}
               reply: [{calls: [{name: note, arguments: {text: left, beforeMs: 100}}, {name: note, arguments: {text: right}}]}]
             - when: {lastUser: '^three notes$'}

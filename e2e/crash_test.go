@@ -27,6 +27,13 @@ func TestAnotherExecutorFinishesTheTextOfAKilledOne(t *testing.T) {
 		t.Errorf("nothing was taken back of the half that was told twice\n%s", native.Heard())
 	}
 	checkWhole(t, s, "story", told(story())+"end\n", "user:", said("tell me a story"), "assistant:", said(story()))
+
+	s.Gateway.Restart() // which forgets who has seen the end
+	again := s.Attach(t, "story")
+	if again == nil {
+		t.Fatal("there is nothing to attach to (204) at a gateway that does not know that anybody has seen the end")
+	}
+	checkContent(t, "who came late", again.Whole(), said(story()))
 }
 
 func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T) {
@@ -98,15 +105,18 @@ func checkThreeNotes(t *testing.T, answer harness.UIMessage) {
 
 func TestAConversationSurvivesTheDeathOf(t *testing.T) {
 	t.Parallel()
-	for name, pick := range services() {
+	for name, pick := range processes() {
 		t.Run("the "+name, func(t *testing.T) {
 			t.Parallel()
 			s := harness.Start(t, harness.Options{Agents: agents()})
 			victim := pick(s)
 			asking := s.Chat(t, "talk", "talker", "tell me a story")
+			working := s.Chat(t, "work", "worker", "note slowly")
 			asking.UntilText(len(story()) / 3)
-			victim.Restart() // in the middle of the answer
+			s.Effects.Wait("slowly")
+			victim.Restart() // in the middle of the answer, and of a tool
 			checkContent(t, "the answer in whose middle it died", s.Follow(asking, "talk"), said(story()))
+			checkSlowNote(t, s, s.Follow(working, "work"), name != "executor")
 
 			victim.Restart() // between two answers
 			checkContent(t, "the answer after it died", s.Follow(s.Chat(t, "talk", "talker", "recite"), "talk"),
@@ -118,9 +128,28 @@ func TestAConversationSurvivesTheDeathOf(t *testing.T) {
 	}
 }
 
+// checkSlowNote looks at the answer to "note slowly": the tool has run once, and
+// its result is known unless its executor died under it.
+func checkSlowNote(t *testing.T, s *harness.System, answer harness.UIMessage, known bool) {
+	t.Helper()
+	if got := s.Effects.Lines("slowly"); len(got) != 1 {
+		t.Errorf("the tool has left %d effects, want 1: %q", len(got), got)
+	}
+	want := noted("note", `{"afterMs":1500,"text":"slowly"}`, `{"written":true}`) + said("It is noted.")
+	if known && answer.Content() != want {
+		t.Errorf("the answer with the tool: got\n%swant\n%s", answer.Content(), want)
+	}
+	if !known && answer.Text() != "It is noted." {
+		t.Errorf("the answer says %q, want that it is noted", answer.Text())
+	}
+	if got, want := harness.Transcript(s.Messages(t, "work")), answer.Content(); !strings.HasSuffix(strings.ReplaceAll(got, "\n  ", "\n"), want) {
+		t.Errorf("the reader holds\n%sbut the conversation is\n%s", want, got)
+	}
+}
+
 func TestNothingIsLostByAGracefulStopOf(t *testing.T) {
 	t.Parallel()
-	for name, pick := range services() {
+	for name, pick := range processes() {
 		t.Run("the "+name, func(t *testing.T) {
 			t.Parallel()
 			s := harness.Start(t, harness.Options{Agents: agents()})
@@ -135,7 +164,7 @@ func TestNothingIsLostByAGracefulStopOf(t *testing.T) {
 	}
 }
 
-func services() map[string]func(*harness.System) *harness.Process {
+func processes() map[string]func(*harness.System) *harness.Process {
 	return map[string]func(*harness.System) *harness.Process{
 		"gateway":  func(s *harness.System) *harness.Process { return s.Gateway },
 		"stream":   func(s *harness.System) *harness.Process { return s.Stream },

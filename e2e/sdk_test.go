@@ -62,7 +62,7 @@ func TestTheAISDK(t *testing.T) {
 			t.Errorf("the proxy has cut %d connections, want %d", got, want)
 		}
 		r.checkCut(t, story())
-		checkContent(t, "the resumed answer", r.Messages[1], said(story()))
+		checkContent(t, "the resumed answer", r.answer(t), said(story()))
 		checkStored(t, s.Client, "cut", r.Messages)
 		checkUncut(t, r, runScenario(t, "turns", options("uncut", "talker", "tell me a story"), nil))
 	})
@@ -73,10 +73,10 @@ func TestTheAISDK(t *testing.T) {
 		o.Chunks = 30
 		r := runScenario(t, "resumeAfterNetworkError", o, nil)
 		r.checkCut(t, story())
-		if len(r.Cut.Finishes) != 1 || !r.Cut.Finishes[0].IsDisconnect {
-			t.Errorf("the chat was told %+v of the network error, want one disconnect", r.Cut.Finishes)
-		}
 		checkContent(t, "the resumed answer", r.answer(t), said(story()))
+		if len(r.Finishes) != 2 || !r.Finishes[0].IsDisconnect || r.Finishes[1].FinishReason != "stop" {
+			t.Errorf("the chat was told of the ends %+v, want a disconnect and a stop", r.Finishes)
+		}
 		checkStored(t, s.Client, "network", r.Messages)
 	})
 

@@ -104,10 +104,9 @@ func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, 
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	if err := welcome(stdout, listener.Addr().String(), o, names(agents)); err != nil {
-		return err
-	}
-	return h.run(ctx, c, listener)
+	return h.run(ctx, c, listener, func() error {
+		return welcome(stdout, listener.Addr().String(), o, names(agents))
+	})
 }
 
 func devFlags(args []string, stderr io.Writer) (devOptions, error) {

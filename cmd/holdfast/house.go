@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	"github.com/holdfast-run/holdfast/services/state"
@@ -69,9 +72,10 @@ func (h *house) close() error {
 	return errors.Join(errs...)
 }
 
-// run runs the house until ctx ends. Gateway and executor end first, while
+// run runs the house until ctx ends, and calls up once when it takes requests
+// and knows its agents. Gateway and executor end first, while
 // what they lean on is still there: a step in flight can be committed.
-func (h *house) run(ctx context.Context, c devConfig, public net.Listener) error {
+func (h *house) run(ctx context.Context, c devConfig, public net.Listener, up func() error) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	front, stopFront := context.WithCancel(ctx)
@@ -94,9 +98,42 @@ func (h *house) run(ctx context.Context, c devConfig, public net.Listener) error
 		process.Task{Name: "gateway", Run: func(ctx context.Context) error {
 			return h.gateway.Serve(ctx, public, c.Grace)
 		}},
+		process.Task{Name: "welcome", Run: func(ctx context.Context) error {
+			if err := h.awaitAgents(ctx); err != nil {
+				return err
+			}
+			return up()
+		}},
 	)
 	stopBase()
 	return errors.Join(err, <-baseEnded)
+}
+
+// awaitPause is the pause between two looks for the agents.
+const awaitPause = 10 * time.Millisecond
+
+// awaitAgents returns when the executor has announced its agents.
+func (h *house) awaitAgents(ctx context.Context) error {
+	conn, err := rpc.Dial(h.network, stateAddress, rpc.ClientConfig{})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	sessions := statev1.NewSessionServiceClient(conn)
+	for {
+		answer, err := sessions.ListAgents(ctx, &statev1.ListAgentsRequest{})
+		if err == nil && len(answer.GetAgents()) > 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fault.Unavailable) {
+			return fmt.Errorf("wait for the agents: %w", err)
+		}
+		select {
+		case <-time.After(awaitPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // registrar is the part of a hall that puts its services on a server.

@@ -66,7 +66,8 @@ export class Chat extends AbstractChat {
     };
   }
 
-  // Resolves when the last message has this many characters of text.
+  // Resolves when the answer, which has been asked for, has this many characters
+  // of text.
   async textOf(length) {
     const text = () =>
       (this.lastMessage?.role === 'assistant' ? this.lastMessage.parts : [])
@@ -74,7 +75,7 @@ export class Chat extends AbstractChat {
         .map((part) => part.text)
         .join('');
     while (text().length < length) {
-      if (this.status !== 'streaming' && this.status !== 'submitted') {
+      if (this.finishes.length > 0) {
         throw new Error(`the answer ended (${this.status}) with ${JSON.stringify(text())}`);
       }
       await new Promise((resolve) => setTimeout(resolve, 5));

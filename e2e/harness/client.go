@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -35,7 +37,7 @@ type Answer struct {
 // Do sends a request and reads the whole answer.
 func (c Client) Do(t testing.TB, method, path string, body []byte) Answer {
 	t.Helper()
-	response, err := c.send(t, method, path, body)
+	response, err := c.send(callContext(t), request{method: method, path: path, body: body})
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -47,21 +49,37 @@ func (c Client) Do(t testing.TB, method, path string, body []byte) Answer {
 	return Answer{response.StatusCode, response.Header, string(text)}
 }
 
-func (c Client) send(t testing.TB, method, path string, body []byte) (*http.Response, error) {
+// callContext bounds one call of a test.
+func callContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	t.Cleanup(cancel)
-	r, err := http.NewRequestWithContext(ctx, method, c.URL+path, bytes.NewReader(body))
+	return ctx
+}
+
+type request struct {
+	method, path string
+	body         []byte
+	requestKey   string // makes a repetition safe; empty sends none
+	lastEventID  string // the cursor; empty sends none
+}
+
+func (c Client) send(ctx context.Context, q request) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, q.method, c.URL+q.path, bytes.NewReader(q.body))
 	if err != nil {
 		return nil, err
 	}
-	if body != nil {
-		r.Header.Set("Content-Type", "application/json")
+	for name, value := range map[string]string{
+		"Content-Type":           "application/json",
+		"Traceparent":            c.Traceparent,
+		"X-Holdfast-Request-Key": q.requestKey,
+		"Last-Event-Id":          q.lastEventID,
+	} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
 	}
 	if c.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Key)
-	}
-	if c.Traceparent != "" {
-		r.Header.Set("Traceparent", c.Traceparent)
 	}
 	// A connection of its own: a server that was killed leaves none behind
 	// that the next request would stumble over.
@@ -90,50 +108,82 @@ func ChatBody(session, agent, text string) []byte {
 // Chat sends a new turn and returns its stream.
 func (c Client) Chat(t testing.TB, session, agent, text string) *UIStream {
 	t.Helper()
-	s, code, body := c.uiStream(t, http.MethodPost, "/chat", ChatBody(session, agent, text))
-	if s == nil {
-		t.Fatalf("POST /chat for %q: got %d %s, want a stream", session, code, body)
-	}
-	return s
+	s, err := c.open(callContext(t), request{method: http.MethodPost, path: "/chat", body: ChatBody(session, agent, text)})
+	return own(t, s, err)
 }
 
 // Attach follows the answer of a session again; nil when the gateway says that
 // there is nothing to follow (204).
 func (c Client) Attach(t testing.TB, session string) *UIStream {
 	t.Helper()
-	path := "/chat/" + url.PathEscape(session) + "/stream"
-	s, code, body := c.uiStream(t, http.MethodGet, path, nil)
-	if s == nil && code != http.StatusNoContent {
-		t.Fatalf("GET %s: got %d %s, want a stream or 204", path, code, body)
+	s, err := c.open(callContext(t), request{method: http.MethodGet, path: resumePath(session)})
+	if nothing, ok := errors.AsType[*notOKError](err); ok && nothing.code == http.StatusNoContent {
+		return nil
 	}
+	return own(t, s, err)
+}
+
+// GoOn leaves the stream and follows the same answer from the last event that
+// it has seen, as Last-Event-ID tells: the stream that it returns has the
+// message so far.
+func (c Client) GoOn(t testing.TB, session string, former *UIStream) *UIStream {
+	t.Helper()
+	former.Close()
+	s, err := c.open(callContext(t), request{method: http.MethodGet, path: resumePath(session), lastEventID: former.lastID})
+	s = own(t, s, err)
+	s.Message = former.Message
 	return s
 }
 
-func (c Client) uiStream(t testing.TB, method, path string, body []byte) (*UIStream, int, string) {
+func resumePath(session string) string { return "/chat/" + url.PathEscape(session) + "/stream" }
+
+// own makes the stream one of the test.
+func own(t testing.TB, s *UIStream, err error) *UIStream {
 	t.Helper()
-	response, err := c.send(t, method, path, body)
 	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
+		t.Fatalf("%v, want a stream", err)
 	}
-	t.Cleanup(func() { _ = response.Body.Close() })
+	s.t = t
+	t.Cleanup(s.Close)
+	return s
+}
+
+// notOKError is an answer other than 200.
+type notOKError struct {
+	request request
+	code    int
+	body    string
+}
+
+func (e *notOKError) Error() string {
+	return fmt.Sprintf("%s %s: got %d %s", e.request.method, e.request.path, e.code, e.body)
+}
+
+// open opens a UI message stream; a *notOKError says that there is none.
+func (c Client) open(ctx context.Context, q request) (*UIStream, error) {
+	response, err := c.send(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(response.Body)
-		return nil, response.StatusCode, string(text)
+		_ = response.Body.Close()
+		return nil, &notOKError{q, response.StatusCode, string(text)}
 	}
-	if got, want := response.Header.Get("X-Vercel-Ai-Ui-Message-Stream"), "v1"; got != want {
-		t.Errorf("%s %s: x-vercel-ai-ui-message-stream is %q, want %q", method, path, got, want)
+	version, kind := response.Header.Get("X-Vercel-Ai-Ui-Message-Stream"), response.Header.Get("Content-Type")
+	if version != "v1" || !strings.HasPrefix(kind, "text/event-stream") {
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("%s %s: x-vercel-ai-ui-message-stream is %q and content-type %q, want v1 and text/event-stream",
+			q.method, q.path, version, kind)
 	}
-	if got := response.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
-		t.Errorf("%s %s: content-type is %q, want text/event-stream", method, path, got)
-	}
-	return &UIStream{t: t, events: newEvents(response.Body)}, response.StatusCode, ""
+	return &UIStream{events: newEvents(response.Body)}, nil
 }
 
 // Native opens GET /sse behind the cursor.
 func (c Client) Native(t testing.TB, session string, from int64) *NativeStream {
 	t.Helper()
 	path := "/sse?sessionId=" + url.QueryEscape(session) + "&fromSequence=" + strconv.FormatInt(from, 10)
-	response, err := c.send(t, http.MethodGet, path, nil)
+	response, err := c.send(callContext(t), request{method: http.MethodGet, path: path})
 	if err != nil {
 		t.Fatalf("GET %s: %v", path, err)
 	}
@@ -165,6 +215,15 @@ func (c Client) Messages(t testing.TB, session string) []UIMessage {
 			t.Fatalf("GET %s: an empty page says that there is more", path)
 		}
 	}
+}
+
+// waitAgents waits until an executor has announced what can be talked to.
+func (c Client) waitAgents(t testing.TB) {
+	t.Helper()
+	WaitFor(t, startLimit, "an executor to announce its agents", func() (bool, string) {
+		a := c.Do(t, http.MethodGet, "/agents", nil)
+		return a.Code == http.StatusOK && strings.Contains(a.Body, `"agentType"`), a.Body
+	})
 }
 
 // Status is what GET /status tells.

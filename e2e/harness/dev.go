@@ -24,10 +24,12 @@ func StartDev(t testing.TB, agents string) *Dev {
 		path:    Binary(t, "holdfast"),
 		args: []string{"dev", "--listen", address, "--data", filepath.Join(dir, "data"),
 			"--agents", writeFile(t, dir, "agents.yaml", agents)},
-		env:   append(baseEnv(), "HOLDFAST_LOG_LEVEL=debug"),
+		env:   append(baseEnv(), "HOLDFAST_LOG_LEVEL=debug", "HOLDFAST_EXECUTOR_NOTES_DIR="+dir),
 		ready: httpReady(address),
 	}
 	t.Cleanup(p.cleanup)
 	p.Start()
-	return &Dev{Client: Client{URL: "http://" + address}, Process: p}
+	d := &Dev{Client: Client{URL: "http://" + address}, Process: p}
+	d.waitAgents(t)
+	return d
 }

@@ -44,23 +44,34 @@ func (c NativeChunk) String() string {
 	return fmt.Sprintf("%d step %d %s %s%s%s%s", c.Sequence, c.Step, c.Type, c.ToolName, c.Delta, c.Result, c.Error)
 }
 
-// Whole reads to the terminal frame and the end of the body.
-func (s *NativeStream) Whole() {
-	s.t.Helper()
-	if err := s.Rest(); err != nil {
-		s.t.Fatalf("the stream broke: %v\n%s", err, s.Heard())
+// Next reads one frame. The error is io.EOF at the clean end of the body,
+// ErrDropped where the connection broke, and another one where what came is not
+// the wire.
+func (s *NativeStream) Next() error {
+	e, err := s.events.Next()
+	if err != nil {
+		return err
 	}
-	if s.End == "" {
-		s.t.Fatalf("the stream ended without a terminal frame\n%s", s.Heard())
+	if s.End != "" {
+		return fmt.Errorf("%v after the terminal frame", e)
 	}
+	if err := s.apply(e); err != nil {
+		return fmt.Errorf("the frame %v: %w", e, err)
+	}
+	return nil
 }
 
-// Rest reads to the end of the body or to the drop, whatever it holds.
-func (s *NativeStream) Rest() error {
+// Whole reads to the end of the body. It fails the test when that does not
+// follow a terminal frame.
+func (s *NativeStream) Whole() {
 	s.t.Helper()
 	for {
-		if more, err := s.Next(); !more {
-			return err
+		err := s.Next()
+		if errors.Is(err, io.EOF) && s.End != "" {
+			return
+		}
+		if err != nil {
+			s.t.Fatalf("the stream ended with %v and the terminal frame %q\n%s", err, s.End, s.Heard())
 		}
 	}
 }
@@ -70,30 +81,10 @@ func (s *NativeStream) Rest() error {
 func (s *NativeStream) Until(what string, look func(*NativeStream) bool) {
 	s.t.Helper()
 	for !look(s) {
-		if more, err := s.Next(); !more {
+		if err := s.Next(); err != nil {
 			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Heard())
 		}
 	}
-}
-
-// Next reads one frame. It reports whether there may be more: false at the end
-// of the body, and with ErrDropped when the connection breaks.
-func (s *NativeStream) Next() (bool, error) {
-	s.t.Helper()
-	e, err := s.events.Next()
-	if errors.Is(err, io.EOF) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if s.End != "" {
-		s.t.Fatalf("%v after the terminal frame\n%s", e, s.Heard())
-	}
-	if err := s.apply(e); err != nil {
-		s.t.Fatalf("the frame %v: %v\n%s", e, err, s.Heard())
-	}
-	return true, nil
 }
 
 func (s *NativeStream) apply(e Event) error {

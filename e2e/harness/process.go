@@ -156,6 +156,23 @@ func (p *Process) end(signal syscall.Signal, limit time.Duration) {
 	}
 }
 
+// MustNotStart starts a binary that has to end by itself, with an exit status
+// other than 0, and returns what it has written.
+func MustNotStart(t testing.TB, binary string, env ...string) string {
+	t.Helper()
+	path := Binary(t, binary) // which may take longer than the limit
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env = append(baseEnv(), env...)
+	cmd.SysProcAttr = dieWithParent()
+	out, err := cmd.CombinedOutput()
+	if _, exited := errors.AsType[*exec.ExitError](err); !exited || ctx.Err() != nil {
+		t.Errorf("%s with %q: got %v, want an exit status other than 0\n%s", binary, env, err, out)
+	}
+	return string(out)
+}
+
 // cleanup is the end of the test.
 func (p *Process) cleanup() {
 	if p.Running() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -46,7 +47,10 @@ type Options struct {
 	Agents    string // the YAML of the agents
 	Executors int    // 0 means 1
 	Endpoint  string // of an OpenTelemetry collector; empty sends no spans
-	LogLevel  string // of every process; empty means debug
+	// ExecutorEnv and StreamEnv are added to the environment of the executors
+	// and of the stream service: NAME=value.
+	ExecutorEnv, StreamEnv []string
+	LogLevel               string // of every process; empty means debug
 }
 
 // System is the four services as processes of their own over a database of
@@ -57,6 +61,8 @@ type System struct {
 
 	State, Stream, Gateway *Process
 	Executors              []*Process
+	// StreamDir is where the stream service keeps its chunks.
+	StreamDir string
 	// Effects is the file of the tools' effects.
 	Effects Effects
 
@@ -74,17 +80,20 @@ func Start(t testing.TB, o Options) *System {
 	s.State = o.service(t, "state", "",
 		"HOLDFAST_STATE_STORE=postgres",
 		"HOLDFAST_STATE_POSTGRES_URL="+pgtest.URL(t))
-	s.Stream = o.service(t, "stream", "",
+	s.StreamDir = filepath.Join(dir, "stream")
+	s.Stream = o.service(t, "stream", "", append([]string{
 		"HOLDFAST_STREAM_BUS=embedded",
-		"HOLDFAST_STREAM_DATA_DIR="+filepath.Join(dir, "stream"))
-	agents := writeFile(t, dir, "agents.yaml", o.Agents)
+		"HOLDFAST_STREAM_DATA_DIR=" + s.StreamDir,
+	}, o.StreamEnv...)...)
+	env := append([]string{
+		"HOLDFAST_EXECUTOR_AGENTS=" + writeFile(t, dir, "agents.yaml", o.Agents),
+		"HOLDFAST_EXECUTOR_NOTES_DIR=" + s.Effects.dir,
+		"HOLDFAST_EXECUTOR_DRAIN_GRACE=" + drainGrace.String(),
+		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + s.State.Address,
+		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + s.Stream.Address,
+	}, o.ExecutorEnv...)
 	for i := range max(o.Executors, 1) {
-		s.Executors = append(s.Executors, o.service(t, "executor", fmt.Sprintf("-%d", i+1),
-			"HOLDFAST_EXECUTOR_AGENTS="+agents,
-			"HOLDFAST_EXECUTOR_NOTES_DIR="+s.Effects.dir,
-			"HOLDFAST_EXECUTOR_DRAIN_GRACE="+drainGrace.String(),
-			"HOLDFAST_EXECUTOR_STATE_ADDRESS="+s.State.Address,
-			"HOLDFAST_EXECUTOR_STREAM_ADDRESS="+s.Stream.Address))
+		s.Executors = append(s.Executors, o.service(t, "executor", fmt.Sprintf("-%d", i+1), env...))
 	}
 	s.Gateway = o.service(t, "gateway", "",
 		"HOLDFAST_GATEWAY_API_KEYS="+writeFile(t, dir, "keys.yaml", keysFile("first", Key, "other", OtherKey)),
@@ -111,10 +120,7 @@ func (s *System) start() {
 	for _, p := range all {
 		p.WaitReady()
 	}
-	WaitFor(s.t, startLimit, "an executor to announce its agents", func() (bool, string) {
-		a := s.Do(s.t, http.MethodGet, "/agents", nil)
-		return a.Code == http.StatusOK && strings.Contains(a.Body, `"agentType"`), a.Body
-	})
+	s.waitAgents(s.t)
 }
 
 func (o Options) service(t testing.TB, name, suffix string, env ...string) *Process {
@@ -218,8 +224,8 @@ func (s *System) liveRuns(p *Process) []string {
 }
 
 // Follow reads the stream to its end as a client does that never gives up: when
-// the connection breaks, it attaches again until the gateway lets it. It fails
-// the test when an answer ends without being whole.
+// the connection breaks, it attaches again. It fails the test when an answer
+// ends without being whole.
 func (s *System) Follow(stream *UIStream, session string) UIMessage {
 	s.t.Helper()
 	deadline := time.Now().Add(callLimit)
@@ -228,24 +234,14 @@ func (s *System) Follow(stream *UIStream, session string) UIMessage {
 		if err == nil {
 			return stream.Whole()
 		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("the answer of %q was not whole within %v; the last attempt broke: %v\n%s", session, callLimit, err, stream.Heard())
+		if !errors.Is(err, ErrDropped) || time.Now().After(deadline) {
+			s.t.Fatalf("the answer of %q: %v\n%s", session, err, stream.Heard())
 		}
-		stream = s.attachAgain(session)
+		s.Gateway.WaitReady()
+		if stream = s.Attach(s.t, session); stream == nil {
+			s.t.Fatalf("there is nothing to attach to (204) for %q, whose answer broke off", session)
+		}
 	}
-}
-
-func (s *System) attachAgain(session string) *UIStream {
-	s.t.Helper()
-	if !s.Gateway.Running() {
-		s.t.Fatalf("the gateway does not run, so that nobody can attach to %q again", session)
-	}
-	s.Gateway.WaitReady()
-	stream := s.Attach(s.t, session)
-	if stream == nil {
-		s.t.Fatalf("there is nothing to attach to (204) for %q, whose answer broke off", session)
-	}
-	return stream
 }
 
 func keysFile(tenantsAndKeys ...string) string {

@@ -21,6 +21,7 @@ type UIStream struct {
 
 	t      testing.TB
 	events *Events
+	lastID string // of the last event that had one
 }
 
 // uiChunk has the fields of all types of chunk that the gateway sends.
@@ -39,36 +40,52 @@ type uiChunk struct {
 	Transient      bool            `json:"transient"`
 }
 
-// Next reads one event and adds it to the message. It reports whether there
-// may be more: false at the end of the body and when the connection breaks,
-// where err is ErrDropped.
-func (s *UIStream) Next() (bool, error) {
-	s.t.Helper()
+// Next reads one event and adds it to the message. The error is io.EOF at the
+// clean end of the body, ErrDropped where the connection broke, and another one
+// where the SDK would refuse what came.
+func (s *UIStream) Next() error {
 	e, err := s.events.Next()
-	if errors.Is(err, io.EOF) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if s.Done {
-		s.t.Fatalf("%s after [DONE]\n%s", e.Data, s.Heard())
-	}
-	if e.Data == "[DONE]" {
+	switch {
+	case err != nil:
+		return err
+	case s.Done:
+		return fmt.Errorf("%s after [DONE]", e.Data)
+	case e.Data == "[DONE]":
 		s.Done = true
-		return true, nil
+		return nil
+	}
+	if e.ID != "" {
+		s.lastID = e.ID
 	}
 	var c uiChunk
 	if err := json.Unmarshal([]byte(e.Data), &c); err != nil {
-		s.t.Fatalf("the chunk %q is not JSON: %v\n%s", e.Data, err, s.Heard())
-	}
-	if strings.Contains(e.Data, ":null") && c.Type != "tool-output-available" {
-		s.t.Errorf("the chunk %s has a null, which the SDK refuses", e.Data)
+		return fmt.Errorf("the chunk %q is not JSON: %w", e.Data, err)
 	}
 	if err := s.apply(c); err != nil {
-		s.t.Fatalf("the chunk %s: %v\n%s", e.Data, err, s.Heard())
+		return fmt.Errorf("the chunk %s: %w", e.Data, err)
 	}
-	return true, nil
+	return nil
+}
+
+// Rest reads to the clean end of the body; an error is one of Next.
+func (s *UIStream) Rest() error {
+	var err error
+	for err == nil {
+		err = s.Next()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Complete says what the message lacks to be a whole answer; nil when it is
+// one.
+func (s *UIStream) Complete() error {
+	if !s.Finished || !s.Done || s.ErrorText != "" {
+		return fmt.Errorf("the stream ended with finish=%v [DONE]=%v error=%q, want finish and [DONE] and no error", s.Finished, s.Done, s.ErrorText)
+	}
+	return nil
 }
 
 // Until reads until the message satisfies look. It fails the test when the
@@ -76,7 +93,7 @@ func (s *UIStream) Next() (bool, error) {
 func (s *UIStream) Until(what string, look func(UIMessage) bool) {
 	s.t.Helper()
 	for !look(s.Message) {
-		if more, err := s.Next(); !more {
+		if err := s.Next(); err != nil {
 			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Heard())
 		}
 	}
@@ -88,28 +105,18 @@ func (s *UIStream) UntilText(bytes int) {
 	s.Until(fmt.Sprintf("%d bytes of text", bytes), func(m UIMessage) bool { return len(m.Text()) >= bytes })
 }
 
-// Whole reads to the end and returns the message. It fails the test when the
-// stream does not end with finish and [DONE].
+// Whole reads to the end and returns the message. It fails the test when that
+// is not a whole answer.
 func (s *UIStream) Whole() UIMessage {
 	s.t.Helper()
-	if err := s.Rest(); err != nil {
-		s.t.Fatalf("the stream broke: %v\n%s", err, s.Heard())
+	err := s.Rest()
+	if err == nil {
+		err = s.Complete()
 	}
-	if !s.Finished || !s.Done || s.ErrorText != "" {
-		s.t.Fatalf("the stream ended with finish=%v [DONE]=%v error=%q, want finish and [DONE] and no error\n%s",
-			s.Finished, s.Done, s.ErrorText, s.Heard())
+	if err != nil {
+		s.t.Fatalf("%v\n%s", err, s.Heard())
 	}
 	return s.Message
-}
-
-// Rest reads to the end or to the drop, whatever it holds.
-func (s *UIStream) Rest() error {
-	s.t.Helper()
-	for {
-		if more, err := s.Next(); !more {
-			return err
-		}
-	}
 }
 
 // Close goes away in the middle.
@@ -122,7 +129,7 @@ func (s *UIStream) apply(c uiChunk) error {
 	m := &s.Message
 	switch c.Type {
 	case "start":
-		m.ID, m.Role = c.MessageID, "assistant"
+		*m = UIMessage{ID: c.MessageID, Role: "assistant"} // a second one begins the message anew
 	case "start-step":
 		m.Parts = append(m.Parts, UIPart{Type: "step-start"})
 	case "reset-step":

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,44 +27,43 @@ wait
 rm -rf "$2"
 `
 
-// start makes a cluster in a temporary folder and runs a server on it. It
-// returns the URL of its postgres database.
-func start() (string, error) {
+// start makes a cluster in a temporary folder and runs a server on it.
+func start() (server, error) {
 	bin, err := programs()
 	if err != nil {
-		return "", err
+		return server{}, err
 	}
 	account, err := unprivileged()
 	if err != nil {
-		return "", err
+		return server{}, err
 	}
 	dir, err := os.MkdirTemp("", "pg") // a short name: paths of sockets are short
 	if err != nil {
-		return "", err
+		return server{}, err
 	}
 	if account != nil {
 		if err := os.Chown(dir, int(account.Uid), int(account.Gid)); err != nil {
-			return "", err
+			return server{}, err
 		}
 	}
-	init := exec.Command(filepath.Join(bin, "initdb"), "-D", dir+"/data", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	init := exec.CommandContext(context.Background(), filepath.Join(bin, "initdb"), "-D", dir+"/data", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
 	as(init, account)
 	if out, err := init.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("initdb: %w\n%s", err, out)
+		return server{}, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	return run(bin, dir, account)
 }
 
-func run(bin, dir string, account *syscall.Credential) (string, error) {
-	sh := exec.Command("/bin/sh", "-c", keeper, "keeper", filepath.Join(bin, "postgres"), dir)
+func run(bin, dir string, account *syscall.Credential) (server, error) {
+	// No context: what the server lives for is the process, not a test.
+	sh := exec.CommandContext(context.Background(), "/bin/sh", "-c", keeper, "keeper", filepath.Join(bin, "postgres"), dir)
 	as(sh, account)
-	// The writing end stays open for as long as the process lives; nobody
-	// closes it but the end of the process.
-	if _, err := sh.StdinPipe(); err != nil {
-		return "", err
+	pipe, err := sh.StdinPipe()
+	if err != nil {
+		return server{}, err
 	}
 	if err := sh.Start(); err != nil {
-		return "", fmt.Errorf("start postgres: %w", err)
+		return server{}, fmt.Errorf("start postgres: %w", err)
 	}
 	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/postgres", RawQuery: url.Values{"host": {dir}}.Encode()}
 	deadline := time.After(patience)
@@ -72,12 +72,12 @@ func run(bin, dir string, account *syscall.Credential) (string, error) {
 	for {
 		err := execute(u.String(), `SELECT 1`)
 		if err == nil {
-			return u.String(), nil
+			return server{url: u.String(), alive: pipe}, nil
 		}
 		select {
 		case <-look.C:
 		case <-deadline:
-			return "", fmt.Errorf("postgres does not answer: %w\n%s", err, tail(dir+"/log"))
+			return server{}, fmt.Errorf("postgres does not answer: %w\n%s", err, tail(dir+"/log"))
 		}
 	}
 }

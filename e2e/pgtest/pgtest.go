@@ -15,6 +15,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"strings"
@@ -32,32 +33,42 @@ const Variable = "HOLDFAST_TEST_POSTGRES"
 // long, since many test processes may share few processors.
 const patience = 60 * time.Second
 
-// server is the URL of the server of this process, found or started once.
-var server = sync.OnceValues(func() (string, error) {
+// server is a server that tests may create databases on.
+type server struct {
+	url   string    // of a database that is always there
+	alive io.Closer // a throw-away server stops when this is closed, or collected
+}
+
+// shared is the server of this process, found or started once.
+var shared = sync.OnceValues(func() (server, error) {
 	if given := os.Getenv(Variable); given != "" {
-		return given, nil
+		return server{url: given}, nil
 	}
 	return start()
 })
 
-// URL returns the URL of a fresh, empty database that only this test knows. It
-// is dropped when the test ends, with whoever is still connected.
+// URL returns the URL of a fresh, empty database that only this test knows. On
+// a server that was given it is dropped when the test ends, with whoever is
+// still connected; on a throw-away server it goes with the server.
 func URL(t testing.TB) string {
 	t.Helper()
-	base, err := server()
+	s, err := shared()
 	if err != nil {
 		t.Fatalf("no PostgreSQL for the tests: %v", err)
 	}
 	name := "holdfast_" + strings.ToLower(rand.Text())
-	if err := execute(base, `CREATE DATABASE `+name+` ENCODING 'UTF8' TEMPLATE template0`); err != nil {
-		t.Fatalf("create a database on %s: %v", Variable, err)
+	if err := execute(s.url, `CREATE DATABASE `+name+` ENCODING 'UTF8' TEMPLATE template0`); err != nil {
+		t.Fatalf("create a database: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := execute(base, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+		if s.alive != nil {
+			return // DROP DATABASE takes a checkpoint of the whole server
+		}
+		if err := execute(s.url, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
 			t.Errorf("drop the test's database: %v", err)
 		}
 	})
-	u, err := url.Parse(base)
+	u, err := url.Parse(s.url)
 	if err != nil {
 		t.Fatalf("%s is not a URL: %v", Variable, err)
 	}

@@ -127,7 +127,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	server := &httpapi.Server{
-		Keys: keys, Origins: origins, Log: p.Log,
+		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
 		Routes: routes(chats, native, sessions, s.health()),
 		Mounts: map[string]http.Handler{prefix: httpapi.TimeWrites(connect, c.WriteTimeout, p.Now)},
 	}

@@ -150,16 +150,14 @@ func openOnce(ctx context.Context, c Config) (store.Store, error) {
 // Register offers the service's three gRPC services.
 func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 
-// stopWithin is how long claim streams get to notice that the service stops.
-const stopWithin = 5 * time.Second
-
 // Run does the background work until ctx ends. It then cuts the claim streams,
-// which otherwise never end, waits for them, and returns nil.
+// which otherwise never end, waits for them, and returns nil. The gRPC server
+// has to be stopped at the same time: it ends the streams of clients that take
+// nothing.
 func (s *Service) Run(ctx context.Context) error {
 	err := s.sweep.Run(ctx)
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
-	defer cancel()
-	return errors.Join(err, s.server.Stop(stop))
+	s.server.Stop()
+	return err
 }
 
 // Close closes the store. Calls that are in flight fail.

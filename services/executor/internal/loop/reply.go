@@ -11,7 +11,7 @@ import (
 
 // Limits of one reply. A reply above them is an invalid response.
 const (
-	maxReplyBytes = 8 << 20
+	maxReplyBytes = 4 << 20
 	maxCalls      = 128
 )
 

@@ -17,18 +17,17 @@ import (
 
 // Runner runs calls. Safe for concurrent use.
 type Runner struct {
-	Timeout        time.Duration // where the tool names none
-	MaxResultBytes int
-	Log            *slog.Logger
+	Timeout time.Duration // where the tool names none
+	Log     *slog.Logger
 
 	running sync.WaitGroup
 }
 
-// Run executes the call and gives its result; every failure is a result for the
-// model, too. It returns soon after the time limit or the end of ctx, also when
+// Run executes the call and gives its result, at most maxBytes of JSON; every
+// failure is a result for the model, too. It returns soon after the time limit or the end of ctx, also when
 // the tool does not; what such a tool still does is waited for in Wait. After the
 // end of ctx the result means nothing.
-func (r *Runner) Run(ctx context.Context, t agent.Tool, call agent.Call) agent.ToolResult {
+func (r *Runner) Run(ctx context.Context, t agent.Tool, call agent.Call, maxBytes int) agent.ToolResult {
 	timeout := t.Timeout
 	if timeout <= 0 {
 		timeout = r.Timeout
@@ -37,7 +36,7 @@ func (r *Runner) Run(ctx context.Context, t agent.Tool, call agent.Call) agent.T
 	defer cancel()
 
 	results := make(chan agent.ToolResult, 1) // room for the one result, so that a late tool can still end
-	r.running.Go(func() { results <- r.execute(ctx, t, call) })
+	r.running.Go(func() { results <- r.execute(ctx, t, call, maxBytes) })
 	select {
 	case result := <-results:
 		if !result.Success && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -65,7 +64,7 @@ func (r *Runner) Wait(limit time.Duration) bool {
 	}
 }
 
-func (r *Runner) execute(ctx context.Context, t agent.Tool, call agent.Call) (result agent.ToolResult) {
+func (r *Runner) execute(ctx context.Context, t agent.Tool, call agent.Call, maxBytes int) (result agent.ToolResult) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.Log.ErrorContext(ctx, "tool panicked", "tool", t.Name, "call", call.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -74,24 +73,24 @@ func (r *Runner) execute(ctx context.Context, t agent.Tool, call agent.Call) (re
 	}()
 	value, err := t.Execute(ctx, call)
 	if err != nil {
-		return failed(t, call, r.clip(err.Error()))
+		return failed(t, call, clip(err.Error(), maxBytes))
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
-		return failed(t, call, r.clip("the tool's result cannot be written as JSON: "+err.Error()))
+		return failed(t, call, clip("the tool's result cannot be written as JSON: "+err.Error(), maxBytes))
 	}
-	if len(data) > r.MaxResultBytes {
-		return failed(t, call, fmt.Sprintf("the tool's result has %d bytes, and at most %d can be kept; ask for less", len(data), r.MaxResultBytes))
+	if len(data) > maxBytes {
+		return failed(t, call, fmt.Sprintf("the tool's result has %d bytes, and at most %d can be kept; ask for less", len(data), maxBytes))
 	}
 	return agent.ToolResult{CallID: call.ID, Name: t.Name, Result: data, Success: true}
 }
 
 // clip keeps the text of an error within the limit of results.
-func (r *Runner) clip(text string) string {
+func clip(text string, maxBytes int) string {
 	if text == "" {
 		return "the tool failed without saying why"
 	}
-	return text[:min(len(text), r.MaxResultBytes)]
+	return text[:min(len(text), maxBytes)]
 }
 
 func failed(t agent.Tool, call agent.Call, reason string) agent.ToolResult {

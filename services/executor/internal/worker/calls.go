@@ -14,6 +14,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
+// maxStepResults bounds the results of one step together, in bytes, so that its
+// commit fits into a message of the RPC layer beside the reply.
+const maxStepResults = 8 << 20
+
 const reasonResultTooLarge = "RESULT_TOO_LARGE"
 
 // runCalls runs the calls of a step at the same time. Each result is recorded, then
@@ -49,7 +53,7 @@ func (r *runner) runCall(ctx context.Context, e loop.RunCalls, c loop.Call) (age
 	if c.Result != nil {
 		result = *c.Result
 	} else {
-		result = r.runTool(ctx, c)
+		result = r.runTool(ctx, c, min(r.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)))
 		if ctx.Err() != nil {
 			return result, nil, context.Cause(ctx) // cut: how it ended means nothing
 		}
@@ -67,12 +71,12 @@ func (r *runner) runCall(ctx context.Context, e loop.RunCalls, c loop.Call) (age
 	return result, usage, r.tell(ctx, int32(e.Step), toolEnd(result))
 }
 
-func (r *runner) runTool(ctx context.Context, c loop.Call) agent.ToolResult {
+func (r *runner) runTool(ctx context.Context, c loop.Call, maxBytes int) agent.ToolResult {
 	ctx, span := r.worker.peers.Tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
 		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),
 	))
 	defer span.End()
-	result := r.worker.tools.Run(ctx, *c.Tool, r.agentCall(c))
+	result := r.worker.tools.Run(ctx, *c.Tool, r.agentCall(c), maxBytes)
 	span.SetAttributes(attribute.Bool("success", result.Success))
 	return result
 }

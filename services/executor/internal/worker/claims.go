@@ -16,16 +16,18 @@ import (
 // as live does.
 func (w *Worker) claim(ctx, live context.Context) {
 	var wait backoff
+	told := false // of the outage that goes on
 	for ctx.Err() == nil {
 		claimed, err := w.claimOnce(ctx, live)
 		if ctx.Err() != nil {
 			return
 		}
 		if claimed {
-			wait = backoff{}
+			wait, told = backoff{}, false
 		}
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
-			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again", "error", err)
+		if !told && err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again until it holds", "error", err)
+			told = true
 		}
 		if wait.sleep(ctx) != nil {
 			return
@@ -108,7 +110,7 @@ func (w *Worker) sendCredits(ctx context.Context, stream statev1.WorkService_Cla
 func (w *Worker) beat(ctx context.Context) {
 	ticks := time.NewTicker(w.config.HeartbeatInterval)
 	defer ticks.Stop()
-	listed := time.Now()
+	listed, heard := time.Now(), true
 	for {
 		select {
 		case <-ctx.Done():
@@ -119,9 +121,14 @@ func (w *Worker) beat(ctx context.Context) {
 			continue
 		}
 		list := time.Since(listed) >= w.config.HeldInterval
-		if w.beatOnce(ctx, list) && list {
+		err := w.beatOnce(ctx, list)
+		if err == nil && list {
 			listed = time.Now()
 		}
+		if err != nil && heard && ctx.Err() == nil {
+			w.peers.Log.WarnContext(ctx, "the state service does not hear heartbeats", "error", err)
+		}
+		heard = err == nil
 	}
 }
 
@@ -133,8 +140,8 @@ func (w *Worker) known() bool {
 	return !w.announced.IsZero() && time.Since(w.announced) >= w.config.HeartbeatInterval
 }
 
-// beatOnce reports whether the state service has heard the heartbeat.
-func (w *Worker) beatOnce(ctx context.Context, list bool) bool {
+// beatOnce sends one heartbeat, which may list the held runs.
+func (w *Worker) beatOnce(ctx context.Context, list bool) error {
 	r := &statev1.HeartbeatRequest{ExecutorId: w.peers.ExecutorID}
 	if list {
 		r.Held = &statev1.HeldRuns{RunIds: w.LiveRunIDs()}
@@ -143,14 +150,11 @@ func (w *Worker) beatOnce(ctx context.Context, list bool) bool {
 	defer cancel()
 	answer, err := w.peers.Work.Heartbeat(call, r)
 	if err != nil {
-		if ctx.Err() == nil {
-			w.peers.Log.WarnContext(ctx, "heartbeat failed", "error", err)
-		}
-		return false
+		return err
 	}
 	if answer.GetForgotten() {
 		w.peers.Log.WarnContext(ctx, "the state service took this executor for dead; its runs are stopped")
 		w.forget()
 	}
-	return true
+	return nil
 }

@@ -22,6 +22,14 @@
 // because a service is away: it tries again until it is told something else, or
 // until the state service says that the executor was forgotten.
 //
+// # Without the stream tier
+//
+// A run waits for the stream tier as long as the stream patience, and then goes on
+// without it: the writer is lossy, steps commit, readers see nothing. Between
+// steps, and at the end, the runner tries to restore the stream: it rewinds to the
+// last step that was told whole and tells what was committed since. A finished run
+// that still waits has given its slot back.
+//
 // # Shutdown
 //
 // When the context of Run ends, the worker claims nothing more. A runner goes on

@@ -168,7 +168,7 @@ func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
 	if journal == nil {
 		return r.reopen(ctx)
 	}
-	if r.opened() && r.told.has(keep, journal.Plan) {
+	if r.writer.Lossy() || r.opened() && r.told.has(keep, journal.Plan) {
 		return nil
 	}
 	// The stream tier was away when the plan was recorded: the step is told anew.
@@ -178,32 +178,32 @@ func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
 	if err := r.reopen(ctx); err != nil {
 		return err
 	}
-	for _, chunk := range planChunks(journal.Plan) {
-		if err := r.tell(ctx, keep, chunk); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.tellAll(ctx, keep, planChunks(journal.Plan))
 }
 
-// opened reports whether everything before the step in flight was told.
+// opened reports whether the last chunk up to the safe step was told.
 func (r *runner) opened() bool {
-	if r.started.GetStepCount() == 0 {
+	if r.beginning() {
 		return r.told.started
 	}
-	return r.told.committed[r.step]
+	return r.told.committed[r.safe]
 }
 
-// reopen says what is missing before the step in flight. Of a step whose
-// committer was lost nobody knows the checkpoint.
+// reopen tells the last chunk up to the safe step where it is missing. Of a step
+// whose committer was lost nobody knows the checkpoint.
 func (r *runner) reopen(ctx context.Context) error {
 	switch {
 	case r.opened():
 		return nil
-	case r.started.GetStepCount() == 0:
-		return r.tell(ctx, r.step, runStarted(r.started.GetTurn(), r.started.GetMessageId()))
+	case r.beginning():
+		return r.tell(ctx, r.safe, runStarted(r.started.GetTurn(), r.started.GetMessageId()))
 	}
-	return r.tell(ctx, r.step, stepCommitted(""))
+	return r.tell(ctx, r.safe, stepCommitted(""))
+}
+
+// beginning reports whether the run has no step up to the safe one.
+func (r *runner) beginning() bool {
+	return r.started.GetStepCount() == 0 && r.safe == r.session.GetStepCount()
 }
 
 // wait lets the time before a retry pass. When the executor stops, the next owner

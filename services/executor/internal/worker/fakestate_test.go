@@ -213,6 +213,10 @@ func (f *fakeState) ClaimRuns(stream statev1.WorkService_ClaimRunsServer) error 
 	}()
 	for {
 		f.mu.Lock()
+		if !f.executors[id] {
+			f.mu.Unlock()
+			return fault.New(fault.Unavailable, "EXECUTOR_SILENT", "taken for dead")
+		}
 		var work *statev1.ClaimRunsResponse
 		if credits > 0 {
 			if work = f.next(id); work != nil {

@@ -44,20 +44,23 @@ type runner struct {
 	planner *loop.Planner
 
 	step    int32                 // the last committed step of the session
-	base    int64                 // a sequence of the stream below everything after that step
+	safe    int32                 // the last step of which nothing was lost on the way to the stream
+	base    int64                 // a sequence of the stream below everything after the safe step
+	untold  []untold              // the committed steps after the safe one
 	told    told                  // of what stood in the stream at the claim
 	usage   *eventv1.Usage        // of the run, as far as this executor knows
 	pending []*statev1.UsageEntry // of the step in flight, not in the journal
+	yield   func()                // gives the slot back before the runner ends
 }
 
-func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}) *runner {
+func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}, yield func()) *runner {
 	session, run := claim.GetSession(), claim.GetRun()
 	r := &runner{
-		worker: w, claim: claim, session: session, started: run, stop: stop,
+		worker: w, claim: claim, session: session, started: run, stop: stop, yield: yield,
 		ref: &statev1.RunRef{
 			Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
 		},
-		step: session.GetStepCount(),
+		step: session.GetStepCount(), safe: session.GetStepCount(),
 		base: max(session.GetStreamSequence(), run.GetStartSequence()),
 		told: read(run.GetRunId(), nil),
 		log:  w.peers.Log.With("session", session.GetSessionId(), "run", run.GetRunId(), "epoch", claim.GetEpoch()),
@@ -115,7 +118,7 @@ func (r *runner) guard(ctx context.Context, work func(context.Context) error) (e
 // over reports whether the error says that the run is not this runner's any more,
 // or not now.
 func (r *runner) over(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, writer.ErrFenced) || lost(err)
+	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, writer.ErrFenced) || errors.Is(err, writer.ErrBroken) || lost(err)
 }
 
 // lost reports whether the state service says that somebody else owns the run, or
@@ -144,6 +147,8 @@ func (r *runner) leave(ctx context.Context, err error) {
 	case err == nil:
 	case errors.Is(err, errStop), errors.Is(cause, errDrained):
 		r.release(ctx)
+	case errors.Is(err, writer.ErrBroken):
+		r.release(ctx) // the next claim has another epoch, which can write
 	case cause != nil, lost(err), errors.Is(err, writer.ErrFenced):
 		r.log.InfoContext(ctx, "the run is somebody else's now", "error", err)
 	default:
@@ -179,6 +184,15 @@ func (r *runner) tell(ctx context.Context, step int32, chunk *eventv1.Chunk) err
 	chunk.Timestamp = r.worker.peers.Now().UnixMilli()
 	chunk.Step = step
 	return r.writer.Write(ctx, chunk)
+}
+
+func (r *runner) tellAll(ctx context.Context, step int32, chunks []*eventv1.Chunk) error {
+	for _, chunk := range chunks {
+		if err := r.tell(ctx, step, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rewind voids what stands in the stream above the step.

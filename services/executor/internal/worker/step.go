@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -23,10 +22,8 @@ func (e errModel) Error() string { return e.err.Error() }
 // callModel makes one model call and streams its reply.
 func (r *runner) callModel(ctx context.Context, a Agent, e loop.CallModel) error {
 	step := int32(e.Step)
-	if e.Attempt > 1 {
-		if err := r.rewind(ctx, step-1, reasonStepRetried, r.worker.config.StreamPatience); err != nil {
-			return err
-		}
+	if err := r.clear(ctx, e); err != nil {
+		return err
 	}
 	if err := r.tell(ctx, step, stepStarted()); err != nil {
 		return err
@@ -47,6 +44,18 @@ func (r *runner) callModel(ctx context.Context, a Agent, e loop.CallModel) error
 		if err := r.tell(ctx, step, toolStart(part)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// clear takes back what a former attempt has streamed, or makes up for what was
+// lost while the stream tier was away.
+func (r *runner) clear(ctx context.Context, e loop.CallModel) error {
+	if r.writer.Lossy() {
+		return r.restore(ctx, restorePatience)
+	}
+	if e.Attempt > 1 {
+		return r.rewind(ctx, r.step, reasonStepRetried, r.worker.config.StreamPatience)
 	}
 	return nil
 }
@@ -167,7 +176,12 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
 	}
 	r.pending = nil
-	r.step, r.base = int32(e.Step), max(r.base, sequence)
+	r.step = int32(e.Step)
+	if r.writer.Lossy() {
+		r.untold = append(r.untold, untold{e, answer.GetCheckpointId()})
+	} else {
+		r.safe, r.base = r.step, max(r.base, sequence)
+	}
 	if err := r.tell(ctx, r.step, stepCommitted(answer.GetCheckpointId())); err != nil {
 		return err
 	}
@@ -180,71 +194,14 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	return nil
 }
 
-// finish ends the run outside of a step.
+// finish ends the run outside of a step. The sequence stays that of the last
+// commit: what was told since is not in the conversation.
 func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
-	sequence, err := r.writer.Flush(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
-		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence})
+	_, err := call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
+		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: r.base})
 	})
 	if err != nil {
 		return fmt.Errorf("finish the run: %w", err)
 	}
 	return r.conclude(ctx, o)
-}
-
-// conclude tells readers how the run ended, and the state service that they know.
-func (r *runner) conclude(ctx context.Context, o loop.Outcome) error {
-	if err := r.tell(ctx, r.step, lastChunk(o, r.usage)); err != nil {
-		return err
-	}
-	return r.settleWith(ctx, o)
-}
-
-func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
-	if o.Failure != nil {
-		return runError(*o.Failure)
-	}
-	return runCompleted(o, usage)
-}
-
-func (r *runner) settleWith(ctx context.Context, o loop.Outcome) error {
-	sequence, err := r.writer.Terminal(ctx, terminal(r.ref.GetRunId(), o, r.usage))
-	if err != nil {
-		return fmt.Errorf("write the terminal record: %w", err)
-	}
-	return r.settled(ctx, sequence)
-}
-
-func (r *runner) settled(ctx context.Context, sequence int64) error {
-	_, err := call(ctx, r, func(ctx context.Context) (*statev1.SettleRunResponse, error) {
-		return r.worker.peers.Work.SettleRun(ctx, &statev1.SettleRunRequest{Run: r.ref, StreamSequence: sequence})
-	})
-	if err != nil {
-		return fmt.Errorf("settle the run: %w", err)
-	}
-	return nil
-}
-
-// settle writes what is missing of the end of a run that has finished. The rewind
-// fences the former owner, whose leftovers cannot follow the end.
-func (r *runner) settle(ctx context.Context) error {
-	if err := r.rewind(ctx, r.step, reasonExecutorLost, 0); err != nil {
-		return err
-	}
-	if r.told.terminal > 0 {
-		return r.settled(ctx, r.told.terminal)
-	}
-	if r.started.GetStepCount() > 0 && !r.told.committed[r.step] && !r.told.ended {
-		if err := r.tell(ctx, r.step, stepCommitted("")); err != nil {
-			return err
-		}
-	}
-	outcome := toOutcome(r.started)
-	if r.told.ended {
-		return r.settleWith(ctx, outcome)
-	}
-	return r.conclude(ctx, outcome)
 }

@@ -74,15 +74,21 @@ type Worker struct {
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
 	active    int              // runners that have not ended and hold a slot
+	yielded   int              // runners that have given their slot back
 	free      int              // slots that the open claim stream was not told of yet
 	announced time.Time        // when the open claim stream announced the executor; zero without one
 	reopen    func()           // ends the open claim stream
 }
 
+// maxYielded bounds the runners that have given their slot back and go on: runs
+// that have finished and wait for the stream tier to be told so.
+const maxYielded = 4096
+
 // hold is one claim in the hands of a runner.
 type hold struct {
-	runID  string
-	cancel context.CancelCauseFunc
+	runID   string
+	cancel  context.CancelCauseFunc
+	yielded bool // the slot was given back; guarded by the worker's mu
 }
 
 // New returns a worker that does nothing before Run.
@@ -90,7 +96,7 @@ func New(c Config, p Peers) *Worker {
 	return &Worker{
 		config: c,
 		peers:  p,
-		tools:  &tool.Runner{Timeout: c.ToolTimeout, MaxResultBytes: c.MaxResultBytes, Log: p.Log},
+		tools:  &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
 		freed:  make(chan struct{}, 1), // a token says that there is something; more would say the same
 		held:   map[string]*hold{},
 		reopen: func() {},
@@ -173,11 +179,11 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.mu.Unlock()
 	w.runners.Go(func() {
 		defer w.end(h)
-		newRunner(w, claim, ctx.Done()).run(live, execute)
+		newRunner(w, claim, ctx.Done(), func() { w.yield(h) }).run(live, execute)
 	})
 }
 
-// end gives the slot of a runner back.
+// end forgets a runner that has ended.
 func (w *Worker) end(h *hold) {
 	h.cancel(nil)
 	w.mu.Lock()
@@ -185,11 +191,33 @@ func (w *Worker) end(h *hold) {
 	if w.held[h.runID] == h {
 		delete(w.held, h.runID)
 	}
+	if h.yielded {
+		w.yielded--
+		return
+	}
+	w.giveSlot()
+}
+
+// yield gives the slot of a runner back that waits, and may wait long. Where too
+// many do already it keeps it.
+func (w *Worker) yield(h *hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h.yielded || w.yielded == maxYielded {
+		return
+	}
+	h.yielded = true
+	w.yielded++
+	w.giveSlot()
+}
+
+// giveSlot makes a slot free. The caller holds mu.
+func (w *Worker) giveSlot() {
 	w.active--
 	w.free++
 	select {
 	case w.freed <- struct{}{}:
-	default:
+	default: // a token is there already
 	}
 }
 

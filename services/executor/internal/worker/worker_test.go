@@ -2,25 +2,54 @@ package worker_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
+
+const (
+	completed = statev1.RunStatus_RUN_STATUS_COMPLETED
+	failed    = statev1.RunStatus_RUN_STATUS_FAILED
+)
+
+// says is a model that always says the same.
+func says(texts ...string) mind {
+	return func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		speak(say, texts...)
+		return nil
+	}
+}
+
+// calls is a model that makes the calls once and then says the text.
+func calls(text string, pairs ...string) mind {
+	return func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+		if answered(r) {
+			speak(say, text)
+		} else {
+			request(say, pairs...)
+		}
+		return nil
+	}
+}
 
 func TestATextTurnIsStreamedCommittedAndSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
-			speak(say, "Hello ", "world")
-			return nil
-		})))
+		h := newHouse(t, definition("demo", says("Hello ", "world")))
 		h.open()
 		run := h.settled(h.state.startRun("s", "demo", "hi"))
-		if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED || run.GetOutput() != `"Hello world"` {
+		if run.GetStatus() != completed || run.GetOutput() != `"Hello world"` {
 			t.Errorf("run = %v, want it completed with the text", run)
 		}
 		records := h.stream.records("s")
@@ -34,6 +63,9 @@ func TestATextTurnIsStreamedCommittedAndSettled(t *testing.T) {
 		if got := records[len(records)-1].GetTerminal().GetEnd().GetUsage().GetTotalTokens(); got != 15 {
 			t.Errorf("usage = %d tokens, want 15", got)
 		}
+		if got := h.state.sessions["s"].usage; len(got) != 1 || got[0].GetTokens().GetModel() != "fake/mind" {
+			t.Errorf("usage entries = %v, want the tokens of one call", got)
+		}
 	})
 }
 
@@ -43,14 +75,7 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		lookup := agent.Tool{Name: "lookup", InputSchema: anyObject, Execute: func(_ context.Context, c agent.Call) (any, error) {
 			return map[string]string{"for": string(c.Input)}, nil
 		}}
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
-			if answered(r) {
-				speak(say, "Sunny.")
-			} else {
-				request(say, "lookup", `{"city":"Oslo"}`, "nothing", `{}`)
-			}
-			return nil
-		}), lookup))
+		h := newHouse(t, definition("demo", calls("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
 		h.open()
 		run := h.settled(h.state.startRun("s", "demo", "weather?"))
 		if run.GetOutput() != `"Sunny."` {
@@ -67,6 +92,315 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		}
 		if got, want := len(h.state.sessions["s"].messages), 5; got != want {
 			t.Errorf("%d messages, want %d", got, want)
+		}
+		if got, want := len(h.state.sessions["s"].usage), 4; got != want {
+			t.Errorf("%d usage entries, want %d: two model calls and two calls", got, want)
+		}
+	})
+}
+
+func TestALaterTurnSeesTheWholeConversation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+			speak(say, fmt.Sprintf("%d messages, first %q", len(r.Messages), r.Messages[0].Text()))
+			return nil
+		})))
+		h.open()
+		for _, text := range []string{"one", "two", "three"} {
+			h.settled(h.state.startRun("s", "demo", text))
+		}
+		if got, want := h.state.order[2].run.GetOutput(), `"5 messages, first \"one\""`; got != want {
+			t.Errorf("output = %s, want %s", got, want)
+		}
+	})
+}
+
+func TestNoMoreRunsThanSlotsAreHeldAndAllAreDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int32
+		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			pause(ctx, time.Second)
+			speak(say, "ok")
+			return nil
+		})))
+		h.config.Slots = 2
+		h.open()
+		var runs []string
+		for i := range 7 {
+			runs = append(runs, h.state.startRun(fmt.Sprintf("s.%d *", i), "demo", "hi"))
+		}
+		for _, run := range runs {
+			h.settled(run)
+		}
+		if most.Load() != 2 {
+			t.Errorf("%d runs at once, want 2", most.Load())
+		}
+	})
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func TestCallsOfOneStepRunAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var here atomic.Int32
+		all := make(chan struct{})
+		meet := agent.Tool{Name: "meet", InputSchema: anyObject, Execute: func(ctx context.Context, _ agent.Call) (any, error) {
+			if here.Add(1) == 3 {
+				close(all)
+			}
+			select {
+			case <-all:
+				return "met", nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}
+		h := newHouse(t, definition("demo", calls("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
+		h.open()
+		h.settled(h.state.startRun("s", "demo", "hi"))
+		for _, r := range results(h) {
+			if !r.GetSuccess() {
+				t.Errorf("result = %v, want success", r)
+			}
+		}
+	})
+}
+
+// results gives the tool results of the session s.
+func results(h *house) []*eventv1.ToolResultPart {
+	var list []*eventv1.ToolResultPart
+	for _, stored := range h.state.sessions["s"].messages {
+		for _, part := range stored.GetMessage().GetParts() {
+			if r := part.GetToolResult(); r != nil {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
+func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
+	t.Parallel()
+	tool := func(run func(ctx context.Context) (any, error)) agent.Tool {
+		return agent.Tool{Name: "tool", InputSchema: anyObject, Timeout: time.Second, Execute: func(ctx context.Context, _ agent.Call) (any, error) { return run(ctx) }}
+	}
+	tests := map[string]struct {
+		tool agent.Tool
+		want string
+	}{
+		"it fails":                 {tool(func(context.Context) (any, error) { return nil, errors.New("no such city") }), "no such city"},
+		"it panics":                {tool(func(context.Context) (any, error) { panic("boom") }), "has crashed"},
+		"it takes too long":        {tool(func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }), "did not end within 1s"},
+		"it ignores its deadline":  {tool(func(context.Context) (any, error) { time.Sleep(2 * time.Second); return 1, nil }), "did not end within 1s"},
+		"its result is too large":  {tool(func(context.Context) (any, error) { return strings.Repeat("x", 2<<20), nil }), "at most"},
+		"state finds it too large": {tool(func(context.Context) (any, error) { return strings.Repeat("x", 2000), nil }), "more than can be kept"},
+		"its result is no JSON":    {tool(func(context.Context) (any, error) { return make(chan int), nil }), "cannot be written as JSON"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t, definition("demo", calls("ok", "tool", `{}`), test.tool))
+				h.state.maxResult = 1000
+				h.open()
+				run := h.settled(h.state.startRun("s", "demo", "hi"))
+				if run.GetStatus() != completed {
+					t.Errorf("run = %v, want it completed", run)
+				}
+				if got := results(h)[0]; got.GetSuccess() || !strings.Contains(got.GetError(), test.want) {
+					t.Errorf("result = %v, want a failure with %q", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		engine mind
+		code   string
+	}{
+		"the model panics":     {func(context.Context, model.Request, func(model.Event) bool) error { panic("boom") }, "framework_internal_error"},
+		"the model is unclear": {func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("odd") }, ""},
+		"the model is broken":  {func(context.Context, model.Request, func(model.Event) bool) error { return nil }, model.CodeInvalidResponse},
+		"the model hangs": {func(ctx context.Context, _ model.Request, _ func(model.Event) bool) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, model.CodeTimeout},
+		"the model calls on and on": {func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			request(say, "nothing", `{}`)
+			return nil
+		}, "framework_max_steps"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t, definition("demo", test.engine))
+				h.open()
+				run := h.settled(h.state.startRun("s", "demo", "hi"))
+				if run.GetStatus() != failed || run.GetFailure().GetCode() != test.code || run.GetFailure().GetError() == "" {
+					t.Errorf("run = %v, want it failed with code %q", run, test.code)
+				}
+				got := types(h.stream.records("s"))
+				if want := []string{"error", "fail"}; !slices.Equal(got[len(got)-2:], want) {
+					t.Errorf("stream = %v, want it to end with %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestARunOfAnUnknownAgentFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, definition("demo", says("hi")))
+		h.open()
+		run := h.settled(h.state.startRun("s", "other", "hi"))
+		if run.GetStatus() != failed || run.GetFailure().GetCode() != "framework_internal_error" {
+			t.Errorf("run = %v, want it failed", run)
+		}
+	})
+}
+
+func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var times []time.Duration
+		begin := time.Now()
+		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			times = append(times, time.Since(begin))
+			if len(times) <= 3 {
+				say(model.TextDelta{Text: "half an ans"})
+				return &model.Error{Code: model.CodeOverloaded, Retryable: true}
+			}
+			speak(say, "whole")
+			return nil
+		})))
+		h.open()
+		h.settled(h.state.startRun("s", "demo", "hi"))
+		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
+		if !slices.Equal(times, want) {
+			t.Errorf("model called at %v, want %v", times, want)
+		}
+		if got := texts(h.stream.records("s")); got != "whole" {
+			t.Errorf("text = %q, want %q: failed attempts are void", got, "whole")
+		}
+	})
+}
+
+func TestDeltasThatComeDuringAnAppendAreMerged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		words := make([]string, 1000)
+		for i := range words {
+			words[i] = fmt.Sprintf("%d ", i)
+		}
+		h := newHouse(t, definition("demo", says(words...)))
+		h.stream.gate = func(ctx context.Context, _ *streamv1.AppendRequest) error {
+			pause(ctx, 100*time.Millisecond)
+			return nil
+		}
+		h.open()
+		h.settled(h.state.startRun("s", "demo", "hi"))
+		records := h.stream.records("s")
+		if got, want := texts(records), strings.Join(words, ""); got != want {
+			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(want))
+		}
+		if got := len(records); got > 10 {
+			t.Errorf("%d records for 1000 words, want them merged", got)
+		}
+	})
+}
+
+func TestASlowStreamHoldsTheModelBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var said atomic.Int64
+		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			for range 100 {
+				say(model.TextDelta{Text: strings.Repeat("x", 1000)})
+				said.Add(1000)
+			}
+			speak(say, "end")
+			return nil
+		})))
+		h.config.MaxQueuedBytes, h.config.MaxDeltaBytes = 10_000, 4_000
+		open := make(chan struct{})
+		h.stream.gate = func(ctx context.Context, r *streamv1.AppendRequest) error {
+			if r.GetChunk().GetTextDelta() != nil {
+				select {
+				case <-open:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		}
+		h.open()
+		run := h.state.startRun("s", "demo", "hi")
+		synctest.Wait()
+		if got := said.Load(); got > 20_000 {
+			t.Errorf("the model said %d bytes to a stream that stands still, want about 10000 at most", got)
+		}
+		close(open)
+		h.settled(run)
+		if got, want := len(texts(h.stream.records("s"))), 100_003; got != want {
+			t.Errorf("text has %d bytes, want %d", got, want)
+		}
+	})
+}
+
+func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		text := strings.Repeat("日本語", 1000)
+		h := newHouse(t, definition("demo", says(text)))
+		h.config.MaxDeltaBytes = 1000
+		h.open()
+		h.settled(h.state.startRun("s", "demo", "hi"))
+		records := h.stream.records("s")
+		if got := texts(records); got != text {
+			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(text))
+		}
+		for _, r := range records {
+			if n := len(r.GetChunk().GetTextDelta().GetDelta()); n > 1000 {
+				t.Errorf("a delta has %d bytes, want 1000 at most", n)
+			}
+		}
+	})
+}
+
+func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		long := strings.Repeat("x", 5000)
+		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, agent.Call) (any, error) { return long, nil }}
+		h := newHouse(t, definition("demo", calls(long, "big", `{"q":"`+long+`"}`), big))
+		h.config.MaxDeltaBytes = 1000
+		h.stream.maxChunk = 2000
+		h.open()
+		run := h.settled(h.state.startRun("s", "demo", "hi"))
+		if got, want := run.GetOutput(), `"`+long+`"`; got != want {
+			t.Errorf("output has %d bytes, want %d", len(got), len(want))
+		}
+		records := h.stream.records("s")
+		if got := texts(records); got != long {
+			t.Errorf("text has %d bytes, want %d", len(got), len(long))
+		}
+		end := records[len(records)-1].GetTerminal().GetEnd()
+		if want := []string{"output"}; end.GetOutput() != "" || !slices.Equal(end.GetOmitted(), want) {
+			t.Errorf("end = %v, want the output left out, and said so", end)
 		}
 	})
 }

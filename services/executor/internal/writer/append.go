@@ -56,21 +56,19 @@ func (w *Writer) appendOperation(r *streamv1.AppendRequest, shrink func() bool) 
 }
 
 // Rewind voids what comes after the sequence and belongs to a greater step, also
-// what waits to be written. It gives the records after the
-// sequence that stand. When the stream tier is away for longer than the
-// patience, the writer is lossy, and kept is nil; a patience of 0 has no end.
+// what waits to be written. It gives the records after the sequence that stand.
+// A writer that was lossy is not any more: its caller says again what was lost.
+// When the stream tier is away for longer than the patience, or the log is broken,
+// the writer is lossy and kept is nil. A patience of 0 has no end, and then a
+// broken log is ErrBroken.
 func (w *Writer) Rewind(ctx context.Context, r *streamv1.RewindRequest, patience time.Duration) (kept []*streamv1.Record, err error) {
 	w.dropAbove(r.GetStep())
 	if err := w.acquire(ctx); err != nil {
 		return nil, err
 	}
-	if w.Lossy() && patience > 0 {
+	if err := w.settle(ctx, patience); err != nil {
 		w.release()
-		return nil, nil
-	}
-	if err := w.settle(ctx); err != nil {
-		w.release()
-		return nil, err
+		return nil, tolerate(err, patience)
 	}
 	rewind := &operation{send: func(ctx context.Context, number, last int64) (int64, error) {
 		r.Stream, r.Epoch, r.Number, r.ExpectedLastSequence = w.ref, w.epoch, number, last
@@ -78,20 +76,32 @@ func (w *Writer) Rewind(ctx context.Context, r *streamv1.RewindRequest, patience
 		kept = answer.GetKept()
 		return answer.GetSequence(), err
 	}}
-	err = w.perform(ctx, rewind, patience)
-	if errors.Is(err, errLost) || errors.Is(err, errRefused) {
-		return nil, nil
+	if err := w.perform(ctx, rewind, patience); err != nil {
+		return nil, tolerate(err, patience)
 	}
-	return kept, err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lossy = false
+	return kept, nil
+}
+
+// tolerate takes errors away that do not stop a run which can go on without its
+// readers: one that has patience.
+func tolerate(err error, patience time.Duration) error {
+	if patience > 0 && (errors.Is(err, errLost) || errors.Is(err, ErrBroken) || errors.Is(err, errRefused)) {
+		return nil
+	}
+	return err
 }
 
 // Terminal writes the record that ends the run's stream, behind everything that
-// was written, and gives its sequence. It tries for as long as ctx allows.
+// was written, and gives its sequence. It tries for as long as ctx allows; a broken
+// log is ErrBroken.
 func (w *Writer) Terminal(ctx context.Context, terminal *streamv1.Terminal) (int64, error) {
 	if err := w.acquire(ctx); err != nil {
 		return 0, err
 	}
-	if err := w.settle(ctx); err != nil {
+	if err := w.settle(ctx, 0); err != nil {
 		w.release()
 		return 0, err
 	}
@@ -103,14 +113,14 @@ func (w *Writer) Terminal(ctx context.Context, terminal *streamv1.Terminal) (int
 
 // settle finds out about the append that a lossy writer left behind. The writer
 // is busy before and after.
-func (w *Writer) settle(ctx context.Context) error {
+func (w *Writer) settle(ctx context.Context, patience time.Duration) error {
 	w.mu.Lock()
 	unknown := w.unknown
 	w.mu.Unlock()
 	if unknown == nil {
 		return nil
 	}
-	sequence, err := w.attempt(ctx, unknown, 0)
+	sequence, err := w.attempt(ctx, unknown, patience)
 	if errors.Is(err, errRefused) {
 		err = nil // it took no number
 	} else if err == nil {
@@ -132,7 +142,7 @@ func (w *Writer) perform(ctx context.Context, o *operation, patience time.Durati
 	switch {
 	case err == nil:
 		w.acknowledge(sequence)
-	case errors.Is(err, errLost):
+	case errors.Is(err, errLost), errors.Is(err, ErrBroken):
 		w.lose(o)
 	case errors.Is(err, ErrFenced), ctx.Err() != nil:
 		w.end(err)
@@ -207,10 +217,8 @@ func (w *Writer) judge(ctx context.Context, o *operation, err error) (again bool
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case reason == reasonOutOfOrder:
-		// The log is not the one that this epoch has written to. Only a new
-		// epoch can write to it.
 		w.log.ErrorContext(ctx, "chunks are lost: the stream has lost records", "error", err)
-		return false, errLost
+		return false, ErrBroken
 	case kind == fault.Stale:
 		return false, ErrFenced
 	case reason == reasonChunkTooLarge || kind == fault.TooLarge:

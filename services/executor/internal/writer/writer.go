@@ -12,8 +12,14 @@ import (
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 )
 
-// ErrFenced says that another executor writes the session's stream.
-var ErrFenced = errors.New("the stream belongs to a newer epoch")
+// Ends of a writer.
+var (
+	// ErrFenced says that another executor writes the session's stream.
+	ErrFenced = errors.New("the stream belongs to a newer epoch")
+	// ErrBroken says that the log is not the one that this epoch has written to:
+	// it has lost records. Only a new epoch can write to it.
+	ErrBroken = errors.New("the stream has lost records of this epoch")
+)
 
 // maxQueued bounds the chunks that wait for the append in flight.
 const maxQueued = 1024

@@ -67,6 +67,13 @@ func (d *delivery) reset() {
 	d.t = uistream.New(d.run.GetMessageId(), d.major)
 }
 
+// startAnew tells the client to begin the message again.
+func (d *delivery) startAnew() {
+	d.after = 0
+	d.reset()
+	d.write(0, d.t.Start())
+}
+
 // Frame takes the next frame of the run.
 func (d *delivery) Frame(frame *streamv1.ReadResponse) error {
 	d.settled = false
@@ -102,9 +109,7 @@ func (d *delivery) meet(frame *streamv1.ReadResponse) error {
 	case at == d.after && !caughtUp:
 		d.met = true
 	case at > d.after || caughtUp:
-		d.after = 0
-		d.reset()
-		d.write(0, d.t.Start())
+		d.startAnew()
 		d.again = d.run.GetStartSequence()
 		return errAgain
 	}
@@ -192,13 +197,16 @@ func (d *delivery) fromStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.written || d.after > 0 || conversation.Executing(run) {
+	if d.written || conversation.Executing(run) {
 		d.end(0, d.t.Fail(lostText))
 		return d.out.Flush()
 	}
 	answer, err := d.chat.sessions.Answer(ctx, d.session, run)
 	if err != nil {
 		return err
+	}
+	if d.after > 0 {
+		d.startAnew()
 	}
 	d.write(0, d.t.Replay(answer))
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {

@@ -74,7 +74,7 @@ func (r *request) last() (*message, error) {
 	}
 	m := &message{}
 	if err := json.Unmarshal(r.Message, m); err != nil {
-		return nil, fault.New(fault.Invalid, "BODY_INVALID", "message is neither a UI message nor a text: %v", err)
+		return nil, fault.New(fault.Invalid, "BODY_INVALID", "message is neither a UI message nor a text")
 	}
 	return m, nil
 }

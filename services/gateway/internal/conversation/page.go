@@ -5,6 +5,7 @@ import (
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
@@ -146,7 +147,11 @@ func (r *Reader) messageIDs(ctx context.Context, s *statev1.Session, messages []
 	if len(ids) == 0 {
 		return ids, nil
 	}
-	newest, err := r.Runs.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Limit: storedPage})
+	var newest *statev1.ListRunsResponse
+	err := retry.Do(ctx, r.Policy, func() (err error) {
+		newest, err = r.Runs.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Limit: storedPage})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func (r *Reader) Session(ctx context.Context, tenant, id string) (*statev1.Sessi
 // Run gives the run as it is now; it asks once.
 func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
 	got, err := r.Runs.GetRun(ctx, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
-	return got.GetRun(), err
+	return got.GetRun(), retry.Ours(err)
 }
 
 // AgentFor names the agent for the next run of a session whose client names

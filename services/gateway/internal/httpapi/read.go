@@ -58,7 +58,18 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) erro
 		return err
 	}
 	if err := json.Unmarshal(text, target); err != nil {
-		return fault.New(fault.Invalid, "BODY_INVALID", "the body is not the JSON that is expected here: %v", err)
+		return invalidJSON(err)
 	}
 	return nil
+}
+
+// invalidJSON says where the body is wrong, in words of JSON.
+func invalidJSON(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fault.New(fault.Invalid, "BODY_INVALID", "the body has a %s at %q, byte %d, where something else is expected", wrong.Value, wrong.Field, wrong.Offset)
+	}
+	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fault.New(fault.Invalid, "BODY_INVALID", "the body is not JSON, at byte %d", wrong.Offset)
+	}
+	return fault.New(fault.Invalid, "BODY_INVALID", "the body is not the JSON that is expected here")
 }

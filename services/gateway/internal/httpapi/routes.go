@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
@@ -36,6 +37,7 @@ type Server struct {
 	Keys    *auth.Keys
 	Origins auth.Origins
 	Log     *slog.Logger
+	Now     func() time.Time // never nil
 	Routes  []Route
 	// Mounts are handlers that authenticate by themselves, by path prefix.
 	Mounts map[string]http.Handler

@@ -30,7 +30,7 @@ func (s *Server) traced(next http.Handler) http.Handler {
 			trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path)))
 		r = r.WithContext(ctx)
 		recorded := &recorder{ResponseWriter: w}
-		began := time.Now()
+		began := s.Now()
 		defer func() { s.finish(recorded, r, span, began, recover()) }()
 		next.ServeHTTP(recorded, r)
 	})
@@ -64,7 +64,7 @@ func (s *Server) finish(w *recorder, r *http.Request, span trace.Span, began tim
 		span.SetStatus(codes.Error, http.StatusText(status))
 	}
 	s.Log.DebugContext(r.Context(), "request", "method", r.Method, "route", r.Pattern, "status", status,
-		"duration", time.Since(began), "cut", cut)
+		"duration", s.Now().Sub(began), "cut", cut)
 	if cut {
 		panic(http.ErrAbortHandler)
 	}

@@ -4,6 +4,7 @@ package retry
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -64,8 +65,17 @@ func Passing(err error) bool {
 	return kind == fault.Unavailable || kind == fault.Exhausted
 }
 
-// Do calls f until it succeeds or Pause.Wait gives up. f has to be safe to
-// repeat.
+// Ours makes an error of our own out of a service's refusal of our credentials: the
+// caller's credentials have nothing to do with it, and 401 would tell them so.
+func Ours(err error) error {
+	if kind := fault.KindOf(err); kind == fault.Unauthenticated || kind == fault.Denied {
+		return fmt.Errorf("the service behind the gateway refuses it: %v", err) //nolint:errorlint // no fault must be found in it
+	}
+	return err
+}
+
+// Do calls f until it succeeds or Pause.Wait gives up, and gives the failure as
+// Ours does. f has to be safe to repeat.
 func Do(ctx context.Context, p Policy, f func() error) error {
 	pause := Pause{Policy: p}
 	for {
@@ -74,7 +84,7 @@ func Do(ctx context.Context, p Policy, f func() error) error {
 			return nil
 		}
 		if err := pause.Wait(ctx, err); err != nil {
-			return err
+			return Ours(err)
 		}
 	}
 }

@@ -185,6 +185,9 @@ func (c *claimer) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if n == left {
+			c.server.hub.pass(w) // there may be more than this one can take
+		}
 		if n > 0 {
 			continue
 		}

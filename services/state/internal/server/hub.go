@@ -41,23 +41,44 @@ func (h *hub) leave(w *waiter) {
 	h.waiters = slices.DeleteFunc(h.waiters, func(other *waiter) bool { return other == w })
 	select {
 	case <-w.woken:
-		for agent := range w.agents {
-			h.wake(agent)
-		}
+		h.wakeAnother(w)
 	default:
 	}
+}
+
+// pass wakes another loop that serves an agent of w, which has found more than
+// it can take.
+func (h *hub) pass(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wakeAnother(w)
+}
+
+func (h *hub) wakeAnother(than *waiter) {
+	h.wake(func(w *waiter) bool { return w != than && w.shares(than) })
+}
+
+// shares reports whether the two serve one agent.
+func (w *waiter) shares(other *waiter) bool {
+	for agent := range w.agents {
+		if other.agents[agent] {
+			return true
+		}
+	}
+	return false
 }
 
 // signal wakes one loop that serves the agent and is not awake.
 func (h *hub) signal(agent string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.wake(agent)
+	h.wake(func(w *waiter) bool { return w.agents[agent] })
 }
 
-func (h *hub) wake(agent string) {
+// wake wakes the first that fits and is not awake.
+func (h *hub) wake(fits func(*waiter) bool) {
 	for i, w := range h.waiters {
-		if !w.agents[agent] {
+		if !fits(w) {
 			continue
 		}
 		select {

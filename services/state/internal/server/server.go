@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -79,22 +78,16 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 func (s *Server) Wake(agentType string) { s.hub.signal(agentType) }
 
 // Stop ends all claim streams with Unavailable (STOPPING), refuses new ones
-// the same way, and waits for their goroutines or for ctx. Other calls go on.
-func (s *Server) Stop(ctx context.Context) error {
+// the same way, and waits for their goroutines. A stream whose client takes
+// nothing ends when the gRPC server is stopped, not before. Other calls go on.
+func (s *Server) Stop() {
 	s.mu.Lock()
 	if !s.stopped {
 		s.stopped = true
 		close(s.stopping)
 	}
 	s.mu.Unlock()
-	ended := make(chan struct{})
-	go func() { s.streams.Wait(); close(ended) }()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return errors.New("claim streams did not end in time")
-	}
+	s.streams.Wait()
 }
 
 func (s *Server) millis() session.Millis { return session.Millis(s.now().UnixMilli()) }

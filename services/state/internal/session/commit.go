@@ -18,9 +18,10 @@ type Commit struct {
 	Now          Millis
 }
 
-// Need says what Decide wants to see.
+// Need says what Decide wants to see. The custom state may be large, and most
+// steps leave it as it is.
 func (c Commit) Need() Need {
-	return Need{RunID: c.RunID, MessageIDs: messageIDs(c.Messages), State: true, Journal: true, Checkpoint: true}
+	return Need{RunID: c.RunID, MessageIDs: messageIDs(c.Messages), State: len(c.Ops) > 0, Written: true, Journal: true, Checkpoint: true}
 }
 
 // Decide commits the step. The answer is the step's checkpoint.

@@ -146,17 +146,17 @@ func (o *object) apply(op StateOp, raced bool) (warning string, err error) {
 }
 
 func (o *object) extend(op StateOp, raced bool) (string, error) {
-	added, err := items(json.RawMessage(op.Value))
-	if err != nil {
-		return "", fmt.Errorf("append to %q: %w", op.Key, err)
+	added, ok := items(json.RawMessage(op.Value))
+	if !ok {
+		return "", fmt.Errorf("append to %q: the value is not a JSON array", op.Key)
 	}
 	old, known := o.values[op.Key]
 	if !known {
 		o.set(op.Key, array(added))
 		return raceWarning(op.Key, raced), nil
 	}
-	present, err := items(old)
-	if err != nil {
+	present, ok := items(old)
+	if !ok {
 		o.set(op.Key, array(added))
 		return fmt.Sprintf("append to %q: its value was not an array and was replaced", op.Key), nil
 	}
@@ -171,13 +171,13 @@ func raceWarning(key string, raced bool) string {
 	return fmt.Sprintf("append to %q: the same step replaced or deleted it before; the writes were applied in their order", key)
 }
 
-func items(text json.RawMessage) ([]json.RawMessage, error) {
+// items takes a JSON array apart; ok is false for everything else, null too.
+func items(text json.RawMessage) (list []json.RawMessage, ok bool) {
 	if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '[' {
-		return nil, fmt.Errorf("not a JSON array")
+		return nil, false
 	}
-	var list []json.RawMessage
 	err := json.Unmarshal(text, &list)
-	return list, err
+	return list, err == nil
 }
 
 func array(list []json.RawMessage) json.RawMessage {

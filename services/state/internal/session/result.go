@@ -75,6 +75,10 @@ func (c RecordResult) fits(v *View) error {
 	return err
 }
 
+// Writes reports whether a result of the journal writes to the custom state.
+// Of no journal it does not.
+func (j *Journal) Writes() bool { return len(j.ops()) > 0 }
+
 // ops returns the state writes of the results in the order of the calls in
 // the plan.
 func (j *Journal) ops() []StateOp {

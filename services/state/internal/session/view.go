@@ -9,6 +9,7 @@ type Need struct {
 	MessageIDs []string // View.Taken
 	Open       bool     // View.Live, View.Unsettled
 	State      bool     // View.Session.State
+	Written    bool     // View.Session.State, but only when a result of the journal writes to it
 	Journal    bool     // View.Journal
 	Checkpoint bool     // View.Checkpoint
 	Tail       Tail     // View.Tail

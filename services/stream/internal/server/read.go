@@ -171,8 +171,8 @@ func (q *reading) checkCursor(ctx context.Context, cursor uint64) error {
 	if err != nil {
 		return err
 	}
-	if last != nil && last.Sequence == cursor {
-		return nil
+	if last != nil && last.Sequence >= cursor {
+		return nil // the usual case: the reader has it all
 	}
 	info, err := q.server.bus.Info(ctx, q.scope.Stream)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
+	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -76,9 +77,9 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 			yield(nil, err)
 			return
 		}
-		calling, line, hangUp := dial(ctx, m.idle)
+		calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
 		defer hangUp()
-		stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(line.send))
+		stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(call.Send))
 		defer stream.Close()
 
 		reply := newReply()
@@ -94,8 +95,8 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 				return
 			}
 		}
-		if err := stream.Err(); err != nil && !(reply.whole() && broken(err)) {
-			yield(nil, line.failure(ctx, calling, err))
+		if err := stream.Err(); err != nil && (!reply.whole() || !line.Broken(err)) {
+			yield(nil, call.Failure(spoken(err)))
 			return
 		}
 		events, err := reply.end()
@@ -105,7 +106,8 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 			}
 		}
 		if err != nil {
-			yield(nil, err)
+			// A body may end quietly because the call was given up.
+			yield(nil, call.Failure(spoken(err)))
 		}
 	}
 }

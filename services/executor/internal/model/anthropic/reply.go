@@ -177,8 +177,9 @@ func (r *reply) reason() model.FinishReason {
 		return model.FinishLength
 	case anthropic.StopReasonRefusal:
 		return model.FinishContentFilter
+	default: // pause_turn, and what is yet to come
+		return model.FinishOther
 	}
-	return model.FinishOther
 }
 
 func text(s string) []model.Event {

@@ -1,6 +1,7 @@
 package anthropic_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,7 +51,9 @@ func stop(reason string) string { return stopped(reason) + event("message_stop",
 func hear(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
-	return modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.Ask("m")))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(ctx, modeltest.Ask("m")))
 }
 
 func TestStopReasonsAreTranslated(t *testing.T) {

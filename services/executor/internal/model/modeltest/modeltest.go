@@ -187,7 +187,7 @@ func endsWhenCancelled(t *testing.T, m model.Model) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var heard Heard
-	watched(t, ctx, func(ctx context.Context) {
+	watched(ctx, t, func(ctx context.Context) {
 		heard = Listen(t, func(yield func(model.Event, error) bool) {
 			for e, err := range m.Generate(ctx, Ask(Slow)) {
 				if !yield(e, err) {
@@ -206,7 +206,7 @@ func endsWhenCancelled(t *testing.T, m model.Model) {
 }
 
 func endsWhenLeft(t *testing.T, m model.Model) {
-	watched(t, t.Context(), func(ctx context.Context) {
+	watched(t.Context(), t, func(ctx context.Context) {
 		for _, err := range m.Generate(ctx, Ask(Slow)) {
 			if err != nil {
 				t.Errorf("got error %v, want a first event", err)
@@ -217,7 +217,7 @@ func endsWhenLeft(t *testing.T, m model.Model) {
 }
 
 // watched runs f and fails where it, or a goroutine that it started, does not end.
-func watched(t *testing.T, ctx context.Context, f func(context.Context)) {
+func watched(ctx context.Context, t *testing.T, f func(context.Context)) {
 	t.Helper()
 	// Goroutines inherit the labels of those that start them.
 	mark := fmt.Sprintf("%p", t)

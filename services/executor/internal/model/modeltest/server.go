@@ -71,10 +71,10 @@ func ServeStream(t *testing.T, stream []byte, reply Reply, wire Wire) *Server {
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		wire.write(w, stream)
-		switch reply {
-		case Cut:
+		if reply == Cut {
 			panic(http.ErrAbortHandler)
-		case Slow:
+		}
+		if reply == Slow {
 			<-r.Context().Done()
 		}
 	})

@@ -3,11 +3,14 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/openai/openai-go/v3/packages/ssestream"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -59,7 +62,6 @@ func refusal(res *http.Response, text []byte) *model.Error {
 	said := readComplaint(text)
 	e := &model.Error{
 		StatusCode: res.StatusCode,
-		RetryAfter: retryAfter(res.Header),
 		Message:    cmp.Or(said.message, http.StatusText(res.StatusCode)),
 	}
 	if res.StatusCode == http.StatusOK && said.kind == "" && said.code == "" {
@@ -67,13 +69,17 @@ func refusal(res *http.Response, text []byte) *model.Error {
 		return e
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, said)
-	switch res.Header.Get("X-Should-Retry") {
-	case "true":
-		e.Retryable = true
-	case "false":
-		e.Retryable = false
-	}
+	line.Advise(e, res.Header)
 	return e
+}
+
+// spoken makes an error of what the provider said in the middle of a stream, and
+// leaves other errors as they are.
+func spoken(err error) error {
+	if e, ok := errors.AsType[*ssestream.StreamError](err); ok {
+		return interruption(e.Event.Data)
+	}
+	return err
 }
 
 // interruption classifies an error in the middle of a stream.
@@ -133,39 +139,4 @@ func classify(status int, said complaint) (code string, retryable bool) {
 		}
 	}
 	return model.CodeUnavailable, true
-}
-
-// retryAfter reads how long to wait, from Retry-After-Ms or Retry-After in
-// seconds or as a date. A date is measured against the Date of the same
-// answer, so that the clocks need not agree. 0 when nothing usable is said.
-func retryAfter(h http.Header) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
-		return span(ms, time.Millisecond)
-	}
-	value := h.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
-		return span(seconds, time.Second)
-	}
-	then, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	now, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		return 0
-	}
-	return max(0, then.Sub(now))
-}
-
-// maxRetryAfter is the longest wait that is believed.
-const maxRetryAfter = 24 * time.Hour
-
-func span(n float64, unit time.Duration) time.Duration {
-	if !(n > 0) { // NaN is not, either
-		return 0
-	}
-	if n >= float64(maxRetryAfter/unit) {
-		return maxRetryAfter
-	}
-	return time.Duration(n * float64(unit))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
+	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -75,9 +76,9 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 			yield(nil, err)
 			return
 		}
-		calling, line, hangUp := dial(ctx, m.idle)
+		calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
 		defer hangUp()
-		stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(line.send))
+		stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(call.Send))
 		defer stream.Close()
 
 		reply := newReply(len(r.Messages))
@@ -93,8 +94,8 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 				return
 			}
 		}
-		if err := stream.Err(); err != nil && !(reply.finished() && broken(err)) {
-			yield(nil, line.failure(ctx, calling, err))
+		if err := stream.Err(); err != nil && (!reply.finished() || !line.Broken(err)) {
+			yield(nil, call.Failure(spoken(err)))
 			return
 		}
 		events, err := reply.end()
@@ -104,7 +105,8 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 			}
 		}
 		if err != nil {
-			yield(nil, err)
+			// A body may end quietly because the call was given up.
+			yield(nil, call.Failure(spoken(err)))
 		}
 	}
 }

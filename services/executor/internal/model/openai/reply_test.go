@@ -1,6 +1,7 @@
 package openai_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"reflect"
@@ -33,7 +34,9 @@ func finish(reason string) string {
 func hear(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
-	return modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask("m")))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(ctx, modeltest.Ask("m")))
 }
 
 // calls gives the calls as ID NAME ARGUMENTS.

@@ -24,8 +24,8 @@
 //
 //	lastUser: REGEX      the text of the last user message
 //	lastRole: user|tool|assistant
-//	toolResult: NAME     a result of this tool came after the last reply
-//	toolFailed: NAME     the same, and the call failed
+//	toolResult: NAME     a result of this tool came after the last reply, failed or not
+//	toolFailed: NAME     a failed one did: its rule belongs before that of toolResult
 //	userTurns: N         the conversation has N user messages
 //	step: N              the Nth call of the model after the last user message
 //	system: REGEX        the system prompt

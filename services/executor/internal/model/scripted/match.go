@@ -46,6 +46,8 @@ func look(r model.Request) conversation {
 		case agent.RoleTool:
 			c.lastRole = "tool"
 			c.hear(m)
+		case agent.RoleSystem, agent.RoleContext:
+			// Neither is a turn of the conversation.
 		}
 	}
 	c.UserCount = len(c.Users)

@@ -261,12 +261,12 @@ func (f *failure) error() *model.Error {
 
 // split cuts a text so that the chunks together are the text. A word keeps the
 // space that follows it.
-func (z size) split(source string) iter.Seq[string] {
+func (s size) split(source string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for source != "" {
 			end := len(source)
-			if !z.whole {
-				end = z.end(source)
+			if !s.whole {
+				end = s.end(source)
 			}
 			if !yield(source[:end]) {
 				return
@@ -277,11 +277,11 @@ func (z size) split(source string) iter.Seq[string] {
 }
 
 // end is where the first chunk of the text ends.
-func (z size) end(source string) int {
-	left, spaced := z.n, false
+func (s size) end(source string) int {
+	left, spaced := s.n, false
 	for i, r := range source {
 		switch {
-		case !z.words:
+		case !s.words:
 			if left == 0 {
 				return i
 			}

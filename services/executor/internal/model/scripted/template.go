@@ -76,20 +76,19 @@ func functions() template.FuncMap {
 
 // field takes a value out of a JSON text: texts as they are, the rest as JSON.
 // What is not there is empty.
-func field(source string, keys ...string) (string, error) {
+func field(source string, keys ...string) string {
 	value := json.RawMessage(source)
 	for _, key := range keys {
 		var object map[string]json.RawMessage
-		if json.Unmarshal(value, &object) != nil {
-			return "", nil
-		}
+		// Where there is no object, there is no value for the key.
+		_ = json.Unmarshal(value, &object)
 		value = object[key]
 	}
 	var s string
 	if json.Unmarshal(value, &s) == nil {
-		return s, nil
+		return s
 	}
-	return string(value), nil
+	return string(value)
 }
 
 // data is any value, kept as JSON.

@@ -4,43 +4,65 @@ const keyName = 'holdfast-api-key';
 const $ = (id) => document.getElementById(id);
 const log = $('log');
 
-let chat = ''; // the session's id, also the hash of the address
+let chat = ''; // the session's id
+let begun = false; // the server may know the chat, and the address has its id as the hash
 let messages = []; // {message, element}
 let attempt = new AbortController(); // ends what belongs to a chat that was left
 let busy = false;
 
+// The server says no.
 class Refused extends Error {
   constructor(status, body) {
     super(body.detail ? `${body.error} (${body.detail})` : body.error);
     this.status = status;
     this.code = body.code;
   }
+
+  // passing says that the same may be answered later.
+  get passing() {
+    return [429, 502, 503, 504].includes(this.status);
+  }
+}
+
+// The server says nothing, or breaks off.
+class Lost extends Error {
+  passing = true;
+}
+
+// lose throws Lost for what fetch and its streams throw when the network fails.
+function lose(error) {
+  throw error instanceof TypeError ? new Lost('The connection was lost.', { cause: error }) : error;
 }
 
 async function call(path, options = {}) {
   const headers = { ...options.headers };
   const key = sessionStorage.getItem(keyName);
   if (key) headers.authorization = `Bearer ${key}`;
-  const response = await fetch(path, { ...options, headers, signal: attempt.signal });
+  const response = await fetch(path, { ...options, headers, signal: attempt.signal }).catch(lose);
   if (response.ok) return response;
   const body = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
   if (response.status === 401) $('unlock').hidden = false;
   throw new Refused(response.status, body);
 }
 
-// read gives the parts of a stream. It throws when the stream breaks off.
+const get = async (path) => (await call(path)).json().catch(lose);
+
+// read gives the parts of a stream, each with the id of its event or ''. It
+// throws when the stream breaks off.
 async function* read(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
-    const { done, value } = await reader.read();
-    if (done) throw new TypeError('the stream broke off');
+    const { done, value } = await reader.read().catch(lose);
+    if (done) lose(new TypeError('the stream ended before its end'));
     const events = (rest + value).split('\n\n');
     rest = events.pop();
     for (const event of events) {
-      const line = event.split('\n').find((l) => l.startsWith('data: '));
-      if (line === 'data: [DONE]') return;
-      if (line) yield JSON.parse(line.slice('data: '.length));
+      const lines = event.split('\n');
+      const field = (name) => lines.find((l) => l.startsWith(name))?.slice(name.length);
+      const data = field('data: ');
+      if (data === '[DONE]') return;
+      if (data) yield { id: field('id: ') ?? '', part: JSON.parse(data) };
     }
   }
 }
@@ -80,40 +102,57 @@ function draw(entry) {
   due.add(entry);
 }
 
-// show takes a stream into the conversation. A message that is there already is
-// built anew in its place.
-async function show(response) {
-  let entry, builder;
-  for await (const part of read(response)) {
-    if (part.type === 'start') {
-      entry = messages.find((e) => e.message.id === part.messageId) ?? add({ id: part.messageId, role: 'assistant', parts: [] });
-      builder = new Builder(entry.message);
-    }
-    builder?.add(part);
-    if (entry) draw(entry);
-  }
+function clear() {
+  for (const { element } of messages) element.remove();
+  messages = [];
+  $('empty').hidden = false;
 }
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// attach follows the run that is going on, if there is one, through as many
-// connections as it takes.
-async function attach(response) {
+// persist does the task again until the server is there. The pauses grow, and
+// differ, so that the pages of a server that comes back do not come all at once.
+async function persist(task) {
+  const { signal } = attempt;
   for (let wait = 250; ; wait = Math.min(2 * wait, 5000)) {
     try {
-      response ??= await call(`/chat/${encodeURIComponent(chat)}/stream`);
-      if (response.status === 204) return;
-      await show(response);
-      return;
+      return await task();
     } catch (error) {
-      if (error.name === 'AbortError') throw error;
-      if (error instanceof Refused && error.status < 500 && error.status !== 429) throw error;
-      notice('The connection was lost. Trying again…');
-      response = undefined;
-      await pause(wait);
-      attempt.signal.throwIfAborted();
+      if (!error.passing) throw error;
+      notice(error instanceof Lost ? 'The connection was lost. Trying again…' : 'The server cannot answer now. Trying again…');
+      await pause(wait * (0.75 + Math.random() / 2));
+      signal.throwIfAborted();
     }
   }
+}
+
+// follow shows the run that is going on, if there is one, through as many
+// connections as it takes. A later one goes on behind the last event of the
+// former. response is the first connection, where there is one.
+async function follow(response) {
+  let entry, builder;
+  let cursor = '';
+  let again = false;
+  await persist(async () => {
+    const headers = cursor ? { 'last-event-id': cursor } : {};
+    const stream = response ?? (await call(`/chat/${encodeURIComponent(chat)}/stream`, { headers }));
+    response = undefined;
+    if (stream.status === 204) {
+      if (again) await loadMessages(); // the run has ended meanwhile
+      return;
+    }
+    again = true;
+    notice();
+    for await (const { id, part } of read(stream)) {
+      if (part.type === 'start') {
+        entry = messages.find((e) => e.message.id === part.messageId) ?? add({ id: part.messageId, role: 'assistant', parts: [] });
+        builder = new Builder(entry.message);
+      }
+      builder?.add(part);
+      cursor = id || cursor;
+      if (entry) draw(entry);
+    }
+  });
 }
 
 async function work(task) {
@@ -137,10 +176,13 @@ async function send(text) {
   };
   const entry = add(message);
   log.scrollTop = log.scrollHeight;
+  if (!begun) {
+    begun = true;
+    history.replaceState(null, '', `#${encodeURIComponent(chat)}`);
+  }
+  let response;
   try {
-    const response = await post(options);
-    $('agent').disabled = true;
-    await attach(response);
+    response = await persist(() => call('/chat', options)); // the key makes a repetition safe
   } catch (error) {
     if (error instanceof Refused) {
       entry.element.remove();
@@ -149,47 +191,43 @@ async function send(text) {
     }
     throw error;
   }
-}
-
-// post sends once more when the connection fails: the key in the request makes
-// that safe.
-async function post(options) {
-  try {
-    return await call('/chat', options);
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error;
-    await pause(500);
-    return call('/chat', options);
-  }
+  $('agent').disabled = true;
+  await follow(response);
 }
 
 async function load() {
-  const agents = await (await call('/agents')).json();
+  const agents = await persist(() => get('/agents'));
   $('agent').replaceChildren(...agents.agents.map((a) => {
     const option = new Option(a.agentType, a.agentType, false, a.agentType === agents.default);
     option.title = a.description;
     return option;
   }));
-  await loadMessages();
-  await attach();
+  if (!begun) return;
+  await persist(loadMessages);
+  await follow();
 }
 
+// loadMessages shows the conversation as the server has it.
 async function loadMessages() {
+  const session = `sessionId=${encodeURIComponent(chat)}`;
+  const loaded = [];
   for (let offset = 0, more = true; more;) {
     let page;
     try {
-      page = await (await call(`/messages?sessionId=${encodeURIComponent(chat)}&offset=${offset}&limit=200`)).json();
+      page = await get(`/messages?${session}&offset=${offset}&limit=200`);
     } catch (error) {
       if (error.status === 404) return; // a chat that has not begun
       throw error;
     }
-    page.messages.forEach(add);
+    loaded.push(...page.messages);
     offset = page.offset + page.limit;
     more = page.hasMore;
   }
-  const status = await (await call(`/status?sessionId=${encodeURIComponent(chat)}`)).json();
+  const status = await get(`/status?${session}`);
   $('agent').value = status.agentType;
   $('agent').disabled = true;
+  clear();
+  loaded.forEach(add);
 }
 
 function newID() {
@@ -209,13 +247,9 @@ function open() {
   attempt.abort();
   attempt = new AbortController();
   chat = hashID();
-  if (!chat) {
-    chat = newID();
-    history.replaceState(null, '', `#${encodeURIComponent(chat)}`);
-  }
-  for (const { element } of messages) element.remove();
-  messages = [];
-  $('empty').hidden = false;
+  begun = chat !== '';
+  chat ||= newID();
+  clear();
   $('agent').disabled = false;
   notice();
   work(load);
@@ -228,6 +262,12 @@ $('compose').addEventListener('submit', (event) => {
   if (!text || busy) return;
   $('text').value = '';
   work(() => send(text));
+});
+
+$('ideas').addEventListener('click', (event) => {
+  if (event.target.type !== 'button' || busy) return;
+  work(() => send(event.target.textContent));
+  $('text').focus();
 });
 
 $('text').addEventListener('keydown', (event) => {
@@ -246,11 +286,13 @@ $('unlock').addEventListener('submit', (event) => {
 });
 
 $('fresh').addEventListener('click', () => {
-  location.hash = encodeURIComponent(newID());
+  if (begun) history.pushState(null, '', location.pathname);
+  open();
 });
 
-window.addEventListener('hashchange', () => {
-  if (hashID() !== chat) open();
+// A step back or forward in the history, or an address typed by hand.
+window.addEventListener('popstate', () => {
+  if (hashID() !== (begun ? chat : '')) open();
 });
 
 open();

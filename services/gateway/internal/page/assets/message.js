@@ -112,7 +112,7 @@ function make(tag, className, ...children) {
 function frame(kind) {
   let element;
   if (kind === 'tool') {
-    element = make('details', 'tool', make('summary', '', make('span', 'name'), make('span', 'state')), make('dl', ''));
+    element = make('details', 'tool', make('summary', '', make('span', 'name'), make('span', 'gist'), make('span', 'state')), make('dl', ''));
   } else if (kind === 'reasoning') {
     element = make('details', 'reasoning', make('summary', '', make('span', 'state')), make('div', 'body'));
   } else {
@@ -147,8 +147,22 @@ function fill(element, kind, part) {
   }
 }
 
+// show makes a value readable: on one line where it is short.
+function show(value) {
+  if (typeof value === 'string') return value;
+  const line = JSON.stringify(value) ?? '';
+  return line.length <= 60 ? line : JSON.stringify(value, null, 2);
+}
+
+// gist is what a closed card tells of the input: its values.
+function gist(input) {
+  const values = input && typeof input === 'object' ? Object.values(input) : [];
+  return values.map(show).join(', ').slice(0, 120);
+}
+
 function fillTool(element, part) {
   write(element.querySelector('.name'), part.type.slice('tool-'.length));
+  write(element.querySelector('.gist'), gist(part.input));
   write(element.querySelector('.state'), states[part.state] ?? part.state);
   element.classList.toggle('failed', part.state === 'output-error');
   const rows = [['Input', part.input]];
@@ -158,6 +172,6 @@ function fillTool(element, part) {
   rows.forEach(([name, value], i) => {
     if (!list.children[2 * i]) list.append(make('dt', '', name), make('dd', '', make('pre', '')));
     write(list.children[2 * i], name);
-    write(list.children[2 * i + 1].firstChild, typeof value === 'string' ? value : JSON.stringify(value, null, 2));
+    write(list.children[2 * i + 1].firstChild, show(value));
   });
 }

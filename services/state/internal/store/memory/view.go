@@ -9,7 +9,7 @@ func (m *Store) view(key session.Key, need session.Need) *session.View {
 	if r == nil {
 		return v
 	}
-	v.Session = r.copySession(need.State)
+	v.Session = r.copySession(need.State || need.Written && r.journal.Writes())
 	v.Run = copyRun(r.run(need.RunID))
 	if need.RequestKey != "" {
 		v.Keyed = copyRun(r.find(func(run *session.Run) bool { return run.RequestKey == need.RequestKey }))

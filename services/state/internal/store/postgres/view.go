@@ -53,7 +53,10 @@ func (r *reader) run(to **session.Run, key session.Key, query string, args ...an
 // takes the lock.
 func (r *reader) view(key session.Key, need session.Need) *session.View {
 	v := &session.View{}
-	r.session(v, key, need.State)
+	r.session(v, key)
+	if need.State || need.Written {
+		r.state(v, key, need)
+	}
 	if need.AgentType != "" {
 		r.batch.Queue(`SELECT EXISTS (SELECT 1 FROM agents WHERE agent_type = $1)`, need.AgentType).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&v.AgentKnown) })
@@ -81,7 +84,7 @@ func (r *reader) view(key session.Key, need session.Need) *session.View {
 	return v
 }
 
-func (r *reader) session(v *session.View, key session.Key, withState bool) {
+func (r *reader) session(v *session.View, key session.Key) {
 	r.row(key, `SELECT `+sessionColumns+` FROM sessions s WHERE s.tenant = $1 AND s.session_id = $2 FOR UPDATE`, func(row pgx.Row) error {
 		s := session.Session{Key: key}
 		if err := row.Scan(sessionFields(&s)...); err != nil {
@@ -90,18 +93,20 @@ func (r *reader) session(v *session.View, key session.Key, withState bool) {
 		v.Session = &s
 		return nil
 	})
-	if withState {
-		r.row(key, `SELECT st.state FROM sessions s
-			JOIN states st ON st.tenant = s.tenant AND st.session_id = s.session_id AND st.version = s.state_version
-			WHERE s.tenant = $1 AND s.session_id = $2`, func(row pgx.Row) error {
-			var state string
-			err := row.Scan(&state)
-			if v.Session != nil {
-				v.Session.State = state
-			}
-			return err
-		})
-	}
+}
+
+func (r *reader) state(v *session.View, key session.Key, need session.Need) {
+	r.row(key, `SELECT st.state FROM sessions s
+		JOIN states st ON st.tenant = s.tenant AND st.session_id = s.session_id AND st.version = s.state_version
+		WHERE s.tenant = $1 AND s.session_id = $2
+			AND ($3 OR EXISTS (SELECT 1 FROM results r WHERE r.tenant = $1 AND r.session_id = $2 AND r.ops <> ''))`, func(row pgx.Row) error {
+		var state string
+		err := row.Scan(&state)
+		if v.Session != nil {
+			v.Session.State = state
+		}
+		return err
+	}, need.State)
 }
 
 func (r *reader) journal(v *session.View, key session.Key) {

@@ -9,24 +9,35 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// writer runs statements of one transaction until one fails.
+// writer collects the statements of a change.
 type writer struct {
-	ctx context.Context // of the one call that the writer lives for
-	tx  *sql.Tx
-	key session.Key
-	err error
+	key        session.Key
+	statements []statement
 }
 
-// exec runs a statement whose first two arguments are tenant and session id.
+type statement struct {
+	query string
+	args  []any
+}
+
+// exec adds a statement whose first two arguments are tenant and session id.
 func (w *writer) exec(query string, args ...any) {
-	if w.err == nil {
-		_, w.err = w.tx.ExecContext(w.ctx, query, append([]any{w.key.Tenant, w.key.SessionID}, args...)...)
-	}
+	w.statements = append(w.statements, statement{query, append([]any{w.key.Tenant, w.key.SessionID}, args...)})
 }
 
 // apply writes the change.
 func apply(ctx context.Context, tx *sql.Tx, key session.Key, c *session.Change) error {
-	w := &writer{ctx: ctx, tx: tx, key: key}
+	w := writer{key: key}
+	w.change(c)
+	for _, s := range w.statements {
+		if _, err := tx.ExecContext(ctx, s.query, s.args...); err != nil {
+			return fmt.Errorf("write rows: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *writer) change(c *session.Change) {
 	if c.Session != nil {
 		w.session(c)
 	}
@@ -50,10 +61,6 @@ func apply(ctx context.Context, tx *sql.Tx, key session.Key, c *session.Change) 
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, u.RunID, u.Step, u.Position, u.At, u.Model, u.PromptTokens, u.CompletionTokens,
 			u.ReasoningTokens, u.CachedTokens, u.TotalTokens, u.Tool, u.Success, u.DurationMS)
 	}
-	if w.err != nil {
-		return fmt.Errorf("write rows: %w", w.err)
-	}
-	return nil
 }
 
 func (w *writer) session(c *session.Change) {

@@ -14,14 +14,14 @@ func (s *Store) read(ctx context.Context, f func(*sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }() // there is nothing to keep
 	return f(tx)
 }
 
 // known gives NotFound (SESSION_NOT_FOUND) when there is no such session, and
 // its number of messages.
 func known(ctx context.Context, tx *sql.Tx, key session.Key) (messages int64, err error) {
-	s, err := readSession(ctx, tx, key, false)
+	s, err := readSession(ctx, tx, key)
 	if err != nil {
 		return 0, err
 	}
@@ -34,11 +34,14 @@ func known(ctx context.Context, tx *sql.Tx, key session.Key) (messages int64, er
 // Session implements store.Reader.
 func (s *Store) Session(ctx context.Context, key session.Key) (found *session.Session, run *session.Run, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {
-		if found, err = readSession(ctx, tx, key, true); err != nil {
+		if found, err = readSession(ctx, tx, key); err != nil {
 			return err
 		}
 		if found == nil {
 			return session.NoSession(key)
+		}
+		if err := readState(ctx, tx, found); err != nil {
+			return err
 		}
 		run, err = readRun(ctx, tx, key, found.CurrentRunID)
 		return err

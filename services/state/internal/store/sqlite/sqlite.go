@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -41,9 +42,12 @@ type Store struct {
 }
 
 // Open opens the file, creates it when it is missing (its folder has to be
-// there), and brings its schema up to date. Several processes may do so at
-// once.
+// there) so that only its owner can read it, and brings its schema up to date.
+// Several processes may do so at once.
 func Open(ctx context.Context, path string) (*Store, error) {
+	if err := create(path); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
 	writer, err := connect(path, "immediate", 1)
 	if err != nil {
 		return nil, err
@@ -56,6 +60,16 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, errors.Join(err, writer.Close())
 	}
 	return &Store{writer: writer, reader: reader}, nil
+}
+
+// create makes an empty file where there is none. SQLite itself would let
+// everybody read it; its log takes the file's permissions.
+func create(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func connect(path, lock string, connections int) (*sql.DB, error) {
@@ -115,7 +129,7 @@ func write(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	if err := f(tx); err != nil {
 		return err
 	}

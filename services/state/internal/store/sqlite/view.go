@@ -21,7 +21,7 @@ func view(ctx context.Context, tx *sql.Tx, key session.Key, need session.Need) (
 		}
 	}
 	var err error
-	if v.Session, err = readSession(ctx, tx, key, need.State); err != nil || v.Session == nil {
+	if v.Session, err = readSession(ctx, tx, key); err != nil || v.Session == nil {
 		return v, err
 	}
 	steps := []func(context.Context, *sql.Tx, session.Key, session.Need, *session.View) error{viewRuns, viewJournal, viewCheckpoint, viewMessages}
@@ -30,25 +30,32 @@ func view(ctx context.Context, tx *sql.Tx, key session.Key, need session.Need) (
 			return nil, err
 		}
 	}
+	if need.State || need.Written && v.Journal.Writes() {
+		if err := readState(ctx, tx, v.Session); err != nil {
+			return nil, err
+		}
+	}
 	return v, nil
 }
 
 // readSession returns nil when there is no such session.
-func readSession(ctx context.Context, q querier, key session.Key, withState bool) (*session.Session, error) {
+func readSession(ctx context.Context, q querier, key session.Key) (*session.Session, error) {
 	s := session.Session{Key: key}
 	err := q.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM sessions s WHERE s.tenant = ? AND s.session_id = ?`,
 		key.Tenant, key.SessionID).Scan(sessionFields(&s)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
-	if err == nil && withState {
-		err = q.QueryRowContext(ctx, `SELECT state FROM states WHERE tenant = ? AND session_id = ? AND version = ?`,
-			key.Tenant, key.SessionID, s.StateVersion).Scan(&s.State)
-	}
 	if err != nil {
 		return nil, err
 	}
 	return &s, nil
+}
+
+// readState fills in the session's custom state.
+func readState(ctx context.Context, q querier, s *session.Session) error {
+	return q.QueryRowContext(ctx, `SELECT state FROM states WHERE tenant = ? AND session_id = ? AND version = ?`,
+		s.Tenant, s.SessionID, s.StateVersion).Scan(&s.State)
 }
 
 func viewRuns(ctx context.Context, tx *sql.Tx, key session.Key, need session.Need, v *session.View) (err error) {

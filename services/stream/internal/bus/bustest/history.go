@@ -35,7 +35,8 @@ func runHistory(t *testing.T, log bus.Bus) {
 	t.Run("ALongHistoryComesInPages", func(t *testing.T) {
 		t.Parallel()
 		s := family(t)
-		same(t, history(t, log, only(s), 0), appendMany(t, log, s, 600))
+		want := appendMany(t, log, s, 600)
+		same(t, history(t, log, only(s), 0), want)
 	})
 	t.Run("AHeavyHistoryComesInPages", func(t *testing.T) {
 		t.Parallel()

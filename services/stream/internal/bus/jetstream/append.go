@@ -13,20 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
 )
 
-// Codes of the server that say why a record was not stored.
-const (
-	apiWrongLast         = 10071 // another record is the last one
-	apiWrongLastInFlight = 10164 // another record is being written
-	apiAccountResources  = 10002
-	apiInsufficient      = 10023
-	apiStorage           = 10047
-	apiStoreFailed       = 10077
-	apiNotAvailable      = 10008
-)
-
 // Append implements bus.Writer.
 func (b *Bus) Append(ctx context.Context, s bus.Stream, expected uint64, r *chunklog.Record) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.link.request(ctx)
 	defer cancel()
 	p := b.partitionOf(s)
 	answer, err := b.nc.RequestMsgWithContext(ctx, &nats.Msg{

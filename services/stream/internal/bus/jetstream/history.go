@@ -2,11 +2,8 @@ package jetstream
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,7 +37,7 @@ var (
 // So when there is more than one, the leader is asked for the last record at the
 // end of what is stored, and the copy again until it has it.
 func (b *Bus) History(ctx context.Context, s bus.Scope, after uint64) (bus.Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.link.request(ctx)
 	defer cancel()
 	p := b.partitionOf(s.Stream)
 	filter := b.names.filter(p.number, s)
@@ -130,61 +127,34 @@ func (c *collector) add(m *nats.Msg, p *parser) error {
 
 // Last implements bus.Writer.
 func (b *Bus) Last(ctx context.Context, s bus.Stream) (*chunklog.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.link.request(ctx)
 	defer cancel()
 	p := b.partitionOf(s)
 	return b.last(ctx, p, b.names.subject(p.number, s))
 }
 
-// apiNoMessage is the server's code for a message that is not there.
-const apiNoMessage = 10037
-
-// apiError is what the server says when it refuses.
-type apiError struct {
-	Code        int    `json:"code"`
-	ErrCode     int    `json:"err_code"`
-	Description string `json:"description"`
-}
-
-func (e *apiError) Error() string { return strconv.Itoa(e.ErrCode) + " " + e.Description }
-
 // last asks the leader, which has every acknowledged record, for the last one
-// that matches the filter.
+// that matches the filter; nil when there is none.
 func (b *Bus) last(ctx context.Context, p *partition, filter string) (*chunklog.Record, error) {
 	name := b.names.stream(p.number)
-	answer, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter))
-	if err != nil {
-		return nil, bus.Unavailable("look at the end of "+name, err)
-	}
 	var body struct {
-		Error   *apiError `json:"error"`
 		Message struct {
 			Subject  string `json:"subject"`
 			Sequence uint64 `json:"seq"`
-			Headers  string `json:"hdrs"`
-			Data     string `json:"data"`
+			Headers  []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
 		} `json:"message"`
 	}
-	if err := json.Unmarshal(answer.Data, &body); err != nil {
-		return nil, fmt.Errorf("look at the end of %s: %w", name, err)
-	}
-	if body.Error != nil && body.Error.ErrCode == apiNoMessage {
+	err := b.api(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter), &body)
+	if isCode(err, apiNoMessage) {
 		return nil, nil
 	}
-	if body.Error != nil {
-		return nil, bus.Unavailable("look at the end of "+name, body.Error)
+	if err != nil {
+		return nil, bus.Unavailable("look at the end of "+name, err)
 	}
-	headers, err := base64.StdEncoding.DecodeString(body.Message.Headers)
+	header, err := nats.DecodeHeadersMsg(body.Message.Headers)
 	if err != nil {
 		return nil, fmt.Errorf("headers of record %d: %w", body.Message.Sequence, err)
 	}
-	header, err := nats.DecodeHeadersMsg(headers)
-	if err != nil {
-		return nil, fmt.Errorf("headers of record %d: %w", body.Message.Sequence, err)
-	}
-	payload, err := base64.StdEncoding.DecodeString(body.Message.Data)
-	if err != nil {
-		return nil, fmt.Errorf("payload of record %d: %w", body.Message.Sequence, err)
-	}
-	return decode(header, body.Message.Subject, body.Message.Sequence, payload)
+	return decode(header, body.Message.Subject, body.Message.Sequence, body.Message.Data)
 }

@@ -62,6 +62,7 @@ type Bus struct {
 	js         jetstream.JetStream
 	partitions []*partition
 	inbox      *inbox
+	link       *link
 	resync     chan struct{} // room for one: the connection was lost
 }
 
@@ -77,7 +78,7 @@ var _ bus.Bus = (*Bus)(nil)
 func Open(ctx context.Context, e Endpoint, o Options) (*Bus, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Boot)
 	defer cancel()
-	b := &Bus{options: o, names: names{o.Namespace}, log: o.Log, resync: make(chan struct{}, 1)}
+	b := &Bus{options: o, names: names{o.Namespace}, log: o.Log, link: newLink(), resync: make(chan struct{}, 1)}
 	if b.log == nil {
 		b.log = slog.Default()
 	}
@@ -103,6 +104,7 @@ func (b *Bus) connect(e Endpoint) error {
 		nats.ReconnectWait(reconnectPause),
 		nats.ReconnectBufSize(-1), // a write while there is no connection fails at once
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.link.lost()
 			if err != nil {
 				b.log.Warn("connection to NATS lost", "error", err)
 			}

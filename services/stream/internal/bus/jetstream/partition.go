@@ -3,7 +3,6 @@ package jetstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -29,7 +28,6 @@ const partitionsKey = "holdfast-partitions"
 // partition is one stream and its live feed.
 type partition struct {
 	number int
-	stream jetstream.Stream
 	tail   *tail
 }
 
@@ -54,7 +52,7 @@ func (b *Bus) openPartition(ctx context.Context, number int) (*partition, error)
 		if err == nil {
 			return p, nil
 		}
-		if _, final := fault.From(err); final {
+		if errors.Is(err, fault.Invalid) {
 			return nil, err
 		}
 		select {
@@ -66,14 +64,13 @@ func (b *Bus) openPartition(ctx context.Context, number int) (*partition, error)
 }
 
 func (b *Bus) openOnce(ctx context.Context, p *partition) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.link.request(ctx)
 	defer cancel()
-	stream, err := b.ensure(ctx, p.number)
-	if err != nil {
+	if err := b.ensure(ctx, p.number); err != nil {
 		return err
 	}
-	p.stream = stream
 	if p.tail == nil {
+		var err error
 		if p.tail, err = followPartition(b.nc, b.names.live(p.number), b.names.stored(p.number)); err != nil {
 			return err
 		}
@@ -82,17 +79,17 @@ func (b *Bus) openOnce(ctx context.Context, p *partition) error {
 		return err
 	}
 	// Whatever was stored before this answer is no news; the rest is heard.
-	info, err := stream.Info(ctx)
+	state, err := b.look(ctx, p.number, "")
 	if err != nil {
 		return err
 	}
-	p.tail.begin(info.State.LastSeq)
+	p.tail.begin(state.Last)
 	return nil
 }
 
 // ensure makes the stream, or gives it the configuration that is wanted now.
 // Of several processes that make it at once one wins, and the others find it.
-func (b *Bus) ensure(ctx context.Context, number int) (jetstream.Stream, error) {
+func (b *Bus) ensure(ctx context.Context, number int) error {
 	want := b.streamConfig(number)
 	stream, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -102,19 +99,20 @@ func (b *Bus) ensure(ctx context.Context, number int) (jetstream.Stream, error) 
 		}
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	have := stream.CachedInfo().Config
 	if count := have.Metadata[partitionsKey]; count != want.Metadata[partitionsKey] {
-		return nil, fault.New(fault.Invalid, "CONFIG_INVALID",
+		return fault.New(fault.Invalid, "CONFIG_INVALID",
 			"the log %s was made with %s partitions, not %d: sessions would look for their records in the wrong one",
 			want.Name, count, b.options.Partitions)
 	}
 	want.FirstSeq = have.FirstSeq // set when it was made
 	if same(have, want) {
-		return stream, nil
+		return nil
 	}
-	return b.js.UpdateStream(ctx, want)
+	_, err = b.js.UpdateStream(ctx, want)
+	return err
 }
 
 func (b *Bus) streamConfig(number int) jetstream.StreamConfig {
@@ -165,19 +163,15 @@ func contains(have, want map[string]string) bool {
 
 // Info implements bus.Reader.
 func (b *Bus) Info(ctx context.Context, s bus.Stream) (bus.Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.link.request(ctx)
 	defer cancel()
 	p := b.partitionOf(s)
 	subject := b.names.subject(p.number, s)
-	info, err := p.stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	state, err := b.look(ctx, p.number, subject)
 	if err != nil {
-		return bus.Info{}, bus.Unavailable("look at "+b.names.stream(p.number), err)
+		return bus.Info{}, err
 	}
-	answer := bus.Info{
-		Floor: max(info.State.FirstSeq, 1) - 1,
-		Top:   info.State.LastSeq,
-		Count: int64(info.State.Subjects[subject]), //nolint:gosec // a count of records
-	}
+	answer := bus.Info{Floor: max(state.First, 1) - 1, Top: state.Last, Count: state.Subjects[subject]}
 	if answer.Count == 0 {
 		return answer, nil
 	}
@@ -196,31 +190,17 @@ func (b *Bus) Info(ctx context.Context, s bus.Stream) (bus.Info, error) {
 	return answer, nil
 }
 
+// voidLimit is how many records are removed at once. A lost step leaves tens
+// of chunks, and each removal is a round trip.
+const voidLimit = 8
+
 // Void implements bus.Writer.
 func (b *Bus) Void(ctx context.Context, s bus.Stream, sequences []uint64) error {
 	p := b.partitionOf(s)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(voidLimit)
 	for _, sequence := range sequences {
-		group.Go(func() error { return b.remove(ctx, p, sequence) })
+		group.Go(func() error { return b.remove(ctx, p.number, sequence) })
 	}
 	return group.Wait()
-}
-
-// voidLimit is how many records are removed at once. A lost step leaves tens
-// of chunks, and each removal is a round trip.
-const voidLimit = 8
-
-func (b *Bus) remove(ctx context.Context, p *partition, sequence uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	err := p.stream.DeleteMsg(ctx, sequence)
-	if err == nil {
-		return nil
-	}
-	// The server has several answers for a record that has gone; look instead.
-	if _, lookErr := p.stream.GetMsg(ctx, sequence); errors.Is(lookErr, jetstream.ErrMsgNotFound) {
-		return nil
-	}
-	return bus.Unavailable(fmt.Sprintf("remove record %d of %s", sequence, b.names.stream(p.number)), err)
 }

@@ -144,13 +144,13 @@ func (b *Bus) compare(ctx context.Context, p *partition) {
 	if p.tail.idle() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.link.request(ctx)
 	defer cancel()
-	info, err := p.stream.Info(ctx)
+	state, err := b.look(ctx, p.number, "")
 	if err != nil {
 		return // the next look finds the same
 	}
-	p.tail.check(info.State.LastSeq)
+	p.tail.check(state.Last)
 }
 
 // idle reports whether nobody would miss anything.

@@ -1,4 +1,6 @@
-package anthropic
+// Package line is the connection of one call to a provider over HTTP: it watches
+// for silence and classifies what fails on the way, whatever the provider.
+package line
 
 import (
 	"context"
@@ -10,38 +12,42 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
-
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxRefusal is how much of an answer that is not a stream is read.
+// maxRefusal is how much of an answer that is not a stream is read, in bytes.
 const maxRefusal = 64 << 10
 
 var errIdle = errors.New("no byte came in time")
 
-// line is the connection of one call: it watches for silence and classifies
-// what fails on the way. Silence is counted only while someone waits for bytes,
-// so a slow consumer is never taken for a silent server.
-type line struct {
-	idle  time.Duration
-	timer *time.Timer
+// Line is the connection of one call. Silence is counted only while someone
+// waits for bytes, so a slow consumer is never taken for a silent server.
+type Line struct {
+	caller  context.Context //nolint:containedctx // a Line lives as long as its call
+	calling context.Context //nolint:containedctx // the same
+	idle    time.Duration
+	timer   *time.Timer
+	refusal func(res *http.Response, text []byte) *model.Error
 }
 
-// dial begins a call under the context that it gives, whose cause is errIdle
-// after too long a silence. The first silence begins now; hangUp ends the call.
-func dial(ctx context.Context, idle time.Duration) (calling context.Context, l *line, hangUp func()) {
+// Dial begins a call under the context that it gives, which ends after too long
+// a silence. The first silence begins now; hangUp ends the call. refusal
+// classifies an answer that is not an event stream by its head and the beginning
+// of its text.
+func Dial(ctx context.Context, idle time.Duration, refusal func(*http.Response, []byte) *model.Error) (calling context.Context, l *Line, hangUp func()) {
 	calling, cancel := context.WithCancelCause(ctx)
-	l = &line{idle: idle, timer: time.AfterFunc(idle, func() { cancel(errIdle) })}
+	l = &Line{
+		caller: ctx, calling: calling, idle: idle, refusal: refusal,
+		timer: time.AfterFunc(idle, func() { cancel(errIdle) }),
+	}
 	return calling, l, func() {
 		l.timer.Stop()
 		cancel(nil)
 	}
 }
 
-// send is the SDK's middleware: only event streams get through it.
-func (l *line) send(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+// Send is the middleware of an SDK: only event streams get through it.
+func (l *Line) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(req)
 	l.timer.Stop()
 	if err != nil {
@@ -56,32 +62,32 @@ func (l *line) send(req *http.Request, next option.MiddlewareNext) (*http.Respon
 	l.timer.Reset(l.idle)
 	// A refusal that breaks off says enough with its status.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
-	return nil, refusal(res, text)
+	return nil, l.refusal(res, text)
 }
 
 // body is a response body whose silence is measured.
 type body struct {
 	io.ReadCloser
-	line *line
+	line *Line
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	b.line.timer.Reset(b.line.idle)
 	n, err := b.ReadCloser.Read(p)
 	b.line.timer.Stop()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = unreachable(err)
 	}
 	return n, err
 }
 
-// failure is what a call ends with when the SDK gave err: ctx is the caller's,
-// calling what dial made of it.
-func (l *line) failure(ctx, calling context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+// Failure is what a call ends with when the SDK gave err: the error of the
+// caller's context where that has ended, else a *model.Error.
+func (l *Line) Failure(err error) error {
+	if l.caller.Err() != nil {
+		return l.caller.Err()
 	}
-	if context.Cause(calling) == errIdle {
+	if errors.Is(context.Cause(l.calling), errIdle) {
 		return &model.Error{
 			Code: model.CodeTimeout, Retryable: true, Err: err,
 			Message: fmt.Sprintf("the provider gave no byte for %v", l.idle),
@@ -90,16 +96,14 @@ func (l *line) failure(ctx, calling context.Context, err error) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		return e
 	}
-	if e, ok := errors.AsType[*anthropic.Error](err); ok {
-		return interruption([]byte(e.RawJSON()))
-	}
 	// Failures of the connection are classified above; what is left is what
 	// the SDK could not read.
 	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: err.Error(), Err: err}
 }
 
-// broken says whether err is the connection's, not something that was said on it.
-func broken(err error) bool {
+// Broken reports whether err is the connection's, not something that was said
+// on it.
+func Broken(err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	return ok && e.StatusCode == 0
 }

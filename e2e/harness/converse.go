@@ -1,0 +1,57 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// retryPause is the time between two attempts of a client that does not give up.
+const retryPause = 100 * time.Millisecond
+
+// Converse makes one turn as a client does that never gives up: it repeats the
+// request under the same key until it has a stream, attaches again when the
+// connection breaks, and asks for the whole answer once more when it is told
+// that there is nothing to attach to. The error is ctx's, or says what a client
+// must never see.
+func (c Client) Converse(ctx context.Context, session, agent, text string) (UIMessage, error) {
+	ask := request{method: http.MethodPost, path: "/chat", body: ChatBody(session, agent, text), requestKey: session + " " + text}
+	attach := request{method: http.MethodGet, path: resumePath(session)}
+	next := ask
+	for {
+		stream, err := c.open(ctx, next)
+		if err == nil {
+			err = stream.Rest()
+			stream.Close()
+			if err == nil {
+				return stream.Message, explain(stream, stream.Complete())
+			}
+			next = attach
+		}
+		if refusal, ok := errors.AsType[*notOKError](err); ok {
+			switch refusal.code {
+			case http.StatusNoContent:
+				next = ask
+			case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+			default:
+				return UIMessage{}, err
+			}
+		} else if stream != nil && !errors.Is(err, ErrDropped) {
+			return UIMessage{}, explain(stream, err)
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return UIMessage{}, fmt.Errorf("the answer of %q is not whole: %w; the last attempt: %w", session, ctx.Err(), err)
+		}
+	}
+}
+
+func explain(s *UIStream, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\n%s", err, s.Heard())
+}

@@ -1,0 +1,63 @@
+package page_test
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	storyWords = 150
+	// wordDelay makes the story last long enough for a page to be loaded in the
+	// middle of it.
+	wordDelay = "30ms"
+	// markup would run and change the title if a page took it for HTML.
+	markup = `<img src=x onerror="document.title='run'"><b>bold</b> &amp; <script>document.title='run'</script>`
+)
+
+// story is a text in which every word is another one, so that a lost, repeated
+// or swapped word shows.
+func story() string {
+	words := make([]string, storyWords)
+	for i := range words {
+		words[i] = fmt.Sprintf("word%03d", i)
+	}
+	return strings.Join(words, " ")
+}
+
+// agents is the agents file of these tests.
+func agents() string {
+	return strings.NewReplacer("STORY", story(), "DELAY", wordDelay, "MARKUP", strings.ReplaceAll(markup, "'", "''"),
+		"LONG", strings.Repeat("long", 60)).Replace(`
+models:
+  scripted:
+    script: |
+      models:
+        demo:
+          rules:
+            - when: {toolFailed: calculate}
+              reply: 'That is no sum.'
+            - when: {toolResult: calculate}
+              reply: 'That makes {{field .LastResult "value"}}.'
+            - when: {lastUser: '(?P<sum>\d+ \* \d+)'}
+              reply:
+                - text: 'Let me work that out.'
+                - call: {name: calculate, arguments: {expression: '{{.Group.sum}}'}}
+            - when: {lastUser: '^Tell me a story$'}
+              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+            - when: {lastUser: '^markup'}
+              reply:
+                - text: 'MARKUP'
+                - call: {name: calculate, arguments: {expression: '<b>1</b>'}}
+            - when: {lastUser: '^long'}
+              reply:
+                - text: 'LONG'
+                - call: {name: calculate, arguments: {expression: 'LONG', LONG: '1'}}
+            - reply: 'You said: {{join .Users " · "}}'
+agents:
+  - name: demo
+    description: Does sums, tells a story and repeats what you say.
+    model: scripted/demo
+    tools: [calculate]
+    maxSteps: 5
+`)
+}

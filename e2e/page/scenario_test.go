@@ -1,0 +1,238 @@
+package page_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	scenarioLimit = 3 * time.Minute
+	// closeLimit is how long a browser may take to be gone when its scenario is
+	// given up.
+	closeLimit   = 10 * time.Second
+	installLimit = 3 * time.Minute
+)
+
+var shots = flag.String("shots", "", "a folder for screenshots of what the tests look at")
+
+// install brings the npm packages up to the lock file, once.
+var install = sync.OnceValues(func() (string, error) {
+	lock, err := os.Stat("package-lock.json")
+	if err != nil {
+		return "", err
+	}
+	installed, err := os.Stat("node_modules/.package-lock.json")
+	if err == nil && installed.ModTime().After(lock.ModTime()) {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), installLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput()
+	return string(out), err
+})
+
+// options are what a scenario of scenarios.mjs and the browser are told.
+type options struct {
+	Gateway string   `json:"gateway"`
+	Browser string   `json:"browser"`
+	Shots   string   `json:"shots,omitempty"` // how the files begin
+	Width   int      `json:"width,omitempty"` // pixels
+	Height  int      `json:"height,omitempty"`
+	Dark    bool     `json:"dark,omitempty"`
+	Texts   []string `json:"texts"`
+	Half    int      `json:"half,omitempty"`   // characters
+	Direct  string   `json:"direct,omitempty"` // the gateway, where Gateway is a proxy
+}
+
+type result struct {
+	Looks []look `json:"looks"`
+	Cut   string `json:"cut"`
+}
+
+// look is what was to be seen at a moment, and what had gone wrong until then.
+type look struct {
+	Title     string    `json:"title"`
+	Notice    string    `json:"notice"`
+	Messages  []message `json:"messages"`
+	Ideas     []string  `json:"ideas"`
+	Made      []string  `json:"made"`      // elements in messages that the page does not make itself
+	SticksOut []string  `json:"sticksOut"` // elements that are wider than their place
+	Ground    string    `json:"ground"`
+	Ink       string    `json:"ink"`
+	Errors    []string  `json:"errors"`
+	Foreign   []string  `json:"foreign"` // addresses at other hosts
+}
+
+type message struct {
+	Who      string   `json:"who"`
+	Texts    []string `json:"texts"`
+	Tools    []tool   `json:"tools"`
+	Failures []string `json:"failures"`
+}
+
+type tool struct {
+	Name  string   `json:"name"`
+	State string   `json:"state"`
+	Rows  []string `json:"rows"` // of the open card
+}
+
+// run runs a scenario, calls told, where it is not nil, for everything that the
+// scenario tells in the middle, and checks what has to hold in each of them.
+func run(t *testing.T, name string, o options, told func(string)) result {
+	t.Helper()
+	if out, err := install(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+	browser, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatalf("%v (e2e/setup installs it)", err)
+	}
+	o.Browser = browser
+	if *shots != "" {
+		o.Shots = filepath.Join(*shots, t.Name())
+	}
+	r := runNode(t, name, o, told)
+	if len(r.Looks) == 0 {
+		t.Fatalf("scenario %s looked at nothing", name)
+	}
+	for _, l := range r.Looks {
+		l.check(t)
+	}
+	return r
+}
+
+func runNode(t *testing.T, name string, o options, told func(string)) result {
+	t.Helper()
+	asJSON, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), scenarioLimit)
+	defer cancel()
+	node := exec.CommandContext(ctx, "node", "--no-warnings", "run.mjs", name, string(asJSON))
+	node.Cancel = func() error { return node.Process.Signal(os.Interrupt) } // takes the browser with it
+	node.WaitDelay = closeLimit
+	node.Stderr = t.Output()
+	out, err := node.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Start(); err != nil {
+		t.Fatalf("start node: %v", err)
+	}
+	var last *result
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var line struct {
+			Told   string  `json:"told"`
+			Result *result `json:"result"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Errorf("the scenario printed %q: %v", lines.Text(), err)
+			continue
+		}
+		if line.Result != nil {
+			last = line.Result
+		} else if told != nil {
+			told(line.Told)
+		}
+	}
+	if err := node.Wait(); err != nil || last == nil {
+		t.Fatalf("scenario %s: %v, result %v", name, err, last)
+	}
+	return *last
+}
+
+// unreachable begins what the browser itself writes when a server is away.
+const unreachable = "Failed to load resource: net::ERR_"
+
+// check is for what holds at any moment on any page.
+func (l look) check(t *testing.T) {
+	t.Helper()
+	serverWasAway := func(e string) bool { return strings.HasPrefix(e, unreachable) }
+	if errors := slices.DeleteFunc(slices.Clone(l.Errors), serverWasAway); len(errors) > 0 {
+		t.Errorf("the console shows %q", errors)
+	}
+	if len(l.Foreign) > 0 {
+		t.Errorf("the page asked other hosts: %q", l.Foreign)
+	}
+	if len(l.Made) > 0 {
+		t.Errorf("texts made elements: %q", l.Made)
+	}
+	if len(l.SticksOut) > 0 {
+		t.Errorf("elements stick out: %q", l.SticksOut)
+	}
+	if l.Title != "Holdfast" {
+		t.Errorf("the title is %q, want Holdfast", l.Title)
+	}
+	if l.Notice != "" {
+		t.Errorf("the page says %q at the end, want nothing", l.Notice)
+	}
+}
+
+// checkReachable makes sure that the server was there all the time.
+func (r result) checkReachable(t *testing.T) {
+	t.Helper()
+	if errors := r.last().Errors; len(errors) > 0 {
+		t.Errorf("the console shows %q", errors)
+	}
+}
+
+// checkCut makes sure that something happened in the middle of the answer: a
+// test that cuts nothing proves nothing.
+func (r result) checkCut(t *testing.T, whole string) {
+	t.Helper()
+	if r.Cut == "" || len(r.Cut) >= len(whole) {
+		t.Errorf("the answer was cut when it had %d bytes, want some of %d", len(r.Cut), len(whole))
+	}
+}
+
+func (r result) last() look { return r.Looks[len(r.Looks)-1] }
+
+// checkMessages compares what is to be seen with the wanted lines, which have
+// the form of transcript.
+func (l look) checkMessages(t *testing.T, want ...string) {
+	t.Helper()
+	if got, want := l.transcript(), strings.Join(want, "\n"); got != want {
+		t.Errorf("got the conversation\n%s\nwant\n%s", got, want)
+	}
+}
+
+// transcript writes the conversation down, a line for a part.
+func (l look) transcript() string {
+	var lines []string
+	for _, m := range l.Messages {
+		for _, text := range m.Texts {
+			lines = append(lines, m.Who+": "+text)
+		}
+		for _, tool := range m.Tools {
+			lines = append(lines, m.Who+" calls "+tool.Name+", "+tool.State)
+			lines = append(lines, tool.Rows...)
+		}
+		for _, failure := range m.Failures {
+			lines = append(lines, m.Who+" fails: "+failure)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+// brightness is the mean of a computed colour's channels, 0 to 255.
+func brightness(t *testing.T, colour string) int {
+	t.Helper()
+	var red, green, blue int
+	if _, err := fmt.Sscanf(colour, "rgb(%d, %d, %d)", &red, &green, &blue); err != nil {
+		t.Fatalf("read the colour %q: %v", colour, err)
+	}
+	return (red + green + blue) / 3
+}

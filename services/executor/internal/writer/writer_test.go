@@ -1,0 +1,221 @@
+package writer_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
+)
+
+// log is the stream service as a writer sees it: each request goes through answer.
+type log struct {
+	streamv1.StreamServiceClient // the reading half is not there
+
+	numbers []int64 // of all attempts
+	expects []int64
+	answer  func(attempt int) error
+	texts   []string // of what was taken
+}
+
+func (l *log) Append(_ context.Context, r *streamv1.AppendRequest, _ ...grpc.CallOption) (*streamv1.AppendResponse, error) {
+	l.numbers = append(l.numbers, r.GetNumber())
+	l.expects = append(l.expects, r.GetExpectedLastSequence())
+	if err := l.answer(len(l.numbers)); err != nil {
+		return nil, err
+	}
+	text := r.GetChunk().GetTextDelta().GetDelta()
+	if r.GetTerminal() != nil {
+		text = "END"
+	}
+	l.texts = append(l.texts, text)
+	return &streamv1.AppendResponse{Sequence: 100 + r.GetNumber()}, nil
+}
+
+func (l *log) Rewind(_ context.Context, r *streamv1.RewindRequest, _ ...grpc.CallOption) (*streamv1.RewindResponse, error) {
+	l.numbers = append(l.numbers, r.GetNumber())
+	if err := l.answer(len(l.numbers)); err != nil {
+		return nil, err
+	}
+	l.texts = append(l.texts, "REWIND")
+	return &streamv1.RewindResponse{Sequence: 100 + r.GetNumber()}, nil
+}
+
+func away(int) error  { return fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "no log") }
+func there(int) error { return nil }
+
+func open(t *testing.T, l *log) *writer.Writer {
+	t.Helper()
+	w := writer.New(l, &streamv1.StreamRef{SessionId: "s"}, 4, 7, writer.Config{
+		MaxDeltaBytes: 1000, MaxQueuedBytes: 10_000, Patience: 10 * time.Second, CallTimeout: time.Second,
+	}, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return w
+}
+
+func text(step int32, delta string) *eventv1.Chunk {
+	return &eventv1.Chunk{AgentId: "r", Step: step, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}}}
+}
+
+func write(t *testing.T, w *writer.Writer, chunks ...*eventv1.Chunk) {
+	t.Helper()
+	for _, chunk := range chunks {
+		if err := w.Write(t.Context(), chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAnAppendOfUnknownFateIsSentAgainUnderItsNumber(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: func(attempt int) error {
+			if attempt <= 2 {
+				return away(attempt)
+			}
+			return nil
+		}}
+		w := open(t, l)
+		write(t, w, text(1, "a"))
+		if last, err := w.Flush(t.Context()); last != 101 || err != nil {
+			t.Errorf("Flush = %d, %v, want 101", last, err)
+		}
+		write(t, w, text(2, "b"))
+		if _, err := w.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if want := []int64{1, 1, 1, 2}; !slices.Equal(l.numbers, want) {
+			t.Errorf("numbers = %v, want %v", l.numbers, want)
+		}
+		if want := []int64{7, 7, 7, 101}; !slices.Equal(l.expects, want) {
+			t.Errorf("expected sequences = %v, want %v", l.expects, want)
+		}
+	})
+}
+
+func TestALossyWriterSettlesWhatItLeftBehindBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: away}
+		w := open(t, l)
+		write(t, w, text(1, "a"))
+		begin := time.Now()
+		if last, err := w.Flush(t.Context()); last != 7 || err != nil || !w.Lossy() {
+			t.Errorf("Flush = %d, %v, lossy %v; want 7, lossy", last, err, w.Lossy())
+		}
+		if took := time.Since(begin); took > 11*time.Second {
+			t.Errorf("the writer waited %v, want its patience of 10s", took)
+		}
+		write(t, w, text(2, "dropped"))
+		l.answer = there
+		if sequence, err := w.Terminal(t.Context(), &streamv1.Terminal{RunId: "r"}); sequence != 102 || err != nil {
+			t.Errorf("Terminal = %d, %v, want 102", sequence, err)
+		}
+		if want := []string{"a", "END"}; !slices.Equal(l.texts, want) {
+			t.Errorf("taken = %v, want %v", l.texts, want)
+		}
+	})
+}
+
+func TestARewindMakesALossyWriterWholeAndDropsOnlyWhatItVoids(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: away}
+		w := open(t, l)
+		write(t, w, text(1, "a"))
+		if _, err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second); err != nil || !w.Lossy() {
+			t.Errorf("Rewind = %v, lossy %v; want it lossy still", err, w.Lossy())
+		}
+		l.answer = there
+		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second); err != nil || w.Lossy() {
+			t.Errorf("Rewind = %v, lossy %v; want it whole", err, w.Lossy())
+		}
+		// Nothing runs between these: both wait when the rewind comes.
+		write(t, w, text(1, "kept"), text(2, "void"))
+		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.texts; !slices.Equal(got[:2], []string{"a", "REWIND"}) || !slices.Contains(got, "kept") || got[len(got)-1] != "REWIND" {
+			t.Errorf("taken = %v, want a, a rewind, what was kept and a rewind", got)
+		}
+	})
+}
+
+func TestAFencedWriterFailsEveryCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: func(int) error { return fault.New(fault.Stale, "WRITER_FENCED", "newer") }}
+		w := open(t, l)
+		write(t, w, text(1, "a"))
+		if _, err := w.Flush(t.Context()); !errors.Is(err, writer.ErrFenced) {
+			t.Errorf("Flush = %v, want ErrFenced", err)
+		}
+		if err := w.Write(t.Context(), text(1, "b")); !errors.Is(err, writer.ErrFenced) {
+			t.Errorf("Write = %v, want ErrFenced", err)
+		}
+		if _, err := w.Terminal(t.Context(), &streamv1.Terminal{}); !errors.Is(err, writer.ErrFenced) {
+			t.Errorf("Terminal = %v, want ErrFenced", err)
+		}
+		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{}, 0); !errors.Is(err, writer.ErrFenced) {
+			t.Errorf("Rewind = %v, want ErrFenced", err)
+		}
+	})
+}
+
+func TestAChunkThatTheLogRefusesTakesNoNumber(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{}
+		l.answer = func(attempt int) error {
+			if attempt == 1 {
+				return fault.New(fault.Invalid, "CHUNK_INVALID", "odd")
+			}
+			return nil
+		}
+		w := open(t, l)
+		write(t, w, text(1, "odd"))
+		if _, err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		write(t, w, text(1, "good"))
+		if _, err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := []int64{1, 1}; !slices.Equal(l.numbers, want) || w.Lossy() {
+			t.Errorf("numbers = %v, lossy %v; want %v and not lossy", l.numbers, w.Lossy(), want)
+		}
+	})
+}
+
+func TestALogThatLostRecordsMakesTheWriterLossyAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: func(int) error { return fault.New(fault.Stale, "APPEND_OUT_OF_ORDER", "number 3 after 1") }}
+		w := open(t, l)
+		write(t, w, text(1, "a"))
+		if _, err := w.Flush(t.Context()); err != nil || !w.Lossy() || len(l.numbers) != 1 {
+			t.Errorf("Flush = %v, lossy %v after %d attempts; want lossy after one", err, w.Lossy(), len(l.numbers))
+		}
+	})
+}

@@ -1,0 +1,229 @@
+package gateway_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway"
+)
+
+func keysFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestAKeyNamesTheTenant(t *testing.T) {
+	t.Parallel()
+	keyA, sumA := gateway.NewAPIKey()
+	keyB, sumB := gateway.NewAPIKey()
+	if keyA == keyB || sumA == sumB {
+		t.Fatal("two keys are the same")
+	}
+	file := keysFile(t, "- {name: a, tenant: acme, sha256: "+sumA+"}\n- name: b\n  tenant: other one\n  sha256: "+sumB+"\n")
+	h := open(t, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = file, false })
+	for name, tc := range map[string]struct{ header, code string }{
+		"none":          {"", "API_KEY_MISSING"},
+		"wrong":         {"Bearer " + keyA + "x", "API_KEY_WRONG"},
+		"the digest":    {"Bearer " + sumA, "API_KEY_WRONG"},
+		"empty":         {"Bearer ", "API_KEY_WRONG"},
+		"no scheme":     {keyA, "API_KEY_WRONG"},
+		"another one":   {"Basic " + keyA, "API_KEY_WRONG"},
+		"very long":     {"Bearer " + strings.Repeat("x", 4000), "API_KEY_WRONG"},
+		"with a prefix": {"Bearer  " + keyA, "API_KEY_WRONG"},
+	} {
+		response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"), "Authorization", tc.header)
+		if got := response.Header.Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") {
+			t.Errorf("%s: WWW-Authenticate: got %q", name, got)
+		}
+		refused(t, response, 401, tc.code)
+	}
+	stream := h.chat(t, say("s1", "hi"), "Authorization", "bearer "+keyA)
+	answer(h.Started(t, "acme", "s1", nil))
+	stream.rest()
+	refused(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "", "Authorization", "Bearer "+keyB), 404, "SESSION_NOT_FOUND")
+	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "", "Authorization", "Bearer "+keyB).StatusCode; got != http.StatusNoContent {
+		t.Errorf("another tenant's chat: got %d, want 204", got)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/", "/assets/chat.js"} {
+		if got := h.request(t, http.MethodGet, path, "").StatusCode; got != http.StatusOK {
+			t.Errorf("%s: got %d, want 200", path, got)
+		}
+	}
+}
+
+func TestConfigurationsThatAreNotSafeAreRefused(t *testing.T) {
+	t.Parallel()
+	_, sum := gateway.NewAPIKey()
+	good := keysFile(t, "- {name: a, tenant: acme, sha256: "+sum+"}\n")
+	for name, tc := range map[string]struct {
+		change func(*gateway.Config)
+		reason string
+	}{
+		"nothing is said":         {func(*gateway.Config) {}, "CONFIG_INVALID"},
+		"both are said":           {func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = good, true }, "CONFIG_INVALID"},
+		"no file":                 {func(c *gateway.Config) { c.APIKeys = "/nowhere" }, "API_KEYS_INVALID"},
+		"an empty file":           {func(c *gateway.Config) { c.APIKeys = keysFile(t, "") }, "API_KEYS_INVALID"},
+		"a short digest":          {func(c *gateway.Config) { c.APIKeys = keysFile(t, "- {name: a, tenant: x, sha256: ab}") }, "API_KEYS_INVALID"},
+		"no tenant":               {func(c *gateway.Config) { c.APIKeys = keysFile(t, "- {name: a, sha256: "+sum+"}") }, "API_KEYS_INVALID"},
+		"another key":             {func(c *gateway.Config) { c.APIKeys = keysFile(t, "- {name: a, tenant: x, sha: "+sum+"}") }, "API_KEYS_INVALID"},
+		"every origin":            {func(c *gateway.Config) { c.InsecureNoAuth, c.CORSOrigins = true, []string{"*"} }, "CORS_ORIGIN_INVALID"},
+		"an origin with a path":   {func(c *gateway.Config) { c.APIKeys, c.CORSOrigins = good, []string{"https://x.example/"} }, "CORS_ORIGIN_INVALID"},
+		"no room for streams":     {func(c *gateway.Config) { c.InsecureNoAuth, c.MaxStreams = true, 0 }, "CONFIG_INVALID"},
+		"no heartbeat":            {func(c *gateway.Config) { c.InsecureNoAuth, c.Heartbeat = true, 0 }, "CONFIG_INVALID"},
+		"a version that is not":   {func(c *gateway.Config) { c.InsecureNoAuth, c.AISDK = true, 4 }, "CONFIG_INVALID"},
+		"an address that is none": {func(c *gateway.Config) { c.InsecureNoAuth, c.StateAddress = true, "" }, "ADDRESS_INVALID"},
+	} {
+		c := gateway.Config{}
+		if err := config.Load(&c, nil); err != nil {
+			t.Fatal(err)
+		}
+		tc.change(&c)
+		service, err := gateway.New(t.Context(), c, gateway.Peers{})
+		if got := fault.ReasonOf(err); got != tc.reason {
+			t.Errorf("%s: got %v, want %s", name, err, tc.reason)
+		}
+		if service != nil {
+			_ = service.Close()
+		}
+	}
+}
+
+func TestWithoutKeysOnlyLoopbackIsServed(t *testing.T) {
+	t.Parallel()
+	for address, ok := range map[string]bool{
+		"127.0.0.1:8080": true, "localhost:8080": true, "[::1]:8080": true, "127.9.9.9:1": true,
+		":8080": false, "0.0.0.0:8080": false, "192.0.2.1:80": false, "example.com:80": false, "[::]:80": false, "": false,
+	} {
+		err := gateway.CheckListen(address, gateway.Config{InsecureNoAuth: true})
+		if (err == nil) != ok {
+			t.Errorf("%q: got %v", address, err)
+		}
+		if err := gateway.CheckListen(address, gateway.Config{APIKeys: "file"}); err != nil {
+			t.Errorf("%q with keys: got %v", address, err)
+		}
+	}
+}
+
+func TestWithoutKeysPagesOfOtherSitesAreRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.CORSOrigins = []string{"http://localhost:3000"} })
+	host := strings.TrimPrefix(h.url, "http://")
+	for name, tc := range map[string]struct {
+		headers []string
+		code    string
+	}{
+		"no page":                  {nil, ""},
+		"our page":                 {[]string{"Origin", h.url}, ""},
+		"an allowed page":          {[]string{"Origin", "http://localhost:3000"}, ""},
+		"another site":             {[]string{"Origin", "https://evil.example"}, "ORIGIN_REFUSED"},
+		"another port":             {[]string{"Origin", "http://127.0.0.1:1"}, "ORIGIN_REFUSED"},
+		"a sandbox":                {[]string{"Origin", "null"}, "ORIGIN_REFUSED"},
+		"an image of another site": {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, "ORIGIN_REFUSED"},
+		"a link":                   {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, ""},
+		"a rebound name":           {[]string{"Host", "evil.example"}, "HOST_REFUSED"},
+		"a rebound name, port":     {[]string{"Host", "evil.example:" + host[strings.LastIndex(host, ":")+1:]}, "HOST_REFUSED"},
+		"localhost":                {[]string{"Host", "localhost:80"}, ""},
+		"a name of localhost":      {[]string{"Host", "app.localhost"}, ""},
+		"version 6":                {[]string{"Host", "[::1]:80"}, ""},
+	} {
+		response := h.request(t, http.MethodGet, "/agents", "", tc.headers...)
+		if tc.code != "" {
+			refused(t, response, 403, tc.code)
+		} else if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: got %d %s", name, response.StatusCode, text(t, response))
+		}
+	}
+}
+
+func TestOnlyAllowedOriginsMayRead(t *testing.T) {
+	t.Parallel()
+	key, sum := gateway.NewAPIKey()
+	file := keysFile(t, "- {name: a, tenant: acme, sha256: "+sum+"}")
+	h := open(t, func(c *gateway.Config) {
+		c.APIKeys, c.InsecureNoAuth, c.CORSOrigins = file, false, []string{"https://app.example"}
+	})
+	for origin, want := range map[string]string{"https://app.example": "https://app.example", "https://evil.example": "", "": ""} {
+		preflight := h.request(t, http.MethodOptions, "/chat", "", "Origin", origin,
+			"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type,authorization")
+		if got := preflight.Header.Get("Access-Control-Allow-Origin"); got != want || preflight.StatusCode != http.StatusNoContent {
+			t.Errorf("preflight of %q: got %d %q", origin, preflight.StatusCode, got)
+		}
+		if got := preflight.Header.Get("Access-Control-Allow-Headers"); (got == "content-type,authorization") != (want != "") {
+			t.Errorf("preflight of %q: got headers %q", origin, got)
+		}
+		answer := h.request(t, http.MethodGet, "/agents", "", "Origin", origin, "Authorization", "Bearer "+key)
+		if got := answer.Header.Get("Access-Control-Allow-Origin"); got != want || answer.Header.Get("Vary") != "Origin" {
+			t.Errorf("answer to %q: got %q", origin, got)
+		}
+		unknown := h.request(t, http.MethodGet, "/agents", "", "Origin", origin)
+		if got := unknown.Header.Get("Access-Control-Allow-Origin"); got != want {
+			t.Errorf("401 to %q: got %q; a page has to be able to read it", origin, got)
+		}
+	}
+}
+
+func TestAgentsAreListedWithTheDefault(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.DefaultAgent = "" })
+	if got, want := text(t, h.request(t, http.MethodGet, "/agents", "")), `{"agents":[{"agentType":"demo","description":"answers"},{"agentType":"other","description":""}],"default":""}`+"\n"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 400, "AGENT_REQUIRED")
+	h.State.Announce(&statev1.Agent{AgentType: "only"})
+	if got := text(t, h.request(t, http.MethodGet, "/agents", "")); !strings.Contains(got, `"default":"only"`) {
+		t.Errorf("got %s", got)
+	}
+	stream := h.chat(t, say("s1", "hi"))
+	answer(h.Started(t, "default", "s1", nil))
+	stream.rest()
+}
+
+func TestReadinessNamesWhoIsMissing(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.StreamAddress = "nobody" })
+	response := h.request(t, http.MethodGet, "/readyz", "")
+	if got, want := text(t, response), `{"notReady":["stream"],"status":"unavailable"}`+"\n"; got != want || response.StatusCode != 503 {
+		t.Errorf("got %d %s, want %s", response.StatusCode, got, want)
+	}
+}
+
+func TestTheNumberOfOpenStreamsIsBounded(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.MaxStreams = 1 })
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s2", "hi")), 429, "TOO_MANY_STREAMS")
+	answer(run)
+	stream.rest()
+	waitFor(t, "there is room again", func() bool {
+		return h.request(t, http.MethodGet, "/sse?sessionId=s1", "").StatusCode == http.StatusOK
+	})
+}
+
+func TestThePageIsServedWithAStrictPolicy(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for _, path := range []string{"/", "/assets/chat.css", "/assets/chat.js", "/assets/message.js"} {
+		response := h.request(t, http.MethodGet, path, "")
+		body := text(t, response)
+		if response.StatusCode != http.StatusOK || body == "" {
+			t.Errorf("%s: got %d", path, response.StatusCode)
+		}
+		if got := response.Header.Get("Content-Security-Policy"); !strings.HasPrefix(got, "default-src 'self'") {
+			t.Errorf("%s: policy: got %q", path, got)
+		}
+		if strings.Contains(body, "http://") || strings.Contains(body, "https://") || path == "/" && strings.Contains(body, "style=") {
+			t.Errorf("%s names another host or has inline style", path)
+		}
+	}
+}

@@ -1,0 +1,410 @@
+package gateway_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// answer plays a whole run of two steps.
+func answer(run *Run) {
+	run.Say(0, Started())
+	run.Say(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
+	run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+	run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
+}
+
+const uncut = `{"type":"start","messageId":"msg-run-1"}
+{"type":"start-step"}
+{"type":"text-start","id":"text-1-1"}
+{"type":"text-delta","id":"text-1-1","delta":"Let me "}
+{"type":"text-delta","id":"text-1-1","delta":"add."}
+{"type":"text-end","id":"text-1-1"}
+{"type":"tool-input-start","toolCallId":"c1","toolName":"add"}
+{"type":"tool-input-available","toolCallId":"c1","toolName":"add","input":{"a":1}}
+{"type":"tool-output-available","toolCallId":"c1","output":{"sum":2}}
+{"type":"finish-step"}
+{"type":"start-step"}
+{"type":"text-start","id":"text-2-1"}
+{"type":"text-delta","id":"text-2-1","delta":"It is "}
+{"type":"text-delta","id":"text-2-1","delta":"2."}
+{"type":"text-end","id":"text-2-1"}
+{"type":"finish-step"}
+{"type":"finish","finishReason":"stop"}
+[DONE]
+`
+
+func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"), "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	for name, want := range map[string]string{
+		"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Vercel-Ai-Ui-Message-Stream": "v1",
+		"X-Accel-Buffering": "no", "X-Holdfast-Session-Id": "s1", "X-Holdfast-Run-Id": "run-1",
+	} {
+		if got := response.Header.Get(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	stream := streamOf(t, response)
+	answer(h.Started(t, "default", "s1", nil))
+	events := stream.rest()
+	if got := datas(events); got != uncut {
+		t.Errorf("got\n%s\nwant\n%s", got, uncut)
+	}
+	start := h.State.Starts()[0]
+	if got := start.GetMessages()[0]; got.GetId() != "u-hi" || got.GetRole() != eventv1.Role_ROLE_USER || got.GetParts()[0].GetText().GetText() != "hi" {
+		t.Errorf("message: got %v", got)
+	}
+	if start.GetAgentType() != "demo" || start.GetRequestKey() == "" {
+		t.Errorf("start: got %v", start)
+	}
+	if got := start.GetTraceparent(); !strings.HasPrefix(got, "00-0af7651916cd43dd8448eb211c80319c-") {
+		t.Errorf("traceparent: got %q", got)
+	}
+}
+
+func TestTheIdOfAnEventStandsOnTheLastPartOfItsChunk(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	answer(run)
+	var ids []string
+	for _, e := range stream.rest() {
+		ids = append(ids, e.id)
+	}
+	// 1 run_started, 2 step_started, 3 4 text, 5 call, 6 result, 7 committed, 8 to 11 the second step, 12 completed, 13 end
+	want := ",2,,3,4,,,5,6,7,8,,9,10,,11,13,"
+	if got := strings.Join(ids, ","); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestASecondTurnGoesOnInTheSession(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "one"))
+	first := h.Started(t, "default", "s1", nil)
+	answer(first)
+	stream.rest()
+	stream = h.chat(t, `{"id":"s1","message":{"role":"user","parts":[{"type":"text","text":"two"}]}}`)
+	second := h.Started(t, "default", "s1", first)
+	second.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
+	second.Complete()
+	if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg-run-2"`) || strings.Contains(got, "It is") {
+		t.Errorf("got %s", got)
+	}
+	if got := h.State.Starts()[1].GetAgentType(); got != "" {
+		t.Errorf("agent of the second turn: got %q, want the session's own", got)
+	}
+}
+
+func TestAFailedRunEndsWithAnError(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(1, Started(), StepStarted(), Text("I"))
+	run.Fail("The model is not available.", "provider_error")
+	got := datas(stream.rest())
+	want := `{"type":"text-end","id":"text-1-1"}
+{"type":"finish-step"}
+{"type":"error","errorText":"The model is not available."}
+[DONE]
+`
+	if !strings.HasSuffix(got, want) || strings.Contains(got, "internals") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestOddSessionIdsWorkInBodiesAndPaths(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"a.b", "*.>", "with space", "a/b/../c", "ünï ☃", "%2F", "..a", "?&#", strings.Repeat("x", 256), "a//b"} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			stream := h.chat(t, say(id, "hi"))
+			run := h.Started(t, "default", id, nil)
+			run.Say(1, Started(), StepStarted(), Text("One"))
+			stream.until("One")
+			path := "/chat/" + url.PathEscape(id) + "/stream"
+			resumed := h.resume(t, path)
+			run.Say(1, Text(" two"), StepCommitted(), Completed())
+			run.Complete(Says(1, "One two"))
+			if a, b := datas(stream.rest()), datas(resumed.rest()); !strings.HasSuffix(b, a) {
+				t.Errorf("got %s, want the end %s", b, a)
+			}
+			page := text(t, h.request(t, http.MethodGet, "/messages?sessionId="+url.QueryEscape(id), ""))
+			if !strings.Contains(page, "One two") {
+				t.Errorf("messages: got %s", page)
+			}
+		})
+	}
+}
+
+func TestBadRequestsAreTypedErrors(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes = 4 << 10 })
+	user := func(parts string) string {
+		return `{"id":"s","messages":[{"role":"user","parts":[` + parts + `]}]}`
+	}
+	for name, tc := range map[string]struct {
+		body   string
+		status int
+		code   string
+	}{
+		"no body":             {"", 400, "BODY_INVALID"},
+		"not JSON":            {"{", 400, "BODY_INVALID"},
+		"two values":          {"{} {}", 400, "BODY_INVALID"},
+		"a list":              {"[]", 400, "BODY_INVALID"},
+		"an id of a number":   {`{"id":1}`, 400, "BODY_INVALID"},
+		"no id":               {`{"message":"hi"}`, 400, "ID_INVALID"},
+		"a long id":           {say(strings.Repeat("x", 300), "hi"), 400, "ID_INVALID"},
+		"a control character": {say("a\x01b", "hi"), 400, "ID_INVALID"},
+		"no message":          {`{"id":"s"}`, 400, "MESSAGE_INVALID"},
+		"no messages":         {`{"id":"s","messages":[]}`, 400, "MESSAGE_INVALID"},
+		"no parts":            {user(""), 400, "MESSAGE_INVALID"},
+		"an empty text":       {user(`{"type":"text","text":"  "}`), 400, "MESSAGE_INVALID"},
+		"a file by http":      {user(`{"type":"file","mediaType":"image/png","url":"http://example.com"}`), 400, "FILE_INVALID"},
+		"a system message":    {`{"id":"s","messages":[{"role":"system","parts":[{"type":"text","text":"x"}]}]}`, 400, "MESSAGE_INVALID"},
+		"a tool result":       {`{"id":"s","messages":[{"role":"assistant","parts":[]}],"trigger":"submit-message"}`, 400, "CLIENT_TOOLS_UNSUPPORTED"},
+		"regenerate":          {`{"id":"s","messages":[{"role":"user","parts":[{"type":"text","text":"x"}]}],"trigger":"regenerate-message"}`, 400, "REGENERATE_UNSUPPORTED"},
+		"an unknown trigger":  {`{"id":"s","message":"x","trigger":"dance"}`, 400, "TRIGGER_UNSUPPORTED"},
+		"an unknown agent":    {`{"id":"s","message":"x","agentType":"nobody"}`, 404, "AGENT_NOT_FOUND"},
+		"a large body":        {say("s", strings.Repeat("x", 5<<10)), 413, "BODY_TOO_LARGE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused(t, h.request(t, http.MethodPost, "/chat", tc.body, "Content-Type", "text/plain"), tc.status, tc.code)
+		})
+	}
+}
+
+func TestRoutesAndMethodsThatDoNotExistAreTypedErrors(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	refused(t, h.request(t, http.MethodGet, "/nowhere", ""), 404, "ROUTE_NOT_FOUND")
+	refused(t, h.request(t, http.MethodGet, "/chat/a/b/stream", ""), 404, "ROUTE_NOT_FOUND")
+	wrong := h.request(t, http.MethodGet, "/chat", "")
+	if got := wrong.Header.Get("Allow"); got != "POST" {
+		t.Errorf("Allow: got %q", got)
+	}
+	refused(t, wrong, 405, "METHOD_NOT_ALLOWED")
+	refused(t, h.request(t, http.MethodGet, "/status?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s&fromSequence=x", ""), 400, "CURSOR_INVALID")
+	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=nobody&limit=0", ""), 404, "SESSION_NOT_FOUND")
+	refused(t, h.request(t, http.MethodGet, "/messages", ""), 400, "ID_INVALID")
+	refused(t, h.request(t, http.MethodGet, "/chat/%ff/stream", ""), 400, "ID_INVALID")
+	refused(t, h.request(t, http.MethodGet, "/chat/s/stream?aiSdk=x", ""), 400, "AI_SDK_INVALID")
+}
+
+func TestABusySessionIsAConflict(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "one"))
+	run := h.Started(t, "default", "s1", nil)
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "two")), 409, "SESSION_BUSY")
+	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","agentType":"other","message":"x"}`), 409, "AGENT_MISMATCH")
+	run.Complete()
+	stream.rest()
+}
+
+func TestARepeatedRequestKeyGetsTheFirstRun(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "one"), "X-Holdfast-Request-Key", "k1")
+	answer(h.Started(t, "default", "s1", nil))
+	stream.rest()
+	if got := datas(h.chat(t, say("s1", "one"), "X-Helix-Request-Key", "k1").rest()); got != uncut {
+		t.Errorf("got %s", got)
+	}
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "one")), 409, "MESSAGE_EXISTS")
+}
+
+func TestAShortAbsenceOfTheStateServiceIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.State.FailNext(3)
+	stream := h.chat(t, say("s1", "hi"))
+	answer(h.Started(t, "default", "s1", nil))
+	if got := datas(stream.rest()); got != uncut {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestALongAbsenceOfTheStateServiceIsUnavailable(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.StatePatience = time.Millisecond })
+	h.State.FailNext(1000)
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 503, "STORE_UNAVAILABLE")
+}
+
+func TestDropsOfTheStreamServiceAreNotSeen(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(1, Started(), StepStarted())
+	want := ""
+	for i := range 5 {
+		word := fmt.Sprintf("w%d ", i)
+		run.Say(1, Text(word))
+		stream.until(word)
+		h.Stream.Drop()
+		want += word
+	}
+	h.Stream.Away(true)
+	run.Say(1, Text("end"), StepCommitted(), Completed())
+	run.Complete()
+	h.Stream.Away(false)
+	if got := datas(stream.rest()); !strings.Contains(got, `"delta":"end"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, "w4") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestALongAbsenceOfTheStreamServiceBreaksTheConnection(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.StreamPatience = 50 * time.Millisecond })
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(1, Started(), StepStarted(), Text("One"))
+	stream.until("One")
+	h.Stream.Away(true)
+	if events, err := stream.all(); err == nil {
+		t.Errorf("the body ends well after %v", events)
+	}
+}
+
+func TestAClientThatGoesAwayLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for i := range 20 {
+		session := strconv.Itoa(i)
+		response := h.request(t, http.MethodPost, "/chat", say(session, "hi"))
+		run := h.Started(t, "default", session, nil)
+		run.Say(1, Started(), StepStarted(), Text("One"))
+		streamOf(t, response).until("One")
+		_ = response.Body.Close()
+	}
+	waitFor(t, "the calls to the stream service end", func() bool { return h.Stream.Calls() == 0 })
+}
+
+func TestShutdownBreaksTheConnectionOfOpenStreams(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(1, Started(), StepStarted(), Text("One"))
+	stream.until("One")
+	if err := h.stop(); err != nil {
+		t.Error(err)
+	}
+	if events, err := stream.all(); err == nil {
+		t.Errorf("the body ends well after %v", events)
+	}
+}
+
+func TestALostExecutorIsTakenBackInTheStream(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	begun := run.Say(0, Started())
+	run.Say(1, StepStarted(), Text("Void"))
+	events := stream.until("Void")
+	run.Rewind(begun)
+	run.Say(1, StepStarted(), Text("Let me "), Text("add."))
+	planned := run.Say(1, Call("c1", `{"a":1}`))
+	run.Say(1, Result("c1", `"void"`))
+	events = append(events, stream.until(`"void"`)...)
+	run.Rewind(planned)
+	run.Say(1, Result("c1", `{"sum":2}`), StepCommitted())
+	run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+	run.Complete()
+	events = append(events, stream.rest()...)
+	got := datas(events)
+	if strings.Count(got, "reset-step") != 2 {
+		t.Errorf("got %s", got)
+	}
+	// Behind the last reset-step stands what an uncut stream has behind its first start-step.
+	_, tail, _ := strings.Cut(uncut, `{"type":"start-step"}`)
+	if !strings.HasSuffix(got, `{"type":"reset-step"}`+tail) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAnOlderClientIsCutWhenItsPartsAreVoid(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", say("s1", "hi")))
+	run := h.Started(t, "default", "s1", nil)
+	begun := run.Say(0, Started())
+	run.Say(1, StepStarted(), Text("Void"))
+	stream.until("Void")
+	run.Rewind(begun)
+	if events, err := stream.all(); err == nil {
+		t.Fatalf("the body ends well after %v", events)
+	}
+	resumed := h.resume(t, "/chat/s1/stream?aiSdk=6")
+	answer(run)
+	want := strings.ReplaceAll(uncut, "void", "")
+	if got := datas(resumed.rest()); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]*http.Client{"HTTP/1": http.DefaultClient, "HTTP/2": http2(t)} {
+		h := open(t, func(c *gateway.Config) {
+			c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 100*time.Millisecond, 100*time.Millisecond, time.Hour
+		})
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", strings.NewReader(say("s1", "hi")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = response.Body.Close() })
+		stream := streamOf(t, response)
+		stream.until("start")
+		run := h.Started(t, "default", "s1", nil)
+		quiet := time.NewTimer(300 * time.Millisecond) // longer than both times
+		<-quiet.C
+		answer(run)
+		if events, err := stream.all(); err != nil {
+			t.Errorf("%s: broken after %v: %v", name, events, err)
+		}
+	}
+}
+
+func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.ReadTimeout = 50 * time.Millisecond })
+	body, hold := io.Pipe()
+	t.Cleanup(func() { _ = hold.Close() })
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = hold.Write([]byte(`{"id":`)) }()
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return // the connection was closed, which is an answer as well
+	}
+	defer func() { _ = response.Body.Close() }()
+	refused(t, response, 400, "BODY_INVALID")
+}

@@ -1,0 +1,242 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// house is a gateway that serves on loopback, with the world behind it.
+type house struct {
+	*gatewaytest.World
+	url     string
+	service *gateway.Service
+	stop    func() error // ends Serve
+}
+
+func open(t *testing.T, change func(*gateway.Config)) *house {
+	t.Helper()
+	world := gatewaytest.New(t)
+	c := gateway.Config{}
+	if err := config.Load(&c, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.StateAddress, c.StreamAddress = gatewaytest.StateAddress, gatewaytest.StreamAddress
+	c.InsecureNoAuth, c.DefaultAgent = true, "demo"
+	if change != nil {
+		change(&c)
+	}
+	service, err := gateway.New(t.Context(), c, gateway.Peers{Network: world.Network, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listening net.ListenConfig
+	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- service.Serve(ctx, listener, time.Second) }()
+	h := &house{World: world, service: service, url: "http://" + listener.Addr().String()}
+	h.stop = func() error {
+		cancel()
+		err := <-served
+		served <- err
+		return err
+	}
+	t.Cleanup(func() {
+		if err := h.stop(); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		waitFor(t, "no call to the stream service is left open", func() bool { return world.Stream.Calls() == 0 })
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("still waiting: %s", what)
+}
+
+func (h *house) request(t *testing.T, method, path, body string, headers ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, h.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return response
+}
+
+// leave closes a stream that nobody else watches, and waits until the gateway has
+// noticed.
+func (h *house) leave(t *testing.T, response *http.Response) {
+	t.Helper()
+	waitFor(t, "the stream is read", func() bool { return h.Stream.Calls() == 1 })
+	_ = response.Body.Close()
+	waitFor(t, "the reader is gone", func() bool { return h.Stream.Calls() == 0 })
+}
+
+func text(t *testing.T, r *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// refused checks a typed error and that nothing internal is in it.
+func refused(t *testing.T, r *http.Response, status int, code string) {
+	t.Helper()
+	b := text(t, r)
+	var body struct{ Error, Code, Detail string }
+	if err := json.Unmarshal([]byte(b), &body); err != nil {
+		t.Fatalf("%d %s: %v", r.StatusCode, b, err)
+	}
+	if r.StatusCode != status || body.Code != code || body.Error == "" {
+		t.Errorf("got %d %s, want %d %s", r.StatusCode, b, status, code)
+	}
+}
+
+// say is the body of a POST /chat.
+func say(session, text string) string {
+	b, err := json.Marshal(map[string]any{"id": session, "trigger": "submit-message", "extra": 1,
+		"messages": []any{map[string]any{"id": "u-" + text, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}}})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// event is one event of a stream.
+type event struct{ id, name, data string }
+
+// reader reads the events of a response.
+type reader struct {
+	t     *testing.T
+	lines *bufio.Reader
+}
+
+func (h *house) chat(t *testing.T, body string, headers ...string) *reader {
+	t.Helper()
+	return streamOf(t, h.request(t, http.MethodPost, "/chat", body, headers...))
+}
+
+func (h *house) resume(t *testing.T, path string, headers ...string) *reader {
+	t.Helper()
+	return streamOf(t, h.request(t, http.MethodGet, path, "", headers...))
+}
+
+func streamOf(t *testing.T, r *http.Response) *reader {
+	t.Helper()
+	if r.StatusCode != http.StatusOK {
+		t.Fatalf("got %d %s", r.StatusCode, text(t, r))
+	}
+	if got := r.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Fatalf("content type: got %q", got)
+	}
+	return &reader{t, bufio.NewReader(r.Body)}
+}
+
+// next gives the next event; comments are passed over.
+func (r *reader) next() (event, error) {
+	var e event
+	for {
+		line, err := r.lines.ReadString('\n')
+		if err != nil {
+			return e, err
+		}
+		line = strings.TrimSuffix(line, "\n")
+		switch name, value, _ := strings.Cut(line, ": "); {
+		case line == "" && e != event{}:
+			return e, nil
+		case name == "id":
+			e.id = value
+		case name == "event":
+			e.name = value
+		case name == "data":
+			e.data = value
+		}
+	}
+}
+
+// until reads events up to the one whose data contains the text.
+func (r *reader) until(part string) []event {
+	r.t.Helper()
+	var events []event
+	for {
+		e, err := r.next()
+		if err != nil {
+			r.t.Fatalf("waiting for %s after %v: %v", part, events, err)
+		}
+		events = append(events, e)
+		if strings.Contains(e.data, part) {
+			return events
+		}
+	}
+}
+
+// rest reads to the end of the body, which has to be a clean one.
+func (r *reader) rest() []event {
+	r.t.Helper()
+	events, err := r.all()
+	if err != nil {
+		r.t.Fatalf("the body breaks off after %v: %v", events, err)
+	}
+	return events
+}
+
+func (r *reader) all() ([]event, error) {
+	var events []event
+	for {
+		e, err := r.next()
+		if err == io.EOF {
+			return events, nil
+		}
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+}
+
+// datas gives the data of events, one a line.
+func datas(events []event) string {
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprintln(&b, e.data)
+	}
+	return b.String()
+}

@@ -1,0 +1,277 @@
+package gatewaytest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// State is a state service. The agents demo and other are announced.
+type State struct {
+	statev1.UnimplementedRunServiceServer
+	statev1.UnimplementedSessionServiceServer
+
+	stream *Stream
+
+	mu       sync.Mutex
+	sessions map[string]*session
+	agents   []*statev1.Agent
+	runs     int
+	failures int // how many of the next calls fail
+	starts   []*statev1.StartRunRequest
+}
+
+type session struct {
+	*statev1.Session
+	runs     []*statev1.Run
+	messages []*eventv1.Message
+}
+
+func newState(s *Stream) *State {
+	return &State{stream: s, sessions: map[string]*session{}, agents: []*statev1.Agent{
+		{AgentType: "demo", Description: "answers"}, {AgentType: "other"},
+	}}
+}
+
+// Announce replaces the agents.
+func (s *State) Announce(agents ...*statev1.Agent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agents = agents
+}
+
+// FailNext lets the next calls fail with UNAVAILABLE.
+func (s *State) FailNext(calls int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures = calls
+}
+
+// Starts gives the StartRun requests so far.
+func (s *State) Starts() []*statev1.StartRunRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.starts)
+}
+
+// enter is called with mu held.
+func (s *State) enter() error {
+	if s.failures > 0 {
+		s.failures--
+		return fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "the database is away")
+	}
+	return nil
+}
+
+func (s *State) find(tenant, id string) (*session, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	found := s.sessions[streamKey(tenant, id)]
+	if found == nil {
+		return nil, fault.New(fault.NotFound, "SESSION_NOT_FOUND", "there is no session %q", id)
+	}
+	return found, nil
+}
+
+// StartRun implements the service.
+func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	s.starts = append(s.starts, r)
+	if r.GetAgentType() != "" && !slices.ContainsFunc(s.agents, func(a *statev1.Agent) bool { return a.GetAgentType() == r.GetAgentType() }) {
+		return nil, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "no executor has announced %q", r.GetAgentType())
+	}
+	key := streamKey(r.GetTenant(), r.GetSessionId())
+	found, created := s.sessions[key], false
+	if found == nil {
+		created = true
+		found = &session{Session: &statev1.Session{Tenant: r.GetTenant(), SessionId: r.GetSessionId(), RootSessionId: r.GetSessionId(), AgentType: r.GetAgentType()}}
+	}
+	for _, run := range found.runs {
+		if run.GetRequestKey() == r.GetRequestKey() {
+			return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), Repeated: true}, nil
+		}
+	}
+	if err := startable(found, r); err != nil {
+		return nil, err
+	}
+	s.sessions[key] = found
+	run := s.newRun(found, r)
+	return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), SessionCreated: created}, nil
+}
+
+func startable(found *session, r *statev1.StartRunRequest) error {
+	if r.GetAgentType() != "" && found.GetAgentType() != r.GetAgentType() {
+		return fault.New(fault.Conflict, "AGENT_MISMATCH", "the session is %s's", found.GetAgentType())
+	}
+	if found.GetStatus() == statev1.SessionStatus_SESSION_STATUS_ACTIVE {
+		return fault.New(fault.Conflict, "SESSION_BUSY", "the session is active")
+	}
+	for _, m := range found.messages {
+		for _, sent := range r.GetMessages() {
+			if m.GetId() == sent.GetId() && sent.GetId() != "" {
+				return fault.New(fault.Conflict, "MESSAGE_EXISTS", "the session has the message %q", sent.GetId())
+			}
+		}
+	}
+	return nil
+}
+
+func (s *State) newRun(found *session, r *statev1.StartRunRequest) *statev1.Run {
+	s.runs++
+	id := fmt.Sprintf("run-%d", s.runs)
+	found.Turn++
+	run := &statev1.Run{
+		RunId: id, SessionId: found.GetSessionId(), AgentType: found.GetAgentType(), Turn: found.GetTurn(), Status: statev1.RunStatus_RUN_STATUS_QUEUED,
+		RequestKey: r.GetRequestKey(), MessageId: "msg-" + id, StartSequence: s.stream.Last(), Traceparent: r.GetTraceparent(),
+	}
+	found.runs = append(found.runs, run)
+	found.Status, found.CurrentRunId = statev1.SessionStatus_SESSION_STATUS_ACTIVE, id
+	for _, m := range r.GetMessages() {
+		m.RunId = id
+		if m.Id == "" {
+			m.Id = "user-" + id
+		}
+		found.messages = append(found.messages, m)
+	}
+	return run
+}
+
+// GetRun implements the service.
+func (s *State) GetRun(_ context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.find(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range found.runs {
+		if run.GetRunId() == r.GetRunId() {
+			return &statev1.GetRunResponse{Run: proto.CloneOf(run)}, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "there is no run %q", r.GetRunId())
+}
+
+// ListRuns implements the service; it gives the last two runs at most, so that
+// older ones have to be asked for.
+func (s *State) ListRuns(_ context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.find(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	out := &statev1.ListRunsResponse{HasMore: len(found.runs) > 2}
+	for i := len(found.runs) - 1; i >= max(0, len(found.runs)-2); i-- {
+		out.Runs = append(out.Runs, proto.CloneOf(found.runs[i]))
+	}
+	return out, nil
+}
+
+// GetSession implements the service.
+func (s *State) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.find(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.GetSessionResponse{Session: proto.CloneOf(found.Session), CurrentRun: proto.CloneOf(found.runs[len(found.runs)-1])}, nil
+}
+
+// maxListed is the largest page that ListMessages gives, small so that readers
+// have to ask again.
+const maxListed = 3
+
+// ListMessages implements the service.
+func (s *State) ListMessages(_ context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.find(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	total := int64(len(found.messages))
+	out := &statev1.ListMessagesResponse{Total: total}
+	end := min(total, r.GetOffset()+int64(min(max(r.GetLimit(), 1), maxListed)))
+	for i := r.GetOffset(); i < end; i++ {
+		out.Messages = append(out.Messages, &statev1.StoredMessage{Ordinal: i, Message: found.messages[i]})
+	}
+	out.HasMore = end < total
+	return out, nil
+}
+
+// ListAgents implements the service.
+func (s *State) ListAgents(context.Context, *statev1.ListAgentsRequest) (*statev1.ListAgentsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	return &statev1.ListAgentsResponse{Agents: slices.Clone(s.agents)}, nil
+}
+
+// Newest gives the newest run of a session, nil when there is none.
+func (s *State) Newest(tenant, id string) *statev1.Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.sessions[streamKey(tenant, id)]
+	if found == nil {
+		return nil
+	}
+	return proto.CloneOf(found.runs[len(found.runs)-1])
+}
+
+// change changes the stored run and its session.
+func (s *State) change(tenant string, run *statev1.Run, f func(*session, *statev1.Run)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.sessions[streamKey(tenant, run.GetSessionId())]
+	for _, stored := range found.runs {
+		if stored.GetRunId() == run.GetRunId() {
+			f(found, stored)
+		}
+	}
+}
+
+func (s *State) commit(tenant string, run *statev1.Run, messages []*eventv1.Message) {
+	s.change(tenant, run, func(found *session, stored *statev1.Run) {
+		for i, m := range messages {
+			m.RunId = stored.GetRunId()
+			if m.Id == "" {
+				m.Id = fmt.Sprintf("stored-%s-%d", stored.GetRunId(), len(found.messages)+i)
+			}
+			found.StepCount = max(found.StepCount, m.GetStep())
+		}
+		found.messages = append(found.messages, messages...)
+	})
+}
+
+func (s *State) finish(tenant string, run *statev1.Run, status statev1.RunStatus, failure *statev1.Failure) {
+	s.change(tenant, run, func(found *session, stored *statev1.Run) {
+		stored.Status, stored.Failure, stored.CompletedAt = status, failure, time.Now().UnixMilli()
+		found.Failure, found.Status = failure, statev1.SessionStatus_SESSION_STATUS_COMPLETED
+		stored.Output, found.Output = `"done"`, `"done"`
+		if failure != nil {
+			found.Status = statev1.SessionStatus_SESSION_STATUS_FAILED
+			stored.Output, found.Output = "", ""
+		}
+	})
+}
+
+func (s *State) settle(tenant string, run *statev1.Run) {
+	s.change(tenant, run, func(_ *session, stored *statev1.Run) { stored.Settled = true })
+}

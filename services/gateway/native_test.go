@@ -1,0 +1,195 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/gateway"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// begin starts a run and leaves it to the test; nobody watches.
+func (h *house) begin(t *testing.T, session, text string, former *Run) *Run {
+	t.Helper()
+	response := h.request(t, http.MethodPost, "/chat", say(session, text))
+	run := h.Started(t, "default", session, former)
+	h.leave(t, response)
+	return run
+}
+
+func names(events []event) string {
+	var all []string
+	for _, e := range events {
+		all = append(all, e.name+" "+e.id)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestTheNativeStreamTellsEverythingAfterTheCursor(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started(), StepStarted())
+	stream := h.resume(t, "/sse?sessionId=s1&fromSequence=1")
+	events := stream.until("{}")
+	run.Say(1, Text("One"), StepCommitted(), Completed())
+	run.Complete()
+	events = append(events, stream.rest()...)
+	if got, want := names(events), "chunk 2, caught-up 2, chunk 3, chunk 4, chunk 5, end 6"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := events[2].data, `{"sequence":3,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"One"}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := events[5].data, `{"status":"completed","output":"done"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestTheNativeStreamWaitsForARunThatHasWrittenNothing(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	first := h.begin(t, "s1", "one", nil)
+	first.Say(1, Started(), StepStarted(), StepCommitted())
+	first.Complete()
+	run := h.begin(t, "s1", "two", first) // queued; the log ends with the end of the first
+	stream := h.resume(t, "/sse?sessionId=s1")
+	events := stream.until("{}")
+	run.Say(2, Started(), Text("Two"))
+	run.Complete()
+	events = append(events, stream.rest()...)
+	if got, want := names(events), "chunk 1, chunk 2, chunk 3, caught-up 4, chunk 5, chunk 6, end 7"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	first := h.begin(t, "s1", "one", nil)
+	first.Say(1, Started())
+	first.Complete()
+	second := h.begin(t, "s1", "two", first)
+	second.Say(2, Started())
+	second.Fail("It failed.", "provider_error")
+	for path, want := range map[string]string{
+		"/sse?sessionId=s1":                             "chunk 1, chunk 3, fail 4",
+		"/sse?sessionId=s1&fromSequence=3":              "fail 4",
+		"/sse?sessionId=s1&fromSequence=4":              "caught-up 4, fail 4",
+		"/sse?sessionId=s1&runId=run-1":                 "chunk 1, end 2",
+		"/sse?sessionId=s1&runId=run-1&fromSequence=1":  "end 2",
+		"/sse?sessionId=s1&runId=run-2":                 "chunk 3, fail 4",
+		"/sse?sessionId=s1&runId=run-2&fromSequence=99": "caught-up 99, fail 99",
+	} {
+		if got := names(h.resume(t, path).rest()); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+	last := h.resume(t, "/sse?sessionId=s1&fromSequence=0", "Last-Event-ID", "3").rest()
+	if got, want := last[0].data, `{"error":"It failed.","errorDetail":{"code":"provider_error"},"recoverable":false}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
+}
+
+func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	at := run.Say(1, Started())
+	run.Say(1, Text("void"))
+	stream := h.resume(t, "/sse?sessionId=s1&runId=run-1")
+	events := stream.until("{}")
+	run.Rewind(at)
+	run.Say(1, Text("good"))
+	run.Complete()
+	events = append(events, stream.rest()...)
+	if got, want := names(events), "chunk 1, chunk 2, caught-up 2, rewound 3, chunk 4, end 5"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := events[3].data; got != `{"at":1}` {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestACursorBelowTheFloorIsTruncated(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started())
+	h.Stream.Forget("default", "s1")
+	events := h.resume(t, "/sse?sessionId=s1").rest()
+	if got, want := datas(events), `{"floor":1,"errorDetail":{"code":"TRUNCATED"}}`+"\n"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAReaderBehindTheEndOfAnUnsettledRunDoesNotHang(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started())
+	run.Store()
+	stream := h.resume(t, "/sse?sessionId=s1&fromSequence=1")
+	stream.until("{}")
+	run.Settle()
+	if got, want := names(stream.rest()), "end 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	var former *Run
+	for _, text := range []string{"one", "two", "three"} {
+		run := h.begin(t, "s1", text, former)
+		run.Complete(Says(1, "Let me add.", "c-"+text), Returns(1, "c-"+text, "2"), Says(2, "It is 2."))
+		former = run
+	}
+	whole := text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1", ""))
+	first := `{"id":"u-one","role":"user","parts":[{"type":"text","text":"one"}]},` +
+		`{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Let me add.","state":"done"},` +
+		`{"type":"tool-add","state":"output-available","toolCallId":"c-one","input":{"a":1},"output":2},` +
+		`{"type":"step-start"},{"type":"text","text":"It is 2.","state":"done"}]}`
+	if !strings.HasPrefix(whole, `{"messages":[`+first+`,{"id":"u-two"`) || !strings.HasSuffix(whole, `],"total":12,"offset":0,"limit":50,"hasMore":false}`+"\n") {
+		t.Errorf("got %s", whole)
+	}
+	for _, limit := range []int{1, 2, 3, 5, 7} {
+		var joined []string
+		for offset, more := 0, true; more; offset += limit {
+			page := text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset="+strconv.Itoa(offset)+"&limit="+strconv.Itoa(limit), ""))
+			list, _, _ := strings.Cut(strings.TrimPrefix(page, `{"messages":[`), `],"total"`)
+			if list != "" {
+				joined = append(joined, list)
+			}
+			more = strings.Contains(page, `"hasMore":true`)
+		}
+		if got := `{"messages":[` + strings.Join(joined, ","); !strings.HasPrefix(whole, got+"]") {
+			t.Errorf("limit %d: got %s", limit, got)
+		}
+	}
+	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&limit=0", ""), 400, "PARAMETER_INVALID")
+	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset=-1", ""), 400, "PARAMETER_INVALID")
+}
+
+func TestStatusTellsHowASessionStands(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"active","stepCount":0,"runId":"run-1","isExecuting":true}`+"\n"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	run.Complete(Says(1, "Hi."))
+	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run-1","isExecuting":false}`+"\n"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	failed := h.begin(t, "s2", "hi", nil)
+	failed.Fail("It failed.", "x")
+	if got := text(t, h.request(t, http.MethodGet, "/status?sessionId=s2", "")); !strings.Contains(got, `"status":"failed","stepCount":0,"error":"It failed."`) {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,197 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/gateway"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
+	t.Parallel()
+	lines := strings.Split(strings.TrimSuffix(uncut, "\n"), "\n")
+	for cut := range len(lines) - 1 { // the last line, [DONE], ends the run for the reader
+		h := open(t, nil)
+		response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+		answer(h.Started(t, "default", "s1", nil))
+		first := streamOf(t, response)
+		for range cut {
+			if _, err := first.next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = response.Body.Close()
+		resumed := h.request(t, http.MethodGet, "/chat/s1/stream", "")
+		// The gateway may have written everything before the client went away.
+		if resumed.StatusCode == http.StatusNoContent {
+			continue
+		}
+		if got := datas(streamOf(t, resumed).rest()); got != uncut {
+			t.Errorf("cut at %d: got\n%s", cut, got)
+		}
+	}
+}
+
+func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(0, Started())
+	run.Say(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
+	run.Say(2, StepStarted(), Text("It is "), Text("2."))
+	seen := stream.until(`"2."`)
+	type tail struct {
+		stream *reader
+		want   string // what was seen up to the cursor
+	}
+	var tails []tail
+	for i, e := range seen {
+		if e.id == "" {
+			continue
+		}
+		tails = append(tails,
+			tail{h.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id), datas(seen[:i+1])},
+			tail{h.resume(t, "/chat/s1/stream?fromSequence="+e.id), datas(seen[:i+1])})
+	}
+	run.Say(2, StepCommitted(), Completed())
+	run.Complete()
+	for _, tail := range tails {
+		if got := tail.want + datas(tail.stream.rest()); got != uncut {
+			t.Errorf("got\n%s\nwant\n%s", got, uncut)
+		}
+	}
+	if got := datas(stream.rest()); !strings.HasSuffix(uncut, got) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestACursorThatIsVoidGetsTheMessageAnew(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	begun := run.Say(0, Started())
+	run.Say(1, StepStarted(), Text("Void"))
+	events := stream.until("Void")
+	run.Rewind(begun)
+	resumed := h.resume(t, "/chat/s1/stream", "Last-Event-ID", events[len(events)-1].id)
+	answer(run)
+	if got := datas(resumed.rest()); got != uncut {
+		t.Errorf("got\n%s\nwant\n%s", got, uncut)
+	}
+}
+
+func TestACursorBeforeTheRunGetsAllOfIt(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "one"))
+	first := h.Started(t, "default", "s1", nil)
+	answer(first)
+	events := stream.rest()
+	stream = h.chat(t, say("s1", "two"))
+	run := h.Started(t, "default", "s1", first)
+	resumed := h.resume(t, "/chat/s1/stream", "Last-Event-ID", events[5].id)
+	run.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
+	run.Complete()
+	if a, b := datas(stream.rest()), datas(resumed.rest()); a != b || !strings.Contains(a, `"start"`) {
+		t.Errorf("got %s, want %s", b, a)
+	}
+}
+
+func TestThereIsNothingToResume(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	h := open(t, func(c *gateway.Config) { c.ReplayWindow = time.Minute })
+	nothing := func(session string) {
+		t.Helper()
+		if got := h.request(t, http.MethodGet, "/chat/"+session+"/stream", "").StatusCode; got != http.StatusNoContent {
+			t.Errorf("%s: got %d, want 204", session, got)
+		}
+	}
+	nothing("nobody")
+	stream := h.chat(t, say("seen", "hi"))
+	answer(h.Started(t, "default", "seen", nil))
+	stream.rest()
+	nothing("seen")
+	if time.Since(now) > time.Minute {
+		t.Fatal("too slow to tell")
+	}
+}
+
+func TestARunWhoseEndNobodySawIsToldOnceMore(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(0, Started())
+	streamOf(t, response).until("start")
+	h.leave(t, response)
+	run.Say(1, StepStarted(), Text("Hi."), StepCommitted(), Completed())
+	run.Complete()
+	if got := datas(h.resume(t, "/chat/s1/stream").rest()); !strings.Contains(got, "Hi.") || !strings.HasSuffix(got, "[DONE]\n") {
+		t.Errorf("got %s", got)
+	}
+	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
+		t.Errorf("got %d, want 204", got)
+	}
+}
+
+func TestAnOldRunIsNotToldAgain(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.ReplayWindow = 0 })
+	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	h.leave(t, response)
+	run.Complete()
+	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
+		t.Errorf("got %d, want 204", got)
+	}
+}
+
+func TestARunThatTheLogHasForgottenIsToldFromTheConversation(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	h.leave(t, response)
+	answer(run)
+	h.Stream.Forget("default", "s1")
+	got := datas(h.resume(t, "/chat/s1/stream").rest())
+	for _, part := range []string{`{"type":"start","messageId":"msg-run-1"}`, `"delta":"Let me add."`, `"output":{"sum":2}`, `"delta":"It is 2."`, `"finishReason":"stop"`, "[DONE]"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("%s is missing in %s", part, got)
+		}
+	}
+}
+
+func TestARunThatIsForgottenUnderItsReaderEndsWithAnError(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(1, Started(), StepStarted(), Text("One"))
+	stream.until("One")
+	h.Stream.Away(true)
+	run.Say(1, Text("lost"))
+	h.Stream.Forget("default", "s1")
+	h.Stream.Away(false)
+	if got := datas(stream.rest()); !strings.Contains(got, `"type":"error"`) || !strings.HasSuffix(got, "[DONE]\n") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestARunWhoseEndTheLogHasLostDoesNotHang(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Store(Says(1, "Stored."))
+	run.Settle()
+	if got := datas(stream.rest()); !strings.Contains(got, "Stored.") || !strings.HasSuffix(got, "[DONE]\n") {
+		t.Errorf("got %s", got)
+	}
+}

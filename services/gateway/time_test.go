@@ -1,0 +1,181 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// bubble runs a test in a bubble in which time passes when nothing else happens:
+// gateway, services and client are on one in-memory network.
+func bubble(t *testing.T, test func(t *testing.T, w *World, client *http.Client)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(t)
+		c := gateway.Config{}
+		if err := config.Load(&c, nil); err != nil {
+			t.Fatal(err)
+		}
+		c.StateAddress, c.StreamAddress, c.InsecureNoAuth, c.DefaultAgent = StateAddress, StreamAddress, true, "demo"
+		service, err := gateway.New(t.Context(), c, gateway.Peers{Network: w.Network, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := w.Network.Listen(t.Context(), "gateway")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() { served <- service.Serve(ctx, listener, time.Second) }()
+		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return w.Network.DialContext(ctx, "gateway")
+		}}
+		t.Cleanup(func() {
+			transport.CloseIdleConnections()
+			cancel()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+			if err := service.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		test(t, w, &http.Client{Transport: transport})
+	})
+}
+
+func post(t *testing.T, client *http.Client, body string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/chat", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return response
+}
+
+func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *World, client *http.Client) {
+		response := post(t, client, say("s1", "hi"))
+		run := w.Started(t, "default", "s1", nil)
+		run.Say(1, Started(), StepStarted(), Text("One"))
+		began := time.Now()
+		lines := bufio.NewReader(response.Body)
+		for beats := 0; beats < 10; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line == ": keep-alive\n" {
+				beats++
+			}
+		}
+		if got := time.Since(began).Round(time.Second); got != 150*time.Second {
+			t.Errorf("ten heartbeats took %v, want 150s", got)
+		}
+		run.Say(1, Text(" two"), StepCommitted(), Completed())
+		run.Complete()
+		stream := &reader{t, lines}
+		if got := datas(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+func TestAnAbsenceOfLessThanAMinuteIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *World, client *http.Client) {
+		stream := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
+		run := w.Started(t, "default", "s1", nil)
+		run.Say(1, Started(), StepStarted(), Text("One"))
+		stream.until("One")
+		for range 3 { // each absence has a minute of its own
+			w.Stream.Away(true)
+			time.Sleep(50 * time.Second)
+			w.Stream.Away(false)
+			time.Sleep(5 * time.Second)
+		}
+		run.Say(1, StepCommitted(), Completed())
+		run.Complete()
+		if got := datas(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+func TestAnAbsenceOfMoreThanAMinuteBreaksTheConnection(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *World, client *http.Client) {
+		stream := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
+		run := w.Started(t, "default", "s1", nil)
+		run.Say(1, Started(), StepStarted(), Text("One"))
+		stream.until("One")
+		began := time.Now()
+		w.Stream.Away(true)
+		if events, err := stream.all(); err == nil {
+			t.Errorf("the body ends well after %v", events)
+		}
+		if got := time.Since(began); got < 60*time.Second || got > 65*time.Second {
+			t.Errorf("broken after %v, want about a minute", got)
+		}
+	})
+}
+
+func TestAReplayIsGivenForTenMinutes(t *testing.T) {
+	t.Parallel()
+	for wait, want := range map[time.Duration]int{9 * time.Minute: http.StatusOK, 11 * time.Minute: http.StatusNoContent} {
+		bubble(t, func(t *testing.T, w *World, client *http.Client) {
+			response := post(t, client, say("s1", "hi"))
+			run := w.Started(t, "default", "s1", nil)
+			_ = response.Body.Close()
+			synctest.Wait()
+			run.Complete()
+			time.Sleep(wait)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/chat/s1/stream", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = again.Body.Close()
+			if again.StatusCode != want {
+				t.Errorf("after %v: got %d, want %d", wait, again.StatusCode, want)
+			}
+		})
+	}
+}
+
+func TestAClientThatStopsReadingIsLeft(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *World, client *http.Client) {
+		response := post(t, client, say("s1", "hi")) // nobody reads its body
+		run := w.Started(t, "default", "s1", nil)
+		run.Say(1, Started(), StepStarted())
+		for range 200 {
+			run.Say(1, Text(strings.Repeat("x", 10<<10)))
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := w.Stream.Calls(); got != 0 {
+			t.Errorf("%d calls are open", got)
+		}
+		_ = response.Body.Close()
+	})
+}

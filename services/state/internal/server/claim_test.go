@@ -1,0 +1,276 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+func TestAClaimTakesACredit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.open("e1", 1)
+	for _, id := range []string{"a", "b", "c"} {
+		b.start(id)
+	}
+	s.execute()
+	b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
+	s.execute()
+	for _, id := range []string{"a", "b", "c"} {
+		if got, err := b.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: id}); err != nil {
+			t.Fatal(err)
+		} else if queued := got.GetCurrentRun().GetStatus() == statev1.RunStatus_RUN_STATUS_QUEUED; queued != (id == "c") {
+			t.Errorf("run of session %s: got queued %v; two credits are for a and b", id, queued)
+		}
+	}
+	b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 5}))
+	s.execute()
+}
+
+func TestAStartWakesAWaitingStreamWithoutThePoll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t) // polls once an hour
+	s := b.open("e1", 10)
+	for _, id := range []string{"a", "b", "c"} {
+		started := b.start(id)
+		claim := s.execute()
+		if claim.GetRun().GetRunId() != started.GetRun().GetRunId() || claim.GetEpoch() != 1 {
+			t.Errorf("got run %s with epoch %d, want %s with 1", claim.GetRun().GetRunId(), claim.GetEpoch(), started.GetRun().GetRunId())
+		}
+	}
+}
+
+func TestThePollFindsWhatNoSignalTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.Poll = time.Millisecond })
+	other := New(b.config, b.store, time.Now, b.server.newID, b.server.log) // another replica
+	s := b.open("e1", 1)
+	if _, err := other.StartRun(t.Context(), startOf("a")); err != nil {
+		t.Fatal(err)
+	}
+	s.execute()
+}
+
+func TestWorkSpreadsOverWaitingExecutors(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first, second := b.open("e1", 10), b.open("e2", 10)
+	b.eventually("both wait", func() bool {
+		b.server.hub.mu.Lock()
+		defer b.server.hub.mu.Unlock()
+		return len(b.server.hub.waiters) == 2
+	})
+	for _, id := range []string{"a", "b", "c", "d"} {
+		b.start(id)
+		b.eventually("the run is claimed", func() bool {
+			got, err := b.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: id})
+			b.must(err)
+			return got.GetCurrentRun().GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING
+		})
+	}
+	first.execute()
+	second.execute()
+}
+
+func TestSettlingWakesTheNextRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.open("e1", 10)
+	b.start("a")
+	ref := refTo(s.execute())
+	b.finish(ref)
+	next := b.start("a")
+	_, err := b.work.SettleRun(t.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 10})
+	b.must(err)
+	claim := s.execute()
+	if claim.GetRun().GetRunId() != next.GetRun().GetRunId() || claim.GetRun().GetStartSequence() != 10 {
+		t.Errorf("got run %s from sequence %d, want %s from 10", claim.GetRun().GetRunId(), claim.GetRun().GetStartSequence(), next.GetRun().GetRunId())
+	}
+}
+
+func TestAReleaseWakesAnotherExecutor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first := b.open("e1", 1)
+	b.start("a")
+	claim := first.execute()
+	second := b.open("e2", 1)
+	_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: refTo(claim)})
+	b.must(err)
+	if again := second.execute(); again.GetRun().GetRunId() != claim.GetRun().GetRunId() || again.GetEpoch() != 2 || again.GetRun().GetAttempt() != 2 {
+		t.Errorf("got %v, want the released run with epoch 2", again)
+	}
+}
+
+func TestAStreamThatBreaksLosesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.open("e1", 10)
+	b.start("received")
+	kept := s.execute().GetRun().GetRunId()
+	b.start("lost")
+	lost := s.execute().GetRun().GetRunId() // the client forgets it, as if it had not arrived
+	s.cancel()
+	again := b.open("e1", 10, kept)
+	claim := again.execute()
+	if claim.GetRun().GetRunId() != lost || claim.GetEpoch() != 2 {
+		t.Errorf("got run %s with epoch %d, want the lost one, %s, with 2", claim.GetRun().GetRunId(), claim.GetEpoch(), lost)
+	}
+	held, err := b.runs.GetRun(t.Context(), &statev1.GetRunRequest{Tenant: "acme", SessionId: "received", RunId: kept})
+	if err != nil || held.GetRun().GetAttempt() != 1 {
+		t.Errorf("the run that is held was claimed %d times, %v; want once", held.GetRun().GetAttempt(), err)
+	}
+}
+
+// deaf is a claim stream that hears one request, and can send nothing.
+type deaf struct {
+	claimStream
+	hello chan *statev1.ClaimRunsRequest
+	sends int
+}
+
+func (d *deaf) Recv() (*statev1.ClaimRunsRequest, error) {
+	select {
+	case r := <-d.hello:
+		return r, nil
+	case <-d.Context().Done():
+		return nil, io.EOF
+	}
+}
+
+func (d *deaf) Send(*statev1.ClaimRunsResponse) error {
+	d.sends++
+	return errors.New("broken pipe")
+}
+
+func TestAClaimThatCannotBeSentIsReleased(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.announce()
+	for _, id := range []string{"a", "b"} {
+		b.start(id)
+	}
+	d := &deaf{hello: make(chan *statev1.ClaimRunsRequest, 1)}
+	c := &claimer{server: b.server, stream: d, executorID: "announcer", agents: []string{"support"}, credits: newCredits(5)}
+	if err := c.run(t.Context()); err == nil || err.Error() != "broken pipe" || d.sends != 1 {
+		t.Errorf("got %v after %d sends, want the stream's error after 1", err, d.sends)
+	}
+	s := b.open("e2", 5)
+	for range 2 {
+		if claim := s.execute(); claim.GetEpoch() != 2 {
+			t.Errorf("got epoch %d, want 2", claim.GetEpoch())
+		}
+	}
+}
+
+func TestAHeartbeatTakesBackWhatIsNotHeldAndNotFresh(t *testing.T) {
+	t.Parallel()
+	for fresh, wantBack := range map[time.Duration]bool{time.Hour: false, -time.Hour: true} {
+		b := newBench(t, func(c *Config) { c.Fresh = fresh })
+		s := b.open("e1", 1)
+		b.start("a")
+		claim := s.execute()
+		for _, held := range [][]string{{claim.GetRun().GetRunId(), "another"}, nil} {
+			_, err := b.work.Heartbeat(t.Context(), &statev1.HeartbeatRequest{ExecutorId: "e1", Held: &statev1.HeldRuns{RunIds: held}})
+			b.must(err)
+			run, err := b.runs.GetRun(t.Context(), &statev1.GetRunRequest{Tenant: "acme", SessionId: "a", RunId: claim.GetRun().GetRunId()})
+			b.must(err)
+			want := wantBack && held == nil
+			if back := run.GetRun().GetStatus() == statev1.RunStatus_RUN_STATUS_QUEUED; back != want {
+				t.Errorf("fresh for %v, held %v: got queued %v, want %v", fresh, held, back, want)
+			}
+		}
+	}
+}
+
+func TestAHeartbeatOfAStrangerSaysForgotten(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	beat, err := b.work.Heartbeat(t.Context(), &statev1.HeartbeatRequest{ExecutorId: "stranger", Held: &statev1.HeldRuns{}})
+	if err != nil || !beat.GetForgotten() {
+		t.Errorf("got %v, %v; want forgotten", beat, err)
+	}
+}
+
+func TestAClaimCarriesEverything(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.Limits.TailMessages = 2 })
+	s := b.open("e1", 1)
+	r := startOf("a")
+	r.Messages = append(r.Messages, userMessage("second"), userMessage("third"))
+	r.CustomState, r.Traceparent, r.Tracestate = `{"n": 1}`, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b"
+	_, err := b.runs.StartRun(t.Context(), r)
+	b.must(err)
+	claim := s.execute()
+	if len(claim.GetMessages()) != 2 || claim.GetMessages()[0].GetOrdinal() != 1 {
+		t.Errorf("got messages %v, want the last two", claim.GetMessages())
+	}
+	if claim.GetSession().GetCustomState() != r.CustomState || claim.GetRun().GetTraceparent() != r.Traceparent || claim.GetRun().GetTracestate() != r.Tracestate {
+		t.Errorf("got session %v, run %v", claim.GetSession(), claim.GetRun())
+	}
+	if claim.GetJournal().GetStep() != 0 || claim.GetSession().GetEpoch() != claim.GetEpoch() {
+		t.Errorf("got journal %v, epoch %d", claim.GetJournal(), claim.GetEpoch())
+	}
+}
+
+func TestAFirstRequestWithoutExecutorOrAgentsIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, hello := range []*statev1.ClaimRunsRequest{
+		{Agents: []*statev1.Agent{{AgentType: "support"}}},
+		{ExecutorId: "e1"},
+		{ExecutorId: "e1", Agents: []*statev1.Agent{{}}},
+		{ExecutorId: "e1\n", Agents: []*statev1.Agent{{AgentType: "support"}}},
+		{ExecutorId: "e1", Agents: []*statev1.Agent{{AgentType: "support", Description: "\x00"}}},
+	} {
+		client, err := b.work.ClaimRuns(t.Context())
+		b.must(err)
+		b.must(client.Send(hello))
+		_, err = client.Recv()
+		b.refuses(err, fault.Invalid, "EXECUTOR_INVALID")
+	}
+}
+
+func TestStoppingEndsClaimStreams(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	waiting, idle := b.open("e1", 1), b.open("e2", 0)
+	b.server.Stop()
+	late := b.open("e3", 1)
+	for _, s := range []*stream{waiting, idle, late} {
+		b.refuses(<-s.end, fault.Unavailable, "STOPPING")
+	}
+}
+
+func TestAClientThatHasNoMoreToSayEndsTheStream(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.open("e1", 1)
+	b.must(s.CloseSend())
+	if err := <-s.end; !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want EOF", err)
+	}
+}
+
+func TestASignalThatIsNotFollowedGoesToAnother(t *testing.T) {
+	t.Parallel()
+	h := newHub()
+	first, second := h.join([]string{"a"}), h.join([]string{"a", "b"})
+	h.signal("a")
+	h.leave(first)
+	select {
+	case <-second.woken:
+	default:
+		t.Error("the signal was lost")
+	}
+	h.signal("c") // nobody serves it
+	h.signal("b")
+	h.signal("b") // nobody is left to wake
+	if len(second.woken) != 1 {
+		t.Errorf("got %d signals, want 1", len(second.woken))
+	}
+}

@@ -1,0 +1,197 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+)
+
+// bench is a server on a memory store, and clients of it.
+type bench struct {
+	*testing.T
+	server   *Server
+	store    store.Store
+	config   Config
+	runs     statev1.RunServiceClient
+	sessions statev1.SessionServiceClient
+	work     statev1.WorkServiceClient
+	ids      atomic.Int64
+}
+
+// newBench serves with the usual configuration, changed by the given functions.
+// It polls so rarely that a test which passes has not waited for the poll.
+func newBench(t *testing.T, changes ...func(*Config)) *bench {
+	t.Helper()
+	b := &bench{T: t, store: memory.New()}
+	if err := config.Load(&b.config, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.config.Poll = time.Hour
+	for _, change := range changes {
+		change(&b.config)
+	}
+	log := slog.New(slog.DiscardHandler)
+	b.server = New(b.config, b.store, time.Now, func() string { return fmt.Sprint("id", b.ids.Add(1)) }, log)
+	network := rpc.NewMemory()
+	g, err := rpc.NewServer(rpc.ServerConfig{Log: log})
+	b.must(err)
+	b.server.Register(g)
+	listener, err := network.Listen(t.Context(), "state")
+	b.must(err)
+	b.serve(g, listener)
+	conn, err := rpc.Dial(network, "state", rpc.ClientConfig{})
+	b.must(err)
+	t.Cleanup(func() { _ = conn.Close() })
+	b.runs, b.sessions, b.work = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn), statev1.NewWorkServiceClient(conn)
+	return b
+}
+
+// serve serves until the test ends, and checks that everything ends then.
+func (b *bench) serve(g *grpc.Server, listener net.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- rpc.Serve(ctx, g, listener, time.Second) }()
+	b.Cleanup(func() {
+		cancel()
+		b.server.Stop()
+		if err := <-served; err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatalf("got %v, want no error", err)
+	}
+}
+
+func (b *bench) refuses(err error, kind fault.Kind, reason string) *fault.Fault {
+	b.Helper()
+	f, ok := fault.From(err)
+	if !ok || f.Kind != kind || f.Reason != reason {
+		b.Fatalf("got %v, want %v (%s)", err, kind, reason)
+	}
+	return f
+}
+
+func userMessage(text string) *eventv1.Message {
+	return &eventv1.Message{Role: eventv1.Role_ROLE_USER, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
+}
+
+func startOf(sessionID string) *statev1.StartRunRequest {
+	return &statev1.StartRunRequest{Tenant: "acme", SessionId: sessionID, AgentType: "support", Messages: []*eventv1.Message{userMessage("hello")}}
+}
+
+func (b *bench) start(sessionID string) *statev1.StartRunResponse {
+	b.Helper()
+	started, err := b.runs.StartRun(b.Context(), startOf(sessionID))
+	b.must(err)
+	return started
+}
+
+// announce makes the agent known, by an executor that takes nothing.
+func (b *bench) announce() {
+	b.Helper()
+	b.open("announcer", 0).cancel()
+}
+
+// stream is an open claim stream.
+type stream struct {
+	*bench
+	grpc.BidiStreamingClient[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
+	cancel context.CancelFunc
+	got    chan *statev1.ClaimRunsResponse
+	end    chan error
+}
+
+// open opens a claim stream and waits until the executor is known.
+func (b *bench) open(executorID string, credits int32, held ...string) *stream {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	client, err := b.work.ClaimRuns(ctx)
+	b.must(err)
+	s := &stream{b, client, cancel, make(chan *statev1.ClaimRunsResponse, 100), make(chan error, 1)}
+	b.must(client.Send(&statev1.ClaimRunsRequest{
+		ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: "support", Description: "helps"}}, HeldRunIds: held, Credits: credits,
+	}))
+	go func() {
+		for {
+			answer, err := client.Recv()
+			if err != nil {
+				s.end <- err
+				return
+			}
+			s.got <- answer
+		}
+	}()
+	b.eventually("the executor is known", func() bool {
+		beat, err := b.work.Heartbeat(b.Context(), &statev1.HeartbeatRequest{ExecutorId: executorID})
+		b.must(err)
+		return !beat.GetForgotten()
+	})
+	return s
+}
+
+// eventually fails the test when the condition does not come to hold.
+func (b *bench) eventually(what string, holds func() bool) {
+	b.Helper()
+	deadline := time.After(20 * time.Second)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-deadline:
+			b.Fatalf("it never came true that %s", what)
+		}
+	}
+}
+
+// execute returns the next claim, which is to execute a run.
+func (s *stream) execute() *statev1.Claim {
+	s.Helper()
+	claim := s.next().GetExecute()
+	if claim == nil {
+		s.Fatal("got a claim to settle, want one to execute")
+	}
+	return claim
+}
+
+func (s *stream) next() *statev1.ClaimRunsResponse {
+	s.Helper()
+	select {
+	case answer := <-s.got:
+		return answer
+	case err := <-s.end:
+		s.Fatalf("the stream ended with %v", err)
+	case <-time.After(20 * time.Second):
+		s.Fatal("no claim came")
+	}
+	return nil
+}
+
+func refTo(c *statev1.Claim) *statev1.RunRef {
+	return &statev1.RunRef{Tenant: c.GetSession().GetTenant(), SessionId: c.GetSession().GetSessionId(), RunId: c.GetRun().GetRunId(), Epoch: c.GetEpoch()}
+}
+
+func (b *bench) finish(ref *statev1.RunRef) {
+	b.Helper()
+	_, err := b.work.FinishRun(b.Context(), &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED}, StreamSequence: 9})
+	b.must(err)
+}

@@ -1,0 +1,50 @@
+package session
+
+import "testing"
+
+// The store finds due runs without a lock, and shows them under one. A command
+// looks again: what was due may be done.
+func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := &Session{Epoch: 4}
+	run := func(status RunStatus, executor string) *Run {
+		return &Run{RunID: "r", Status: status, ExecutorID: executor, ClaimedAt: 100}
+	}
+	settled := run(RunCompleted, "")
+	settled.Settled = true
+	claim, settling := Claim{ExecutorID: "e"}.Decide, ClaimSettling{ExecutorID: "e"}.Decide
+	silent, lost := RequeueSilent{}.Decide, RequeueLost{ExecutorID: "e", Held: []string{"held"}, ClaimedBefore: 101}.Decide
+	held := run(RunRunning, "e")
+	held.RunID = "held"
+	for name, c := range map[string]struct {
+		decide func(*View) (*Change, error)
+		view   View
+		due    bool
+	}{
+		"a queued run":                          {claim, View{Session: s, Run: run(RunQueued, "")}, true},
+		"a run that was claimed":                {claim, View{Session: s, Run: run(RunRunning, "x")}, false},
+		"a run that waits for settling":         {claim, View{Session: s, Run: run(RunQueued, ""), Unsettled: run(RunFailed, "x")}, false},
+		"a run that is gone":                    {claim, View{Session: s}, false},
+		"a settling nobody does":                {settling, View{Session: s, Run: run(RunFailed, "x"), HolderSilent: true}, true},
+		"a settling that somebody does":         {settling, View{Session: s, Run: run(RunFailed, "x")}, false},
+		"a settling that is done":               {settling, View{Session: s, Run: settled, HolderSilent: true}, false},
+		"a run that does not need settling yet": {settling, View{Session: s, Run: run(RunQueued, ""), HolderSilent: true}, false},
+		"a run of a silent executor":            {silent, View{Session: s, Run: run(RunRunning, "x"), HolderSilent: true}, true},
+		"a run of one that lives":               {silent, View{Session: s, Run: run(RunRunning, "x")}, false},
+		"an ended run of a silent one":          {silent, View{Session: s, Run: run(RunFailed, "x"), HolderSilent: true}, false},
+		"a lost claim":                          {lost, View{Session: s, Run: run(RunRunning, "e")}, true},
+		"a lost settling":                       {lost, View{Session: s, Run: run(RunFailed, "e")}, true},
+		"a claim of somebody else":              {lost, View{Session: s, Run: run(RunRunning, "x")}, false},
+		"a claim that is held":                  {lost, View{Session: s, Run: held}, false},
+		"a claim that was released":             {lost, View{Session: s, Run: run(RunQueued, "")}, false},
+	} {
+		change, err := c.decide(&c.view)
+		if err != nil || (change != nil) != c.due {
+			t.Errorf("%s: got change %+v, %v; want one: %v", name, change, err, c.due)
+		}
+	}
+	fresh := RequeueLost{ExecutorID: "e", ClaimedBefore: 100}.Decide
+	if change, err := fresh(&View{Session: s, Run: run(RunRunning, "e")}); err != nil || change != nil {
+		t.Errorf("a fresh claim: got change %+v, %v; want none", change, err)
+	}
+}

@@ -1,0 +1,235 @@
+package storetest
+
+import (
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+var claims = []test{
+	{"claims come oldest first, and for the agents named", func(b *bench) {
+		for _, id := range []string{"third", "first", "second"} {
+			c := b.startOf(session.Key{Tenant: "acme", SessionID: id})
+			c.Now += map[string]session.Millis{"first": 1, "second": 2, "third": 3}[id]
+			b.start(c)
+		}
+		b.must(b.Store.Announce(b.Context(), "other", []session.Agent{{Type: "sales"}}, b.now))
+		sales := store.Queued{ExecutorID: "other", AgentTypes: []string{"sales"}}
+		none, err := b.Store.UpdateDue(b.Context(), sales, session.Need{}, 10, session.Claim{ExecutorID: "other"}.Decide)
+		if err != nil || len(none) != 0 {
+			b.Errorf("got %d claims of another agent, %v; want none", len(none), err)
+		}
+		var order []string
+		for _, d := range append(b.claimAll(executor, 2), b.claimAll(executor, 2)...) {
+			order = append(order, d.View.Session.SessionID)
+		}
+		same(b, "order", order, []string{"first", "second", "third"})
+	}},
+	{"a claim raises the epoch and hands everything over", func(b *bench) {
+		c := b.startOf(home)
+		c.State = `{"a":1}`
+		b.start(c)
+		b.now += 5
+		ref, d := b.claim(executor)
+		s, run := b.session(home)
+		if ref.Epoch != 1 || s.Epoch != 1 || run.Epoch != 1 || run.Attempt != 1 || run.Status != session.RunRunning ||
+			run.ExecutorID != executor || run.StartedAt != b.now || run.ClaimedAt != b.now {
+			b.Errorf("got epoch %d, run %+v", s.Epoch, run)
+		}
+		if s.Version != 1 {
+			b.Errorf("a claim changed the version to %d", s.Version)
+		}
+		same(b, "change's session", *d.Change.Session, s)
+		same(b, "tail", d.View.Tail, b.messages(home))
+		if d.View.Journal != nil {
+			b.Errorf("got a journal %+v, want none", d.View.Journal)
+		}
+		if again := b.claimAll(executor, 1); len(again) != 0 {
+			b.Errorf("the run was claimed twice")
+		}
+	}},
+	{"only an executor that lives gets work", func(b *bench) {
+		b.start(b.startOf(home))
+		if got := b.claimAll("stranger", 1); len(got) != 0 {
+			b.Errorf("a stranger got %d claims", len(got))
+		}
+		b.now += 5000
+		b.silence()
+		if got := b.claimAll(executor, 1); len(got) != 0 {
+			b.Errorf("a silent executor got %d claims", len(got))
+		}
+		b.announce(executor)
+		b.claim(executor)
+	}},
+	{"an executor is known until it is silent for too long", func(b *bench) {
+		b.now += 900
+		b.heard(executor, true)
+		b.now += 900
+		b.silence()
+		b.heard(executor, true)
+		b.now += 1001
+		b.silence()
+		b.heard(executor, false)
+		b.announce(executor)
+		b.heard(executor, true)
+		b.heard("stranger", false)
+	}},
+	{"the next run waits until the former one is settled", func(b *bench) {
+		b.start(b.startOf(home))
+		first, _ := b.claim(executor)
+		b.finish(first)
+		next := b.start(b.startOf(home))
+		if next.Run.StartSequence != 500 {
+			b.Errorf("got start sequence %d, want that of the finish, 500", next.Run.StartSequence)
+		}
+		if got := b.claimAll(executor, 1); len(got) != 0 {
+			b.Fatal("the next run was claimed before the former one was settled")
+		}
+		b.must(b.trySettle(first, 501))
+		b.must(b.trySettle(first, 501))
+		second, d := b.claim(executor)
+		if second.RunID != next.Run.RunID || d.Change.Runs[0].StartSequence != 501 || d.Change.Session.StreamSequence != 501 {
+			b.Errorf("got run %q from sequence %d, want %q from 501", second.RunID, d.Change.Runs[0].StartSequence, next.Run.RunID)
+		}
+	}},
+	{"a silent executor's run goes to another with its journal", func(b *bench) {
+		b.start(b.startOf(home))
+		old, _ := b.claim(executor)
+		b.must(b.tryPlan(old, 1, "plan", "c1", "c2"))
+		result := session.Result{CallID: "c2", Body: []byte("r2"), Ops: []session.StateOp{{Key: "k", Kind: session.Replace, Value: "1"}},
+			Usage: []session.Usage{{Tool: "t", Success: true, DurationMS: 3}}}
+		_, err := b.tryResult(old, 1, result)
+		b.must(err)
+		b.now += 2000
+		b.announce("executor-2")
+		if n := b.silence(); n != 1 {
+			b.Fatalf("got %d runs of silent executors, want 1", n)
+		}
+		b.stale(old) // queued: nobody owns it
+		ref, d := b.claim("executor-2")
+		want := session.Journal{Step: 1, Plan: []byte("plan"), CallIDs: []string{"c1", "c2"}, Sequence: 7,
+			Usage: []session.Usage{{Model: "m1", TotalTokens: 5}}, Results: []session.Result{result}}
+		same(b, "journal", *d.View.Journal, want)
+		run := d.Change.Runs[0]
+		if ref.Epoch != 2 || run.Attempt != 2 || run.StartedAt != b.now-2000 || run.ExecutorID != "executor-2" {
+			b.Errorf("got epoch %d, run %+v; want epoch 2, attempt 2, the first start", ref.Epoch, run)
+		}
+		b.stale(old)
+		b.commit(b.commitOf(ref, 1))
+	}},
+	{"the settling of a silent executor's run goes to another", func(b *bench) {
+		b.start(b.startOf(home))
+		old, _ := b.claim(executor)
+		b.finish(old)
+		b.announce("executor-2")
+		if got := b.claimSettling("executor-2"); len(got) != 0 {
+			b.Fatal("the settling was taken from an executor that lives")
+		}
+		b.now += 2000
+		b.announce("executor-2")
+		if n := b.silence(); n != 0 {
+			b.Errorf("a finished run was queued again")
+		}
+		got := b.claimSettling("executor-2")
+		if len(got) != 1 {
+			b.Fatalf("got %d settlings, want 1", len(got))
+		}
+		ref := refOf(got[0])
+		if run := got[0].Change.Runs[0]; ref.Epoch != 2 || run.Status != session.RunCompleted || run.ExecutorID != "executor-2" {
+			b.Errorf("got epoch %d, run %+v", ref.Epoch, run)
+		}
+		if again := b.claimSettling("executor-2"); len(again) != 0 {
+			b.Error("the settling was claimed twice")
+		}
+		b.refuses(b.trySettle(old, 9), fault.Stale, "EPOCH_STALE")
+		b.must(b.trySettle(ref, 9))
+	}},
+	{"claims that an executor does not hold are lost", func(b *bench) {
+		var refs []session.Ref
+		for _, id := range []string{"held", "lost", "fresh", "ended"} {
+			if id == "fresh" {
+				b.now += 100
+			}
+			b.start(b.startOf(session.Key{Tenant: "acme", SessionID: id}))
+			ref, _ := b.claim(executor)
+			refs = append(refs, ref)
+			if id == "ended" {
+				b.finish(ref)
+			}
+		}
+		lost := b.lose(executor, []string{refs[0].RunID, refs[3].RunID}, b.now)
+		same(b, "lost", lost, []string{refs[1].RunID})
+		lost = b.lose(executor, []string{refs[0].RunID, refs[2].RunID}, b.now+1)
+		same(b, "lost without its settling", lost, []string{refs[3].RunID})
+		again, _ := b.claim(executor)
+		if again.RunID != refs[1].RunID || again.Epoch != 2 {
+			b.Errorf("got run %q with epoch %d, want the lost run with epoch 2", again.RunID, again.Epoch)
+		}
+		if settling := b.claimSettling(executor); len(settling) != 1 || refOf(settling[0]).RunID != refs[3].RunID {
+			b.Errorf("got %d settlings, want that of the ended run", len(settling))
+		}
+	}},
+	{"a released run is queued at once", func(b *bench) {
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		b.must(b.tryPlan(ref, 1, "plan", "c1"))
+		b.must(b.tryRelease(ref))
+		b.must(b.tryRelease(ref))
+		b.stale(ref)
+		again, d := b.claim(executor)
+		if again.Epoch != 2 || d.View.Journal == nil {
+			b.Errorf("got epoch %d, journal %v; want 2 and the plan", again.Epoch, d.View.Journal)
+		}
+		b.refuses(b.tryRelease(ref), fault.Stale, "EPOCH_STALE")
+	}},
+	{"a released settling is free for others", func(b *bench) {
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		b.finish(ref)
+		b.must(b.tryRelease(ref))
+		settling := b.claimSettling(executor)
+		if len(settling) != 1 {
+			b.Fatalf("got %d settlings, want 1", len(settling))
+		}
+		b.must(b.trySettle(refOf(settling[0]), 600))
+		b.refuses(b.tryRelease(refOf(settling[0])), fault.Stale, "RUN_FINISHED")
+	}},
+}
+
+func (b *bench) heard(executorID string, want bool) {
+	b.Helper()
+	known, err := b.Store.Beat(b.Context(), executorID, b.now)
+	if err != nil || known != want {
+		b.Errorf("heartbeat of %s: got known %v, %v; want %v", executorID, known, err, want)
+	}
+}
+
+// lose takes back what the executor does not hold, and returns the runs.
+func (b *bench) lose(executorID string, held []string, before session.Millis) []string {
+	b.Helper()
+	due := store.Lost{ExecutorID: executorID, Held: held, ClaimedBefore: before}
+	c := session.RequeueLost{ExecutorID: executorID, Held: held, ClaimedBefore: before, Now: b.now}
+	freed, err := b.Store.UpdateDue(b.Context(), due, session.Need{}, 10, c.Decide)
+	b.must(err)
+	var runs []string
+	for _, d := range freed {
+		runs = append(runs, d.View.Run.RunID)
+	}
+	return runs
+}
+
+// stale fails the test unless every write of the claim is refused.
+func (b *bench) stale(ref session.Ref) {
+	b.Helper()
+	before, _ := b.session(ref.Key)
+	b.refuses(b.tryPlan(ref, 1, "plan", "c1", "c2"), fault.Stale, "EPOCH_STALE")
+	_, err := b.tryResult(ref, 1, session.Result{CallID: "c1"})
+	b.refuses(err, fault.Stale, "EPOCH_STALE")
+	_, err = b.tryCommit(b.commitOf(ref, 1))
+	b.refuses(err, fault.Stale, "EPOCH_STALE")
+	_, err = b.tryFinish(ref, completed)
+	b.refuses(err, fault.Stale, "EPOCH_STALE")
+	b.refuses(b.trySettle(ref, 1), fault.Stale, "EPOCH_STALE")
+	after, _ := b.session(ref.Key)
+	same(b, "session after stale writes", after, before)
+}

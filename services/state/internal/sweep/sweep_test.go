@@ -1,0 +1,141 @@
+package sweep_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
+)
+
+// away is a store that cannot be reached while it is away.
+type away struct {
+	store.Store
+	away atomic.Bool
+}
+
+func (a *away) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.Decide) ([]store.Decided, error) {
+	if a.away.Load() {
+		return nil, store.Unavailable(errors.New("gone for a moment"))
+	}
+	return a.Store.UpdateDue(ctx, due, need, limit, decide)
+}
+
+func now() session.Millis { return session.Millis(time.Now().UnixMilli()) }
+
+// sweeping runs a sweep on a store in which executor e1 runs a run, inside a
+// bubble of fake time.
+func sweeping(t *testing.T, f func(t *testing.T, s *away, woken *atomic.Int32)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &away{Store: memory.New()}
+		claimed(t, s)
+		var woken atomic.Int32
+		w := &sweep.Sweep{
+			Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, Now: time.Now,
+			Wake: func(string) { woken.Add(1) }, Log: slog.New(slog.DiscardHandler),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := w.Run(ctx); err != nil {
+				t.Errorf("got %v, want nil at the end of the context", err)
+			}
+		})
+		f(t, s, &woken)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func claimed(t *testing.T, s store.Store) {
+	t.Helper()
+	if err := s.Announce(t.Context(), "e1", []session.Agent{{Type: "a"}}, now()); err != nil {
+		t.Fatal(err)
+	}
+	key := session.Key{Tenant: "t", SessionID: "s"}
+	start := session.Start{Key: key, AgentType: "a", RunID: "r", State: "{}", Now: now()}
+	err := s.Update(t.Context(), key, start.Need(), func(v *session.View) (*session.Change, error) {
+		change, _, err := start.Decide(v)
+		return change, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := store.Queued{ExecutorID: "e1", AgentTypes: []string{"a"}}
+	if got, err := s.UpdateDue(t.Context(), due, session.Need{}, 1, session.Claim{ExecutorID: "e1", Now: now()}.Decide); err != nil || len(got) != 1 {
+		t.Fatalf("got %d claims, %v", len(got), err)
+	}
+}
+
+func beat(t *testing.T, s store.Store) bool {
+	t.Helper()
+	known, err := s.Beat(t.Context(), "e1", now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return known
+}
+
+func TestARunOfASilentExecutorIsQueuedAgain(t *testing.T) {
+	t.Parallel()
+	sweeping(t, func(t *testing.T, s *away, woken *atomic.Int32) {
+		time.Sleep(2400 * time.Millisecond)
+		if !beat(t, s) {
+			t.Fatal("forgotten before it was silent for long enough")
+		}
+		time.Sleep(3100 * time.Millisecond)
+		synctest.Wait()
+		if beat(t, s) || woken.Load() != 1 {
+			t.Errorf("got %d runs queued again, want 1, and the executor forgotten", woken.Load())
+		}
+	})
+}
+
+func TestASweepThatBeginsListensFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &away{Store: memory.New()}
+		claimed(t, s)
+		time.Sleep(time.Hour) // no state service was there to hear anybody
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w := &sweep.Sweep{
+			Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, Now: time.Now,
+			Wake: func(string) {}, Log: slog.New(slog.DiscardHandler),
+		}
+		go func() { _ = w.Run(ctx) }()
+		time.Sleep(2400 * time.Millisecond)
+		if !beat(t, s) {
+			t.Error("an executor was forgotten for a silence in which nobody listened")
+		}
+	})
+}
+
+func TestAStoreThatWasAwayMakesNobodySilent(t *testing.T) {
+	t.Parallel()
+	sweeping(t, func(t *testing.T, s *away, woken *atomic.Int32) {
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if woken.Load() != 1 {
+			t.Fatalf("got %d runs queued again, want 1", woken.Load())
+		}
+		if err := s.Announce(t.Context(), "e1", nil, now()); err != nil {
+			t.Fatal(err)
+		}
+		s.away.Store(true)
+		time.Sleep(time.Minute)
+		s.away.Store(false)
+		time.Sleep(2400 * time.Millisecond)
+		if !beat(t, s) {
+			t.Error("an executor was forgotten for a silence in which the store was away")
+		}
+	})
+}

@@ -1,0 +1,104 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
+)
+
+// The requests here are sent by hand: the client library's stream handle keeps
+// what it was told without a lock, and must not be shared by goroutines.
+
+// Codes of the server's answers.
+const (
+	apiAccountResources  = 10002
+	apiNotAvailable      = 10008
+	apiInsufficient      = 10023
+	apiNoMessage         = 10037
+	apiStorage           = 10047
+	apiWrongLast         = 10071 // another record is the last one
+	apiStoreFailed       = 10077
+	apiWrongLastInFlight = 10164 // another record is being written
+)
+
+// apiError is what the server says when it refuses.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string { return strconv.Itoa(e.ErrCode) + " " + e.Description }
+
+func isCode(err error, code int) bool {
+	e, ok := errors.AsType[*apiError](err)
+	return ok && e.ErrCode == code
+}
+
+// api sends a request to the JetStream API, whose leader answers it, and reads
+// the answer. A refusal is an *apiError.
+func (b *Bus) api(ctx context.Context, method string, request []byte, answer any) error {
+	m, err := b.nc.RequestWithContext(ctx, "$JS.API."+method, request)
+	if err != nil {
+		return err
+	}
+	var refusal struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &refusal); err != nil {
+		return fmt.Errorf("answer to %s: %w", method, err)
+	}
+	if refusal.Error != nil {
+		return refusal.Error
+	}
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return fmt.Errorf("answer to %s: %w", method, err)
+	}
+	return nil
+}
+
+// state is where a partition stands.
+type state struct {
+	First    uint64           `json:"first_seq"`
+	Last     uint64           `json:"last_seq"`
+	Subjects map[string]int64 `json:"subjects"` // records of the subjects asked for
+}
+
+// look returns where the partition stands. With a subject it also counts its
+// records.
+func (b *Bus) look(ctx context.Context, partition int, subject string) (state, error) {
+	var request []byte
+	if subject != "" {
+		request = fmt.Appendf(nil, `{"subjects_filter":%q}`, subject)
+	}
+	var body struct {
+		State state `json:"state"`
+	}
+	name := b.names.stream(partition)
+	if err := b.api(ctx, "STREAM.INFO."+name, request, &body); err != nil {
+		return state{}, bus.Unavailable("look at "+name, err)
+	}
+	return body.State, nil
+}
+
+// remove removes one record, if it is still there.
+func (b *Bus) remove(ctx context.Context, partition int, sequence uint64) error {
+	ctx, cancel := b.link.request(ctx)
+	defer cancel()
+	name := b.names.stream(partition)
+	var ignored struct{}
+	err := b.api(ctx, "STREAM.MSG.DELETE."+name, fmt.Appendf(nil, `{"seq":%d,"no_erase":true}`, sequence), &ignored)
+	if err == nil {
+		return nil
+	}
+	// The server has several answers for a record that has gone; look instead.
+	lookErr := b.api(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"seq":%d}`, sequence), &ignored)
+	if isCode(lookErr, apiNoMessage) {
+		return nil
+	}
+	return bus.Unavailable(fmt.Sprintf("remove record %d of %s", sequence, name), err)
+}
