@@ -71,7 +71,7 @@ type candidate struct {
 func candidates(ctx context.Context, tx pgx.Tx, due store.Due, limit int) ([]candidate, error) {
 	switch due := due.(type) {
 	case store.Queued:
-		return findRuns(ctx, tx, `SELECT d.tenant, d.session_id, d.run_id FROM unnest($1::text[]) AS a (agent_type)
+		return findRuns(ctx, tx, `SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
 			CROSS JOIN LATERAL (
 				SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
 				JOIN sessions s ON s.tenant = r.tenant AND s.session_id = r.session_id
@@ -82,7 +82,7 @@ func candidates(ctx context.Context, tx pgx.Tx, due store.Due, limit int) ([]can
 			WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2)
 			ORDER BY d.created_at LIMIT $3`, due.AgentTypes, due.ExecutorID, limit)
 	case store.Unsettled:
-		return findRuns(ctx, tx, `SELECT d.tenant, d.session_id, d.run_id FROM unnest($1::text[]) AS a (agent_type)
+		return findRuns(ctx, tx, `SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
 			CROSS JOIN LATERAL (
 				SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
 				JOIN sessions s ON s.tenant = r.tenant AND s.session_id = r.session_id

@@ -46,7 +46,7 @@ type Store struct {
 // Several processes may do so at once.
 func Open(ctx context.Context, path string) (*Store, error) {
 	if err := create(path); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, fmt.Errorf("make the database file: %w", err)
 	}
 	writer, err := connect(path, "immediate", 1)
 	if err != nil {

@@ -48,6 +48,14 @@ var claims = []test{
 			b.Errorf("the run was claimed twice")
 		}
 	}},
+	{"an agent that is named twice gets its runs once", func(b *bench) {
+		b.start(b.startOf(home))
+		due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent, agent}}
+		got, err := b.Store.UpdateDue(b.Context(), due, session.Need{}, 10, session.Claim{ExecutorID: executor}.Decide)
+		if err != nil || len(got) != 1 {
+			b.Errorf("got %d claims of one run, %v", len(got), err)
+		}
+	}},
 	{"only an executor that lives gets work", func(b *bench) {
 		b.start(b.startOf(home))
 		if got := b.claimAll("stranger", 1); len(got) != 0 {
