@@ -331,7 +331,7 @@ type ListRunsRequest struct {
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Runs of a lower turn only; 0 from the newest.
 	BeforeTurn int32 `protobuf:"varint,3,opt,name=before_turn,json=beforeTurn,proto3" json:"before_turn,omitempty"`
-	// 1 to 200; 0 means 50.
+	// 1 to 200; 0 means 50. Others are INVALID_ARGUMENT (LIMIT_INVALID).
 	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

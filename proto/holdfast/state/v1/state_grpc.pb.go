@@ -46,7 +46,7 @@ type RunServiceClient interface {
 	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
 	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
 	// message, no content, a role other than user), MESSAGE_TOO_LARGE,
-	// STATE_INVALID, TAGS_INVALID, METADATA_INVALID.
+	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID.
 	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
 	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
@@ -114,7 +114,7 @@ type RunServiceServer interface {
 	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
 	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
 	// message, no content, a role other than user), MESSAGE_TOO_LARGE,
-	// STATE_INVALID, TAGS_INVALID, METADATA_INVALID.
+	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID.
 	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
 	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
@@ -448,7 +448,8 @@ const (
 // ABORTED (EPOCH_STALE): another executor owns the run, stop. A write to a run
 // that has finished is ABORTED (RUN_FINISHED), unless it repeats the write
 // that finished it under the same epoch, which answers as before. Every write
-// may be sent again with the same content after an UNAVAILABLE.
+// may be sent again with the same content after an UNAVAILABLE. A usage entry
+// that names neither a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
 type WorkServiceClient interface {
 	// ClaimRuns hands out work for as long as the stream is open. The first
 	// request announces the executor and its agents; each request adds credits,
@@ -457,7 +458,7 @@ type WorkServiceClient interface {
 	// not received goes back to the queue, see `held_run_ids`.
 	//
 	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
-	// executor id or agents.
+	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.
 	ClaimRuns(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClaimRunsRequest, ClaimRunsResponse], error)
 	// Heartbeat proves that the executor lives. Runs of an executor that was
 	// silent for longer than the configured time go back to the queue.
@@ -465,28 +466,34 @@ type WorkServiceClient interface {
 	// RecordPlan stores what the model decided in the step in flight, before any
 	// call of it runs. Repeating it for the step is safe; the first plan stands:
 	// another plan for the same step is ABORTED (PLAN_EXISTS). A step that is
-	// not the session's next is ABORTED (STEP_STALE).
+	// not the session's next is ABORTED (STEP_STALE). INVALID_ARGUMENT:
+	// MESSAGE_INVALID, MESSAGE_TOO_LARGE.
 	RecordPlan(ctx context.Context, in *RecordPlanRequest, opts ...grpc.CallOption) (*RecordPlanResponse, error)
 	// RecordResult stores how a call of the plan ended, before anything else
 	// learns of it. The first result of a call stands; a repetition changes
 	// nothing and says so. A call that the plan does not have is
 	// FAILED_PRECONDITION (CALL_UNKNOWN). A result above the limit is
-	// INVALID_ARGUMENT (RESULT_TOO_LARGE), written state above the limit
+	// INVALID_ARGUMENT (RESULT_TOO_LARGE), one without a call
+	// INVALID_ARGUMENT (RESULT_INVALID), written state above the limit
 	// INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
-	// sizeBytes).
+	// sizeBytes), a write that is not JSON INVALID_ARGUMENT (STATE_INVALID).
 	RecordResult(ctx context.Context, in *RecordResultRequest, opts ...grpc.CallOption) (*RecordResultResponse, error)
 	// CommitStep makes a step durable, all of it or nothing: messages, custom
 	// state, cursor, counters, usage, checkpoint, and with an outcome the end of
 	// the run. The journal of the step is cleared. The step must be the
 	// session's step_count + 1: a repetition of the last committed step under
 	// the same epoch answers as before; any other step is ABORTED (STEP_STALE).
+	// The usage of the journal is kept and that of the request added to it.
+	// Messages carry an id. Further reasons: MESSAGE_EXISTS, MESSAGE_INVALID,
+	// MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED.
 	CommitStep(ctx context.Context, in *CommitStepRequest, opts ...grpc.CallOption) (*CommitStepResponse, error)
 	// FinishRun ends a run outside of a step: it failed before or between steps.
 	// The journal is cleared.
 	FinishRun(ctx context.Context, in *FinishRunRequest, opts ...grpc.CallOption) (*FinishRunResponse, error)
 	// SettleRun records that the terminal record of a finished run is in the
 	// stream. Until then the run is work: when its executor falls silent another
-	// one claims the settling, and the session's next run waits for it.
+	// one claims the settling, and the session's next run waits for it. A run that
+	// has not finished is FAILED_PRECONDITION (RUN_NOT_FINISHED).
 	SettleRun(ctx context.Context, in *SettleRunRequest, opts ...grpc.CallOption) (*SettleRunResponse, error)
 	// ReleaseRun gives a claim back: the run is queued again at once, for
 	// another executor or this one.
@@ -595,7 +602,8 @@ func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReques
 // ABORTED (EPOCH_STALE): another executor owns the run, stop. A write to a run
 // that has finished is ABORTED (RUN_FINISHED), unless it repeats the write
 // that finished it under the same epoch, which answers as before. Every write
-// may be sent again with the same content after an UNAVAILABLE.
+// may be sent again with the same content after an UNAVAILABLE. A usage entry
+// that names neither a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
 type WorkServiceServer interface {
 	// ClaimRuns hands out work for as long as the stream is open. The first
 	// request announces the executor and its agents; each request adds credits,
@@ -604,7 +612,7 @@ type WorkServiceServer interface {
 	// not received goes back to the queue, see `held_run_ids`.
 	//
 	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
-	// executor id or agents.
+	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.
 	ClaimRuns(grpc.BidiStreamingServer[ClaimRunsRequest, ClaimRunsResponse]) error
 	// Heartbeat proves that the executor lives. Runs of an executor that was
 	// silent for longer than the configured time go back to the queue.
@@ -612,28 +620,34 @@ type WorkServiceServer interface {
 	// RecordPlan stores what the model decided in the step in flight, before any
 	// call of it runs. Repeating it for the step is safe; the first plan stands:
 	// another plan for the same step is ABORTED (PLAN_EXISTS). A step that is
-	// not the session's next is ABORTED (STEP_STALE).
+	// not the session's next is ABORTED (STEP_STALE). INVALID_ARGUMENT:
+	// MESSAGE_INVALID, MESSAGE_TOO_LARGE.
 	RecordPlan(context.Context, *RecordPlanRequest) (*RecordPlanResponse, error)
 	// RecordResult stores how a call of the plan ended, before anything else
 	// learns of it. The first result of a call stands; a repetition changes
 	// nothing and says so. A call that the plan does not have is
 	// FAILED_PRECONDITION (CALL_UNKNOWN). A result above the limit is
-	// INVALID_ARGUMENT (RESULT_TOO_LARGE), written state above the limit
+	// INVALID_ARGUMENT (RESULT_TOO_LARGE), one without a call
+	// INVALID_ARGUMENT (RESULT_INVALID), written state above the limit
 	// INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
-	// sizeBytes).
+	// sizeBytes), a write that is not JSON INVALID_ARGUMENT (STATE_INVALID).
 	RecordResult(context.Context, *RecordResultRequest) (*RecordResultResponse, error)
 	// CommitStep makes a step durable, all of it or nothing: messages, custom
 	// state, cursor, counters, usage, checkpoint, and with an outcome the end of
 	// the run. The journal of the step is cleared. The step must be the
 	// session's step_count + 1: a repetition of the last committed step under
 	// the same epoch answers as before; any other step is ABORTED (STEP_STALE).
+	// The usage of the journal is kept and that of the request added to it.
+	// Messages carry an id. Further reasons: MESSAGE_EXISTS, MESSAGE_INVALID,
+	// MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED.
 	CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error)
 	// FinishRun ends a run outside of a step: it failed before or between steps.
 	// The journal is cleared.
 	FinishRun(context.Context, *FinishRunRequest) (*FinishRunResponse, error)
 	// SettleRun records that the terminal record of a finished run is in the
 	// stream. Until then the run is work: when its executor falls silent another
-	// one claims the settling, and the session's next run waits for it.
+	// one claims the settling, and the session's next run waits for it. A run that
+	// has not finished is FAILED_PRECONDITION (RUN_NOT_FINISHED).
 	SettleRun(context.Context, *SettleRunRequest) (*SettleRunResponse, error)
 	// ReleaseRun gives a claim back: the run is queued again at once, for
 	// another executor or this one.

@@ -57,7 +57,9 @@ type StreamServiceClient interface {
 	// greater than `step`. It appends a marker under (epoch, number), which
 	// fences every older writer, and only then removes the void records. Readers
 	// that have seen any of them are told `rewound`; others notice nothing.
-	// Repeating it with the same (epoch, number) is safe. Reasons as in Append.
+	// Repeating it with the same (epoch, number) is safe. Reasons as in Append, and
+	// INVALID_ARGUMENT (REWIND_TOO_LARGE) when what stands after from_sequence does
+	// not fit into one answer.
 	Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error)
 	// Read answers with everything after the cursor, in order, without a gap and
 	// without a duplicate: first what is stored, then `caught_up` once, then
@@ -170,7 +172,9 @@ type StreamServiceServer interface {
 	// greater than `step`. It appends a marker under (epoch, number), which
 	// fences every older writer, and only then removes the void records. Readers
 	// that have seen any of them are told `rewound`; others notice nothing.
-	// Repeating it with the same (epoch, number) is safe. Reasons as in Append.
+	// Repeating it with the same (epoch, number) is safe. Reasons as in Append, and
+	// INVALID_ARGUMENT (REWIND_TOO_LARGE) when what stands after from_sequence does
+	// not fit into one answer.
 	Rewind(context.Context, *RewindRequest) (*RewindResponse, error)
 	// Read answers with everything after the cursor, in order, without a gap and
 	// without a duplicate: first what is stored, then `caught_up` once, then
