@@ -53,6 +53,7 @@ func killAtRandom(t *testing.T, s *harness.System) {
 	t.Logf("the seed is %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range deaths {
+		// No event to wait for: that the moment is arbitrary is the point.
 		time.Sleep(time.Duration(random.Int64N(int64(2 * deathPause))))
 		victim := victims[random.IntN(len(victims))]
 		t.Logf("%s dies", victim.Name)

@@ -115,11 +115,11 @@ func TestAConversationSurvivesTheDeathOf(t *testing.T) {
 			asking.UntilText(len(story()) / 3)
 			s.Effects.Wait("slowly")
 			victim.Restart() // in the middle of the answer, and of a tool
-			checkContent(t, "the answer in whose middle it died", s.Follow(asking, "talk"), said(story()))
-			checkSlowNote(t, s, s.Follow(working, "work"), name != "executor")
+			checkContent(t, "the answer in whose middle it died", s.Follow(t, asking, "talk"), said(story()))
+			checkSlowNote(t, s, s.Follow(t, working, "work"), name != "executor")
 
 			victim.Restart() // between two answers
-			checkContent(t, "the answer after it died", s.Follow(s.Chat(t, "talk", "talker", "recite"), "talk"),
+			checkContent(t, "the answer after it died", s.Follow(t, s.Chat(t, "talk", "talker", "recite"), "talk"),
 				said("You said: tell me a story, recite"))
 			checkWhole(t, s, "talk", told(story())+told("You said: tell me a story, recite")+"end\n",
 				"user:", said("tell me a story"), "assistant:", said(story()),
@@ -158,7 +158,7 @@ func TestNothingIsLostByAGracefulStopOf(t *testing.T) {
 			asking.UntilText(len(story()) / 3)
 			t.Logf("the %s took %v to stop", name, victim.Stop(harness.StopLimit))
 			victim.Start()
-			checkContent(t, "the answer in whose middle it was stopped", s.Follow(asking, "talk"), said(story()))
+			checkContent(t, "the answer in whose middle it was stopped", s.Follow(t, asking, "talk"), said(story()))
 			checkWhole(t, s, "talk", told(story())+"end\n", "user:", said("tell me a story"), "assistant:", said(story()))
 		})
 	}

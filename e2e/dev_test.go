@@ -34,5 +34,9 @@ func TestASingleProcessKeepsItsConversationsWhenItIsKilled(t *testing.T) {
 		"user:", said("my name is Ada"), "assistant:", said("You said: my name is Ada"),
 		"user:", said("recite"), "assistant:", said("You said: my name is Ada, recite"))
 
-	t.Logf("it took %v to stop", d.Stop(harness.StopLimit))
+	asking = d.Chat(t, "stopped", "talker", "tell me a story")
+	asking.UntilText(len(story()) / 3)
+	t.Logf("it took %v to stop in the middle of an answer", d.Stop(harness.StopLimit))
+	d.Start()
+	checkContent(t, "the answer in whose middle it was stopped", d.Follow(t, asking, "stopped"), said(story()))
 }

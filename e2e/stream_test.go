@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestAnAnswerIsFinishedWhileTheStreamServiceIsAway(t *testing.T) {
 	checkTranscript(t, s.Client, "alone", "user:", said("tell me a story"), "assistant:", said(story()))
 
 	s.Stream.Start()
-	checkContent(t, "who had asked", s.Follow(asking, "alone"), said(story()))
+	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), said(story()))
 	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), said("You said: tell me a story, recite"))
 	checkWhole(t, s, "alone", told(story())+told("You said: tell me a story, recite")+"end\n",
 		"user:", said("tell me a story"), "assistant:", said(story()),
@@ -44,7 +45,7 @@ func TestAnAnswerIsToldWholeWhenItsExecutorDiesBeforeTheStreamServiceIsBack(t *t
 
 	s.Stream.Start()
 	s.Executors[0].Start()
-	checkContent(t, "who had asked", s.Follow(asking, "alone"), said(story()))
+	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), said(story()))
 	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), said("You said: tell me a story, recite"))
 	checkWhole(t, s, "alone", told(story())+told("You said: tell me a story, recite")+"end\n",
 		"user:", said("tell me a story"), "assistant:", said(story()),
@@ -78,15 +79,52 @@ func TestAConversationGoesOnAfterTheStreamServiceHasLostItsData(t *testing.T) {
 
 func TestAConversationGoesOnAfterItsChunksHaveExpired(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: agents(), StreamEnv: []string{"HOLDFAST_STREAM_TTL=2s"}})
+	s := harness.Start(t, harness.Options{Agents: agents(), StreamEnv: []string{
+		"HOLDFAST_STREAM_TTL=2s", "HOLDFAST_STREAM_PARTITIONS=1",
+	}})
 	checkContent(t, "the answer before", s.Chat(t, "old", "talker", "hello").Whole(), said("You said: hello"))
-	harness.WaitFor(t, 20*time.Second, "the chunks to expire", func() (bool, string) {
-		n := s.Native(t, "old", 0)
-		n.Whole()
-		return len(n.Chunks) == 0, n.Heard()
-	})
+	// Another conversation in the same partition moves the log on.
+	checkContent(t, "the other answer", s.Chat(t, "other", "talker", "hello").Whole(), said("You said: hello"))
+	for _, session := range []string{"old", "other"} {
+		harness.WaitFor(t, 20*time.Second, "the chunks of "+session+" to expire", func() (bool, string) {
+			n := s.Native(t, session, 0)
+			n.Whole()
+			return len(n.Chunks) == 0, n.Heard()
+		})
+	}
 	checkContent(t, "the answer after", s.Chat(t, "old", "talker", "recite").Whole(), said("You said: hello, recite"))
 	checkTranscript(t, s.Client, "old",
 		"user:", said("hello"), "assistant:", said("You said: hello"),
 		"user:", said("recite"), "assistant:", said("You said: hello, recite"))
+}
+
+func TestALargeAnswerArrivesWhole(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: agents()})
+	large := strings.Repeat("é🙂", 100_000) // 600,000 bytes: more than one chunk may have
+	checkLarge := func(who string, got harness.UIMessage) {
+		t.Helper()
+		if want := "You said: " + large; got.Text() != want {
+			t.Errorf("%s: got %d bytes, want %d; the texts differ from byte %d on", who, len(got.Text()), len(want), differ(got.Text(), want))
+		}
+	}
+	checkLarge("who had asked", s.Chat(t, "large", "talker", large).Whole())
+	messages := s.Messages(t, "large")
+	checkLarge("the conversation", messages[len(messages)-1])
+	late := s.Native(t, "large", 0)
+	late.Whole()
+	checkLarge("the stream", harness.UIMessage{Parts: []harness.UIPart{{Type: "text", Text: late.Text()}}})
+	if late.End != "end" || !strings.Contains(late.EndData, large) {
+		t.Errorf("the stream ends with %s and %d bytes, want end with the whole output", late.End, len(late.EndData))
+	}
+}
+
+// differ is the first byte in which two texts differ.
+func differ(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,10 +9,14 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 )
 
 // module is the import path of the repository's module.
 const module = "github.com/holdfast-run/holdfast"
+
+// buildLimit leaves room for an empty build cache on a small machine.
+const buildLimit = 10 * time.Minute
 
 // The binaries are linked once in the life of the test process.
 var (
@@ -27,11 +32,11 @@ var (
 // or holdfast.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
-	make := services
+	built := services
 	if name == "holdfast" {
-		make = holdfast
+		built = holdfast
 	}
-	if err := make(); err != nil {
+	if err := built(); err != nil {
 		t.Fatalf("build %s: %v", name, err)
 	}
 	dir, _ := binaries() // has succeeded: build asked for it
@@ -53,7 +58,9 @@ func build(packages ...string) error {
 	for _, p := range packages {
 		args = append(args, module+"/"+p)
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil

@@ -123,6 +123,26 @@ func (c Client) Attach(t testing.TB, session string) *UIStream {
 	return own(t, s, err)
 }
 
+// Follow reads the stream to its end as a client does that never gives up: when
+// the connection breaks, it attaches again, to a gateway that has to be there.
+// It fails the test when an answer ends without being whole.
+func (c Client) Follow(t testing.TB, stream *UIStream, session string) UIMessage {
+	t.Helper()
+	deadline := time.Now().Add(callLimit)
+	for {
+		err := stream.Rest()
+		if err == nil {
+			return stream.Whole()
+		}
+		if !errors.Is(err, ErrDropped) || time.Now().After(deadline) {
+			t.Fatalf("the answer of %q: %v\n%s", session, err, stream.Heard())
+		}
+		if stream = c.Attach(t, session); stream == nil {
+			t.Fatalf("there is nothing to attach to (204) for %q, whose answer broke off", session)
+		}
+	}
+}
+
 // GoOn leaves the stream and follows the same answer from the last event that
 // it has seen, as Last-Event-ID tells: the stream that it returns has the
 // message so far.

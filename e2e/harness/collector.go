@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 
@@ -43,10 +42,7 @@ type Collector struct {
 // StartCollector starts a collector; it ends with the test.
 func StartCollector(t testing.TB) *Collector {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("listen for the collector: %v", err)
-	}
+	l := listen(t)
 	c := &Collector{Endpoint: "http://" + l.Addr().String()}
 	server := grpc.NewServer()
 	collectorv1.RegisterTraceServiceServer(server, c)

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"net"
 	"os"
 	"strconv"
@@ -27,7 +28,8 @@ func FreeAddress(t testing.TB) string {
 	for range portCount {
 		port := firstPort + (int64(os.Getpid())*portStride+portsTaken.Add(1))%portCount
 		address := net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10))
-		l, err := net.Listen("tcp", address)
+		var c net.ListenConfig
+		l, err := c.Listen(context.Background(), "tcp", address)
 		if err != nil {
 			continue
 		}
@@ -38,4 +40,15 @@ func FreeAddress(t testing.TB) string {
 	}
 	t.Fatal("no free port on loopback")
 	return ""
+}
+
+// listen listens on loopback, on a port that the kernel chooses.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	var c net.ListenConfig
+	l, err := c.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("listen on loopback: %v", err)
+	}
+	return l
 }

@@ -59,7 +59,7 @@ func (p *Process) StartOnly() {
 	if p.Running() {
 		p.t.Fatalf("%s runs already", p.Name)
 	}
-	cmd := exec.Command(p.path, p.args...)
+	cmd := exec.CommandContext(context.Background(), p.path, p.args...) // ends by Kill, Stop or cleanup
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = &p.log, &p.log
 	cmd.SysProcAttr = dieWithParent()

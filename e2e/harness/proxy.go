@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -33,10 +34,7 @@ type pair struct {
 // StartProxy starts a proxy to the address; it ends with the test.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("listen for the proxy: %v", err)
-	}
+	l := listen(t)
 	p := &Proxy{URL: "http://" + l.Addr().String(), target: target, listener: l, pairs: map[*pair]struct{}{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
@@ -73,7 +71,10 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.target)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	var d net.Dialer
+	server, err := d.DialContext(ctx, "tcp", p.target)
 	if err != nil {
 		_ = client.Close()
 		return

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -221,27 +220,6 @@ func (s *System) liveRuns(p *Process) []string {
 		s.t.Fatalf("ask %s what it does: %v", p.Name, err)
 	}
 	return answer.GetLiveRunIds()
-}
-
-// Follow reads the stream to its end as a client does that never gives up: when
-// the connection breaks, it attaches again. It fails the test when an answer
-// ends without being whole.
-func (s *System) Follow(stream *UIStream, session string) UIMessage {
-	s.t.Helper()
-	deadline := time.Now().Add(callLimit)
-	for {
-		err := stream.Rest()
-		if err == nil {
-			return stream.Whole()
-		}
-		if !errors.Is(err, ErrDropped) || time.Now().After(deadline) {
-			s.t.Fatalf("the answer of %q: %v\n%s", session, err, stream.Heard())
-		}
-		s.Gateway.WaitReady()
-		if stream = s.Attach(s.t, session); stream == nil {
-			s.t.Fatalf("there is nothing to attach to (204) for %q, whose answer broke off", session)
-		}
-	}
 }
 
 func keysFile(tenantsAndKeys ...string) string {

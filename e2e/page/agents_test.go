@@ -7,9 +7,9 @@ import (
 
 const (
 	storyWords = 150
-	// wordDelay makes the story last long enough for a page to be loaded in the
-	// middle of it.
-	wordDelay = "30ms"
+	// wordDelay makes the story last six seconds, so that there is time to do
+	// things in the middle of it, on a busy machine, too.
+	wordDelay = "40ms"
 	// markup would run and change the title if a page took it for HTML.
 	markup = `<img src=x onerror="document.title='run'"><b>bold</b> &amp; <script>document.title='run'</script>`
 )
@@ -36,6 +36,8 @@ models:
           rules:
             - when: {toolFailed: calculate}
               reply: 'That is no sum.'
+            - when: {toolResult: calculate, lastUser: 'story'}
+              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
             - when: {toolResult: calculate}
               reply: 'That makes {{field .LastResult "value"}}.'
             - when: {lastUser: '(?P<sum>\d+ \* \d+)'}

@@ -90,11 +90,12 @@ class Chat {
     await this.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
   }
 
-  // answerOf gives the text of the answer that is being written as soon as it
-  // has this many characters.
+  // answerOf gives the last text of the answer that is being written as soon as
+  // it has this many characters.
   async answerOf(length) {
     const found = await this.page.waitForFunction((n) => {
-      const text = document.querySelector('article[aria-label=Agent]:last-child .text')?.textContent ?? '';
+      const texts = document.querySelectorAll('article[aria-label=Agent]:last-child .text');
+      const text = [...texts].at(-1)?.textContent ?? '';
       return text.length >= n && text;
     }, length);
     return found.jsonValue();

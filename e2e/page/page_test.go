@@ -7,6 +7,15 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
+// sumAndStory asks for an answer of two steps. The first is done when the story
+// of the second begins.
+const sumAndStory = "What is 6 * 7? Then tell me a story"
+
+func toldSumAndStory() []string {
+	return []string{"You: " + sumAndStory,
+		"Agent: Let me work that out.", "Agent: " + story(), "Agent calls calculate, done"}
+}
+
 func TestAMessageIsSentByKeyboardAndItsAnswerAppearsWhole(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())
@@ -45,10 +54,10 @@ func TestAToolCardShowsNameInputAndOutput(t *testing.T) {
 func TestAReloadInTheMiddleOfAnAnswerEndsWithAllOfItOnce(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())
-	r := run(t, "reload", options{Gateway: d.URL, Texts: []string{"Tell me a story"}, Half: len(story()) / 3}, nil)
+	r := run(t, "reload", options{Gateway: d.URL, Texts: []string{sumAndStory}, Half: len(story()) / 4}, nil)
 	r.checkReachable(t)
 	r.checkCut(t, story())
-	r.last().checkMessages(t, "You: Tell me a story", "Agent: "+story())
+	r.last().checkMessages(t, toldSumAndStory()...)
 }
 
 func TestASecondTurnIsAddedBelowAndSurvivesAReload(t *testing.T) {
@@ -79,7 +88,7 @@ func TestANewChatLeavesTheOldOneInTheHistory(t *testing.T) {
 func TestAnOpenPageOutlivesTheKillOfItsServer(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())
-	o := options{Gateway: d.URL, Texts: []string{"Tell me a story"}, Half: len(story()) / 2}
+	o := options{Gateway: d.URL, Texts: []string{sumAndStory}, Half: len(story()) / 4}
 	r := run(t, "outlive", o, func(moment string) {
 		switch moment {
 		case "half":
@@ -89,7 +98,7 @@ func TestAnOpenPageOutlivesTheKillOfItsServer(t *testing.T) {
 		}
 	})
 	r.checkCut(t, story())
-	r.last().checkMessages(t, "You: Tell me a story", "Agent: "+story())
+	r.last().checkMessages(t, toldSumAndStory()...)
 }
 
 func TestAMessageToAServerThatIsAwayIsSentOnceWhenItComesBack(t *testing.T) {
@@ -110,7 +119,7 @@ func TestAnAnswerThatEndedWhileTheNetworkWasAwayIsShownWhole(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())
 	p := harness.StartProxy(t, d.Address)
-	o := options{Gateway: p.URL, Direct: d.URL, Texts: []string{"Tell me a story"}, Half: len(story()) / 2}
+	o := options{Gateway: p.URL, Direct: d.URL, Texts: []string{"Tell me a story"}, Half: len(story()) / 4}
 	r := run(t, "comeLate", o, func(string) { p.CutOnceAfter(1) })
 	r.checkCut(t, story())
 	r.last().checkMessages(t, "You: Tell me a story", "Agent: "+story())

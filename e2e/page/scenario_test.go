@@ -227,6 +227,7 @@ func (l look) transcript() string {
 	}
 	return strings.Join(lines, "\n")
 }
+
 // brightness is the mean of a computed colour's channels, 0 to 255.
 func brightness(t *testing.T, colour string) int {
 	t.Helper()

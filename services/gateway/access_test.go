@@ -22,38 +22,58 @@ func keysFile(t *testing.T, text string) string {
 	return file
 }
 
-func TestAKeyNamesTheTenant(t *testing.T) {
-	t.Parallel()
-	keyA, sumA := gateway.NewAPIKey()
-	keyB, sumB := gateway.NewAPIKey()
-	if keyA == keyB || sumA == sumB {
+// locked opens a gateway that asks for keys: one of the tenant acme and one of
+// another tenant.
+func locked(t *testing.T) (h *house, acme, other string) {
+	t.Helper()
+	acme, sumA := gateway.NewAPIKey()
+	other, sumB := gateway.NewAPIKey()
+	if acme == other || sumA == sumB {
 		t.Fatal("two keys are the same")
 	}
 	file := keysFile(t, "- {name: a, tenant: acme, sha256: "+sumA+"}\n- name: b\n  tenant: other one\n  sha256: "+sumB+"\n")
-	h := open(t, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = file, false })
+	return open(t, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = file, false }), "Bearer " + acme, "Bearer " + other
+}
+
+func TestACallWithoutAGoodKeyIsUnauthenticated(t *testing.T) {
+	t.Parallel()
+	h, good, _ := locked(t)
+	key := strings.TrimPrefix(good, "Bearer ")
 	for name, tc := range map[string]struct{ header, code string }{
-		"none":          {"", "API_KEY_MISSING"},
-		"wrong":         {"Bearer " + keyA + "x", "API_KEY_WRONG"},
-		"the digest":    {"Bearer " + sumA, "API_KEY_WRONG"},
-		"empty":         {"Bearer ", "API_KEY_WRONG"},
-		"no scheme":     {keyA, "API_KEY_WRONG"},
-		"another one":   {"Basic " + keyA, "API_KEY_WRONG"},
-		"very long":     {"Bearer " + strings.Repeat("x", 4000), "API_KEY_WRONG"},
-		"with a prefix": {"Bearer  " + keyA, "API_KEY_WRONG"},
+		"none":        {"", "API_KEY_MISSING"},
+		"wrong":       {good + "x", "API_KEY_WRONG"},
+		"empty":       {"Bearer ", "API_KEY_WRONG"},
+		"no scheme":   {key, "API_KEY_WRONG"},
+		"another one": {"Basic " + key, "API_KEY_WRONG"},
+		"very long":   {"Bearer " + strings.Repeat("x", 4000), "API_KEY_WRONG"},
+		"two spaces":  {"Bearer  " + key, "API_KEY_WRONG"},
 	} {
-		response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"), "Authorization", tc.header)
-		if got := response.Header.Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") {
-			t.Errorf("%s: WWW-Authenticate: got %q", name, got)
-		}
-		refused(t, response, 401, tc.code)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"), "Authorization", tc.header)
+			if got := response.Header.Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") {
+				t.Errorf("WWW-Authenticate: got %q", got)
+			}
+			refused(t, response, http.StatusUnauthorized, tc.code)
+		})
 	}
-	stream := h.chat(t, say("s1", "hi"), "Authorization", "bearer "+keyA)
+}
+
+func TestAKeyNamesTheTenant(t *testing.T) {
+	t.Parallel()
+	h, acme, other := locked(t)
+	stream := h.chat(t, say("s1", "hi"), "Authorization", strings.Replace(acme, "Bearer", "bearer", 1))
 	answer(h.Started(t, "acme", "s1", nil))
 	stream.rest()
-	refused(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "", "Authorization", "Bearer "+keyB), 404, "SESSION_NOT_FOUND")
-	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "", "Authorization", "Bearer "+keyB).StatusCode; got != http.StatusNoContent {
+	refused(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "", "Authorization", other), 404, "SESSION_NOT_FOUND")
+	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "", "Authorization", other).StatusCode; got != http.StatusNoContent {
 		t.Errorf("another tenant's chat: got %d, want 204", got)
 	}
+}
+
+func TestHealthAndThePageAskForNoKey(t *testing.T) {
+	t.Parallel()
+	h, _, _ := locked(t)
 	for _, path := range []string{"/healthz", "/readyz", "/", "/assets/chat.js"} {
 		if got := h.request(t, http.MethodGet, path, "").StatusCode; got != http.StatusOK {
 			t.Errorf("%s: got %d, want 200", path, got)
@@ -192,7 +212,7 @@ func TestReadinessNamesWhoIsMissing(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.StreamAddress = "nobody" })
 	response := h.request(t, http.MethodGet, "/readyz", "")
-	if got, want := text(t, response), `{"notReady":["stream"],"status":"unavailable"}`+"\n"; got != want || response.StatusCode != 503 {
+	if got, want := text(t, response), `{"notReady":["stream"],"status":"unavailable"}`+"\n"; got != want || response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("got %d %s, want %s", response.StatusCode, got, want)
 	}
 }

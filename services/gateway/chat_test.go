@@ -1,8 +1,10 @@
 package gateway_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
@@ -250,6 +253,14 @@ func TestALongAbsenceOfTheStateServiceIsUnavailable(t *testing.T) {
 	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 503, "STORE_UNAVAILABLE")
 }
 
+func TestAServiceThatRefusesTheGatewayIsNotTheCallersFault(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.State.FailNextWith(1000, fault.New(fault.Unauthenticated, "BAD_TOKEN", "the service token is missing or wrong"))
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 500, "INTERNAL")
+	refused(t, h.request(t, http.MethodGet, "/status?sessionId=s1", ""), 500, "INTERNAL")
+}
+
 func TestDropsOfTheStreamServiceAreNotSeen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
@@ -379,7 +390,7 @@ func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = response.Body.Close() })
-		stream := streamOf(t, response)
+		stream := streamOf(t, &reply{response})
 		stream.until("start")
 		run := h.Started(t, "default", "s1", nil)
 		quiet := time.NewTimer(300 * time.Millisecond) // longer than both times
@@ -394,17 +405,19 @@ func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
 func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.ReadTimeout = 50 * time.Millisecond })
-	body, hold := io.Pipe()
-	t.Cleanup(func() { _ = hold.Close() })
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", body)
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = hold.Write([]byte(`{"id":`)) }()
-	response, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		return // the connection was closed, which is an answer as well
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
 	}
-	defer func() { _ = response.Body.Close() }()
-	refused(t, response, 400, "BODY_INVALID")
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	refused(t, &reply{response}, 400, "BODY_INVALID")
 }

@@ -182,10 +182,10 @@ func TestAChatStreamsOverHTTP2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = response.Body.Close() }()
+	t.Cleanup(func() { _ = response.Body.Close() })
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("One"))
-	stream := streamOf(t, response)
+	stream := streamOf(t, &reply{response})
 	stream.until("One")
 	if response.ProtoMajor != 2 {
 		t.Errorf("got HTTP/%d", response.ProtoMajor)

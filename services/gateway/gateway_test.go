@@ -79,7 +79,7 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	t.Fatalf("still waiting: %s", what)
 }
 
-func (h *house) request(t *testing.T, method, path, body string, headers ...string) *http.Response {
+func (h *house) request(t *testing.T, method, path, body string, headers ...string) *reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, h.url+path, strings.NewReader(body))
 	if err != nil {
@@ -96,19 +96,22 @@ func (h *house) request(t *testing.T, method, path, body string, headers ...stri
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
-	return response
+	return &reply{response}
 }
+
+// reply is a response whose body is closed at the end of the test.
+type reply struct{ *http.Response }
 
 // leave closes a stream that nobody else watches, and waits until the gateway has
 // noticed.
-func (h *house) leave(t *testing.T, response *http.Response) {
+func (h *house) leave(t *testing.T, response *reply) {
 	t.Helper()
 	waitFor(t, "the stream is read", func() bool { return h.Stream.Calls() == 1 })
 	_ = response.Body.Close()
 	waitFor(t, "the reader is gone", func() bool { return h.Stream.Calls() == 0 })
 }
 
-func text(t *testing.T, r *http.Response) string {
+func text(t *testing.T, r *reply) string {
 	t.Helper()
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -118,7 +121,7 @@ func text(t *testing.T, r *http.Response) string {
 }
 
 // refused checks a typed error and that nothing internal is in it.
-func refused(t *testing.T, r *http.Response, status int, code string) {
+func refused(t *testing.T, r *reply, status int, code string) {
 	t.Helper()
 	b := text(t, r)
 	var body struct{ Error, Code, Detail string }
@@ -159,7 +162,7 @@ func (h *house) resume(t *testing.T, path string, headers ...string) *reader {
 	return streamOf(t, h.request(t, http.MethodGet, path, "", headers...))
 }
 
-func streamOf(t *testing.T, r *http.Response) *reader {
+func streamOf(t *testing.T, r *reply) *reader {
 	t.Helper()
 	if r.StatusCode != http.StatusOK {
 		t.Fatalf("got %d %s", r.StatusCode, text(t, r))

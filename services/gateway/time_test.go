@@ -54,7 +54,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *World, client *http.Client)
 	})
 }
 
-func post(t *testing.T, client *http.Client, body string) *http.Response {
+func post(t *testing.T, client *http.Client, body string) *reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/chat", strings.NewReader(body))
 	if err != nil {
@@ -65,7 +65,7 @@ func post(t *testing.T, client *http.Client, body string) *http.Response {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
-	return response
+	return &reply{response}
 }
 
 func TestAQuietStreamCarriesHeartbeats(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // house is a running service and a client of it.
 type house struct {
@@ -45,7 +45,7 @@ func start(t *testing.T, c stream.Config) *house {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
-	group.Go(func() { _ = rpc.Serve(ctx, server, listener, time.Second) })
+	group.Go(func() { _ = rpc.Serve(ctx, server, listener, patience) }) // whoever holds up the shutdown is seen
 	group.Go(func() { _ = service.Run(ctx) })
 	conn, err := rpc.Dial(network, "stream", rpc.ClientConfig{})
 	if err != nil {

@@ -184,6 +184,10 @@ type Session struct {
 	Failure     *Failure `protobuf:"bytes,14,opt,name=failure,proto3" json:"failure,omitempty"`
 	// The highest sequence of the session's stream that a commit has recorded.
 	StreamSequence int64 `protobuf:"varint,15,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
+	// The last committed step that stands in the stream as a whole, up to
+	// stream_sequence. Below step_count when the stream was away: then whoever
+	// claims the run tells the steps above it again, from their messages.
+	StreamStep int32 `protobuf:"varint,23,opt,name=stream_step,json=streamStep,proto3" json:"stream_step,omitempty"`
 	// The newest run; empty before the first.
 	CurrentRunId  string            `protobuf:"bytes,16,opt,name=current_run_id,json=currentRunId,proto3" json:"current_run_id,omitempty"`
 	UserId        string            `protobuf:"bytes,17,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -327,6 +331,13 @@ func (x *Session) GetFailure() *Failure {
 func (x *Session) GetStreamSequence() int64 {
 	if x != nil {
 		return x.StreamSequence
+	}
+	return 0
+}
+
+func (x *Session) GetStreamStep() int32 {
+	if x != nil {
+		return x.StreamStep
 	}
 	return 0
 }
@@ -1192,7 +1203,7 @@ var File_holdfast_state_v1_model_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xce\x06\n" +
+	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xef\x06\n" +
 	"\aSession\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1212,7 +1223,9 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\fcustom_state\x18\f \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState\x12\x1c\n" +
 	"\x06output\x18\r \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
 	"\afailure\x18\x0e \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12'\n" +
-	"\x0fstream_sequence\x18\x0f \x01(\x03R\x0estreamSequence\x12$\n" +
+	"\x0fstream_sequence\x18\x0f \x01(\x03R\x0estreamSequence\x12\x1f\n" +
+	"\vstream_step\x18\x17 \x01(\x05R\n" +
+	"streamStep\x12$\n" +
 	"\x0ecurrent_run_id\x18\x10 \x01(\tR\fcurrentRunId\x12\x17\n" +
 	"\auser_id\x18\x11 \x01(\tR\x06userId\x12\x12\n" +
 	"\x04tags\x18\x12 \x03(\tR\x04tags\x12D\n" +

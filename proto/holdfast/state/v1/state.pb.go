@@ -1488,9 +1488,13 @@ type CommitStepRequest struct {
 	// Appended to the conversation in this order.
 	Messages []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
 	Ops      []*StateOp    `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
-	// The sequence of the stream that the step reached.
-	StreamSequence int64         `protobuf:"varint,5,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	Usage          []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
+	// The sequence of the stream that stream_step reached.
+	StreamSequence int64 `protobuf:"varint,5,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
+	// The last step that stands in the stream as a whole: `step`, or an earlier
+	// one when the stream was away. One above `step` is INVALID_ARGUMENT
+	// (STREAM_STEP_INVALID).
+	StreamStep int32         `protobuf:"varint,8,opt,name=stream_step,json=streamStep,proto3" json:"stream_step,omitempty"`
+	Usage      []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
 	// When set, the run ends with this step.
 	Outcome       *Outcome `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1558,6 +1562,13 @@ func (x *CommitStepRequest) GetOps() []*StateOp {
 func (x *CommitStepRequest) GetStreamSequence() int64 {
 	if x != nil {
 		return x.StreamSequence
+	}
+	return 0
+}
+
+func (x *CommitStepRequest) GetStreamStep() int32 {
+	if x != nil {
+		return x.StreamStep
 	}
 	return 0
 }
@@ -2107,13 +2118,15 @@ const file_holdfast_state_v1_state_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x125\n" +
 	"\x06result\x18\x03 \x01(\v2\x1d.holdfast.state.v1.CallResultR\x06result\"2\n" +
 	"\x14RecordResultResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xce\x02\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xef\x02\n" +
 	"\x11CommitStepRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
 	"\bmessages\x18\x03 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x12,\n" +
 	"\x03ops\x18\x04 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x12'\n" +
-	"\x0fstream_sequence\x18\x05 \x01(\x03R\x0estreamSequence\x123\n" +
+	"\x0fstream_sequence\x18\x05 \x01(\x03R\x0estreamSequence\x12\x1f\n" +
+	"\vstream_step\x18\b \x01(\x05R\n" +
+	"streamStep\x123\n" +
 	"\x05usage\x18\x06 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x124\n" +
 	"\aoutcome\x18\a \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\"\x94\x01\n" +
 	"\x12CommitStepResponse\x12#\n" +

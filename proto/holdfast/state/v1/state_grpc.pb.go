@@ -491,7 +491,7 @@ type WorkServiceClient interface {
 	// The journal is cleared.
 	FinishRun(ctx context.Context, in *FinishRunRequest, opts ...grpc.CallOption) (*FinishRunResponse, error)
 	// SettleRun records that the terminal record of a finished run is in the
-	// stream. Until then the run is work: when its executor falls silent another
+	// stream, behind all of its steps. Until then the run is work: when its executor falls silent another
 	// one claims the settling, and the session's next run waits for it. A run that
 	// has not finished is FAILED_PRECONDITION (RUN_NOT_FINISHED).
 	SettleRun(ctx context.Context, in *SettleRunRequest, opts ...grpc.CallOption) (*SettleRunResponse, error)
@@ -645,7 +645,7 @@ type WorkServiceServer interface {
 	// The journal is cleared.
 	FinishRun(context.Context, *FinishRunRequest) (*FinishRunResponse, error)
 	// SettleRun records that the terminal record of a finished run is in the
-	// stream. Until then the run is work: when its executor falls silent another
+	// stream, behind all of its steps. Until then the run is work: when its executor falls silent another
 	// one claims the settling, and the session's next run waits for it. A run that
 	// has not finished is FAILED_PRECONDITION (RUN_NOT_FINISHED).
 	SettleRun(context.Context, *SettleRunRequest) (*SettleRunResponse, error)

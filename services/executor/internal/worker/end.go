@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
@@ -16,15 +17,16 @@ const restorePatience = 250 * time.Millisecond
 
 // untold is a committed step that readers have not seen, or not whole.
 type untold struct {
-	commit       loop.Commit
-	checkpointID string
+	step         int
+	messages     []agent.Message // the assistant's first
+	checkpointID string          // empty: nobody knows it any more
 }
 
 // conclude tells readers how the run ended, and the state service that they know.
 // The run has finished: while the stream tier is away, its slot is free for others.
 func (r *runner) conclude(ctx context.Context, o loop.Outcome) error {
 	for {
-		if r.writer.Lossy() {
+		if r.writer.Lossy() || len(r.untold) > 0 {
 			r.yield()
 			if err := r.restore(ctx, 0); err != nil {
 				return err
@@ -53,7 +55,7 @@ func (r *runner) restore(ctx context.Context, patience time.Duration) error {
 		return err
 	}
 	for _, step := range r.untold {
-		if err := r.tellAll(ctx, int32(step.commit.Step), step.chunks()); err != nil {
+		if err := r.tellAll(ctx, int32(step.step), step.chunks()); err != nil {
 			return err
 		}
 	}
@@ -67,15 +69,43 @@ func (r *runner) restore(ctx context.Context, patience time.Duration) error {
 // chunks are those of the whole step.
 func (u untold) chunks() []*eventv1.Chunk {
 	chunks := []*eventv1.Chunk{stepStarted()}
-	if len(u.commit.Messages) > 0 {
-		chunks = planChunks(u.commit.Messages[0])
-		for _, m := range u.commit.Messages[1:] {
+	if len(u.messages) > 0 {
+		chunks = planChunks(u.messages[0])
+		for _, m := range u.messages[1:] {
 			for _, result := range m.Results() {
 				chunks = append(chunks, toolEnd(result))
 			}
 		}
 	}
 	return append(chunks, stepCommitted(u.checkpointID))
+}
+
+// missed learns which committed steps of the run a lost owner could not tell,
+// from the conversation.
+func (r *runner) missed(ctx context.Context) error {
+	if r.safe >= r.step {
+		return nil
+	}
+	stored, err := r.stored(ctx, r.session.GetMessageCount())
+	if err != nil {
+		return err
+	}
+	steps := make(map[int32][]agent.Message)
+	for _, s := range stored {
+		m := s.GetMessage()
+		if m.GetRunId() != r.started.GetRunId() || m.GetStep() <= r.safe {
+			continue
+		}
+		message, err := toMessage(m)
+		if err != nil {
+			return err
+		}
+		steps[m.GetStep()] = append(steps[m.GetStep()], message)
+	}
+	for step := r.safe + 1; step <= r.step; step++ {
+		r.untold = append(r.untold, untold{step: int(step), messages: steps[step]})
+	}
+	return nil
 }
 
 func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
@@ -106,14 +136,20 @@ func (r *runner) settled(ctx context.Context, sequence int64) error {
 // settle writes what is missing of the end of a run that has finished. The rewind
 // fences the former owner, whose leftovers cannot follow the end.
 func (r *runner) settle(ctx context.Context) error {
-	if err := r.rewind(ctx, r.step, reasonExecutorLost, r.worker.config.StreamPatience); err != nil {
+	if err := r.missed(ctx); err != nil {
+		return err
+	}
+	if err := r.rewind(ctx, r.safe, reasonExecutorLost, r.worker.config.StreamPatience); err != nil {
 		return err
 	}
 	if r.writer.Lossy() {
 		r.yield()
-		if err := r.rewind(ctx, r.step, reasonExecutorLost, 0); err != nil {
+		if err := r.rewind(ctx, r.safe, reasonExecutorLost, 0); err != nil {
 			return err
 		}
+	}
+	if len(r.untold) > 0 {
+		return r.conclude(ctx, toOutcome(r.started))
 	}
 	if r.told.terminal > 0 {
 		return r.settled(ctx, r.told.terminal)

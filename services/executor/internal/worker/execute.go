@@ -116,25 +116,36 @@ func (r *runner) transcript(ctx context.Context) ([]agent.Message, error) {
 	if len(tail) > 0 {
 		first = tail[0].GetOrdinal()
 	}
+	before, err := r.stored(ctx, first)
+	if err != nil {
+		return nil, err
+	}
 	transcript := make([]agent.Message, 0, r.session.GetMessageCount())
-	for int64(len(transcript)) < first {
+	if transcript, err = appendMessages(transcript, before); err != nil {
+		return nil, err
+	}
+	return appendMessages(transcript, tail)
+}
+
+// stored reads the first count messages of the conversation.
+func (r *runner) stored(ctx context.Context, count int64) ([]*statev1.StoredMessage, error) {
+	var messages []*statev1.StoredMessage
+	for int64(len(messages)) < count {
 		page, err := call(ctx, r, func(ctx context.Context) (*statev1.ListMessagesResponse, error) {
 			return r.worker.peers.Sessions.ListMessages(ctx, &statev1.ListMessagesRequest{
-				Tenant: r.ref.GetTenant(), SessionId: r.ref.GetSessionId(), Offset: int64(len(transcript)),
-				Limit: int32(min(messagesPage, first-int64(len(transcript)))),
+				Tenant: r.ref.GetTenant(), SessionId: r.ref.GetSessionId(), Offset: int64(len(messages)),
+				Limit: int32(min(messagesPage, count-int64(len(messages)))),
 			})
 		})
 		if err != nil {
 			return nil, fmt.Errorf("read the conversation: %w", err)
 		}
 		if len(page.GetMessages()) == 0 {
-			return nil, fmt.Errorf("the conversation ends at message %d, but %d exist", len(transcript), first)
+			return nil, fmt.Errorf("the conversation ends at message %d, but %d exist", len(messages), count)
 		}
-		if transcript, err = appendMessages(transcript, page.GetMessages()); err != nil {
-			return nil, err
-		}
+		messages = append(messages, page.GetMessages()...)
 	}
-	return appendMessages(transcript, tail)
+	return messages, nil
 }
 
 func appendMessages(transcript []agent.Message, stored []*statev1.StoredMessage) ([]agent.Message, error) {
@@ -162,6 +173,15 @@ func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
 		keep++
 	}
 	patience := r.worker.config.StreamPatience
+	if err := r.missed(ctx); err != nil {
+		return err
+	}
+	if len(r.untold) > 0 {
+		if err := r.restore(ctx, patience); err != nil || r.writer.Lossy() || journal == nil {
+			return err
+		}
+		return r.tellAll(ctx, keep, planChunks(journal.Plan))
+	}
 	if err := r.rewind(ctx, keep, reasonExecutorLost, patience); err != nil {
 		return err
 	}
@@ -203,7 +223,7 @@ func (r *runner) reopen(ctx context.Context) error {
 
 // beginning reports whether the run has no step up to the safe one.
 func (r *runner) beginning() bool {
-	return r.started.GetStepCount() == 0 && r.safe == r.session.GetStepCount()
+	return r.safe <= r.session.GetStepCount()-r.started.GetStepCount()
 }
 
 // wait lets the time before a retry pass. When the executor stops, the next owner

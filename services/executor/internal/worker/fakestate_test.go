@@ -352,6 +352,7 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	run.run.StepCount++
 	run.epoch = r.GetRun().GetEpoch()
 	s.session.StreamSequence = max(s.session.StreamSequence, r.GetStreamSequence())
+	s.session.StreamStep = max(s.session.StreamStep, r.GetStreamStep())
 	s.checkpoint = fmt.Sprintf("checkpoint %d", s.session.StepCount)
 	s.writes = append(s.writes, fmt.Sprintf("commit %d", r.GetStep()))
 	if o := r.GetOutcome(); o != nil {
@@ -405,6 +406,7 @@ func (f *fakeState) SettleRun(_ context.Context, r *statev1.SettleRunRequest) (*
 	run.run.Settled = true
 	run.holder = ""
 	run.session.session.StreamSequence = max(run.session.session.StreamSequence, r.GetStreamSequence())
+	run.session.session.StreamStep = run.session.session.GetStepCount()
 	f.announce()
 	return &statev1.SettleRunResponse{}, nil
 }

@@ -308,7 +308,7 @@ func TestAStreamTierThatComesBackInTheMiddleOfARunIsToldWhatItMissed(t *testing.
 	})
 }
 
-func TestALogThatWasLostInTheMiddleOfARunIsToldTheEndByANewEpoch(t *testing.T) {
+func TestALogThatWasLostInTheMiddleOfARunIsToldTheWholeRunByANewEpoch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var h *house
@@ -326,11 +326,65 @@ func TestALogThatWasLostInTheMiddleOfARunIsToldTheEndByANewEpoch(t *testing.T) {
 		if run.GetOutput() != `"one two"` || run.GetAttempt() != 2 {
 			t.Errorf("run = %v, want it completed, and claimed again to settle it", run)
 		}
-		want := []string{"1 step_committed", `1 run_completed "one two"`, `END "one two"`}
+		want := []string{
+			"0 run_started 1", "1 step_started", "1 text one two", "1 step_committed", `1 run_completed "one two"`, `END "one two"`,
+		}
 		if got := script(h.stream.records("s")); !slices.Equal(got, want) {
 			t.Errorf("stream = %q, want %q", got, want)
 		}
 	})
+}
+
+func TestStepsThatALostExecutorCouldNotTellAreToldByTheNextOwner(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
+		"2 step_started", "2 text three", "2 step_committed", `2 run_completed "three"`, `END "three"`,
+	}
+	for name, dies := range map[string]func(*fakeSession, *fakeRun) bool{
+		"while the next step runs": func(s *fakeSession, _ *fakeRun) bool { return s.session.GetStepCount() == 1 },
+		"once the run is finished": func(_ *fakeSession, r *fakeRun) bool { return !r.live() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				away := &outage{over: true}
+				h := newHouse(t, definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+					if len(r.Messages) > 1 {
+						pause(ctx, 30*time.Second)
+						speak(say, "three")
+						return nil
+					}
+					say(model.TextDelta{Text: "One "})
+					pause(ctx, time.Second)
+					away.mu.Lock()
+					away.over = false
+					away.mu.Unlock()
+					say(model.TextDelta{Text: "two "})
+					pause(ctx, time.Second)
+					request(say, "nothing", `{}`)
+					return nil
+				})))
+				h.stream.gate = away.gate
+				first := h.open()
+				run := h.state.startRun("s", "demo", "hi")
+				err := h.state.await(t.Context(), func() bool { return dies(h.state.sessions["s"], h.state.find(run)) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				first.line.kill()
+				first.stop()
+				h.state.silence(first.id)
+				away.end()
+				h.open()
+				h.settled(run)
+				if got := script(h.stream.records("s")); !slices.Equal(got, want) {
+					t.Errorf("stream = %q\nwant     %q", got, want)
+				}
+			})
+		})
+	}
 }
 
 func TestAPlanWhoseChunksWereLostIsToldAnewByTheNextOwner(t *testing.T) {

@@ -60,7 +60,7 @@ func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}, yield func
 		ref: &statev1.RunRef{
 			Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
 		},
-		step: session.GetStepCount(), safe: session.GetStepCount(),
+		step: session.GetStepCount(), safe: min(session.GetStreamStep(), session.GetStepCount()),
 		base: max(session.GetStreamSequence(), run.GetStartSequence()),
 		told: read(run.GetRunId(), nil),
 		log:  w.peers.Log.With("session", session.GetSessionId(), "run", run.GetRunId(), "epoch", claim.GetEpoch()),

@@ -159,7 +159,11 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	if err != nil {
 		return err
 	}
-	request := &statev1.CommitStepRequest{Run: r.ref, Step: int32(e.Step), StreamSequence: sequence, Usage: r.pending}
+	whole := int32(e.Step) // of the stream
+	if r.writer.Lossy() {
+		whole, sequence = r.safe, r.base
+	}
+	request := &statev1.CommitStepRequest{Run: r.ref, Step: int32(e.Step), StreamSequence: sequence, StreamStep: whole, Usage: r.pending}
 	for _, m := range e.Messages {
 		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step))
 	}
@@ -177,8 +181,8 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	}
 	r.pending = nil
 	r.step = int32(e.Step)
-	if r.writer.Lossy() {
-		r.untold = append(r.untold, untold{e, answer.GetCheckpointId()})
+	if whole < r.step {
+		r.untold = append(r.untold, untold{e.Step, e.Messages, answer.GetCheckpointId()})
 	} else {
 		r.safe, r.base = r.step, max(r.base, sequence)
 	}

@@ -26,6 +26,7 @@ type State struct {
 	agents   []*statev1.Agent
 	runs     int
 	failures int // how many of the next calls fail
+	failure  error
 	starts   []*statev1.StartRunRequest
 }
 
@@ -50,9 +51,14 @@ func (s *State) Announce(agents ...*statev1.Agent) {
 
 // FailNext lets the next calls fail with UNAVAILABLE.
 func (s *State) FailNext(calls int) {
+	s.FailNextWith(calls, fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "the database is away"))
+}
+
+// FailNextWith lets the next calls fail.
+func (s *State) FailNextWith(calls int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failures = calls
+	s.failures, s.failure = calls, err
 }
 
 // Starts gives the StartRun requests so far.
@@ -66,7 +72,7 @@ func (s *State) Starts() []*statev1.StartRunRequest {
 func (s *State) enter() error {
 	if s.failures > 0 {
 		s.failures--
-		return fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "the database is away")
+		return s.failure
 	}
 	return nil
 }

@@ -60,6 +60,12 @@ func (s *Stream) append(tenant, session string, r *record) int64 {
 	defer s.mu.Unlock()
 	s.last++
 	r.sequence = s.last
+	switch { // readers share the frames: they are whole before anybody sees them
+	case r.end != nil:
+		r.end.Sequence = s.last
+	case r.fail != nil:
+		r.fail.Sequence = s.last
+	}
 	key := streamKey(tenant, session)
 	s.logs[key] = append(s.logs[key], r)
 	s.wake()
@@ -232,9 +238,7 @@ func (c *call) frame(r *record, last bool) (frame *streamv1.ReadResponse, ended 
 		return nil, false
 	}
 	if r.end != nil {
-		r.end.Sequence = r.sequence
 		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_End{End: r.end}}, true
 	}
-	r.fail.Sequence = r.sequence
 	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Fail{Fail: r.fail}}, true
 }

@@ -93,13 +93,20 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
 		}
 	}
 	err := route.Handler(w, r, tenant)
-	if errors.Is(err, ErrCut) || err != nil && r.Context().Err() != nil {
+	if errors.Is(err, ErrCut) || gone(r, err) {
 		panic(http.ErrAbortHandler)
 	}
 	if err != nil {
 		s.report(r.Context(), r, err)
 		WriteError(w, err)
 	}
+}
+
+// gone reports whether the request failed because its client went away. A body
+// that does not arrive ends the context too, but its fault can still be told.
+func gone(r *http.Request, err error) bool {
+	_, told := fault.From(err)
+	return err != nil && !told && r.Context().Err() != nil
 }
 
 // report logs what the caller gets to know no more of than INTERNAL.

@@ -44,7 +44,7 @@ func sessionOut(s *session.Session) *statev1.Session {
 		Tenant: s.Tenant, SessionId: s.SessionID, AgentType: s.AgentType, ParentSessionId: s.ParentID, RootSessionId: s.RootID,
 		Status: statusOut[s.Status], Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, StepCount: s.StepCount,
 		MessageCount: s.MessageCount, CustomState: s.State, Output: s.Output, Failure: failureOut(s.Failure),
-		StreamSequence: s.StreamSequence, CurrentRunId: s.CurrentRunID, UserId: s.UserID, Tags: s.Tags, Metadata: s.Metadata,
+		StreamSequence: s.StreamSequence, StreamStep: s.StreamStep, CurrentRunId: s.CurrentRunID, UserId: s.UserID, Tags: s.Tags, Metadata: s.Metadata,
 		CreatedAt: int64(s.CreatedAt), UpdatedAt: int64(s.UpdatedAt), ExpiresAt: int64(s.ExpiresAt),
 	}
 }

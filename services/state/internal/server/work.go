@@ -89,7 +89,11 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	if err := limits.checkStepMessages(r.GetMessages()); err != nil {
 		return session.Commit{}, err
 	}
-	command := session.Commit{Ref: ref, Step: r.GetStep(), Sequence: r.GetStreamSequence(), Limits: limits.heart(), Now: s.millis()}
+	if r.GetStreamStep() < 0 || r.GetStreamStep() > r.GetStep() {
+		return session.Commit{}, fault.New(fault.Invalid, "STREAM_STEP_INVALID",
+			"stream_step is %d: give the last step that is whole in the stream, %d at most", r.GetStreamStep(), r.GetStep())
+	}
+	command := session.Commit{Ref: ref, Step: r.GetStep(), Sequence: r.GetStreamSequence(), StreamStep: r.GetStreamStep(), Limits: limits.heart(), Now: s.millis()}
 	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.newID())
 	if command.Ops, err = opsIn(r.GetOps()); err != nil {
 		return session.Commit{}, err

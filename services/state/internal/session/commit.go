@@ -10,8 +10,9 @@ type Commit struct {
 	Step         int32
 	Messages     []Message
 	Ops          []StateOp // applied after those of the journal
-	Sequence     int64
-	Usage        []Usage // goes behind that of the journal
+	Sequence     int64     // of the stream, where StreamStep ends
+	StreamStep   int32     // the last step that is whole in the stream; at most Step
+	Usage        []Usage   // goes behind that of the journal
 	Outcome      *Outcome
 	CheckpointID string
 	Limits       Limits
@@ -69,6 +70,7 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	s.StepCount++
 	s.MessageCount += int64(len(c.Messages))
 	s.StreamSequence = max(s.StreamSequence, c.Sequence)
+	s.StreamStep = max(s.StreamStep, c.StreamStep)
 	s.UpdatedAt = c.Now
 	r.StepCount++
 	if merged.state != s.State {

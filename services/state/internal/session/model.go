@@ -62,6 +62,7 @@ type Session struct {
 	Output         string // one JSON text, or empty
 	Failure        *Failure
 	StreamSequence int64
+	StreamStep     int32  // the last step that is whole in the stream, up to StreamSequence
 	CurrentRunID   string // the newest run
 	UserID         string
 	Tags           []string

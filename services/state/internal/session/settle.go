@@ -31,6 +31,7 @@ func (c Settle) Decide(v *View) (*Change, error) {
 	}
 	s, r := *v.Session, *v.Run
 	s.StreamSequence = max(s.StreamSequence, c.Sequence)
+	s.StreamStep = s.StepCount
 	s.UpdatedAt = c.Now
 	r.Settled = true
 	r.ExecutorID = ""

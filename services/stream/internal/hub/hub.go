@@ -96,13 +96,6 @@ func (h *Hub) leave(r *Reader) {
 	}
 }
 
-// Topics returns how many scopes have a reader.
-func (h *Hub) Topics() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.topics)
-}
-
 // Reader is one reader of a topic. It belongs to one goroutine.
 type Reader struct {
 	hub      *Hub

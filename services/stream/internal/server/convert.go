@@ -138,7 +138,12 @@ func frameOf(r *chunklog.Record) (*streamv1.ReadResponse, error) {
 		return terminalFrame(r)
 	case chunklog.Marker:
 		return rewoundFrame(r)
+	case chunklog.Chunk:
 	}
+	return chunkFrame(r)
+}
+
+func chunkFrame(r *chunklog.Record) (*streamv1.ReadResponse, error) {
 	chunk := &eventv1.Chunk{}
 	if err := decode(r, chunk); err != nil {
 		return nil, err

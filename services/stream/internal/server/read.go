@@ -195,6 +195,7 @@ func (q *reading) settle() error {
 			return q.finish(caughtUpFrame(q.reader.Cursor()))
 		}
 		return q.send(caughtUpFrame(q.reader.Cursor()))
+	case chunklog.Skip, chunklog.Give, chunklog.Rewound: // it was told before
 	}
 	return nil
 }

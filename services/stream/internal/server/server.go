@@ -7,6 +7,10 @@
 //
 // The reader joins the hub before it reads what is stored, so that what is
 // appended meanwhile waits in the ring; what it meets twice the heart skips.
+//
+// A reader that does not read holds up its own call, by the flow control of
+// its connection, and nothing else: the ring goes on without it, and the call
+// ends with READER_TOO_SLOW as soon as it takes its next frame.
 package server
 
 import (

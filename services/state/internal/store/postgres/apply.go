@@ -64,18 +64,19 @@ func (w *writer) session(c *session.Change) {
 	s := c.Session
 	if c.Created {
 		w.exec(`INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
-				message_count, state_version, output, failure, stream_sequence, current_run_id, user_id, tags, metadata,
+				message_count, state_version, output, failure, stream_sequence, stream_step, current_run_id, user_id, tags, metadata,
 				created_at, updated_at, expires_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`,
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`,
 			s.AgentType, s.ParentID, s.RootID, s.Status, s.Version, s.Epoch, s.Turn, s.StepCount,
-			s.MessageCount, s.StateVersion, s.Output, store.In(&s.Failure), s.StreamSequence, s.CurrentRunID, s.UserID, store.In(&s.Tags),
+			s.MessageCount, s.StateVersion, s.Output, store.In(&s.Failure), s.StreamSequence, s.StreamStep, s.CurrentRunID, s.UserID, store.In(&s.Tags),
 			store.In(&s.Metadata), s.CreatedAt, s.UpdatedAt, s.ExpiresAt)
 	} else {
 		w.exec(`UPDATE sessions SET status = $3, version = $4, epoch = $5, turn = $6, step_count = $7, message_count = $8,
-				state_version = $9, output = $10, failure = $11, stream_sequence = $12, current_run_id = $13, updated_at = $14, expires_at = $15
+				state_version = $9, output = $10, failure = $11, stream_sequence = $12, stream_step = $13, current_run_id = $14, updated_at = $15,
+				expires_at = $16
 			WHERE tenant = $1 AND session_id = $2`,
 			s.Status, s.Version, s.Epoch, s.Turn, s.StepCount, s.MessageCount,
-			s.StateVersion, s.Output, store.In(&s.Failure), s.StreamSequence, s.CurrentRunID, s.UpdatedAt, s.ExpiresAt)
+			s.StateVersion, s.Output, store.In(&s.Failure), s.StreamSequence, s.StreamStep, s.CurrentRunID, s.UpdatedAt, s.ExpiresAt)
 	}
 	if c.NewState {
 		w.exec(`INSERT INTO states (tenant, session_id, version, state) VALUES ($1, $2, $3, $4)`, s.StateVersion, s.State)

@@ -19,13 +19,13 @@ type querier interface {
 type scanner interface{ Scan(to ...any) error }
 
 const sessionColumns = `s.agent_type, s.parent_id, s.root_id, s.status, s.version, s.epoch, s.turn, s.step_count,
-	s.message_count, s.state_version, s.output, s.failure, s.stream_sequence, s.current_run_id, s.user_id, s.tags,
+	s.message_count, s.state_version, s.output, s.failure, s.stream_sequence, s.stream_step, s.current_run_id, s.user_id, s.tags,
 	s.metadata, s.created_at, s.updated_at, s.expires_at`
 
 func sessionFields(s *session.Session) []any {
 	return []any{
 		&s.AgentType, &s.ParentID, &s.RootID, &s.Status, &s.Version, &s.Epoch, &s.Turn, &s.StepCount,
-		&s.MessageCount, &s.StateVersion, &s.Output, store.In(&s.Failure), &s.StreamSequence, &s.CurrentRunID, &s.UserID, store.In(&s.Tags),
+		&s.MessageCount, &s.StateVersion, &s.Output, store.In(&s.Failure), &s.StreamSequence, &s.StreamStep, &s.CurrentRunID, &s.UserID, store.In(&s.Tags),
 		store.In(&s.Metadata), &s.CreatedAt, &s.UpdatedAt, &s.ExpiresAt,
 	}
 }

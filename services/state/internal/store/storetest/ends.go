@@ -30,6 +30,23 @@ var ends = []test{
 			b.must(b.trySettle(ref, s.StreamSequence+1))
 		}
 	}},
+	{"a session knows the last step that is whole in the stream", func(b *bench) {
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		for step, whole := range []int32{1, 1, 1} { // the stream was away during the steps 2 and 3
+			commit := b.commitOf(ref, int32(step)+1)
+			commit.StreamStep = whole
+			if step == 2 {
+				commit.Outcome = &completed
+			}
+			b.commit(commit)
+		}
+		s, _ := b.session(home)
+		same(b, "step after the commits", s.StreamStep, int32(1))
+		b.must(b.trySettle(ref, s.StreamSequence+1))
+		s, _ = b.session(home)
+		same(b, "step once the run is settled", s.StreamStep, int32(3))
+	}},
 	{"a run ends between steps", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)

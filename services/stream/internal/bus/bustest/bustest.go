@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Run runs the suite. open returns a log that nobody else uses, empty, with a
 // retention that removes nothing during the test; it closes it with t.Cleanup.

@@ -27,7 +27,6 @@ const (
 
 // apiError is what the server says when it refuses.
 type apiError struct {
-	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
 	Description string `json:"description"`
 }

@@ -116,12 +116,12 @@ func (c *collector) add(m *nats.Msg, p *parser) error {
 		return errHole
 	}
 	c.last = sequence
-	record, err := decode(m.Header, p.value(headerSubject), sequence, m.Data)
-	if err != nil {
-		c.corrupt = err
-		return nil
+	record, corrupt := decode(m.Header, p.value(headerSubject), sequence, m.Data)
+	if corrupt != nil {
+		c.corrupt = corrupt // the batch goes on to its end
+	} else {
+		c.page.Records = append(c.page.Records, record)
 	}
-	c.page.Records = append(c.page.Records, record)
 	return nil
 }
 

@@ -159,7 +159,7 @@ func TestHistoryOfCopiesIsComparedWithTheLeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()        //nolint:errcheck // it never fails
+	defer b.Close()
 	b.options.Replicas = 3 // as History would see it in a cluster
 	s := bus.Stream{Tenant: "t", Root: "r", Session: "r"}
 	for _, want := range []int{0, 1, 2} {

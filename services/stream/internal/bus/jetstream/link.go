@@ -9,7 +9,7 @@ import (
 // answers will not come, and whoever waits may look or repeat at once.
 type link struct {
 	mu   sync.Mutex
-	up   context.Context // the time of one connection, not of a call
+	up   context.Context //nolint:containedctx // the time of one connection, not of a call
 	down context.CancelFunc
 }
 

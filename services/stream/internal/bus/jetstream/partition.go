@@ -71,7 +71,7 @@ func (b *Bus) openOnce(ctx context.Context, p *partition) error {
 	}
 	if p.tail == nil {
 		var err error
-		if p.tail, err = followPartition(b.nc, b.names.live(p.number), b.names.stored(p.number)); err != nil {
+		if p.tail, err = followPartition(b.nc, b.names.live(p.number)); err != nil {
 			return err
 		}
 	}

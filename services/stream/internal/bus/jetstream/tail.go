@@ -16,8 +16,7 @@ import (
 
 // tail is the live feed of one partition: one subscription for all who follow.
 type tail struct {
-	live   string // prefix of what is heard
-	stored string // prefix of the subjects under which it is stored
+	live string // prefix of what is heard
 
 	mu      sync.Mutex
 	begun   bool
@@ -29,8 +28,8 @@ type tail struct {
 type follow struct{ sink bus.Sink }
 
 // followPartition subscribes.
-func followPartition(nc *nats.Conn, live, stored string) (*tail, error) {
-	t := &tail{live: live, stored: stored, follows: map[string][]*follow{}}
+func followPartition(nc *nats.Conn, live string) (*tail, error) {
+	t := &tail{live: live, follows: map[string][]*follow{}}
 	if _, err := nc.Subscribe(live+">", t.hear); err != nil {
 		return nil, fmt.Errorf("follow %s: %w", live, err)
 	}

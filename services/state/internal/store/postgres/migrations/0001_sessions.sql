@@ -22,6 +22,7 @@ CREATE TABLE sessions (
     output          TEXT    NOT NULL,
     failure         TEXT    NOT NULL,
     stream_sequence BIGINT  NOT NULL CHECK (stream_sequence >= 0),
+    stream_step     INTEGER NOT NULL CHECK (stream_step BETWEEN 0 AND step_count),
     current_run_id  TEXT    NOT NULL,
     user_id         TEXT    NOT NULL,
     tags            TEXT    NOT NULL,
