@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
@@ -44,6 +45,8 @@ type delivery struct {
 	met   bool  // the record of after was seen
 	again int64
 
+	heard   bool // a record of the run was seen
+	above   bool // the run is read from above its start, where nothing is kept any more
 	written bool // something behind the start part was written
 	settled bool // the run was settled at the last beat
 }
@@ -83,7 +86,7 @@ func (d *delivery) Frame(frame *streamv1.ReadResponse) error {
 	switch f := frame.GetFrame().(type) {
 	case *streamv1.ReadResponse_Chunk:
 		if f.Chunk.GetChunk().GetAgentId() == d.run.GetRunId() {
-			d.write(f.Chunk.GetSequence(), d.t.Chunk(f.Chunk.GetSequence(), f.Chunk.GetChunk()))
+			return d.chunk(f.Chunk)
 		}
 	case *streamv1.ReadResponse_End:
 		completed := f.End.GetEnd().GetStatus() == streamv1.EndStatus_END_STATUS_COMPLETED
@@ -93,9 +96,42 @@ func (d *delivery) Frame(frame *streamv1.ReadResponse) error {
 	case *streamv1.ReadResponse_Rewound:
 		return d.rewound(f.Rewound)
 	case *streamv1.ReadResponse_Truncated:
-		return errLost
+		return d.truncated(f.Truncated.GetFloor())
 	}
 	return nil
+}
+
+// chunk takes a chunk of the run.
+func (d *delivery) chunk(f *streamv1.ChunkFrame) error {
+	if d.above && !d.heard && !first(f.GetChunk()) {
+		return errLost
+	}
+	d.heard = true
+	d.write(f.GetSequence(), d.t.Chunk(f.GetSequence(), f.GetChunk()))
+	return nil
+}
+
+// first reports whether a run begins with the chunk.
+func first(c *eventv1.Chunk) bool { return c.GetRunStarted() != nil || c.GetRunResumed() != nil }
+
+// truncated decides what it means that records behind the read's cursor are gone.
+// Where the run still executes and nothing of it was seen, they may all have been
+// older than the run, whose start is only known as where the run before it had
+// ended: it is read from above them, and its first record has to be the first
+// chunk of a run.
+func (d *delivery) truncated(floor int64) error {
+	if d.heard || d.above {
+		return errLost
+	}
+	run, err := d.chat.sessions.Run(d.ctx, d.session.GetTenant(), d.run)
+	if err != nil {
+		return err
+	}
+	if !conversation.Executing(run) {
+		return errLost
+	}
+	d.above, d.again = true, floor
+	return errAgain
 }
 
 // meet watches for the client's cursor. When the records pass it and it was not

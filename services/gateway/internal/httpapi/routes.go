@@ -53,16 +53,50 @@ func (s *Server) Handler() http.Handler {
 		}
 		patterns[route.Pattern][route.Method] = route
 	}
+	handlers := map[string]http.Handler{}
 	for pattern, methods := range patterns {
-		mux.Handle(pattern, s.methods(methods))
+		handlers[pattern] = s.methods(methods)
+		mux.Handle(pattern, handlers[pattern])
 	}
 	for prefix, handler := range s.Mounts {
 		mux.Handle(prefix, handler)
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		for pattern, handler := range handlers {
+			if matchSlash(pattern, r) {
+				handler.ServeHTTP(w, r)
+				return
+			}
+		}
 		WriteError(w, fault.New(fault.NotFound, "ROUTE_NOT_FOUND", "no route has this path"))
 	})
 	return s.traced(s.guarded(mux))
+}
+
+// matchSlash matches a path in which the value of a wildcard is a lone escaped
+// slash, a legal id that http.ServeMux takes for the end of the path.
+func matchSlash(pattern string, r *http.Request) bool {
+	wanted, got := strings.Split(pattern, "/"), strings.Split(r.URL.EscapedPath(), "/")
+	if len(wanted) != len(got) {
+		return false
+	}
+	values := map[string]string{}
+	for i, segment := range wanted {
+		name, wildcard := strings.CutPrefix(segment, "{")
+		switch {
+		case wildcard && strings.EqualFold(got[i], "%2f"):
+			values[strings.TrimSuffix(name, "}")] = "/"
+		case segment != got[i]:
+			return false
+		}
+	}
+	for name, value := range values {
+		r.SetPathValue(name, value)
+	}
+	if len(values) > 0 {
+		r.Pattern = pattern
+	}
+	return len(values) > 0
 }
 
 // methods serves the routes of one pattern.

@@ -50,12 +50,19 @@ type Watch struct {
 	cursor  int64
 
 	sink    feed.Sink
-	ended   bool // a terminal frame was given
-	settled bool // the run was settled at the last beat
+	start   int64 // where the run's records are looked for first; 0 when the reader has a cursor of its own
+	floor   int64 // what was told to be gone below, when the run is read from there
+	heard   bool  // a record of the run was seen
+	ended   bool  // a terminal frame was given
+	settled bool  // the run was settled at the last beat
 }
 
-// errSettled ends a read whose terminal record will not come.
-var errSettled = errors.New("the run is settled and its end is not in the log")
+// errAbove: read again from the cursor, which is above what is kept no more.
+var errAbove = errors.New("read again from above what is gone")
+
+// errOver ends a read: its terminal record will not come, or another frame has
+// ended it.
+var errOver = errors.New("the read is over")
 
 // New finds what is to be watched. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 func (w *Watcher) New(ctx context.Context, r Request) (*Watch, error) {
@@ -74,10 +81,17 @@ func (w *Watcher) New(ctx context.Context, r Request) (*Watch, error) {
 		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run")
 	}
 	if r.RunID != "" {
-		watch.only = true
-		watch.cursor = max(r.After, watch.run.GetStartSequence())
+		watch.restrict()
 	}
 	return watch, nil
+}
+
+// restrict watches the run alone. A cursor before its start is its start.
+func (w *Watch) restrict() {
+	w.only = true
+	if start := w.run.GetStartSequence(); w.cursor <= start {
+		w.cursor, w.start = start, start
+	}
 }
 
 // Newest watches the newest run alone; it is New for those who name no run and
@@ -87,8 +101,7 @@ func (w *Watcher) Newest(ctx context.Context, r Request) (*Watch, error) {
 	if err != nil || watch.only {
 		return watch, err
 	}
-	watch.only = true
-	watch.cursor = max(r.After, watch.run.GetStartSequence())
+	watch.restrict()
 	return watch, nil
 }
 
@@ -114,15 +127,20 @@ func (w *Watch) Follow(ctx context.Context, sink feed.Sink) error {
 // that it has caught up.
 func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest, marks bool) error {
 	r.Stream = conversation.Stream(w.session)
-	r.FromSequence = w.cursor
 	if w.only {
 		r.RunId = w.run.GetRunId()
 	}
-	err := w.watcher.Feed.Follow(ctx, r, &filter{w, ctx, marks})
-	if errors.Is(err, errSettled) {
-		return nil
+	for {
+		r.FromSequence = w.cursor
+		err := w.watcher.Feed.Follow(ctx, r, &filter{w, ctx, marks})
+		switch {
+		case errors.Is(err, errAbove):
+		case errors.Is(err, errOver):
+			return nil
+		default:
+			return err
+		}
 	}
-	return err
 }
 
 // filter stands between the feed and the reader's sink.
@@ -142,6 +160,10 @@ func (f *filter) Frame(frame *streamv1.ReadResponse) error {
 		if f.only && kind.Chunk.GetChunk().GetAgentId() != f.run.GetRunId() {
 			return nil
 		}
+		if f.floor > 0 && !f.heard && kind.Chunk.GetChunk().GetRunStarted() == nil && kind.Chunk.GetChunk().GetRunResumed() == nil {
+			return f.truncate()
+		}
+		f.heard = true
 	case *streamv1.ReadResponse_End:
 		if kind.End.GetRunId() != f.run.GetRunId() {
 			return nil
@@ -154,6 +176,11 @@ func (f *filter) Frame(frame *streamv1.ReadResponse) error {
 		}
 		f.ended = true
 	case *streamv1.ReadResponse_Truncated:
+		if f.olderThanTheRun() {
+			f.floor = kind.Truncated.GetFloor()
+			f.cursor, f.start = f.floor, 0
+			return errAbove
+		}
 		f.ended = true
 	case *streamv1.ReadResponse_CaughtUp:
 		if !f.marks {
@@ -161,6 +188,31 @@ func (f *filter) Frame(frame *streamv1.ReadResponse) error {
 		}
 	}
 	return f.sink.Frame(frame)
+}
+
+// truncate tells a reader who was given nothing of the run yet that its beginning
+// is gone as well.
+func (f *filter) truncate() error {
+	f.ended = true
+	err := f.sink.Frame(&streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Truncated{Truncated: &streamv1.TruncatedFrame{Floor: f.floor}}})
+	if err == nil {
+		err = f.sink.Flush()
+	}
+	if err == nil {
+		err = errOver
+	}
+	return err
+}
+
+// olderThanTheRun reports whether the records that are gone may all be older
+// than the run: nothing of it was seen, it still executes, and its start is only
+// known as where the run before it had ended.
+func (f *filter) olderThanTheRun() bool {
+	if f.start == 0 || f.heard || f.cursor != f.start {
+		return false
+	}
+	run, err := f.watcher.Sessions.Run(f.ctx, f.session.GetTenant(), f.run)
+	return err == nil && conversation.Executing(run)
 }
 
 // completed puts back the output that was too large for the log.
@@ -186,7 +238,7 @@ func (f *filter) Beat(connected bool) error {
 		return nil //nolint:nilerr // the next beat asks again
 	}
 	if f.settled {
-		return errSettled
+		return errOver
 	}
 	f.settled = true
 	return nil
