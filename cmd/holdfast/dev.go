@@ -72,13 +72,13 @@ func dev(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
-	defer flush(t)
+	defer flush(context.WithoutCancel(ctx), t)
 	return runHouse(ctx, o, c, environ, t.Log, stdout)
 }
 
-// flush sends the last spans, also after ctx of the process has ended.
-func flush(t *telemetry.Telemetry) {
-	ctx, cancel := context.WithTimeout(context.Background(), flushGrace)
+// flush sends the last spans.
+func flush(ctx context.Context, t *telemetry.Telemetry) {
+	ctx, cancel := context.WithTimeout(ctx, flushGrace)
 	defer cancel()
 	if err := t.Shutdown(ctx); err != nil {
 		t.Log.WarnContext(ctx, "spans were lost at shutdown", "error", err)

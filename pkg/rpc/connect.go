@@ -93,7 +93,8 @@ func (i connectInterceptor) close(ctx context.Context, procedure string, err *er
 		panic(p)
 	}
 	if p != nil {
-		*err = i.boundary.panicked(ctx, procedure, p)
+		i.boundary.panicked(ctx, procedure, p)
+		*err = panicError{}
 	}
 	if *err == nil || connect.IsNotModifiedError(*err) {
 		return

@@ -125,7 +125,8 @@ func (g guard) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 // close is deferred around a handler and decides what leaves it.
 func (g guard) close(ctx context.Context, method string, err *error) {
 	if p := recover(); p != nil {
-		*err = g.boundary.panicked(ctx, method, p)
+		g.boundary.panicked(ctx, method, p)
+		*err = panicError{}
 	}
 	if *err == nil {
 		return
@@ -161,9 +162,8 @@ func (b boundary) report(ctx context.Context, method string, err error) {
 	b.log.ErrorContext(ctx, "call failed", "method", method, "error", err)
 }
 
-func (b boundary) panicked(ctx context.Context, method string, p any) error {
+func (b boundary) panicked(ctx context.Context, method string, p any) {
 	b.log.ErrorContext(ctx, "call panicked", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	return panicError{}
 }
 
 // panicError stands for a panic that is logged already.

@@ -17,14 +17,13 @@ const (
 
 // Reply assembles one reply of a model from its events.
 type Reply struct {
-	taken   func(id string) bool
-	own     map[string]bool // ids of this reply's calls
-	blocks  []*block
-	calls   map[int]*block // by the index of the provider
-	bytes   int
-	usage   model.Usage
-	finish  model.FinishReason
-	invalid error
+	taken  func(id string) bool
+	own    map[string]bool // ids of this reply's calls
+	blocks []*block
+	calls  map[int]*block // by the index of the provider
+	bytes  int
+	usage  model.Usage
+	finish model.FinishReason
 }
 
 // block is one part of the message in the making.

@@ -67,7 +67,8 @@ func (w *Writer) Run(ctx context.Context) {
 			w.end(err)
 			return
 		}
-		w.perform(ctx, w.appendChunk(chunk), w.config.Patience)
+		// What becomes of it is the writer's state: lossy, or over.
+		_ = w.perform(ctx, w.appendChunk(chunk), w.config.Patience)
 	}
 }
 

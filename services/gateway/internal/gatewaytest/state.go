@@ -141,7 +141,7 @@ func (s *State) newRun(found *session, r *statev1.StartRunRequest) *statev1.Run 
 	found.Turn++
 	run := &statev1.Run{
 		RunId: id, SessionId: found.GetSessionId(), AgentType: found.GetAgentType(), Turn: found.GetTurn(), Status: statev1.RunStatus_RUN_STATUS_QUEUED,
-		RequestKey: r.GetRequestKey(), MessageId: "msg-" + id, StartSequence: s.stream.Last(), Traceparent: r.GetTraceparent(),
+		RequestKey: r.GetRequestKey(), MessageId: "msg-" + id, StartSequence: found.GetStreamSequence(), Traceparent: r.GetTraceparent(),
 	}
 	found.runs = append(found.runs, run)
 	found.Status, found.CurrentRunId = statev1.SessionStatus_SESSION_STATUS_ACTIVE, id
@@ -279,5 +279,9 @@ func (s *State) finish(tenant string, run *statev1.Run, status statev1.RunStatus
 }
 
 func (s *State) settle(tenant string, run *statev1.Run) {
-	s.change(tenant, run, func(_ *session, stored *statev1.Run) { stored.Settled = true })
+	last := s.stream.lastOf(tenant, run.GetSessionId())
+	s.change(tenant, run, func(found *session, stored *statev1.Run) {
+		stored.Settled = true
+		found.StreamSequence = max(found.GetStreamSequence(), last)
+	})
 }

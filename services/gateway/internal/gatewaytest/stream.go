@@ -120,18 +120,22 @@ func (s *Stream) Lose(tenant, session string) {
 	delete(s.logs, streamKey(tenant, session))
 }
 
+// lastOf is the sequence of the last record of a session, 0 for none.
+func (s *Stream) lastOf(tenant, session string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := s.logs[streamKey(tenant, session)]
+	if len(log) == 0 {
+		return 0
+	}
+	return log[len(log)-1].sequence
+}
+
 // Calls tells how many calls are open.
 func (s *Stream) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls
-}
-
-// Last is the sequence of the last record of all.
-func (s *Stream) Last() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
 }
 
 // Read implements the service.
