@@ -50,7 +50,9 @@ func newKey(args []string, stdout io.Writer) error {
 }
 
 func appendFile(name string, entry []byte) error {
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	// Everybody may read hashes of random keys, and the gateway, which may run as
+	// another user, has to.
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // see above
 	if err != nil {
 		return fmt.Errorf("open the keys file: %w", err)
 	}
