@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
@@ -137,11 +138,17 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 		defaults = append(defaults, "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
 	}
 	var c devConfig
-	if err := config.Load(&c, append(defaults, environ...)); err != nil {
+	if err := config.Load(&c, append(defaults, set(environ)...)); err != nil {
 		return devConfig{}, err
 	}
 	c.Telemetry.ServiceName = "holdfast-dev"
 	return c, nil
+}
+
+// set leaves out the variables that are set to the empty text: they count as not
+// set, and so must not hide a default.
+func set(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(line string) bool { return strings.HasSuffix(line, "=") && strings.Count(line, "=") == 1 })
 }
 
 // defaultAgent is the demo agent where there is one.

@@ -53,6 +53,18 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
+func TestAVariableThatIsSetToNothingHidesNoDefault(t *testing.T) {
+	t.Parallel()
+	environ := []string{"HOLDFAST_GATEWAY_STATE_ADDRESS=", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=", "HOLDFAST_LOG_LEVEL=debug"}
+	c, err := devOptions{data: "d"}.configure(environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Gateway.StateAddress != stateAddress || !c.Gateway.InsecureNoAuth || c.Telemetry.LogLevel != "debug" {
+		t.Errorf("got %q, %v, %q", c.Gateway.StateAddress, c.Gateway.InsecureNoAuth, c.Telemetry.LogLevel)
+	}
+}
+
 // teller hands on what is written, once.
 type teller chan string
 
@@ -192,6 +204,7 @@ func TestWhatCannotStartSaysWhatToChange(t *testing.T) {
 		"INSECURE_LISTEN":  {"dev", "--listen", "0.0.0.0:0", "--data", t.TempDir()},
 		"AGENTS_NOT_FOUND": {"dev", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--agents", "no-such-file.yaml"},
 		"TENANT_MISSING":   {"keys", "new"},
+		"TENANT_INVALID":   {"keys", "new", "--tenant", "a\nb"},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
@@ -209,6 +222,9 @@ func TestAKeysFileHoldsHashesAlone(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.yaml")
 	var key bytes.Buffer
+	if err := os.WriteFile(file, []byte("# ours"), 0o600); err != nil { // an editor has left the line open
+		t.Fatal(err)
+	}
 	for _, tenant := range []string{"acme", "other"} {
 		key.Reset()
 		if err := run(t.Context(), []string{"keys", "new", "--tenant", tenant, "--file", file}, nil, &key, io.Discard); err != nil {
@@ -226,5 +242,8 @@ func TestAKeysFileHoldsHashesAlone(t *testing.T) {
 		if !strings.Contains(string(hashes), "tenant: "+tenant) {
 			t.Errorf("no key of %s in\n%s", tenant, hashes)
 		}
+	}
+	if want := "# ours\n- name: "; !strings.HasPrefix(string(hashes), want) {
+		t.Errorf("the file begins %.20q, want %q", hashes, want)
 	}
 }

@@ -72,6 +72,9 @@ func (h *house) close() error {
 	return errors.Join(errs...)
 }
 
+// endGrace is what a server may take after its grace to break what is left.
+const endGrace = 6 * time.Second
+
 // run runs the house until ctx ends, and calls up once when it takes requests
 // and knows its agents. Gateway and executor end first, while
 // what they lean on is still there: a step in flight can be committed.
@@ -84,14 +87,14 @@ func (h *house) run(ctx context.Context, c devConfig, public net.Listener, up fu
 	baseEnded := make(chan error, 1) // room for the one result
 	go func() {
 		defer stopFront()
-		baseEnded <- process.Run(base, c.Grace,
+		baseEnded <- process.Run(base, c.Grace+endGrace,
 			h.serve("state", stateAddress, h.state, c),
 			h.serve("stream", streamAddress, h.stream, c),
 			process.Task{Name: "state work", Run: h.state.Run},
 			process.Task{Name: "stream work", Run: h.stream.Run},
 		)
 	}()
-	err := process.Run(front, c.Grace,
+	err := process.Run(front, c.Grace+endGrace,
 		h.serve("executor", executorAddress, h.executor, c),
 		process.Task{Name: "executor work", Run: h.executor.Run},
 		process.Task{Name: "gateway work", Run: h.gateway.Run},

@@ -6,12 +6,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway"
 )
+
+// maxTenantBytes is the limit of every id of the contracts.
+const maxTenantBytes = 256
 
 // keyEntry is an entry of the gateway's keys file.
 type keyEntry struct {
@@ -33,6 +39,9 @@ func newKey(args []string, stdout io.Writer) error {
 	if *tenant == "" {
 		return fault.New(fault.Invalid, "TENANT_MISSING", "say whom the key is for: --tenant NAME")
 	}
+	if len(*tenant) > maxTenantBytes || !utf8.ValidString(*tenant) || strings.ContainsFunc(*tenant, unicode.IsControl) {
+		return fault.New(fault.Invalid, "TENANT_INVALID", "a tenant is 1 to %d bytes of UTF-8 without control characters", maxTenantBytes)
+	}
 	key, hash := gateway.NewAPIKey()
 	entry, err := yaml.Marshal([]keyEntry{{Name: *name, Tenant: *tenant, SHA256: hash}})
 	if err != nil {
@@ -52,15 +61,31 @@ func newKey(args []string, stdout io.Writer) error {
 func appendFile(name string, entry []byte) error {
 	// Everybody may read hashes of random keys, and the gateway, which may run as
 	// another user, has to.
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // see above
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o644) //nolint:gosec // see above
 	if err != nil {
 		return fmt.Errorf("open the keys file: %w", err)
 	}
-	_, err = f.Write(entry)
+	if err = endLine(f); err == nil {
+		_, err = f.Write(entry)
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("append to the keys file: %w", err)
 	}
 	return nil
+}
+
+// endLine ends the last line of a file that an editor has left open.
+func endLine(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = f.WriteString("\n")
+	return err
 }
 
 // parse refuses arguments that no flag takes.

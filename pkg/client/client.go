@@ -22,10 +22,12 @@ import (
 // new where Config says nothing.
 const DefaultPatience = time.Minute
 
-// The waits between two attempts at a broken stream.
+// The waits between two attempts at a broken stream, and how long a quiet
+// connection has to hold to count as a good one.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
+	steady       = 10 * time.Second
 )
 
 // Config says whom to call, and how.
@@ -93,15 +95,15 @@ func (c *Client) Get(ctx context.Context, session string) (*agentv1.GetResponse,
 func (c *Client) Follow(ctx context.Context, r *agentv1.StreamRequest) iter.Seq2[*agentv1.StreamResponse, error] {
 	return func(yield func(*agentv1.StreamResponse, error) bool) {
 		f := follower{client: c, run: r.GetRunId(), cursor: r.GetFromSequence(), yield: yield}
+		last := time.Now() // when it was heard
 		for pause := firstPause; ; pause = min(2*pause, longestPause) {
-			heard := f.attempt(ctx, r.GetSessionId())
+			if f.attempt(ctx, r.GetSessionId()) {
+				last, pause = time.Now(), firstPause
+			}
 			if f.done {
 				return
 			}
-			if heard {
-				f.silence, pause = 0, firstPause
-			}
-			if f.silence += pause; f.silence > c.patience || !wait(ctx, pause) {
+			if time.Since(last) > c.patience || !wait(ctx, pause) {
 				yield(nil, errors.Join(f.err, ctx.Err()))
 				return
 			}
@@ -111,18 +113,18 @@ func (c *Client) Follow(ctx context.Context, r *agentv1.StreamRequest) iter.Seq2
 
 // follower is one Follow: it lives over several connections.
 type follower struct {
-	client  *Client
-	run     string // empty until it is known
-	cursor  int64
-	yield   func(*agentv1.StreamResponse, error) bool
-	silence time.Duration // waited since the last frame
-	err     error         // of the last attempt
-	done    bool          // the consumer has everything, or wants no more
+	client *Client
+	run    string // empty until it is known
+	cursor int64
+	yield  func(*agentv1.StreamResponse, error) bool
+	told   bool  // that it has caught up
+	err    error // of the last attempt
+	done   bool  // the consumer has everything, or wants no more
 }
 
-// attempt reads one connection to its end and reports whether it brought
-// anything.
-func (f *follower) attempt(ctx context.Context, session string) (heard bool) {
+// attempt reads one connection to its end and reports whether it was a good one:
+// it brought something new, or held for a while.
+func (f *follower) attempt(ctx context.Context, session string) bool {
 	if f.run == "" && !f.newestRun(ctx, session) {
 		return false
 	}
@@ -134,20 +136,30 @@ func (f *follower) attempt(ctx context.Context, session string) (heard bool) {
 		return false
 	}
 	defer func() { _ = stream.Close() }()
+	begin, before, open := time.Now(), f.cursor, false
 	for stream.Receive() {
-		heard = true
-		frame := stream.Msg()
-		f.cursor = max(f.cursor, sequence(frame))
-		if !f.yield(frame, nil) || terminal(frame) {
-			f.done = true
+		if f.give(stream.Msg()); f.done {
 			return true
 		}
+		open = true
 	}
 	if err = stream.Err(); err == nil {
 		err = connect.NewError(connect.CodeUnavailable, errors.New("the stream ended without a terminal frame"))
 	}
 	f.fail(err)
-	return heard
+	return f.cursor > before || open && time.Since(begin) > steady
+}
+
+// give hands a frame on, but for the mark that was given before.
+func (f *follower) give(frame *agentv1.StreamResponse) {
+	f.cursor = max(f.cursor, sequence(frame))
+	if frame.GetCaughtUp() != nil {
+		if f.told {
+			return
+		}
+		f.told = true
+	}
+	f.done = !f.yield(frame, nil) || terminal(frame)
 }
 
 // newestRun pins the run, so that a connection made again does not slip into

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -28,6 +30,7 @@ type gateway struct {
 	cut    int64
 	opened atomic.Int64
 	newest atomic.Int64 // raised by every connection
+	second func()       // called when the second connection opens; may be nil
 }
 
 func (g *gateway) Start(_ context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
@@ -45,7 +48,9 @@ func (g *gateway) Get(_ context.Context, r *agentv1.GetRequest) (*agentv1.GetRes
 }
 
 func (g *gateway) Stream(_ context.Context, r *agentv1.StreamRequest, s *connect.ServerStream[agentv1.StreamResponse]) error {
-	g.opened.Add(1)
+	if g.opened.Add(1) == 2 && g.second != nil {
+		g.second()
+	}
 	g.newest.Add(1)
 	if r.GetRunId() != "run-0" {
 		return fault.New(fault.NotFound, "RUN_NOT_FOUND", "there is no run %q", r.GetRunId())
@@ -114,6 +119,31 @@ func TestAFollowedRunIsWholeWhereverItsConnectionsBreak(t *testing.T) {
 	}
 }
 
+func TestAGatewayThatSaysNothingNewIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var attempts int
+		c := client.New(client.Config{URL: "http://gateway.test", HTTP: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			attempts++
+			time.Sleep(20 * time.Second) // the gateway waits for a service that is away
+			return nil, errors.New("broken")
+		})}})
+		begin := time.Now()
+		var last error
+		for _, err := range c.Follow(t.Context(), &agentv1.StreamRequest{SessionId: "s", RunId: "run-0"}) {
+			last = err
+		}
+		if last == nil || time.Since(begin) > 2*client.DefaultPatience || attempts < 2 {
+			t.Errorf("given up with %v after %v and %d attempts; want an error within twice the patience", last, time.Since(begin), attempts)
+		}
+	})
+}
+
+// roundTrip is an http.RoundTripper.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 func TestAConsumerThatStopsIsNotCalledAgain(t *testing.T) {
 	t.Parallel()
 	c := serve(t, &gateway{chunks: 6, cut: 2})
@@ -149,17 +179,8 @@ func TestAFollowEndsWithItsContext(t *testing.T) {
 	g := &gateway{chunks: 1, cut: 0}
 	ctx, cancel := context.WithCancel(t.Context())
 	var last error
+	g.second = cancel
 	c := serve(t, g)
-	go func() {
-		for g.opened.Load() < 2 {
-			select {
-			case <-t.Context().Done():
-				return
-			default:
-			}
-		}
-		cancel()
-	}()
 	for _, err := range c.Follow(ctx, &agentv1.StreamRequest{SessionId: "s"}) {
 		last = err
 	}

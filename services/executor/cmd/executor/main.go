@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/process"
@@ -12,6 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	"github.com/holdfast-run/holdfast/services/executor"
 )
+
+// endGrace is what the server may take after its grace to break what is left.
+const endGrace = 6 * time.Second
 
 func main() { process.Main(run) }
 
@@ -48,7 +52,7 @@ func run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, service.Close()) }()
 	service.Register(server)
 	t.Log.InfoContext(ctx, "executor serves", "address", listener.Addr().String(), "agents", len(agents.Definitions()))
-	return process.Run(ctx, c.Grace,
+	return process.Run(ctx, c.Grace+endGrace,
 		process.Task{Name: "serve", Run: func(ctx context.Context) error { return rpc.Serve(ctx, server, listener, c.Grace) }},
 		process.Task{Name: "work", Run: service.Run},
 	)
