@@ -50,7 +50,8 @@ type RunServiceClient interface {
 	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
 	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
-	// ListRuns gives the runs of a session, the newest first.
+	// ListRuns gives the runs of a session, the newest first, without their
+	// outputs: GetRun has them.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 }
 
@@ -118,7 +119,8 @@ type RunServiceServer interface {
 	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
 	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
-	// ListRuns gives the runs of a session, the newest first.
+	// ListRuns gives the runs of a session, the newest first, without their
+	// outputs: GetRun has them.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	mustEmbedUnimplementedRunServiceServer()
 }

@@ -38,8 +38,10 @@ import (
 
 // Limits of what the file may say.
 const (
-	maxName  = 256 // bytes, as for every id
-	maxSteps = 10_000
+	// maxDescription is what an announcement to the state service may hold, in bytes.
+	maxDescription = 4096
+	maxName        = 256 // bytes, as for every id
+	maxSteps       = 10_000
 )
 
 // Source is a file of agents.
@@ -207,6 +209,9 @@ func (r *reader) agent(path string, d declaration) Agent {
 	}}
 	if problem := badName(d.Name); problem != "" {
 		r.mistake(path+".name", "%s", problem)
+	}
+	if len(d.Description) > maxDescription || strings.ContainsRune(d.Description, 0) {
+		r.mistake(path+".description", "agent %q: the description has %d bytes, it may have %d and no zero character", d.Name, len(d.Description), maxDescription)
 	}
 	a.Engine = r.model(path+".model", d)
 	a.Tools = r.tools(path, d)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -39,10 +40,15 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 		return err
 	}
 	if !e.Planned {
-		r.pending = append(r.pending, usage...)
+		r.pending = append(r.pending, present(usage)...)
 	}
 	r.planner.Ended(results)
 	return nil
+}
+
+// present leaves out what calls without a tool have not used.
+func present(usage []*statev1.UsageEntry) []*statev1.UsageEntry {
+	return slices.DeleteFunc(slices.Clone(usage), func(u *statev1.UsageEntry) bool { return u == nil })
 }
 
 // runCall runs one call as far as a former owner has not. It uses of the runner
@@ -50,15 +56,21 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 func (r *runner) runCall(ctx context.Context, e loop.RunCalls, c loop.Call) (agent.ToolResult, *statev1.UsageEntry, error) {
 	var result agent.ToolResult
 	begin := r.worker.peers.Now()
-	if c.Result != nil {
+	switch {
+	case c.Result != nil:
 		result = *c.Result
-	} else {
+	case ctx.Err() != nil:
+		return result, nil, context.Cause(ctx) // the run was lost or cut before the call began
+	default:
 		result = r.runTool(ctx, c, min(r.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)))
 		if ctx.Err() != nil {
 			return result, nil, context.Cause(ctx) // cut: how it ended means nothing
 		}
 	}
-	usage := toolUsage(c.Name, result.Success, r.worker.peers.Now().Sub(begin).Milliseconds())
+	var usage *statev1.UsageEntry
+	if c.Tool != nil { // else the name is the model's invention
+		usage = toolUsage(c.Name, result.Success, r.worker.peers.Now().Sub(begin).Milliseconds())
+	}
 	if e.Planned && !c.Recorded {
 		var err error
 		if result, err = r.recordResult(ctx, e.Step, result, usage); err != nil {
@@ -88,7 +100,7 @@ func (r *runner) recordResult(ctx context.Context, step int, result agent.ToolRe
 		_, err := call(ctx, r, func(ctx context.Context) (*statev1.RecordResultResponse, error) {
 			return r.worker.peers.Work.RecordResult(ctx, &statev1.RecordResultRequest{
 				Run: r.ref, Step: int32(step),
-				Result: &statev1.CallResult{Result: fromResult(result), Usage: []*statev1.UsageEntry{usage}},
+				Result: &statev1.CallResult{Result: fromResult(result), Usage: present([]*statev1.UsageEntry{usage})},
 			})
 		})
 		return err
@@ -99,7 +111,9 @@ func (r *runner) recordResult(ctx context.Context, step int, result agent.ToolRe
 			CallID: result.CallID, Name: result.Name, Synthetic: true,
 			Error: fmt.Sprintf("the tool's result has %d bytes, more than can be kept; ask for less", len(result.Result)),
 		}
-		usage.GetTool().Success = false
+		if usage != nil {
+			usage.GetTool().Success = false
+		}
 		err = record()
 	}
 	if err != nil {

@@ -82,7 +82,9 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	defer w.mu.Unlock()
 	w.free = 0
 	r.Credits = int32(max(0, w.config.Slots-w.active))
-	w.announced = time.Now()
+	if w.announced.IsZero() {
+		w.announced = time.Now()
+	}
 	w.reopen = reopen
 	return r
 }
@@ -105,6 +107,9 @@ func (w *Worker) sendCredits(ctx context.Context, stream statev1.WorkService_Cla
 		}
 	}
 }
+
+// heartbeatPatience is how many intervals one heartbeat may take.
+const heartbeatPatience = 3
 
 // beat sends heartbeats until ctx ends.
 func (w *Worker) beat(ctx context.Context) {
@@ -146,7 +151,9 @@ func (w *Worker) beatOnce(ctx context.Context, list bool) error {
 	if list {
 		r.Held = &statev1.HeldRuns{RunIds: w.LiveRunIDs()}
 	}
-	call, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
+	// A heartbeat that hangs must not hold the next ones back until the executor
+	// counts as dead.
+	call, cancel := context.WithTimeout(ctx, min(w.config.CallTimeout, heartbeatPatience*w.config.HeartbeatInterval))
 	defer cancel()
 	answer, err := w.peers.Work.Heartbeat(call, r)
 	if err != nil {

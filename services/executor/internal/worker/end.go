@@ -59,9 +59,11 @@ func (r *runner) restore(ctx context.Context, patience time.Duration) error {
 			return err
 		}
 	}
-	sequence, err := r.writer.Flush(ctx)
+	_, err := r.writer.Flush(ctx)
 	if err == nil && !r.writer.Lossy() {
-		r.safe, r.base, r.untold = r.step, max(r.base, sequence), nil
+		// The base stays below what was just told: a later rewind has to see that it
+		// stands.
+		r.safe, r.untold = r.step, nil
 	}
 	return err
 }
@@ -136,25 +138,25 @@ func (r *runner) settled(ctx context.Context, sequence int64) error {
 // settle writes what is missing of the end of a run that has finished. The rewind
 // fences the former owner, whose leftovers cannot follow the end.
 func (r *runner) settle(ctx context.Context) error {
-	if err := r.missed(ctx); err != nil {
-		return err
-	}
-	if err := r.rewind(ctx, r.safe, reasonExecutorLost, r.worker.config.StreamPatience); err != nil {
+	if err := r.rewind(ctx, r.step, reasonExecutorLost, r.worker.config.StreamPatience); err != nil {
 		return err
 	}
 	if r.writer.Lossy() {
 		r.yield()
-		if err := r.rewind(ctx, r.safe, reasonExecutorLost, 0); err != nil {
+		if err := r.rewind(ctx, r.step, reasonExecutorLost, 0); err != nil {
 			return err
 		}
 	}
-	if len(r.untold) > 0 {
-		return r.conclude(ctx, toOutcome(r.started))
-	}
-	if r.told.terminal > 0 {
+	if r.told.terminal > 0 { // it was written behind a stream that was whole
 		return r.settled(ctx, r.told.terminal)
 	}
 	outcome := toOutcome(r.started)
+	if err := r.missed(ctx); err != nil {
+		return err
+	}
+	if len(r.untold) > 0 {
+		return r.conclude(ctx, outcome)
+	}
 	if r.told.ended {
 		return r.settleWith(ctx, outcome)
 	}

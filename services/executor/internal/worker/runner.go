@@ -30,6 +30,9 @@ var errStop = errors.New("stopped between two steps")
 // ended already.
 const releaseTimeout = 2 * time.Second
 
+// settlePause is the wait before a finished run is given back for another try.
+const settlePause = time.Second
+
 // runner executes or settles one claim. One goroutine owns it; the calls of a step
 // use only what their comments name.
 type runner struct {
@@ -51,6 +54,8 @@ type runner struct {
 	usage   *eventv1.Usage        // of the run, as far as this executor knows
 	pending []*statev1.UsageEntry // of the step in flight, not in the journal
 	yield   func()                // gives the slot back before the runner ends
+	// finished says that the outcome is committed: all that is left is to tell it.
+	finished bool
 }
 
 func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}, yield func()) *runner {
@@ -94,11 +99,17 @@ func (r *runner) run(ctx context.Context, execute bool) {
 
 	work := r.execute
 	if !execute {
-		work = r.settle
+		work, r.finished = r.settle, true
 	}
 	err := r.guard(ctx, work)
 	if err != nil && !r.over(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
+		if r.finished {
+			r.log.ErrorContext(ctx, "the finished run cannot be settled here", "error", err)
+			r.pause(ctx)
+			r.release(ctx)
+			return
+		}
 		err = r.abandon(ctx, err)
 	}
 	r.leave(ctx, err)
@@ -164,6 +175,17 @@ func (r *runner) release(ctx context.Context) {
 	})
 	if err != nil && !lost(err) {
 		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)
+	}
+}
+
+// pause keeps a run that cannot be settled from being claimed in a busy loop.
+func (r *runner) pause(ctx context.Context) {
+	timer := time.NewTimer(settlePause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.stop:
+	case <-ctx.Done():
 	}
 }
 

@@ -190,6 +190,7 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 		return err
 	}
 	if e.Outcome != nil {
+		r.finished = true
 		if err := r.conclude(ctx, *e.Outcome); err != nil {
 			return err
 		}
@@ -207,5 +208,6 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if err != nil {
 		return fmt.Errorf("finish the run: %w", err)
 	}
+	r.finished = true
 	return r.conclude(ctx, o)
 }

@@ -93,8 +93,8 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		if got, want := len(h.state.sessions["s"].messages), 5; got != want {
 			t.Errorf("%d messages, want %d", got, want)
 		}
-		if got, want := len(h.state.sessions["s"].usage), 4; got != want {
-			t.Errorf("%d usage entries, want %d: two model calls and two calls", got, want)
+		if got, want := len(h.state.sessions["s"].usage), 3; got != want {
+			t.Errorf("%d usage entries, want %d: two model calls and the call of a tool that exists", got, want)
 		}
 	})
 }

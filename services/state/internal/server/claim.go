@@ -37,12 +37,7 @@ func (s *Server) ClaimRuns(stream claimStream) error {
 	}
 	ctx := stream.Context()
 	now := s.millis()
-	if err := s.store.Announce(ctx, hello.GetExecutorId(), agents, now); err != nil {
-		return err
-	}
-	// The executor has opened the stream after it knew what it holds, so no
-	// claim of it is too fresh to be counted as lost.
-	if err := s.reclaimLost(ctx, hello.GetExecutorId(), hello.GetHeldRunIds(), now+1); err != nil {
+	if err := s.announce(ctx, hello, agents, now); err != nil {
 		return err
 	}
 	c := &claimer{server: s, stream: stream, executorID: hello.GetExecutorId(), credits: newCredits(hello.GetCredits())}
@@ -53,6 +48,18 @@ func (s *Server) ClaimRuns(stream claimStream) error {
 		return stopping()
 	}
 	return c.run(ctx)
+}
+
+// announce registers the executor and takes back what it does not know of.
+func (s *Server) announce(ctx context.Context, hello *statev1.ClaimRunsRequest, agents []session.Agent, now session.Millis) error {
+	ctx, cancel := context.WithTimeout(ctx, claimWithin)
+	defer cancel()
+	if err := s.store.Announce(ctx, hello.GetExecutorId(), agents, now); err != nil {
+		return err
+	}
+	// The executor has opened the stream after it knew what it holds, so no
+	// claim of it is too fresh to be counted as lost.
+	return s.reclaimLost(ctx, hello.GetExecutorId(), hello.GetHeldRunIds(), now+1)
 }
 
 func stopping() error {
@@ -223,23 +230,33 @@ func (c *claimer) claim(ctx context.Context, limit int) (int, error) {
 	}
 	s := c.server
 	command := session.Claim{ExecutorID: c.executorID, Now: s.millis()}
-	need := session.Need{State: true, Journal: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
-	runs, err := s.store.UpdateDue(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents}, need, limit, command.Decide)
-	if err != nil {
-		return 0, err
-	}
-	if err := c.send(ctx, runs, executeOut); err != nil {
-		return 0, err
-	}
-	if len(runs) == limit {
-		return limit, nil
-	}
+	// Finished runs come first: readers wait for their end, and the next runs of
+	// their sessions wait for it as well. There are hardly ever any.
 	settling := session.ClaimSettling(command)
-	ends, err := s.store.UpdateDue(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit-len(runs), settling.Decide)
+	ends, err := c.due(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit, settling.Decide)
 	if err != nil {
 		return 0, err
 	}
-	return len(runs) + len(ends), c.send(ctx, ends, settleOut)
+	if err := c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
+		return len(ends), err
+	}
+	need := session.Need{State: true, Journal: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
+	runs, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents}, need, limit-len(ends), command.Decide)
+	if err != nil {
+		return 0, err
+	}
+	return len(ends) + len(runs), c.send(ctx, runs, executeOut)
+}
+
+// claimWithin bounds one transaction of claims, so that a database that has
+// vanished without a word does not hold a stream. What it may have claimed
+// nevertheless comes back by the executor's list of runs.
+const claimWithin = 10 * time.Second
+
+func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, limit int, decide store.Decide) ([]store.Decided, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimWithin)
+	defer cancel()
+	return c.server.store.UpdateDue(ctx, due, need, limit, decide)
 }
 
 // send hands the claims over. Those that could not be sent are released.

@@ -133,6 +133,7 @@ func (s *Server) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*sta
 	}
 	answer := &statev1.ListRunsResponse{HasMore: len(runs) > limit}
 	for i := range runs[:min(limit, len(runs))] {
+		runs[i].Outcome.Output = "" // a page of outputs may be larger than a message
 		answer.Runs = append(answer.Runs, runOut(key, &runs[i]))
 	}
 	return answer, nil

@@ -38,7 +38,7 @@ type Sweep struct {
 func (s *Sweep) Run(ctx context.Context) error {
 	ticker := time.NewTicker(s.Every)
 	defer ticker.Stop()
-	listening := s.Now() // since when every silence is the executor's own
+	listening := s.now() // since when every silence is the executor's own
 	last := listening
 	for {
 		select {
@@ -46,7 +46,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		now := s.Now()
+		now := s.now()
 		if now.Sub(last) > s.Every+s.SilentAfter/2 {
 			listening = now
 		}
@@ -55,11 +55,15 @@ func (s *Sweep) Run(ctx context.Context) error {
 				return nil
 			}
 			s.Log.WarnContext(ctx, "sweep failed", "error", err)
-			listening = s.Now()
+			listening = s.now()
 		}
-		last = s.Now()
+		last = s.now()
 	}
 }
+
+// now is the wall clock, by which silence is judged: unlike the monotonic one it
+// goes on while the machine sleeps.
+func (s *Sweep) now() time.Time { return s.Now().Round(0) }
 
 func (s *Sweep) sweep(ctx context.Context, now time.Time, forget bool) error {
 	// No longer than an executor may be silent: a sweep that hangs is blind.
