@@ -112,12 +112,12 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	}
 	watcher := &watch.Watcher{Sessions: sessions, Feed: reader}
 	chats := chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, WriteTimeout: c.WriteTimeout, Major: uistream.Major(c.AISDK)},
+		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Major: uistream.Major(c.AISDK)},
 		chat.Parts{
 			Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now},
 			Runs:   runs, Sessions: sessions, Feed: reader, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
 		})
-	native := &sse.Native{Watcher: watcher, Streams: s.streams, WriteTimeout: c.WriteTimeout, Now: p.Now, Log: p.Log}
+	native := &sse.Native{Watcher: watcher, Streams: s.streams, Log: p.Log}
 	public := &api.Server{
 		Keys: keys, Runs: runs, Sessions: sessions, Watcher: watcher, Streams: s.streams,
 		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
@@ -129,9 +129,9 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	server := &httpapi.Server{
 		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
 		Routes: routes(chats, native, sessions, s.health()),
-		Mounts: map[string]http.Handler{prefix: httpapi.TimeWrites(connect, c.WriteTimeout, p.Now)},
+		Mounts: map[string]http.Handler{prefix: connect},
 	}
-	s.handler = server.Handler()
+	s.handler = httpapi.TimeWrites(server.Handler(), c.WriteTimeout, p.Now)
 	return nil
 }
 

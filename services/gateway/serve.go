@@ -44,6 +44,11 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.D
 	return err
 }
 
+// newServer bounds how long a client may hold a connection without sending what it
+// has promised or reading what it has asked for. WriteTimeout is for what the
+// server answers by itself: the handler times its own writes, and streams live
+// longer. Pings keep quiet calls over HTTP/2 alive, which have no heartbeat of
+// their own, and notice clients that are gone.
 func (s *Service) newServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -52,6 +57,9 @@ func (s *Service) newServer() *http.Server {
 		Handler:           s.handler,
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       s.config.ReadTimeout,
+		WriteTimeout:      s.config.WriteTimeout,
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: s.config.Heartbeat, WriteByteTimeout: s.config.WriteTimeout},
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.peers.Log.Handler(), slog.LevelDebug),

@@ -39,6 +39,8 @@ type Server struct {
 }
 
 // Handler gives the handler and the path prefix under which it is to be mounted.
+// It refuses by the header whom it does not know and what is too large, before
+// anything reads the body.
 func (s *Server) Handler() (prefix string, handler http.Handler, err error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics(),
 		otelconnect.WithoutTraceEvents(), otelconnect.WithPropagator(propagation.TraceContext{}))
@@ -47,25 +49,12 @@ func (s *Server) Handler() (prefix string, handler http.Handler, err error) {
 	}
 	prefix, handler = agentv1connect.NewAgentServiceHandler(s,
 		connect.WithInterceptors(traces, rpc.ConnectInterceptor(s.Log)), connect.WithReadMaxBytes(s.MaxBytes))
-	return prefix, handler, nil
-}
-
-// tenant asks who calls.
-func (s *Server) tenant(ctx context.Context) (string, error) {
-	info, ok := connect.CallInfoForHandlerContext(ctx)
-	if !ok {
-		return "", fault.New(fault.Unauthenticated, "API_KEY_MISSING", "the call has no headers")
-	}
-	return s.Keys.Tenant(info.RequestHeader())
+	return prefix, s.admit(handler), nil
 }
 
 // Start implements the service.
 func (s *Server) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
-	tenant, err := s.tenant(ctx)
-	if err != nil {
-		return nil, err
-	}
-	start, err := s.startRequest(ctx, tenant, r)
+	start, err := s.startRequest(ctx, tenantOf(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +105,7 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 
 // Get implements the service.
 func (s *Server) Get(ctx context.Context, r *agentv1.GetRequest) (*agentv1.GetResponse, error) {
-	tenant, err := s.tenant(ctx)
-	if err != nil {
-		return nil, err
-	}
-	session, run, err := s.Sessions.Session(ctx, tenant, r.GetSessionId())
+	session, run, err := s.Sessions.Session(ctx, tenantOf(ctx), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +114,6 @@ func (s *Server) Get(ctx context.Context, r *agentv1.GetRequest) (*agentv1.GetRe
 
 // Stream implements the service.
 func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *connect.ServerStream[agentv1.StreamResponse]) error {
-	tenant, err := s.tenant(ctx)
-	if err != nil {
-		return err
-	}
 	if r.GetFromSequence() < 0 {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "from_sequence is below 0")
 	}
@@ -141,7 +122,7 @@ func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *conn
 		return err
 	}
 	defer release()
-	watched, err := s.Watcher.Newest(stream, watch.Request{Tenant: tenant, SessionID: r.GetSessionId(), RunID: r.GetRunId(), After: r.GetFromSequence()})
+	watched, err := s.Watcher.Newest(stream, watch.Request{Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: r.GetRunId(), After: r.GetFromSequence()})
 	if err != nil {
 		return err
 	}

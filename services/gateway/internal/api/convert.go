@@ -15,8 +15,8 @@ type sink struct {
 	out *connect.ServerStream[agentv1.StreamResponse]
 }
 
-func (s sink) Flush() error    { return nil }
-func (s sink) Beat(bool) error { return nil } // HTTP/2 has its own
+func (s sink) Flush() error { return nil }
+func (s sink) Beat() error  { return nil } // HTTP/2 has its own
 
 func (s sink) Frame(frame *streamv1.ReadResponse) error {
 	if r := streamResponse(frame); r != nil {

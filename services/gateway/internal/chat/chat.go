@@ -40,7 +40,6 @@ import (
 type Config struct {
 	ReplayWindow  time.Duration // for how long after its end a run that nobody saw end is told again
 	DeliveredRuns int           // how many runs are remembered as seen to their end
-	WriteTimeout  time.Duration // for a client to take one write
 	Major         uistream.Major
 }
 
@@ -90,6 +89,11 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 	if err != nil {
 		return err
 	}
+	ctx, release, err := c.streams.Open(r.Context()) // before the body, which costs memory: what cannot be streamed is not read
+	if err != nil {
+		return err
+	}
+	defer release()
 	var body request
 	if err := httpapi.ReadJSON(w, r, c.limits, &body); err != nil {
 		return err
@@ -98,11 +102,6 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 	if err != nil {
 		return err
 	}
-	ctx, release, err := c.streams.Open(r.Context()) // before the run: what cannot be streamed is not begun
-	if err != nil {
-		return err
-	}
-	defer release()
 	if start.AgentType == "" {
 		if start.AgentType, err = c.sessions.AgentFor(ctx, tenant, body.ID); err != nil {
 			return err
@@ -168,7 +167,7 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	if err := httpapi.CheckID("the session's id", id); err != nil {
 		return err
 	}
-	after, _, ok := sse.Cursor(r)
+	after, named, ok := sse.Cursor(r)
 	if !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
@@ -178,7 +177,7 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	}
 	defer release()
 	session, run, err := c.sessions.Session(ctx, tenant, id)
-	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(run) {
+	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(run, named) {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -188,7 +187,9 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	return c.stream(ctx, w, &delivery{run: run, session: session, major: major, after: after})
 }
 
-func (c *Chat) resumable(run *statev1.Run) bool {
+// resumable reports whether there is something to tell. Who names a cursor has
+// seen no end, whoever else has: delivered does not speak for them.
+func (c *Chat) resumable(run *statev1.Run, named bool) bool {
 	switch {
 	case run == nil:
 		return false
@@ -196,7 +197,7 @@ func (c *Chat) resumable(run *statev1.Run) bool {
 		return true
 	default:
 		age := c.limits.Now().Sub(time.UnixMilli(run.GetCompletedAt()))
-		return age < c.config.ReplayWindow && !c.delivered.has(run.GetRunId())
+		return age < c.config.ReplayWindow && (named || !c.delivered.has(run.GetRunId()))
 	}
 }
 
@@ -221,7 +222,7 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, d *delivery) e
 	h.Set(httpapi.SessionHeader, headerText(d.session.GetSessionId()))
 	h.Set(httpapi.RunHeader, headerText(d.run.GetRunId()))
 	d.chat, d.ctx = c, ctx
-	d.out = sse.NewWriter(w, c.config.WriteTimeout, c.limits.Now)
+	d.out = sse.NewWriter(w)
 	if err := d.begin(); err != nil {
 		return httpapi.ErrCut
 	}
@@ -229,19 +230,26 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, d *delivery) e
 		c.log.DebugContext(ctx, "chat stream cut", "run", d.run.GetRunId(), "error", err)
 		return httpapi.ErrCut
 	}
-	c.delivered.add(d.run.GetRunId())
+	if !d.lost {
+		c.delivered.add(d.run.GetRunId())
+	}
 	return nil
 }
 
-// follow reads the run until its end has been written.
+// follow reads the run until its end has been written. A run is taken for lost
+// when the log itself was asked for its history and had no end.
 func (c *Chat) follow(ctx context.Context, d *delivery) error {
-	r := &streamv1.ReadRequest{Stream: conversation.Stream(d.session), FromSequence: d.run.GetStartSequence(), RunId: d.run.GetRunId()}
+	r := &streamv1.ReadRequest{Stream: conversation.Stream(d.session), RunId: d.run.GetRunId()}
+	d.cursor = d.run.GetStartSequence()
 	for {
+		r.FromSequence, r.HistoryOnly = d.cursor, d.history
 		err := c.feed.Follow(ctx, r, d)
 		switch {
 		case errors.Is(err, errAgain):
-			r.FromSequence = d.again
-		case errors.Is(err, errLost):
+			d.cursor = d.again
+		case errors.Is(err, errQuiet):
+			d.history = true
+		case errors.Is(err, errLost), err == nil && !d.ended:
 			return d.fromStore(ctx)
 		default:
 			return err

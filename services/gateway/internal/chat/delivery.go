@@ -9,6 +9,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
@@ -18,6 +19,8 @@ var (
 	errAgain = errors.New("read again")
 	// errLost: the log does not have the run any more.
 	errLost = errors.New("the run is not in the log")
+	// errQuiet: the run is settled and its end has not come; ask the log for it.
+	errQuiet = errors.New("ask the log for the end of a settled run")
 	// errVoid: the client has parts that cannot be taken back.
 	errVoid = errors.New("the client cannot take back what is void")
 )
@@ -45,10 +48,14 @@ type delivery struct {
 	met   bool  // the record of after was seen
 	again int64
 
-	heard   bool // a record of the run was seen
-	above   bool // the run is read from above its start, where nothing is kept any more
-	written bool // something behind the start part was written
-	settled bool // the run was settled at the last beat
+	cursor  int64 // of the read
+	floor   int64 // where the run is read from when nothing is kept at its start any more; 0: from its start
+	heard   bool  // a record of the run was seen
+	written bool  // something behind the start part was written
+	settled bool  // the run was settled at the last beat
+	history bool  // the log is asked for what it has, and tells when that is all
+	ended   bool  // the end was written
+	lost    bool  // the end was that the rest is lost
 }
 
 // begin sends the headers and, to a client that has nothing yet, the start part.
@@ -80,6 +87,7 @@ func (d *delivery) startAnew() {
 // Frame takes the next frame of the run.
 func (d *delivery) Frame(frame *streamv1.ReadResponse) error {
 	d.settled = false
+	d.cursor = feed.Cursor(frame, d.cursor)
 	if err := d.meet(frame); err != nil {
 		return err
 	}
@@ -103,7 +111,7 @@ func (d *delivery) Frame(frame *streamv1.ReadResponse) error {
 
 // chunk takes a chunk of the run.
 func (d *delivery) chunk(f *streamv1.ChunkFrame) error {
-	if d.above && !d.heard && !first(f.GetChunk()) {
+	if d.floor > 0 && !d.heard && !first(f.GetChunk()) {
 		return errLost
 	}
 	d.heard = true
@@ -120,7 +128,7 @@ func first(c *eventv1.Chunk) bool { return c.GetRunStarted() != nil || c.GetRunR
 // ended: it is read from above them, and its first record has to be the first
 // chunk of a run.
 func (d *delivery) truncated(floor int64) error {
-	if d.heard || d.above {
+	if d.heard || d.floor > 0 {
 		return errLost
 	}
 	run, err := d.chat.sessions.Run(d.ctx, d.session.GetTenant(), d.run)
@@ -130,7 +138,7 @@ func (d *delivery) truncated(floor int64) error {
 	if !conversation.Executing(run) {
 		return errLost
 	}
-	d.above, d.again = true, floor
+	d.floor, d.again = floor, floor
 	return errAgain
 }
 
@@ -146,7 +154,7 @@ func (d *delivery) meet(frame *streamv1.ReadResponse) error {
 		d.met = true
 	case at > d.after || caughtUp:
 		d.startAnew()
-		d.again = d.run.GetStartSequence()
+		d.again = max(d.floor, d.run.GetStartSequence())
 		return errAgain
 	}
 	return nil
@@ -203,6 +211,7 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 func (d *delivery) end(sequence int64, parts []uistream.Part) {
 	d.write(sequence, parts)
 	d.out.Event(0, "", []byte("[DONE]"))
+	d.ended = true
 }
 
 // Flush sends what was written.
@@ -210,9 +219,10 @@ func (d *delivery) Flush() error { return d.out.Flush() }
 
 // Beat keeps the connection alive, and looks after a run whose end does not
 // come: a settled run has its end in the log, so when it was settled one beat ago
-// already, the log has lost it.
-func (d *delivery) Beat(connected bool) error {
-	if err := d.out.Beat(); err != nil || !connected {
+// already, the log has lost it, or the replica that is read from does not hear the
+// log.
+func (d *delivery) Beat() error {
+	if err := d.out.Beat(); err != nil || d.history {
 		return err
 	}
 	run, err := d.chat.sessions.Run(d.ctx, d.session.GetTenant(), d.run)
@@ -220,7 +230,7 @@ func (d *delivery) Beat(connected bool) error {
 		return nil //nolint:nilerr // the next beat asks again
 	}
 	if d.settled {
-		return errLost
+		return errQuiet
 	}
 	d.settled = true
 	return nil
@@ -234,6 +244,7 @@ func (d *delivery) fromStore(ctx context.Context) error {
 		return err
 	}
 	if d.written || conversation.Executing(run) {
+		d.lost = true
 		d.end(0, d.t.Fail(lostText))
 		return d.out.Flush()
 	}

@@ -12,11 +12,11 @@ import (
 // request is the body of POST /chat as the AI SDK's DefaultChatTransport sends
 // it. Keys that it does not name are the app's own and mean nothing here.
 type request struct {
-	ID        string          `json:"id"`
-	Messages  []message       `json:"messages"`
-	Message   json.RawMessage `json:"message"` // the last message alone, or a text
-	Trigger   string          `json:"trigger"`
-	AgentType string          `json:"agentType"`
+	ID        string
+	Last      *message        // of messages; nil when there is none
+	Message   json.RawMessage // the last message alone, or a text
+	Trigger   string
+	AgentType string
 }
 
 // message is a UIMessage, as much of it as a server needs.
@@ -62,8 +62,8 @@ func (r *request) userMessage() (*eventv1.Message, error) {
 }
 
 func (r *request) last() (*message, error) {
-	if len(r.Messages) > 0 {
-		return &r.Messages[len(r.Messages)-1], nil
+	if r.Last != nil {
+		return r.Last, nil
 	}
 	if len(r.Message) == 0 {
 		return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "the body has neither messages nor message")

@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"context"
+	"slices"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -15,6 +16,9 @@ import (
 // may take several. A UI message belongs to the page in which its first stored
 // message lies, and comes whole: pages whose offsets follow each other hold
 // every UI message once, and none is split.
+//
+// Limit is the one that was asked for, or a smaller one where the page would have
+// become too large: the next page begins at Offset+Limit.
 type Page struct {
 	Messages []uistream.UIMessage `json:"messages"`
 	Total    int64                `json:"total"`
@@ -23,26 +27,26 @@ type Page struct {
 	HasMore  bool                 `json:"hasMore"`
 }
 
+// pageBytes is how large the stored messages of a page may be together. Only the
+// first one may be larger, and an assistant message with which the page begins,
+// up to answerBytes: it has to come whole.
+const pageBytes = 8 << 20
+
 // lookBack is how many messages before a page are looked at to learn whether it
 // begins in the middle of a run's answer. Between two messages of one answer
 // stand hidden messages only, and few.
 const lookBack = 20
 
 func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, limit int) (*Page, error) {
-	from := max(0, offset-lookBack)
-	before := int(offset - from)
-	window, err := r.window(ctx, s, from, before+limit)
+	w, err := r.window(ctx, s, offset, limit)
 	if err != nil {
 		return nil, err
 	}
-	before = min(before, len(window.messages))
-	open := answering(window.messages[:before])
-	own := window.messages[before:]
-	own, err = r.whole(ctx, s, window, own, offset)
+	whole, err := r.complete(ctx, s, w)
 	if err != nil {
 		return nil, err
 	}
-	own = without(own, open)
+	own := without(w.messages, w.open)
 	ids, err := r.messageIDs(ctx, s, own)
 	if err != nil {
 		return nil, err
@@ -51,53 +55,95 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	if messages == nil {
 		messages = []uistream.UIMessage{}
 	}
-	return &Page{Messages: messages, Total: window.total, Offset: offset, Limit: limit, HasMore: offset+int64(limit) < window.total}, nil
+	if !whole {
+		sayLeftOut(&messages[0]) // only an answer with which the page begins may be not whole
+	}
+	return &Page{Messages: messages, Total: w.total, Offset: offset, Limit: w.limit, HasMore: offset+int64(w.limit) < w.total}, nil
 }
 
 // window is a stretch of the stored conversation.
 type window struct {
-	messages []*eventv1.Message
-	total    int64
+	gathered
+	open   string // the run whose answer is open at the begin, "" for none
+	offset int64
+	limit  int // of messages; smaller than the one asked for where they are large
+	total  int64
 }
 
-func (r *Reader) window(ctx context.Context, s *statev1.Session, from int64, count int) (*window, error) {
-	w := &window{}
-	for {
-		page, err := r.list(ctx, s, from+int64(len(w.messages)), count-len(w.messages))
+// window reads up to limit messages from the offset on, and no more of them than
+// a page may have.
+func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, limit int) (*window, error) {
+	w := &window{offset: offset, limit: limit}
+	var before []*eventv1.Message
+	for at, end := max(0, offset-lookBack), offset+int64(limit); ; {
+		page, err := r.list(ctx, s, at, int(end-at))
 		if err != nil {
 			return nil, err
 		}
 		w.total = page.GetTotal()
 		for _, m := range page.GetMessages() {
-			w.messages = append(w.messages, m.GetMessage())
+			if at < offset {
+				before = append(before, head(m.GetMessage()))
+				w.open = answering(before)
+			} else if !w.add(m.GetMessage(), pageBytes) {
+				w.limit = len(w.messages)
+				return w, nil
+			}
+			at++
 		}
-		if len(w.messages) >= count || !page.GetHasMore() || len(page.GetMessages()) == 0 {
+		if at >= end || !page.GetHasMore() || len(page.GetMessages()) == 0 {
 			return w, nil
 		}
 	}
 }
 
-// whole adds to the page the messages behind it that belong to its last answer.
-func (r *Reader) whole(ctx context.Context, s *statev1.Session, w *window, own []*eventv1.Message, offset int64) ([]*eventv1.Message, error) {
-	run := answering(own)
-	next := offset + int64(len(own))
-	for run != "" && next < w.total && len(own) < maxAnswer {
+// head is the message without what it says.
+func head(m *eventv1.Message) *eventv1.Message {
+	return &eventv1.Message{Role: m.GetRole(), Hidden: m.GetHidden(), RunId: m.GetRunId()}
+}
+
+// complete adds to the window the messages behind it that belong to its last
+// answer. Where the page would become too large it leaves that answer to the next
+// page instead, which begins with it. It reports whether the answer is whole; it
+// is not when it is too large for any page.
+func (r *Reader) complete(ctx context.Context, s *statev1.Session, w *window) (whole bool, err error) {
+	run := answering(w.messages)
+	if run == "" || run == w.open {
+		return true, nil
+	}
+	first := slices.IndexFunc(w.messages, func(m *eventv1.Message) bool { return answers(m, run) })
+	budget := pageBytes
+	if first == 0 {
+		budget = answerBytes
+	}
+	for next := w.offset + int64(len(w.messages)); next < w.total; {
 		page, err := r.list(ctx, s, next, storedPage)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		for _, m := range page.GetMessages() {
 			if !answers(m.GetMessage(), run) && !aside(m.GetMessage()) {
-				return own, nil
+				return true, nil
 			}
-			own = append(own, m.GetMessage())
+			if len(w.messages) >= maxAnswer || !w.add(m.GetMessage(), budget) {
+				w.leave(first)
+				return first > 0, nil
+			}
 		}
 		if len(page.GetMessages()) == 0 {
-			return own, nil
+			return true, nil
 		}
 		next += int64(len(page.GetMessages()))
 	}
-	return own, nil
+	return true, nil
+}
+
+// leave leaves the messages from the index on to the next page. Those of a page's
+// first answer stay.
+func (w *window) leave(index int) {
+	if index > 0 {
+		w.messages, w.limit = w.messages[:index], index
+	}
 }
 
 // answering names the run whose answer is open at the end of the messages, "" for

@@ -6,13 +6,12 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // Reader reads sessions. It may be used by many goroutines.
@@ -35,9 +34,20 @@ func (r *Reader) Session(ctx context.Context, tenant, id string) (*statev1.Sessi
 	return got.GetSession(), got.GetCurrentRun(), err
 }
 
-// Run gives the run as it is now; it asks once.
+// runTimeout bounds one question for a run. Heartbeats ask on the goroutine that
+// hands out a stream's frames, and a state service that hangs must not hold the
+// frames up.
+const runTimeout = 2 * time.Second
+
+// Run gives the run as it is now; it asks once. Unavailable (STATE_TIMEOUT): the
+// state service does not answer within runTimeout.
 func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
-	got, err := r.Runs.GetRun(ctx, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
+	asking, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	got, err := r.Runs.GetRun(asking, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
+	if err != nil && asking.Err() != nil && ctx.Err() == nil {
+		return nil, fault.New(fault.Unavailable, "STATE_TIMEOUT", "the state service has not answered within %v; try again", runTimeout)
+	}
 	return got.GetRun(), retry.Ours(err)
 }
 
@@ -99,12 +109,8 @@ func Executing(run *statev1.Run) bool {
 // stream yet.
 func Live(run *statev1.Run) bool { return run != nil && (Executing(run) || !run.GetSettled()) }
 
-// The pages in which messages are read.
-const (
-	storedPage = 200
-	// maxAnswer bounds the stored messages of one assistant message.
-	maxAnswer = 5000
-)
+// storedPage is how many messages are asked for at once.
+const storedPage = 200
 
 // list reads one page of stored messages.
 func (r *Reader) list(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
@@ -115,34 +121,4 @@ func (r *Reader) list(ctx context.Context, s *statev1.Session, offset int64, lim
 		return err
 	})
 	return got, err
-}
-
-// Answer gives the assistant message of a finished run, without parts when the
-// run has left none. It looks at the last maxAnswer messages.
-func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Run) (uistream.UIMessage, error) {
-	count, err := r.list(ctx, s, 0, 1)
-	if err != nil {
-		return uistream.UIMessage{}, err
-	}
-	var stored []*eventv1.Message
-	for offset := max(0, count.GetTotal()-maxAnswer); ; {
-		page, err := r.list(ctx, s, offset, storedPage)
-		if err != nil {
-			return uistream.UIMessage{}, err
-		}
-		for _, m := range page.GetMessages() {
-			if m.GetMessage().GetRunId() == run.GetRunId() && uistream.Answers(m.GetMessage()) {
-				stored = append(stored, m.GetMessage())
-			}
-		}
-		offset += int64(len(page.GetMessages()))
-		if !page.GetHasMore() || len(page.GetMessages()) == 0 {
-			break
-		}
-	}
-	messages := uistream.Conversation(stored, map[string]string{run.GetRunId(): run.GetMessageId()})
-	if len(messages) == 0 {
-		return uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"}, nil
-	}
-	return messages[0], nil
 }

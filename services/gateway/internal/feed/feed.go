@@ -16,7 +16,6 @@ import (
 	"io"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -30,16 +29,23 @@ import (
 // write to carry what a fast model says in a few milliseconds.
 const ahead = 64
 
+// What the sink may be given between two flushes: the pump refills the channel
+// while the sink takes from it, so that a long replay may never find it empty.
+const (
+	flushFrames = ahead
+	flushBytes  = 64 << 10 // of frames; the one that passes it is the last
+)
+
 // Sink takes what Follow reads, from one goroutine. An error ends Follow, which
 // returns it as it is.
 type Sink interface {
 	// Frame takes the next frame.
 	Frame(f *streamv1.ReadResponse) error
-	// Flush is called when no frame waits behind the last one.
+	// Flush is called when no frame waits behind the last one, and after
+	// flushFrames or flushBytes at the latest.
 	Flush() error
-	// Beat is called after each Feed.Beat without a frame. connected is false
-	// while the stream service is away.
-	Beat(connected bool) error
+	// Beat is called after each Feed.Beat without a frame.
+	Beat() error
 }
 
 // Feed follows streams. It may be used by many goroutines.
@@ -86,7 +92,7 @@ func (f *Feed) hand(p *pump, sink Sink) error {
 				return err
 			}
 		case <-idle.C:
-			if err := sink.Beat(p.connected.Load()); err != nil {
+			if err := sink.Beat(); err != nil {
 				return err
 			}
 		}
@@ -94,11 +100,16 @@ func (f *Feed) hand(p *pump, sink Sink) error {
 	}
 }
 
-// handBatch gives the frame and those that wait behind it, then flushes.
+// handBatch gives the frame and those that wait behind it, as many as one flush
+// may carry, then flushes.
 func handBatch(frame *streamv1.ReadResponse, frames <-chan *streamv1.ReadResponse, sink Sink) error {
-	for frame != nil {
+	for count, bytes := 0, 0; frame != nil; {
 		if err := sink.Frame(frame); err != nil {
 			return err
+		}
+		count, bytes = count+1, bytes+proto.Size(frame)
+		if count >= flushFrames || bytes >= flushBytes {
+			break
 		}
 		select {
 		case frame = <-frames: // nil when it is closed
@@ -111,10 +122,9 @@ func handBatch(frame *streamv1.ReadResponse, frames <-chan *streamv1.ReadRespons
 
 // pump reads for one Follow.
 type pump struct {
-	feed      *Feed
-	request   *streamv1.ReadRequest // its cursor is the pump's
-	frames    chan *streamv1.ReadResponse
-	connected atomic.Bool
+	feed    *Feed
+	request *streamv1.ReadRequest // its cursor is the pump's
+	frames  chan *streamv1.ReadResponse
 }
 
 // run reads until a terminal frame, and again whenever the call is dropped.
@@ -125,7 +135,6 @@ func (p *pump) run(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		p.connected.Store(false)
 		if ctx.Err() == nil {
 			p.feed.Log.DebugContext(ctx, "stream dropped", "cursor", p.request.GetFromSequence(), "error", err)
 		}
@@ -153,7 +162,6 @@ func (p *pump) read(ctx context.Context, pause *retry.Pause) error {
 			return err
 		}
 		pause.Over()
-		p.connected.Store(true)
 		select {
 		case p.frames <- frame:
 		case <-ctx.Done():

@@ -21,6 +21,7 @@ type Stream struct {
 	changed chan struct{} // closed and made anew at every change
 	drops   int           // how often all calls were dropped
 	away    bool
+	cut     Cut
 	calls   int
 }
 
@@ -141,7 +142,7 @@ func (s *Stream) Calls() int {
 // Read implements the service.
 func (s *Stream) Read(r *streamv1.ReadRequest, out streamv1.StreamService_ReadServer) error {
 	s.mu.Lock()
-	if s.away {
+	if s.away || s.cut == CutWhole && r.GetHistoryOnly() {
 		s.mu.Unlock()
 		return fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "away")
 	}
@@ -206,6 +207,9 @@ func (c *call) step() (frame *streamv1.ReadResponse, ended bool, wait <-chan str
 	defer s.mu.Unlock()
 	if s.drops != c.drops {
 		return nil, true, nil
+	}
+	if s.cut != CutNothing && !c.request.GetHistoryOnly() {
+		return nil, false, s.changed
 	}
 	if c.cursor < s.floors[c.key] {
 		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Truncated{Truncated: &streamv1.TruncatedFrame{Floor: s.floors[c.key]}}}, true, nil

@@ -40,7 +40,8 @@ type Limits struct {
 }
 
 // ReadJSON reads the body into target, whatever its content type says. TooLarge
-// (BODY_TOO_LARGE), Invalid (BODY_INVALID).
+// (BODY_TOO_LARGE), Invalid (BODY_INVALID), or the fault of the target's own
+// UnmarshalJSON.
 func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(l.Now().Add(l.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -65,6 +66,9 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) erro
 
 // invalidJSON says where the body is wrong, in words of JSON.
 func invalidJSON(err error) error {
+	if _, told := fault.From(err); told {
+		return err
+	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fault.New(fault.Invalid, "BODY_INVALID", "the body has a %s at %q, byte %d, where something else is expected", wrong.Value, wrong.Field, wrong.Offset)
 	}

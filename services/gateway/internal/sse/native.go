@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -17,11 +16,9 @@ import (
 // rewound, caught-up) whose id is the sequence. A body that ends without end,
 // fail or truncated is a drop.
 type Native struct {
-	Watcher      *watch.Watcher
-	Streams      *httpapi.Streams
-	WriteTimeout time.Duration
-	Now          func() time.Time
-	Log          *slog.Logger
+	Watcher *watch.Watcher
+	Streams *httpapi.Streams
+	Log     *slog.Logger
 }
 
 // Serve is GET /sse?sessionId=…&fromSequence=…&runId=….
@@ -39,7 +36,7 @@ func (n *Native) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	if err != nil {
 		return err
 	}
-	out := NewWriter(w, n.WriteTimeout, n.Now)
+	out := NewWriter(w)
 	if err := out.Begin(); err != nil {
 		return httpapi.ErrCut
 	}
@@ -74,8 +71,8 @@ type nativeSink struct {
 	log *slog.Logger
 }
 
-func (s *nativeSink) Flush() error    { return s.out.Flush() }
-func (s *nativeSink) Beat(bool) error { return s.out.Beat() }
+func (s *nativeSink) Flush() error { return s.out.Flush() }
+func (s *nativeSink) Beat() error  { return s.out.Beat() }
 
 // The data of the events.
 type (

@@ -6,26 +6,23 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // heartbeat is a comment: clients read over it, proxies see traffic.
 const heartbeat = ": keep-alive\n\n"
 
-// Writer writes events to one client. Events wait in it until Flush. It is not
-// safe for concurrent use.
+// Writer writes events to one client. Events wait in it until Flush. How long the
+// client may take is for the response writer to say (httpapi.TimeWrites). It is
+// not safe for concurrent use.
 type Writer struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	timeout time.Duration
-	now     func() time.Time
 	buffer  []byte
 }
 
-// NewWriter returns a writer whose client may take as long as the timeout for
-// each flush.
-func NewWriter(w http.ResponseWriter, timeout time.Duration, now func() time.Time) *Writer {
-	return &Writer{w: w, control: http.NewResponseController(w), timeout: timeout, now: now}
+// NewWriter returns a writer to the client.
+func NewWriter(w http.ResponseWriter) *Writer {
+	return &Writer{w: w, control: http.NewResponseController(w)}
 }
 
 // Begin sends the headers of an event stream that no proxy holds back.
@@ -36,7 +33,7 @@ func (s *Writer) Begin() error {
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("Connection", "keep-alive")
 	s.w.WriteHeader(http.StatusOK)
-	return s.send(s.control.Flush)
+	return s.control.Flush()
 }
 
 // Event adds an event. An id of 0 and an empty name leave their lines out; data
@@ -68,12 +65,10 @@ func (s *Writer) Flush() error {
 	if len(s.buffer) == 0 {
 		return nil
 	}
-	err := s.send(func() error {
-		if _, err := s.w.Write(s.buffer); err != nil {
-			return err
-		}
-		return s.control.Flush()
-	})
+	_, err := s.w.Write(s.buffer)
+	if err == nil {
+		err = s.control.Flush()
+	}
 	s.buffer = s.buffer[:0]
 	if cap(s.buffer) > keptBuffer {
 		s.buffer = nil
@@ -83,18 +78,6 @@ func (s *Writer) Flush() error {
 
 // keptBuffer bounds what an open stream that is quiet keeps in memory.
 const keptBuffer = 16 << 10
-
-// send gives f the time of one write. Over HTTP/2 a deadline that stays would
-// end the stream even while nothing is written.
-func (s *Writer) send(f func() error) error {
-	if err := s.control.SetWriteDeadline(s.now().Add(s.timeout)); err != nil {
-		return err
-	}
-	if err := f(); err != nil {
-		return err
-	}
-	return s.control.SetWriteDeadline(time.Time{})
-}
 
 // Cursor reads the cursor of a request: the header Last-Event-ID, which a client
 // that reconnects sends by itself, or else the parameter fromSequence. given is

@@ -60,9 +60,13 @@ type Watch struct {
 // errAbove: read again from the cursor, which is above what is kept no more.
 var errAbove = errors.New("read again from above what is gone")
 
-// errOver ends a read: its terminal record will not come, or another frame has
-// ended it.
+// errOver ends a read: another frame than its terminal one has ended it.
 var errOver = errors.New("the read is over")
+
+// errQuiet: read the history from the cursor. The run is settled and its end has
+// not come: the log has lost it, or the replica that is read from does not hear
+// the log, which only a read that asks the log can tell.
+var errQuiet = errors.New("ask the log for the end of a settled run")
 
 // New finds what is to be watched. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 func (w *Watcher) New(ctx context.Context, r Request) (*Watch, error) {
@@ -124,7 +128,8 @@ func (w *Watch) Follow(ctx context.Context, sink feed.Sink) error {
 }
 
 // read makes one read from the cursor on. marks says whether the reader is told
-// that it has caught up.
+// that it has caught up. When it returns nil and no terminal frame was given, the
+// log has none.
 func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest, marks bool) error {
 	r.Stream = conversation.Stream(w.session)
 	if w.only {
@@ -132,9 +137,11 @@ func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest, marks bool) e
 	}
 	for {
 		r.FromSequence = w.cursor
-		err := w.watcher.Feed.Follow(ctx, r, &filter{w, ctx, marks})
+		err := w.watcher.Feed.Follow(ctx, r, &filter{w, ctx, marks, r.GetHistoryOnly()})
 		switch {
 		case errors.Is(err, errAbove):
+		case errors.Is(err, errQuiet):
+			r.HistoryOnly, marks = true, false
 		case errors.Is(err, errOver):
 			return nil
 		default:
@@ -146,8 +153,9 @@ func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest, marks bool) e
 // filter stands between the feed and the reader's sink.
 type filter struct {
 	*Watch
-	ctx   context.Context //nolint:containedctx // of the one read
-	marks bool
+	ctx     context.Context //nolint:containedctx // of the one read
+	marks   bool
+	history bool // the log is asked for what it has, and tells when that is all
 }
 
 func (f *filter) Flush() error { return f.sink.Flush() }
@@ -228,9 +236,9 @@ func (f *filter) completed(frame *streamv1.ReadResponse, end *streamv1.EndFrame)
 }
 
 // Beat passes the heartbeat on and looks after a run whose end the reader has had
-// before, or the log has lost: a settled run has its end in the log.
-func (f *filter) Beat(connected bool) error {
-	if err := f.sink.Beat(connected); err != nil || !connected {
+// before, or does not get: a settled run has its end in the log.
+func (f *filter) Beat() error {
+	if err := f.sink.Beat(); err != nil || f.history {
 		return err
 	}
 	run, err := f.watcher.Sessions.Run(f.ctx, f.session.GetTenant(), f.run)
@@ -238,7 +246,7 @@ func (f *filter) Beat(connected bool) error {
 		return nil //nolint:nilerr // the next beat asks again
 	}
 	if f.settled {
-		return errOver
+		return errQuiet
 	}
 	f.settled = true
 	return nil

@@ -1,0 +1,161 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+)
+
+// change makes a body of a client's. What it reads from last blocks until the body
+// is closed.
+type change func(body, rest io.Reader) io.Reader
+
+// bodies is a transport that sends changed bodies, of no declared length.
+type bodies struct {
+	next   http.RoundTripper
+	change change
+}
+
+func (b bodies) RoundTrip(r *http.Request) (*http.Response, error) {
+	changed := r.Clone(r.Context())
+	rest, stop := io.Pipe()
+	changed.Body = body{b.change(r.Body, rest), r.Body, stop}
+	changed.ContentLength, changed.GetBody = -1, nil
+	return b.next.RoundTrip(changed)
+}
+
+type body struct {
+	io.Reader
+	sent io.Closer
+	stop io.Closer
+}
+
+func (b body) Close() error { return errors.Join(b.stop.Close(), b.sent.Close()) }
+
+// endless is a body that goes on for ever.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// callers is clients of all protocols whose requests have the bodies.
+func callers(t *testing.T, h *house, key string, changed change) map[string]agentv1connect.AgentServiceClient {
+	t.Helper()
+	first := &http.Transport{}
+	t.Cleanup(first.CloseIdleConnections)
+	one := &http.Client{Transport: bodies{first, changed}}
+	two := &http.Client{Transport: bodies{http2(t).Transport, changed}}
+	header := connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			r.Header().Set("Authorization", key)
+			return next(ctx, r)
+		}
+	}))
+	client := agentv1connect.NewAgentServiceClient
+	return map[string]agentv1connect.AgentServiceClient{
+		"connect":              client(one, h.url, header),
+		"connect over HTTP/2":  client(two, h.url, header, connect.WithProtoJSON()),
+		"grpc":                 client(two, h.url, header, connect.WithGRPC()),
+		"grpc-web":             client(one, h.url, header, connect.WithGRPCWeb()),
+		"grpc-web over HTTP/2": client(two, h.url, header, connect.WithGRPCWeb()),
+	}
+}
+
+func TestACallerWithoutAKeyIsRefusedBeforeItsBodyIsRead(t *testing.T) {
+	t.Parallel()
+	h, _, _ := locked(t)
+	for name, change := range map[string]change{
+		"nothing comes": func(_, rest io.Reader) io.Reader { return rest },
+		"half comes": func(r, rest io.Reader) io.Reader {
+			return io.MultiReader(io.LimitReader(r, 3), rest)
+		},
+		"it never stops": func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endless{}) },
+	} {
+		for protocol, client := range callers(t, h, "", change) {
+			t.Run(name+" "+protocol, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err := client.Get(ctx, &agentv1.GetRequest{SessionId: "s1"})
+				wantReason(t, "get", err, "API_KEY_MISSING")
+				if connect.CodeOf(err) != connect.CodeUnauthenticated {
+					t.Errorf("got %v, want unauthenticated", err)
+				}
+				stream, err := client.Stream(ctx, &agentv1.StreamRequest{SessionId: "s1"})
+				if err == nil {
+					stream.Receive()
+					err = stream.Err()
+				}
+				wantReason(t, "stream", err, "API_KEY_MISSING")
+			})
+		}
+	}
+}
+
+func TestACallerWithAKeyIsServedAsItsTenant(t *testing.T) {
+	t.Parallel()
+	h, acme, other := locked(t)
+	same := func(r, _ io.Reader) io.Reader { return r }
+	for protocol, client := range callers(t, h, acme, same) {
+		started, err := client.Start(t.Context(), &agentv1.StartRequest{Message: strings.Repeat("x", 1<<20)})
+		if err != nil {
+			t.Fatalf("%s: %v", protocol, err)
+		}
+		h.Started(t, "acme", started.GetSessionId(), nil)
+		_, err = callers(t, h, other, same)[protocol].Get(t.Context(), &agentv1.GetRequest{SessionId: started.GetSessionId()})
+		wantReason(t, protocol+": another tenant", err, "SESSION_NOT_FOUND")
+	}
+}
+
+func TestABodyThatIsTooLargeIsRefusedWithAReason(t *testing.T) {
+	t.Parallel()
+	h, acme, _ := locked(t)
+	for name, tc := range map[string]struct {
+		message string
+		change  change
+	}{
+		"it never stops": {strings.Repeat("x", 9<<20), func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endless{}) }},
+		"it stalls": {strings.Repeat("x", 9<<20), func(r, rest io.Reader) io.Reader {
+			return io.MultiReader(io.LimitReader(r, 8<<20+10), rest)
+		}},
+	} {
+		for protocol, client := range callers(t, h, acme, tc.change) {
+			t.Run(name+" "+protocol, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				_, err := client.Start(ctx, &agentv1.StartRequest{Message: tc.message})
+				wantReason(t, "start", err, "BODY_TOO_LARGE")
+				if connect.CodeOf(err) != connect.CodeInvalidArgument {
+					t.Errorf("got %v, want invalid argument", err)
+				}
+			})
+		}
+	}
+}
+
+func TestAStreamRequestThatIsTooLargeIsRefusedWithAReason(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for protocol, client := range clients(t, h) {
+		stream, err := client.Stream(t.Context(), &agentv1.StreamRequest{SessionId: strings.Repeat("x", 9<<20)})
+		if err == nil {
+			stream.Receive()
+			err = stream.Err()
+		}
+		wantReason(t, protocol, err, "BODY_TOO_LARGE")
+	}
+}

@@ -1,0 +1,85 @@
+package conversation
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// What one assistant message may be made of. The first of its stored messages
+// that goes beyond, and all behind it, are left out, and the message says so.
+const (
+	maxAnswer   = 5000     // stored messages
+	answerBytes = 16 << 20 // of them together
+)
+
+// leftOut stands at the end of an assistant message that is not whole. An error
+// would not do: clients would ask for the same again and again.
+const leftOut = "The rest of this answer is too large to be shown."
+
+// gathered is a bounded list of stored messages.
+type gathered struct {
+	messages []*eventv1.Message
+	bytes    int
+}
+
+// add adds the message, unless the limit is passed with it. The first message
+// always has room.
+func (g *gathered) add(m *eventv1.Message, limit int) bool {
+	size := proto.Size(m)
+	if len(g.messages) > 0 && g.bytes+size > limit {
+		return false
+	}
+	g.messages, g.bytes = append(g.messages, m), g.bytes+size
+	return true
+}
+
+// Answer gives the assistant message of a finished run, without parts when the
+// run has left none. It looks at the last maxAnswer messages and takes
+// answerBytes of them.
+func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Run) (uistream.UIMessage, error) {
+	stored, whole, err := r.answer(ctx, s, run.GetRunId())
+	if err != nil {
+		return uistream.UIMessage{}, err
+	}
+	messages := uistream.Conversation(stored, map[string]string{run.GetRunId(): run.GetMessageId()})
+	if len(messages) == 0 {
+		return uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"}, nil
+	}
+	if !whole {
+		sayLeftOut(&messages[0])
+	}
+	return messages[0], nil
+}
+
+// answer gives the stored messages of a run's answer, and whether these are all.
+func (r *Reader) answer(ctx context.Context, s *statev1.Session, run string) ([]*eventv1.Message, bool, error) {
+	count, err := r.list(ctx, s, 0, 1)
+	if err != nil {
+		return nil, false, err
+	}
+	var stored gathered
+	for offset := max(0, count.GetTotal()-maxAnswer); ; {
+		page, err := r.list(ctx, s, offset, storedPage)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, m := range page.GetMessages() {
+			if answers(m.GetMessage(), run) && !stored.add(m.GetMessage(), answerBytes) {
+				return stored.messages, false, nil
+			}
+		}
+		offset += int64(len(page.GetMessages()))
+		if !page.GetHasMore() || len(page.GetMessages()) == 0 {
+			return stored.messages, true, nil
+		}
+	}
+}
+
+func sayLeftOut(m *uistream.UIMessage) {
+	m.Parts = append(m.Parts, uistream.UIPart{Type: "text", Text: leftOut, State: "done"})
+}
