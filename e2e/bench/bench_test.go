@@ -70,7 +70,7 @@ func BenchmarkHoldfast(b *testing.B) {
 		fmt.Printf("raw JetStream, fenced publish, %d writers:               %8.0f publishes/s\n", rawWriters, publishes)
 		fmt.Printf("POST /chat to first chunk at %d new runs/s:             p50 %s, p99 %s (n=%d)\n",
 			firstChunkRate, quantile(first, 0.50), quantile(first, 0.99), len(first))
-		fmt.Printf("turns of one step (text), %d clients:                    %8.0f turns/s = %.2fx raw commits, %.2fx raw publishes\n",
+		fmt.Printf("turns of one step (text), %d clients:                    %8.0f turns/s = %.2fx raw commits, %.3fx raw publishes\n",
 			turnClients, text, text/commits, text/publishes)
 		fmt.Printf("turns of two steps (model, tool, model), %d clients:     %8.0f turns/s = %.0f steps/s = %.2fx raw commits\n\n",
 			turnClients, tool, 2*tool, 2*tool/commits)
