@@ -387,6 +387,43 @@ func TestStepsThatALostExecutorCouldNotTellAreToldByTheNextOwner(t *testing.T) {
 	}
 }
 
+func TestARunThatWasToldAfterAnOutageIsNotToldAgainWhenItsExecutorDiesBeforeItIsSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := &outage{}
+		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			speak(say, "one two")
+			return nil
+		})))
+		h.stream.gate = away.gate
+		first := h.open()
+		died := make(chan struct{})
+		first.line.mu.Lock()
+		first.line.onDead = func() { close(died) }
+		first.line.decide = func(_ int, method string) verdict {
+			if method == "SettleRun" {
+				return dieBefore
+			}
+			return pass
+		}
+		first.line.mu.Unlock()
+		run := h.state.startRun("s", "demo", "hi")
+		time.Sleep(time.Minute) // the run has finished, and the stream does not know
+		away.end()
+		<-died
+		first.stop()
+		h.state.silence(first.id)
+		h.open()
+		h.settled(run)
+		want := []string{
+			"0 run_started 1", "1 step_started", "1 text one two", "1 step_committed", `1 run_completed "one two"`, `END "one two"`,
+		}
+		if got := script(h.stream.records("s")); !slices.Equal(got, want) {
+			t.Errorf("stream = %q\nwant     %q", got, want)
+		}
+	})
+}
+
 func TestAPlanWhoseChunksWereLostIsToldAnewByTheNextOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
