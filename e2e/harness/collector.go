@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	metricsv1 "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/grpc"
@@ -35,17 +36,19 @@ type Collector struct {
 	// Endpoint is for OTEL_EXPORTER_OTLP_ENDPOINT.
 	Endpoint string
 
-	mu    sync.Mutex
-	spans []Span
+	mu      sync.Mutex
+	spans   []Span
+	metrics map[string]int // by name: how often it came
 }
 
 // StartCollector starts a collector; it ends with the test.
 func StartCollector(t testing.TB) *Collector {
 	t.Helper()
 	l := listen(t)
-	c := &Collector{Endpoint: "http://" + l.Addr().String()}
+	c := &Collector{Endpoint: "http://" + l.Addr().String(), metrics: map[string]int{}}
 	server := grpc.NewServer()
 	collectorv1.RegisterTraceServiceServer(server, c)
+	metricsv1.RegisterMetricsServiceServer(server, measures{collector: c})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {
@@ -77,6 +80,33 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 		}
 	}
 	return &collectorv1.ExportTraceServiceResponse{}, nil
+}
+
+// measures takes what is measured.
+type measures struct {
+	metricsv1.UnimplementedMetricsServiceServer
+	collector *Collector
+}
+
+// Export implements the one call of measurements.
+func (m measures) Export(_ context.Context, r *metricsv1.ExportMetricsServiceRequest) (*metricsv1.ExportMetricsServiceResponse, error) {
+	m.collector.mu.Lock()
+	defer m.collector.mu.Unlock()
+	for _, resource := range r.GetResourceMetrics() {
+		for _, scope := range resource.GetScopeMetrics() {
+			for _, metric := range scope.GetMetrics() {
+				m.collector.metrics[metric.GetName()]++
+			}
+		}
+	}
+	return &metricsv1.ExportMetricsServiceResponse{}, nil
+}
+
+// Measured reports whether a measurement of the name has arrived.
+func (c *Collector) Measured(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.metrics[name] > 0
 }
 
 // Trace returns the spans of a trace that have arrived so far.

@@ -11,8 +11,8 @@ import (
 
 // Proxy is a TCP proxy that can cut the connections that pass through it.
 type Proxy struct {
-	// URL is the address of the proxy as an HTTP URL.
-	URL string
+	// URL is the address of the proxy as an HTTP URL, Address without that.
+	URL, Address string
 
 	target   string
 	listener net.Listener
@@ -35,7 +35,7 @@ type pair struct {
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	l := listen(t)
-	p := &Proxy{URL: "http://" + l.Addr().String(), target: target, listener: l, pairs: map[*pair]struct{}{}}
+	p := &Proxy{URL: "http://" + l.Addr().String(), Address: l.Addr().String(), target: target, listener: l, pairs: map[*pair]struct{}{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -51,6 +51,17 @@ func (p *Proxy) CutOnceAfter(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutAt = bytes
+}
+
+// CutAll resets every connection that is open now; new ones pass.
+func (p *Proxy) CutAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.pairs {
+		p.cuts++
+		reset(c.client)
+		_ = c.server.Close()
+	}
 }
 
 // Cuts tells how many connections the proxy has reset.

@@ -142,7 +142,7 @@ func (o Options) service(t testing.TB, name, suffix string, env ...string) *Proc
 	if o.Endpoint != "" {
 		// The spans of a killed process are lost with it unless they have
 		// left it before.
-		p.env = append(p.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+o.Endpoint, "OTEL_BSP_SCHEDULE_DELAY=50",
+		p.env = append(p.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+o.Endpoint, "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=500",
 			"OTEL_RESOURCE_ATTRIBUTES=service.instance.id="+p.Name)
 	}
 	return p

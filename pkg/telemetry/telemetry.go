@@ -1,5 +1,5 @@
-// Package telemetry says what a process does: log lines on a writer, spans to an
-// OpenTelemetry collector, and one trace through all of them.
+// Package telemetry says what a process does: log lines on a writer, spans and
+// measurements to an OpenTelemetry collector, and one trace through all of them.
 //
 // A trace must not end where work waits in a database: Traceparent turns the
 // trace of a context into two short texts that can be stored, and
@@ -12,12 +12,17 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -26,10 +31,13 @@ import (
 // down must not hold up the end of a process.
 const shutdownLimit = 5 * time.Second
 
+// measuresLimit bounds the sending of the last measurements.
+const measuresLimit = time.Second
+
 // Config configures the telemetry of one process.
 type Config struct {
 	ServiceName string // as spans show it: "holdfast-state"
-	Endpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector's gRPC port, such as http://localhost:4317; empty sends no spans"`
+	Endpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector's gRPC port, such as http://localhost:4317; empty sends no spans and no measurements"`
 	LogLevel    string `env:"HOLDFAST_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	LogFormat   string `env:"HOLDFAST_LOG_FORMAT" envDefault:"text" doc:"text or json"`
 }
@@ -38,10 +46,17 @@ type Config struct {
 type Telemetry struct {
 	Log      *slog.Logger
 	provider *sdktrace.TracerProvider
+	metrics  metric.MeterProvider
+	stop     func(context.Context) error // ends metrics
 }
 
-// Setup sets the process's tracer provider, propagators (W3C trace context and
-// baggage) and OpenTelemetry error handler, which are global: call it once, early.
+// Meter returns the meter of a part of the process, by its name: "holdfast.state".
+// Without an endpoint what it measures goes nowhere, at no cost.
+func (t *Telemetry) Meter(name string) metric.Meter { return t.metrics.Meter(name) }
+
+// Setup sets the process's tracer and meter providers, propagators (W3C trace
+// context and baggage) and OpenTelemetry error handler, which are global: call it
+// once, early.
 // Log lines go to w; spans go to the endpoint and to each extra processor. With
 // neither, spans have ids, so that traces pass through, but record nothing.
 // Further OTEL_* variables (headers, certificates, sampling) are read by the
@@ -57,16 +72,47 @@ func Setup(ctx context.Context, c Config, w io.Writer, extra ...sdktrace.SpanPro
 	if err != nil {
 		return nil, err
 	}
+	metrics, stop, err := newMetrics(ctx, c)
+	if err != nil {
+		return nil, err
+	}
 	otel.SetTracerProvider(provider)
+	otel.SetMeterProvider(metrics)
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry failed", "error", err) }))
-	return &Telemetry{Log: log, provider: provider}, nil
+	return &Telemetry{Log: log, provider: provider, metrics: metrics, stop: stop}, nil
 }
 
-func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) (*sdktrace.TracerProvider, error) {
+func describe(c Config) (*resource.Resource, error) {
 	named, err := resource.Merge(resource.Default(), resource.NewSchemaless(attribute.String("service.name", c.ServiceName)))
 	if err != nil {
 		return nil, fmt.Errorf("describe the process to telemetry: %w", err)
+	}
+	return named, nil
+}
+
+// newMetrics returns a provider that sends to the endpoint every minute, or as
+// OTEL_METRIC_EXPORT_INTERVAL says, and what ends it.
+func newMetrics(ctx context.Context, c Config) (metric.MeterProvider, func(context.Context) error, error) {
+	if c.Endpoint == "" {
+		return noop.NewMeterProvider(), func(context.Context) error { return nil }, nil
+	}
+	named, err := describe(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	exporter, err := otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithEndpointURL(c.Endpoint))
+	if err != nil {
+		return nil, nil, fmt.Errorf("export measurements to %s: %w", c.Endpoint, err)
+	}
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithResource(named), sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)))
+	return provider, provider.Shutdown, nil
+}
+
+func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) (*sdktrace.TracerProvider, error) {
+	named, err := describe(c)
+	if err != nil {
+		return nil, err
 	}
 	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(named)}
 	for _, processor := range extra {
@@ -101,16 +147,30 @@ func newExporter(ctx context.Context, endpoint string) (sdktrace.SpanExporter, e
 	return exporter, nil
 }
 
-// Shutdown sends the spans that wait and ends the telemetry. It takes at most
+// Shutdown sends what waits and ends the telemetry. It takes at most
 // five seconds, which it has also when ctx has ended, as ctx mostly has when a
 // process shuts down.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
 	defer cancel()
-	if err := t.provider.Shutdown(ctx); err != nil {
+	var wg sync.WaitGroup
+	wg.Go(func() { t.stopMetrics(ctx) })
+	err := t.provider.Shutdown(ctx)
+	wg.Wait()
+	if err != nil {
 		return fmt.Errorf("send the last spans: %w", err)
 	}
 	return nil
+}
+
+// stopMetrics makes one attempt to send the last measurements. Those are sums
+// up to now: to lose them is no reason for a process to end with a failure.
+func (t *Telemetry) stopMetrics(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, measuresLimit)
+	defer cancel()
+	if err := t.stop(ctx); err != nil {
+		t.Log.WarnContext(ctx, "the last measurements were not sent", "error", err)
+	}
 }
 
 const (

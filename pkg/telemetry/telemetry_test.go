@@ -114,9 +114,10 @@ func TestABadSettingIsNamed(t *testing.T) {
 
 // The setup is global, so this test runs alone and says everything about it.
 func TestSetupMakesSpansThatPropagate(t *testing.T) {
-	provider, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
+	provider, meters, propagator := otel.GetTracerProvider(), otel.GetMeterProvider(), otel.GetTextMapPropagator()
 	t.Cleanup(func() {
 		otel.SetTracerProvider(provider)
+		otel.SetMeterProvider(meters)
 		otel.SetTextMapPropagator(propagator)
 	})
 	c := telemetry.Config{ServiceName: "test", LogLevel: "debug", LogFormat: "text"}

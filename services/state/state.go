@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -20,6 +22,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	"github.com/holdfast-run/holdfast/services/state/internal/server"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
@@ -35,7 +38,9 @@ type Config struct {
 	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres"`
 	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for a database that cannot be reached yet"`
 	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor that sent no heartbeat for this long loses its runs"`
-	SweepEvery  time.Duration `env:"HOLDFAST_STATE_SWEEP_EVERY" envDefault:"500ms" doc:"pause between two looks for silent executors"`
+	SweepEvery  time.Duration `env:"HOLDFAST_STATE_SWEEP_EVERY" envDefault:"500ms" doc:"pause between two looks for silent executors, and for calls whose deadline has passed"`
+	ExpireEvery time.Duration `env:"HOLDFAST_STATE_EXPIRE_EVERY" envDefault:"1m" doc:"pause between two looks for expired sessions"`
+	Group       group.Config
 	Server      server.Config
 }
 
@@ -50,11 +55,12 @@ type ProcessConfig struct {
 }
 
 // Peers is what the service takes from the world. nil fields stand for the
-// real thing: the clock, random ids, slog.Default.
+// real thing: the clock, random ids, slog.Default; but a nil Meter for none.
 type Peers struct {
 	Now   func() time.Time
 	NewID func() string // unique; ASCII letters and digits
 	Log   *slog.Logger
+	Meter metric.Meter // measures how the store writes together
 }
 
 func (p Peers) orReal() Peers {
@@ -66,6 +72,9 @@ func (p Peers) orReal() Peers {
 	}
 	if p.Log == nil {
 		p.Log = slog.Default()
+	}
+	if p.Meter == nil {
+		p.Meter = noop.Meter{}
 	}
 	return p
 }
@@ -86,13 +95,14 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	opened, err := open(ctx, c, p.Log)
+	opened, err := open(ctx, c, p)
 	if err != nil {
 		return nil, fmt.Errorf("open the %s store: %w", c.Store, err)
 	}
 	s := &Service{store: opened, server: server.New(c.Server, opened, p.Now, p.NewID, p.Log)}
 	s.sweep = &sweep.Sweep{
-		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, Now: p.Now, Wake: s.server.Wake, Log: p.Log,
+		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, ExpireEvery: c.ExpireEvery,
+		Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire, Log: p.Log,
 	}
 	return s, nil
 }
@@ -102,30 +112,35 @@ func (c Config) check() error {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", format, args...)
 	}
 	switch {
-	case c.SilentAfter <= 0 || c.SweepEvery <= 0 || c.Server.Poll <= 0:
-		return bad("HOLDFAST_STATE_SILENT_AFTER, HOLDFAST_STATE_SWEEP_EVERY and HOLDFAST_STATE_CLAIM_POLL must be above 0")
+	case c.SilentAfter <= 0 || c.SweepEvery <= 0 || c.ExpireEvery <= 0:
+		return bad("HOLDFAST_STATE_SILENT_AFTER, HOLDFAST_STATE_SWEEP_EVERY and HOLDFAST_STATE_EXPIRE_EVERY must be above 0")
 	case c.Store == "sqlite" && c.SQLitePath == "":
 		return bad("the sqlite store needs HOLDFAST_STATE_SQLITE_PATH")
 	case c.Store == "postgres" && c.PostgresURL == "":
 		return bad("the postgres store needs HOLDFAST_STATE_POSTGRES_URL")
 	case c.Store != "memory" && c.Store != "sqlite" && c.Store != "postgres":
 		return bad("HOLDFAST_STATE_STORE is %q; choose memory, sqlite or postgres", c.Store)
+	case c.Store == "postgres" && c.Connections <= 0:
+		return bad("HOLDFAST_STATE_POSTGRES_CONNECTIONS must be above 0")
 	}
-	return nil
+	if err := c.Group.Check(); err != nil {
+		return err
+	}
+	return c.Server.Check()
 }
 
 // open tries until the store is there, a failure that waiting does not help
 // against, or the end of the time for it.
-func open(ctx context.Context, c Config, log *slog.Logger) (store.Store, error) {
+func open(ctx context.Context, c Config, p Peers) (store.Store, error) {
 	const firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
 	deadline := time.NewTimer(c.OpenWithin)
 	defer deadline.Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		opened, err := openOnce(ctx, c)
+		opened, err := openOnce(ctx, c, p.Meter)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, fault.Unavailable) {
 			return opened, err
 		}
-		log.WarnContext(ctx, "store cannot be reached yet", "store", c.Store, "error", err)
+		p.Log.WarnContext(ctx, "store cannot be reached yet", "store", c.Store, "error", err)
 		select {
 		case <-time.After(pause):
 		case <-deadline.C:
@@ -136,18 +151,18 @@ func open(ctx context.Context, c Config, log *slog.Logger) (store.Store, error) 
 	}
 }
 
-func openOnce(ctx context.Context, c Config) (store.Store, error) {
+func openOnce(ctx context.Context, c Config, meter metric.Meter) (store.Store, error) {
 	switch c.Store {
 	case "memory":
 		return memory.New(), nil
 	case "sqlite":
-		return sqlite.Open(ctx, c.SQLitePath)
+		return sqlite.Open(ctx, c.SQLitePath, c.Group, meter)
 	default:
-		return postgres.Open(ctx, c.PostgresURL, c.Connections)
+		return postgres.Open(ctx, c.PostgresURL, c.Connections, c.Group, meter)
 	}
 }
 
-// Register offers the service's three gRPC services.
+// Register offers the gRPC services of the contract.
 func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 
 // Run does the background work until ctx ends. It then cuts the claim streams,

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -23,6 +25,7 @@ type house struct {
 	*testing.T
 	runs statev1.RunServiceClient
 	work statev1.WorkServiceClient
+	all  *grpc.ClientConn
 	stop func()
 }
 
@@ -58,7 +61,7 @@ func run(t *testing.T, c state.Config) *house {
 			process.Task{Name: "work", Run: service.Run})
 	}()
 	stopped := false
-	h := &house{T: t, runs: statev1.NewRunServiceClient(conn), work: statev1.NewWorkServiceClient(conn)}
+	h := &house{T: t, runs: statev1.NewRunServiceClient(conn), work: statev1.NewWorkServiceClient(conn), all: conn}
 	h.stop = func() {
 		if stopped {
 			return
@@ -175,6 +178,73 @@ func TestAnExecutorThatBeatsKeepsItsRun(t *testing.T) {
 	})
 }
 
+// suspend starts a run, which waits for a client tool then.
+func (h *house) suspend(claims <-chan *statev1.ClaimRunsResponse, sessionID string, deadline time.Time) {
+	h.Helper()
+	h.start(sessionID)
+	claim := (<-claims).GetExecute()
+	ref := &statev1.RunRef{Tenant: "acme", SessionId: sessionID, RunId: claim.GetRun().GetRunId(), Epoch: claim.GetEpoch()}
+	call := &statev1.Call{ToolCallId: "c1", ToolName: "ask", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}
+	if !deadline.IsZero() {
+		call.DeadlineAt = deadline.UnixMilli()
+	}
+	_, err := h.work.CommitStep(h.Context(), &statev1.CommitStepRequest{
+		Run: ref, Step: 1, Messages: []*eventv1.Message{{Id: "m1", Role: eventv1.Role_ROLE_ASSISTANT}},
+		Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL}, Calls: []*statev1.Call{call},
+	})
+	must(h.T, err)
+	_, err = h.work.SettleRun(h.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 1})
+	must(h.T, err)
+}
+
+func TestACallThatNobodyAnswersContinuesItsSessionAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := run(t, defaults(t, "HOLDFAST_STATE_STORE=memory"))
+		defer h.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		claims := h.executor(ctx, "e1")
+		go h.beat(ctx, "e1")
+		synctest.Wait()
+		deadline := time.Now().Add(time.Hour)
+		h.suspend(claims, "s", deadline)
+		claim := (<-claims).GetExecute() // an hour of fake time later
+		if after := time.Since(deadline); after < 0 || after > time.Second {
+			t.Errorf("continued %v after the deadline, want within a second", after)
+		}
+		if got := claim.GetCalls()[0].GetAnswer().GetSource(); got != statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT {
+			t.Errorf("got an answer of %v, want the timeout", got)
+		}
+	})
+}
+
+func TestASuspendedSessionThatNobodyComesBackToExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := run(t, defaults(t, "HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SUSPENDED_TTL=30m"))
+		defer h.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		claims := h.executor(ctx, "e1")
+		synctest.Wait()
+		h.suspend(claims, "s", time.Time{})
+		status := func() statev1.SessionStatus {
+			got, err := statev1.NewSessionServiceClient(h.all).GetSession(ctx, &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"})
+			must(t, err)
+			return got.GetSession().GetStatus()
+		}
+		time.Sleep(29 * time.Minute)
+		if got := status(); got != statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL {
+			t.Errorf("got %v, want it waiting", got)
+		}
+		time.Sleep(3 * time.Minute)
+		if got := status(); got != statev1.SessionStatus_SESSION_STATUS_FAILED {
+			t.Errorf("got %v, want it given up", got)
+		}
+	})
+}
+
 func TestAClaimOutlivesARestartOfTheService(t *testing.T) {
 	t.Parallel()
 	c := defaults(t, "HOLDFAST_STATE_STORE=sqlite", "HOLDFAST_STATE_SQLITE_PATH="+filepath.Join(t.TempDir(), "state.db"))
@@ -225,6 +295,12 @@ func TestAWrongConfigurationIsRefused(t *testing.T) {
 		{"HOLDFAST_STATE_STORE=oracle"},
 		{"HOLDFAST_STATE_STORE=postgres"},
 		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SILENT_AFTER=0s"},
+		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_EXPIRE_EVERY=0s"},
+		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_MAX_FAMILY=0"},
+		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_MAX_CALLS=-1"},
+		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SUSPENDED_TTL=-1s"},
+		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_BATCH=0"},
+		{"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL=postgres://x", "HOLDFAST_STATE_POSTGRES_CONNECTIONS=0"},
 	} {
 		_, err := state.New(t.Context(), defaults(t, environ...), state.Peers{})
 		if fault.ReasonOf(err) != "CONFIG_INVALID" {

@@ -158,6 +158,317 @@ func (RunStatus) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
 }
 
+// RunEntry is how a run came to be.
+type RunEntry int32
+
+const (
+	RunEntry_RUN_ENTRY_UNSPECIFIED RunEntry = 0
+	// By new messages.
+	RunEntry_RUN_ENTRY_START RunEntry = 1
+	// Somebody asked the session to go on.
+	RunEntry_RUN_ENTRY_RESUME RunEntry = 2
+	// The session's calls were answered, or its children have ended. It goes on
+	// in the same assistant message and the same trace.
+	RunEntry_RUN_ENTRY_CONTINUATION RunEntry = 3
+)
+
+// Enum value maps for RunEntry.
+var (
+	RunEntry_name = map[int32]string{
+		0: "RUN_ENTRY_UNSPECIFIED",
+		1: "RUN_ENTRY_START",
+		2: "RUN_ENTRY_RESUME",
+		3: "RUN_ENTRY_CONTINUATION",
+	}
+	RunEntry_value = map[string]int32{
+		"RUN_ENTRY_UNSPECIFIED":  0,
+		"RUN_ENTRY_START":        1,
+		"RUN_ENTRY_RESUME":       2,
+		"RUN_ENTRY_CONTINUATION": 3,
+	}
+)
+
+func (x RunEntry) Enum() *RunEntry {
+	p := new(RunEntry)
+	*p = x
+	return p
+}
+
+func (x RunEntry) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RunEntry) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[2].Descriptor()
+}
+
+func (RunEntry) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[2]
+}
+
+func (x RunEntry) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RunEntry.Descriptor instead.
+func (RunEntry) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
+}
+
+type StopKind int32
+
+const (
+	StopKind_STOP_KIND_UNSPECIFIED StopKind = 0
+	// Soft: the session can be resumed.
+	StopKind_STOP_KIND_INTERRUPT StopKind = 1
+	// Hard: the run fails. Outranks an interrupt.
+	StopKind_STOP_KIND_ABORT StopKind = 2
+)
+
+// Enum value maps for StopKind.
+var (
+	StopKind_name = map[int32]string{
+		0: "STOP_KIND_UNSPECIFIED",
+		1: "STOP_KIND_INTERRUPT",
+		2: "STOP_KIND_ABORT",
+	}
+	StopKind_value = map[string]int32{
+		"STOP_KIND_UNSPECIFIED": 0,
+		"STOP_KIND_INTERRUPT":   1,
+		"STOP_KIND_ABORT":       2,
+	}
+)
+
+func (x StopKind) Enum() *StopKind {
+	p := new(StopKind)
+	*p = x
+	return p
+}
+
+func (x StopKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StopKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[3].Descriptor()
+}
+
+func (StopKind) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[3]
+}
+
+func (x StopKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StopKind.Descriptor instead.
+func (StopKind) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
+}
+
+type CallKind int32
+
+const (
+	CallKind_CALL_KIND_UNSPECIFIED CallKind = 0
+	CallKind_CALL_KIND_CLIENT_TOOL CallKind = 1
+	CallKind_CALL_KIND_APPROVAL    CallKind = 2
+)
+
+// Enum value maps for CallKind.
+var (
+	CallKind_name = map[int32]string{
+		0: "CALL_KIND_UNSPECIFIED",
+		1: "CALL_KIND_CLIENT_TOOL",
+		2: "CALL_KIND_APPROVAL",
+	}
+	CallKind_value = map[string]int32{
+		"CALL_KIND_UNSPECIFIED": 0,
+		"CALL_KIND_CLIENT_TOOL": 1,
+		"CALL_KIND_APPROVAL":    2,
+	}
+)
+
+func (x CallKind) Enum() *CallKind {
+	p := new(CallKind)
+	*p = x
+	return p
+}
+
+func (x CallKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[4].Descriptor()
+}
+
+func (CallKind) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[4]
+}
+
+func (x CallKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallKind.Descriptor instead.
+func (CallKind) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
+}
+
+type AnswerSource int32
+
+const (
+	AnswerSource_ANSWER_SOURCE_UNSPECIFIED AnswerSource = 0
+	AnswerSource_ANSWER_SOURCE_CLIENT      AnswerSource = 1
+	// The deadline passed.
+	AnswerSource_ANSWER_SOURCE_TIMEOUT AnswerSource = 2
+	// A new message came instead.
+	AnswerSource_ANSWER_SOURCE_ABANDONED AnswerSource = 3
+)
+
+// Enum value maps for AnswerSource.
+var (
+	AnswerSource_name = map[int32]string{
+		0: "ANSWER_SOURCE_UNSPECIFIED",
+		1: "ANSWER_SOURCE_CLIENT",
+		2: "ANSWER_SOURCE_TIMEOUT",
+		3: "ANSWER_SOURCE_ABANDONED",
+	}
+	AnswerSource_value = map[string]int32{
+		"ANSWER_SOURCE_UNSPECIFIED": 0,
+		"ANSWER_SOURCE_CLIENT":      1,
+		"ANSWER_SOURCE_TIMEOUT":     2,
+		"ANSWER_SOURCE_ABANDONED":   3,
+	}
+)
+
+func (x AnswerSource) Enum() *AnswerSource {
+	p := new(AnswerSource)
+	*p = x
+	return p
+}
+
+func (x AnswerSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AnswerSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[5].Descriptor()
+}
+
+func (AnswerSource) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[5]
+}
+
+func (x AnswerSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AnswerSource.Descriptor instead.
+func (AnswerSource) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
+}
+
+type SubSessionMode int32
+
+const (
+	SubSessionMode_SUB_SESSION_MODE_UNSPECIFIED SubSessionMode = 0
+	// For one call.
+	SubSessionMode_SUB_SESSION_MODE_EPHEMERAL SubSessionMode = 1
+	// A companion.
+	SubSessionMode_SUB_SESSION_MODE_PERSISTENT SubSessionMode = 2
+)
+
+// Enum value maps for SubSessionMode.
+var (
+	SubSessionMode_name = map[int32]string{
+		0: "SUB_SESSION_MODE_UNSPECIFIED",
+		1: "SUB_SESSION_MODE_EPHEMERAL",
+		2: "SUB_SESSION_MODE_PERSISTENT",
+	}
+	SubSessionMode_value = map[string]int32{
+		"SUB_SESSION_MODE_UNSPECIFIED": 0,
+		"SUB_SESSION_MODE_EPHEMERAL":   1,
+		"SUB_SESSION_MODE_PERSISTENT":  2,
+	}
+)
+
+func (x SubSessionMode) Enum() *SubSessionMode {
+	p := new(SubSessionMode)
+	*p = x
+	return p
+}
+
+func (x SubSessionMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SubSessionMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[6].Descriptor()
+}
+
+func (SubSessionMode) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[6]
+}
+
+func (x SubSessionMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SubSessionMode.Descriptor instead.
+func (SubSessionMode) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+}
+
+type SubSessionLocation int32
+
+const (
+	SubSessionLocation_SUB_SESSION_LOCATION_UNSPECIFIED SubSessionLocation = 0
+	SubSessionLocation_SUB_SESSION_LOCATION_LOCAL       SubSessionLocation = 1
+	SubSessionLocation_SUB_SESSION_LOCATION_REMOTE      SubSessionLocation = 2
+)
+
+// Enum value maps for SubSessionLocation.
+var (
+	SubSessionLocation_name = map[int32]string{
+		0: "SUB_SESSION_LOCATION_UNSPECIFIED",
+		1: "SUB_SESSION_LOCATION_LOCAL",
+		2: "SUB_SESSION_LOCATION_REMOTE",
+	}
+	SubSessionLocation_value = map[string]int32{
+		"SUB_SESSION_LOCATION_UNSPECIFIED": 0,
+		"SUB_SESSION_LOCATION_LOCAL":       1,
+		"SUB_SESSION_LOCATION_REMOTE":      2,
+	}
+)
+
+func (x SubSessionLocation) Enum() *SubSessionLocation {
+	p := new(SubSessionLocation)
+	*p = x
+	return p
+}
+
+func (x SubSessionLocation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SubSessionLocation) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[7].Descriptor()
+}
+
+func (SubSessionLocation) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[7]
+}
+
+func (x SubSessionLocation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SubSessionLocation.Descriptor instead.
+func (SubSessionLocation) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
+}
+
 // Session is a conversation and what is known about it, without its messages.
 type Session struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -189,13 +500,24 @@ type Session struct {
 	// claims the run tells the steps above it again, from their messages.
 	StreamStep int32 `protobuf:"varint,23,opt,name=stream_step,json=streamStep,proto3" json:"stream_step,omitempty"`
 	// The newest run; empty before the first.
-	CurrentRunId  string            `protobuf:"bytes,16,opt,name=current_run_id,json=currentRunId,proto3" json:"current_run_id,omitempty"`
-	UserId        string            `protobuf:"bytes,17,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	Tags          []string          `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
-	Metadata      map[string]string `protobuf:"bytes,19,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	CreatedAt     int64             `protobuf:"varint,20,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     int64             `protobuf:"varint,21,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	ExpiresAt     int64             `protobuf:"varint,22,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	CurrentRunId string            `protobuf:"bytes,16,opt,name=current_run_id,json=currentRunId,proto3" json:"current_run_id,omitempty"`
+	UserId       string            `protobuf:"bytes,17,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Tags         []string          `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
+	Metadata     map[string]string `protobuf:"bytes,19,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	CreatedAt    int64             `protobuf:"varint,20,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt    int64             `protobuf:"varint,21,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// From this time on the session may be given up; 0 for never.
+	ExpiresAt int64 `protobuf:"varint,22,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// How often the session was resumed.
+	ResumeCount    int32  `protobuf:"varint,24,opt,name=resume_count,json=resumeCount,proto3" json:"resume_count,omitempty"`
+	OrganizationId string `protobuf:"bytes,25,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
+	// The newest checkpoint; empty before the first, and after messages were
+	// taken back.
+	CheckpointId string `protobuf:"bytes,26,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	// Set while the session is suspended.
+	Suspension *Suspension `protobuf:"bytes,27,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	// Why and when the session was interrupted, while it is.
+	Interruption  *Interruption `protobuf:"bytes,28,opt,name=interruption,proto3" json:"interruption,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,6 +713,228 @@ func (x *Session) GetExpiresAt() int64 {
 	return 0
 }
 
+func (x *Session) GetResumeCount() int32 {
+	if x != nil {
+		return x.ResumeCount
+	}
+	return 0
+}
+
+func (x *Session) GetOrganizationId() string {
+	if x != nil {
+		return x.OrganizationId
+	}
+	return ""
+}
+
+func (x *Session) GetCheckpointId() string {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return ""
+}
+
+func (x *Session) GetSuspension() *Suspension {
+	if x != nil {
+		return x.Suspension
+	}
+	return nil
+}
+
+func (x *Session) GetInterruption() *Interruption {
+	if x != nil {
+		return x.Interruption
+	}
+	return nil
+}
+
+// Suspension is where a suspended session goes on.
+type Suspension struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the step whose calls are open.
+	StepId string `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	// By session id: the sub-sessions that the session waits for.
+	AwaitingChildren map[string]*ChildWait `protobuf:"bytes,2,rep,name=awaiting_children,json=awaitingChildren,proto3" json:"awaiting_children,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The trace that a continuation belongs to.
+	TraceId       string `protobuf:"bytes,3,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	RootSpanId    string `protobuf:"bytes,4,opt,name=root_span_id,json=rootSpanId,proto3" json:"root_span_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suspension) Reset() {
+	*x = Suspension{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suspension) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suspension) ProtoMessage() {}
+
+func (x *Suspension) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suspension.ProtoReflect.Descriptor instead.
+func (*Suspension) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Suspension) GetStepId() string {
+	if x != nil {
+		return x.StepId
+	}
+	return ""
+}
+
+func (x *Suspension) GetAwaitingChildren() map[string]*ChildWait {
+	if x != nil {
+		return x.AwaitingChildren
+	}
+	return nil
+}
+
+func (x *Suspension) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *Suspension) GetRootSpanId() string {
+	if x != nil {
+		return x.RootSpanId
+	}
+	return ""
+}
+
+// ChildWait is what a parent waits for.
+type ChildWait struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The parent's call that the end of the child answers.
+	ToolCallId string `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// The child's, as the parent knows it.
+	Status        SessionStatus `protobuf:"varint,2,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildWait) Reset() {
+	*x = ChildWait{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildWait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildWait) ProtoMessage() {}
+
+func (x *ChildWait) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildWait.ProtoReflect.Descriptor instead.
+func (*ChildWait) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ChildWait) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *ChildWait) GetStatus() SessionStatus {
+	if x != nil {
+		return x.Status
+	}
+	return SessionStatus_SESSION_STATUS_UNSPECIFIED
+}
+
+type Interruption struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	InterruptedAt int64                  `protobuf:"varint,3,opt,name=interrupted_at,json=interruptedAt,proto3" json:"interrupted_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Interruption) Reset() {
+	*x = Interruption{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Interruption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Interruption) ProtoMessage() {}
+
+func (x *Interruption) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Interruption.ProtoReflect.Descriptor instead.
+func (*Interruption) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Interruption) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Interruption) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Interruption) GetInterruptedAt() int64 {
+	if x != nil {
+		return x.InterruptedAt
+	}
+	return 0
+}
+
 // Failure is why a run failed.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -400,15 +944,18 @@ type Failure struct {
 	Detail string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
 	// A code of the specification, for example provider_rate_limited; empty for
 	// an unclassified error.
-	Code          string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
-	Retryable     bool   `protobuf:"varint,4,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	Code      string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
+	Retryable bool   `protobuf:"varint,4,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	// Why a session failed that did nothing wrong: session_expired or
+	// parent_failed. Given by the service; ignored in requests.
+	FailureReason string `protobuf:"bytes,5,opt,name=failure_reason,json=failureReason,proto3" json:"failure_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +967,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +980,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Failure) GetError() string {
@@ -462,6 +1009,13 @@ func (x *Failure) GetRetryable() bool {
 		return x.Retryable
 	}
 	return false
+}
+
+func (x *Failure) GetFailureReason() string {
+	if x != nil {
+		return x.FailureReason
+	}
+	return ""
 }
 
 // Run is one execution inside a session.
@@ -493,15 +1047,23 @@ type Run struct {
 	Tracestate  string `protobuf:"bytes,16,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	CreatedAt   int64  `protobuf:"varint,17,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The first claim.
-	StartedAt     int64 `protobuf:"varint,18,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	CompletedAt   int64 `protobuf:"varint,19,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	StartedAt   int64    `protobuf:"varint,18,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	CompletedAt int64    `protobuf:"varint,19,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	Entry       RunEntry `protobuf:"varint,20,opt,name=entry,proto3,enum=holdfast.state.v1.RunEntry" json:"entry,omitempty"`
+	// Somebody has asked the run to end early.
+	Stop *Stop `protobuf:"bytes,21,opt,name=stop,proto3" json:"stop,omitempty"`
+	// A queued run is not claimed before this time; 0 for at once.
+	DueAt int64 `protobuf:"varint,22,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
+	// How often in a row the run was taken from an executor that had fallen
+	// silent, without a step committed in between.
+	Losses        int32 `protobuf:"varint,23,opt,name=losses,proto3" json:"losses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +1075,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +1088,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Run) GetRunId() string {
@@ -662,6 +1224,95 @@ func (x *Run) GetCompletedAt() int64 {
 	return 0
 }
 
+func (x *Run) GetEntry() RunEntry {
+	if x != nil {
+		return x.Entry
+	}
+	return RunEntry_RUN_ENTRY_UNSPECIFIED
+}
+
+func (x *Run) GetStop() *Stop {
+	if x != nil {
+		return x.Stop
+	}
+	return nil
+}
+
+func (x *Run) GetDueAt() int64 {
+	if x != nil {
+		return x.DueAt
+	}
+	return 0
+}
+
+func (x *Run) GetLosses() int32 {
+	if x != nil {
+		return x.Losses
+	}
+	return 0
+}
+
+// Stop is a request that a run ends early. It is kept with its run.
+type Stop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          StopKind               `protobuf:"varint,1,opt,name=kind,proto3,enum=holdfast.state.v1.StopKind" json:"kind,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestedAt   int64                  `protobuf:"varint,3,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stop) Reset() {
+	*x = Stop{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stop) ProtoMessage() {}
+
+func (x *Stop) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stop.ProtoReflect.Descriptor instead.
+func (*Stop) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Stop) GetKind() StopKind {
+	if x != nil {
+		return x.Kind
+	}
+	return StopKind_STOP_KIND_UNSPECIFIED
+}
+
+func (x *Stop) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Stop) GetRequestedAt() int64 {
+	if x != nil {
+		return x.RequestedAt
+	}
+	return 0
+}
+
 // StoredMessage is a message with its place in the conversation.
 type StoredMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -674,7 +1325,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +1337,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +1350,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StoredMessage) GetOrdinal() int64 {
@@ -736,7 +1387,7 @@ type Journal struct {
 
 func (x *Journal) Reset() {
 	*x = Journal{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +1399,7 @@ func (x *Journal) String() string {
 func (*Journal) ProtoMessage() {}
 
 func (x *Journal) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +1412,7 @@ func (x *Journal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Journal.ProtoReflect.Descriptor instead.
 func (*Journal) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Journal) GetStep() int32 {
@@ -813,7 +1464,7 @@ type CallResult struct {
 
 func (x *CallResult) Reset() {
 	*x = CallResult{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +1476,7 @@ func (x *CallResult) String() string {
 func (*CallResult) ProtoMessage() {}
 
 func (x *CallResult) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +1489,7 @@ func (x *CallResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResult.ProtoReflect.Descriptor instead.
 func (*CallResult) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CallResult) GetResult() *v1.ToolResultPart {
@@ -878,7 +1529,7 @@ type StateOp struct {
 
 func (x *StateOp) Reset() {
 	*x = StateOp{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +1541,7 @@ func (x *StateOp) String() string {
 func (*StateOp) ProtoMessage() {}
 
 func (x *StateOp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +1554,7 @@ func (x *StateOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateOp.ProtoReflect.Descriptor instead.
 func (*StateOp) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StateOp) GetKey() string {
@@ -972,21 +1623,25 @@ func (*StateOp_Append) isStateOp_Op() {}
 
 func (*StateOp_Delete) isStateOp_Op() {}
 
-// UsageEntry is one measurement of a step.
+// UsageEntry is one measurement.
 type UsageEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Entry:
 	//
 	//	*UsageEntry_Tokens
 	//	*UsageEntry_Tool
-	Entry         isUsageEntry_Entry `protobuf_oneof:"entry"`
+	//	*UsageEntry_SubAgent
+	//	*UsageEntry_Custom
+	Entry isUsageEntry_Entry `protobuf_oneof:"entry"`
+	// Who measured: agent, tool or subagent. Empty for agent.
+	Source        string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UsageEntry) Reset() {
 	*x = UsageEntry{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1653,7 @@ func (x *UsageEntry) String() string {
 func (*UsageEntry) ProtoMessage() {}
 
 func (x *UsageEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1666,7 @@ func (x *UsageEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageEntry.ProtoReflect.Descriptor instead.
 func (*UsageEntry) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UsageEntry) GetEntry() isUsageEntry_Entry {
@@ -1039,6 +1694,31 @@ func (x *UsageEntry) GetTool() *ToolUsage {
 	return nil
 }
 
+func (x *UsageEntry) GetSubAgent() *ToolUsage {
+	if x != nil {
+		if x, ok := x.Entry.(*UsageEntry_SubAgent); ok {
+			return x.SubAgent
+		}
+	}
+	return nil
+}
+
+func (x *UsageEntry) GetCustom() *CustomUsage {
+	if x != nil {
+		if x, ok := x.Entry.(*UsageEntry_Custom); ok {
+			return x.Custom
+		}
+	}
+	return nil
+}
+
+func (x *UsageEntry) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 type isUsageEntry_Entry interface {
 	isUsageEntry_Entry()
 }
@@ -1051,9 +1731,22 @@ type UsageEntry_Tool struct {
 	Tool *ToolUsage `protobuf:"bytes,2,opt,name=tool,proto3,oneof"`
 }
 
+type UsageEntry_SubAgent struct {
+	// A sub-agent's run, with its type in tool_name.
+	SubAgent *ToolUsage `protobuf:"bytes,3,opt,name=sub_agent,json=subAgent,proto3,oneof"`
+}
+
+type UsageEntry_Custom struct {
+	Custom *CustomUsage `protobuf:"bytes,4,opt,name=custom,proto3,oneof"`
+}
+
 func (*UsageEntry_Tokens) isUsageEntry_Entry() {}
 
 func (*UsageEntry_Tool) isUsageEntry_Entry() {}
+
+func (*UsageEntry_SubAgent) isUsageEntry_Entry() {}
+
+func (*UsageEntry_Custom) isUsageEntry_Entry() {}
 
 type TokenUsage struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -1069,7 +1762,7 @@ type TokenUsage struct {
 
 func (x *TokenUsage) Reset() {
 	*x = TokenUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1774,7 @@ func (x *TokenUsage) String() string {
 func (*TokenUsage) ProtoMessage() {}
 
 func (x *TokenUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1787,7 @@ func (x *TokenUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenUsage.ProtoReflect.Descriptor instead.
 func (*TokenUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TokenUsage) GetModel() string {
@@ -1150,7 +1843,7 @@ type ToolUsage struct {
 
 func (x *ToolUsage) Reset() {
 	*x = ToolUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1855,7 @@ func (x *ToolUsage) String() string {
 func (*ToolUsage) ProtoMessage() {}
 
 func (x *ToolUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1868,7 @@ func (x *ToolUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolUsage.ProtoReflect.Descriptor instead.
 func (*ToolUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ToolUsage) GetToolName() string {
@@ -1199,11 +1892,670 @@ func (x *ToolUsage) GetDurationMs() int64 {
 	return 0
 }
 
+// CustomUsage is a number that the host counts under a type and a name.
+type CustomUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Value         float64                `protobuf:"fixed64,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CustomUsage) Reset() {
+	*x = CustomUsage{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CustomUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CustomUsage) ProtoMessage() {}
+
+func (x *CustomUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CustomUsage.ProtoReflect.Descriptor instead.
+func (*CustomUsage) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CustomUsage) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *CustomUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CustomUsage) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// Call is a call that somebody outside of the runtime answers: a client tool,
+// or the approval of a server tool.
+type Call struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in the family of the session.
+	ToolCallId string `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// The session that waits for the answer: the root or one below it.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The run that suspended on the call, and its step.
+	RunId    string   `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Step     int32    `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
+	StepId   string   `protobuf:"bytes,5,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	ToolName string   `protobuf:"bytes,6,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	Kind     CallKind `protobuf:"varint,7,opt,name=kind,proto3,enum=holdfast.state.v1.CallKind" json:"kind,omitempty"`
+	// Of an approval.
+	ApprovalId string `protobuf:"bytes,8,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	Input      string `protobuf:"bytes,9,opt,name=input,proto3" json:"input,omitempty"`
+	// A message that waits for the answer, if any.
+	EntryInput *v1.Message `protobuf:"bytes,10,opt,name=entry_input,json=entryInput,proto3" json:"entry_input,omitempty"`
+	CreatedAt  int64       `protobuf:"varint,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// 0 for none.
+	DeadlineAt int64 `protobuf:"varint,12,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	// Unset while the call is open.
+	Answer *CallAnswer `protobuf:"bytes,13,opt,name=answer,proto3" json:"answer,omitempty"`
+	// Raised by one with each answer, since a late one may replace a timeout.
+	Revision   int32 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
+	AnsweredAt int64 `protobuf:"varint,15,opt,name=answered_at,json=answeredAt,proto3" json:"answered_at,omitempty"`
+	// When a step took the answer; 0 before.
+	ConsumedAt int64 `protobuf:"varint,16,opt,name=consumed_at,json=consumedAt,proto3" json:"consumed_at,omitempty"`
+	// The answer that came after a timeout had been consumed. The model is told
+	// of it once.
+	LateAnswer    *CallAnswer `protobuf:"bytes,17,opt,name=late_answer,json=lateAnswer,proto3" json:"late_answer,omitempty"`
+	LateAt        int64       `protobuf:"varint,18,opt,name=late_at,json=lateAt,proto3" json:"late_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Call) Reset() {
+	*x = Call{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Call) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Call) ProtoMessage() {}
+
+func (x *Call) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Call.ProtoReflect.Descriptor instead.
+func (*Call) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Call) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *Call) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *Call) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Call) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Call) GetStepId() string {
+	if x != nil {
+		return x.StepId
+	}
+	return ""
+}
+
+func (x *Call) GetToolName() string {
+	if x != nil {
+		return x.ToolName
+	}
+	return ""
+}
+
+func (x *Call) GetKind() CallKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CallKind_CALL_KIND_UNSPECIFIED
+}
+
+func (x *Call) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *Call) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *Call) GetEntryInput() *v1.Message {
+	if x != nil {
+		return x.EntryInput
+	}
+	return nil
+}
+
+func (x *Call) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *Call) GetDeadlineAt() int64 {
+	if x != nil {
+		return x.DeadlineAt
+	}
+	return 0
+}
+
+func (x *Call) GetAnswer() *CallAnswer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *Call) GetRevision() int32 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Call) GetAnsweredAt() int64 {
+	if x != nil {
+		return x.AnsweredAt
+	}
+	return 0
+}
+
+func (x *Call) GetConsumedAt() int64 {
+	if x != nil {
+		return x.ConsumedAt
+	}
+	return 0
+}
+
+func (x *Call) GetLateAnswer() *CallAnswer {
+	if x != nil {
+		return x.LateAnswer
+	}
+	return nil
+}
+
+func (x *Call) GetLateAt() int64 {
+	if x != nil {
+		return x.LateAt
+	}
+	return 0
+}
+
+// CallAnswer is how a call was answered.
+type CallAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Answer:
+	//
+	//	*CallAnswer_Result
+	//	*CallAnswer_Error
+	//	*CallAnswer_Approval
+	Answer        isCallAnswer_Answer `protobuf_oneof:"answer"`
+	Source        AnswerSource        `protobuf:"varint,4,opt,name=source,proto3,enum=holdfast.state.v1.AnswerSource" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallAnswer) Reset() {
+	*x = CallAnswer{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallAnswer) ProtoMessage() {}
+
+func (x *CallAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
+func (*CallAnswer) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CallAnswer) GetAnswer() isCallAnswer_Answer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *CallAnswer) GetResult() string {
+	if x != nil {
+		if x, ok := x.Answer.(*CallAnswer_Result); ok {
+			return x.Result
+		}
+	}
+	return ""
+}
+
+func (x *CallAnswer) GetError() string {
+	if x != nil {
+		if x, ok := x.Answer.(*CallAnswer_Error); ok {
+			return x.Error
+		}
+	}
+	return ""
+}
+
+func (x *CallAnswer) GetApproval() *ApprovalAnswer {
+	if x != nil {
+		if x, ok := x.Answer.(*CallAnswer_Approval); ok {
+			return x.Approval
+		}
+	}
+	return nil
+}
+
+func (x *CallAnswer) GetSource() AnswerSource {
+	if x != nil {
+		return x.Source
+	}
+	return AnswerSource_ANSWER_SOURCE_UNSPECIFIED
+}
+
+type isCallAnswer_Answer interface {
+	isCallAnswer_Answer()
+}
+
+type CallAnswer_Result struct {
+	// Of a client tool: a JSON text.
+	Result string `protobuf:"bytes,1,opt,name=result,proto3,oneof"`
+}
+
+type CallAnswer_Error struct {
+	// Of either kind: the call did not happen. Of an approval it means that the
+	// tool is not run.
+	Error string `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
+}
+
+type CallAnswer_Approval struct {
+	Approval *ApprovalAnswer `protobuf:"bytes,3,opt,name=approval,proto3,oneof"`
+}
+
+func (*CallAnswer_Result) isCallAnswer_Answer() {}
+
+func (*CallAnswer_Error) isCallAnswer_Answer() {}
+
+func (*CallAnswer_Approval) isCallAnswer_Answer() {}
+
+type ApprovalAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	Approved      bool                   `protobuf:"varint,2,opt,name=approved,proto3" json:"approved,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalAnswer) Reset() {
+	*x = ApprovalAnswer{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalAnswer) ProtoMessage() {}
+
+func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalAnswer.ProtoReflect.Descriptor instead.
+func (*ApprovalAnswer) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ApprovalAnswer) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalAnswer) GetApproved() bool {
+	if x != nil {
+		return x.Approved
+	}
+	return false
+}
+
+func (x *ApprovalAnswer) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// SubSession is what a session knows of a session below it.
+type SubSession struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	AgentType string                 `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// The parent's call that made it.
+	ParentToolCallId string         `protobuf:"bytes,3,opt,name=parent_tool_call_id,json=parentToolCallId,proto3" json:"parent_tool_call_id,omitempty"`
+	Status           SessionStatus  `protobuf:"varint,4,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
+	Mode             SubSessionMode `protobuf:"varint,5,opt,name=mode,proto3,enum=holdfast.state.v1.SubSessionMode" json:"mode,omitempty"`
+	// Of a persistent one.
+	Name string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
+	// Set once by the writer. A remote one belongs to another service: it is not
+	// deleted with its parent.
+	Location SubSessionLocation `protobuf:"varint,7,opt,name=location,proto3,enum=holdfast.state.v1.SubSessionLocation" json:"location,omitempty"`
+	// How a remote one is reached.
+	Remote        string `protobuf:"bytes,8,opt,name=remote,proto3" json:"remote,omitempty"`
+	StartedAt     int64  `protobuf:"varint,9,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	CompletedAt   int64  `protobuf:"varint,10,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubSession) Reset() {
+	*x = SubSession{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubSession) ProtoMessage() {}
+
+func (x *SubSession) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubSession.ProtoReflect.Descriptor instead.
+func (*SubSession) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SubSession) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SubSession) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *SubSession) GetParentToolCallId() string {
+	if x != nil {
+		return x.ParentToolCallId
+	}
+	return ""
+}
+
+func (x *SubSession) GetStatus() SessionStatus {
+	if x != nil {
+		return x.Status
+	}
+	return SessionStatus_SESSION_STATUS_UNSPECIFIED
+}
+
+func (x *SubSession) GetMode() SubSessionMode {
+	if x != nil {
+		return x.Mode
+	}
+	return SubSessionMode_SUB_SESSION_MODE_UNSPECIFIED
+}
+
+func (x *SubSession) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SubSession) GetLocation() SubSessionLocation {
+	if x != nil {
+		return x.Location
+	}
+	return SubSessionLocation_SUB_SESSION_LOCATION_UNSPECIFIED
+}
+
+func (x *SubSession) GetRemote() string {
+	if x != nil {
+		return x.Remote
+	}
+	return ""
+}
+
+func (x *SubSession) GetStartedAt() int64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
+}
+
+func (x *SubSession) GetCompletedAt() int64 {
+	if x != nil {
+		return x.CompletedAt
+	}
+	return 0
+}
+
+// Checkpoint is what a committed step left.
+type Checkpoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// cpv1-{session}-s{step}-t{time}-{six digits}
+	CheckpointId string        `protobuf:"bytes,1,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	RunId        string        `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Step         int32         `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Status       SessionStatus `protobuf:"varint,4,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
+	// The session's version after the step.
+	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
+	// The boundary of the conversation.
+	MessageCount   int64 `protobuf:"varint,6,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
+	StreamSequence int64 `protobuf:"varint,7,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
+	CreatedAt      int64 `protobuf:"varint,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Only where one checkpoint is read.
+	CustomState   string `protobuf:"bytes,9,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Checkpoint) GetCheckpointId() string {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetStatus() SessionStatus {
+	if x != nil {
+		return x.Status
+	}
+	return SessionStatus_SESSION_STATUS_UNSPECIFIED
+}
+
+func (x *Checkpoint) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetMessageCount() int64 {
+	if x != nil {
+		return x.MessageCount
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetStreamSequence() int64 {
+	if x != nil {
+		return x.StreamSequence
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetCustomState() string {
+	if x != nil {
+		return x.CustomState
+	}
+	return ""
+}
+
 var File_holdfast_state_v1_model_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xef\x06\n" +
+	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xe4\b\n" +
 	"\aSession\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1235,15 +2587,41 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x15 \x01(\x03R\tupdatedAt\x12\x1d\n" +
 	"\n" +
-	"expires_at\x18\x16 \x01(\x03R\texpiresAt\x1a;\n" +
+	"expires_at\x18\x16 \x01(\x03R\texpiresAt\x12!\n" +
+	"\fresume_count\x18\x18 \x01(\x05R\vresumeCount\x12'\n" +
+	"\x0forganization_id\x18\x19 \x01(\tR\x0eorganizationId\x12#\n" +
+	"\rcheckpoint_id\x18\x1a \x01(\tR\fcheckpointId\x12=\n" +
+	"\n" +
+	"suspension\x18\x1b \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
+	"suspension\x12C\n" +
+	"\finterruption\x18\x1c \x01(\v2\x1f.holdfast.state.v1.InterruptionR\finterruption\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x02\n" +
+	"\n" +
+	"Suspension\x12\x17\n" +
+	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12`\n" +
+	"\x11awaiting_children\x18\x02 \x03(\v23.holdfast.state.v1.Suspension.AwaitingChildrenEntryR\x10awaitingChildren\x12\x19\n" +
+	"\btrace_id\x18\x03 \x01(\tR\atraceId\x12 \n" +
+	"\froot_span_id\x18\x04 \x01(\tR\n" +
+	"rootSpanId\x1aa\n" +
+	"\x15AwaitingChildrenEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.holdfast.state.v1.ChildWaitR\x05value:\x028\x01\"g\n" +
+	"\tChildWait\x12 \n" +
+	"\ftool_call_id\x18\x01 \x01(\tR\n" +
+	"toolCallId\x128\n" +
+	"\x06status\x18\x02 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\"d\n" +
+	"\fInterruption\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12%\n" +
+	"\x0einterrupted_at\x18\x03 \x01(\x03R\rinterruptedAt\"\x90\x01\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
-	"\tretryable\x18\x04 \x01(\bR\tretryable\"\x82\x05\n" +
+	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\x91\x06\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1273,7 +2651,15 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"created_at\x18\x11 \x01(\x03R\tcreatedAt\x12\x1d\n" +
 	"\n" +
 	"started_at\x18\x12 \x01(\x03R\tstartedAt\x12!\n" +
-	"\fcompleted_at\x18\x13 \x01(\x03R\vcompletedAt\"_\n" +
+	"\fcompleted_at\x18\x13 \x01(\x03R\vcompletedAt\x121\n" +
+	"\x05entry\x18\x14 \x01(\x0e2\x1b.holdfast.state.v1.RunEntryR\x05entry\x12+\n" +
+	"\x04stop\x18\x15 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\x12\x15\n" +
+	"\x06due_at\x18\x16 \x01(\x03R\x05dueAt\x12\x16\n" +
+	"\x06losses\x18\x17 \x01(\x05R\x06losses\"r\n" +
+	"\x04Stop\x12/\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +
+	"\frequested_at\x18\x03 \x01(\x03R\vrequestedAt\"_\n" +
 	"\rStoredMessage\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\x03R\aordinal\x124\n" +
 	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\xe0\x01\n" +
@@ -1293,11 +2679,14 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\areplace\x18\x02 \x01(\tH\x00R\areplace\x12\x18\n" +
 	"\x06append\x18\x03 \x01(\tH\x00R\x06append\x12\x18\n" +
 	"\x06delete\x18\x04 \x01(\bH\x00R\x06deleteB\x04\n" +
-	"\x02op\"\x82\x01\n" +
+	"\x02op\"\x91\x02\n" +
 	"\n" +
 	"UsageEntry\x127\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1d.holdfast.state.v1.TokenUsageH\x00R\x06tokens\x122\n" +
-	"\x04tool\x18\x02 \x01(\v2\x1c.holdfast.state.v1.ToolUsageH\x00R\x04toolB\a\n" +
+	"\x04tool\x18\x02 \x01(\v2\x1c.holdfast.state.v1.ToolUsageH\x00R\x04tool\x12;\n" +
+	"\tsub_agent\x18\x03 \x01(\v2\x1c.holdfast.state.v1.ToolUsageH\x00R\bsubAgent\x128\n" +
+	"\x06custom\x18\x04 \x01(\v2\x1e.holdfast.state.v1.CustomUsageH\x00R\x06custom\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\tR\x06sourceB\a\n" +
 	"\x05entry\"\xe7\x01\n" +
 	"\n" +
 	"TokenUsage\x12\x14\n" +
@@ -1311,7 +2700,80 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\ttool_name\x18\x01 \x01(\tR\btoolName\x12\x18\n" +
 	"\asuccess\x18\x02 \x01(\bR\asuccess\x12\x1f\n" +
 	"\vduration_ms\x18\x03 \x01(\x03R\n" +
-	"durationMs*\xc3\x02\n" +
+	"durationMs\"K\n" +
+	"\vCustomUsage\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\x01R\x05value\"\x81\x05\n" +
+	"\x04Call\x12 \n" +
+	"\ftool_call_id\x18\x01 \x01(\tR\n" +
+	"toolCallId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\x05R\x04step\x12\x17\n" +
+	"\astep_id\x18\x05 \x01(\tR\x06stepId\x12\x1b\n" +
+	"\ttool_name\x18\x06 \x01(\tR\btoolName\x12/\n" +
+	"\x04kind\x18\a \x01(\x0e2\x1b.holdfast.state.v1.CallKindR\x04kind\x12\x1f\n" +
+	"\vapproval_id\x18\b \x01(\tR\n" +
+	"approvalId\x12\x1a\n" +
+	"\x05input\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\x05input\x12;\n" +
+	"\ventry_input\x18\n" +
+	" \x01(\v2\x1a.holdfast.event.v1.MessageR\n" +
+	"entryInput\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\v \x01(\x03R\tcreatedAt\x12\x1f\n" +
+	"\vdeadline_at\x18\f \x01(\x03R\n" +
+	"deadlineAt\x125\n" +
+	"\x06answer\x18\r \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\x12\x1a\n" +
+	"\brevision\x18\x0e \x01(\x05R\brevision\x12\x1f\n" +
+	"\vanswered_at\x18\x0f \x01(\x03R\n" +
+	"answeredAt\x12\x1f\n" +
+	"\vconsumed_at\x18\x10 \x01(\x03R\n" +
+	"consumedAt\x12>\n" +
+	"\vlate_answer\x18\x11 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\n" +
+	"lateAnswer\x12\x17\n" +
+	"\alate_at\x18\x12 \x01(\x03R\x06lateAt\"\xc2\x01\n" +
+	"\n" +
+	"CallAnswer\x12\x18\n" +
+	"\x06result\x18\x01 \x01(\tH\x00R\x06result\x12\x16\n" +
+	"\x05error\x18\x02 \x01(\tH\x00R\x05error\x12?\n" +
+	"\bapproval\x18\x03 \x01(\v2!.holdfast.state.v1.ApprovalAnswerH\x00R\bapproval\x127\n" +
+	"\x06source\x18\x04 \x01(\x0e2\x1f.holdfast.state.v1.AnswerSourceR\x06sourceB\b\n" +
+	"\x06answer\"e\n" +
+	"\x0eApprovalAnswer\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1a\n" +
+	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa1\x03\n" +
+	"\n" +
+	"SubSession\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x02 \x01(\tR\tagentType\x12-\n" +
+	"\x13parent_tool_call_id\x18\x03 \x01(\tR\x10parentToolCallId\x128\n" +
+	"\x06status\x18\x04 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\x125\n" +
+	"\x04mode\x18\x05 \x01(\x0e2!.holdfast.state.v1.SubSessionModeR\x04mode\x12\x12\n" +
+	"\x04name\x18\x06 \x01(\tR\x04name\x12A\n" +
+	"\blocation\x18\a \x01(\x0e2%.holdfast.state.v1.SubSessionLocationR\blocation\x12\x1c\n" +
+	"\x06remote\x18\b \x01(\tB\x04\xe8\xe0\x18\x01R\x06remote\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\t \x01(\x03R\tstartedAt\x12!\n" +
+	"\fcompleted_at\x18\n" +
+	" \x01(\x03R\vcompletedAt\"\xc6\x02\n" +
+	"\n" +
+	"Checkpoint\x12#\n" +
+	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x05R\x04step\x128\n" +
+	"\x06status\x18\x04 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\x03R\aversion\x12#\n" +
+	"\rmessage_count\x18\x06 \x01(\x03R\fmessageCount\x12'\n" +
+	"\x0fstream_sequence\x18\a \x01(\x03R\x0estreamSequence\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\b \x01(\x03R\tcreatedAt\x12'\n" +
+	"\fcustom_state\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState*\xc3\x02\n" +
 	"\rSessionStatus\x12\x1e\n" +
 	"\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SESSION_STATUS_ACTIVE\x10\x01\x12\x1c\n" +
@@ -1331,7 +2793,33 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x16RUN_STATUS_INTERRUPTED\x10\x05\x12$\n" +
 	" RUN_STATUS_SUSPENDED_CLIENT_TOOL\x10\x06\x12*\n" +
 	"&RUN_STATUS_SUSPENDED_AWAITING_CHILDREN\x10\a\x12%\n" +
-	"!RUN_STATUS_SUSPENDED_STEP_PARTIAL\x10\bBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"!RUN_STATUS_SUSPENDED_STEP_PARTIAL\x10\b*l\n" +
+	"\bRunEntry\x12\x19\n" +
+	"\x15RUN_ENTRY_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fRUN_ENTRY_START\x10\x01\x12\x14\n" +
+	"\x10RUN_ENTRY_RESUME\x10\x02\x12\x1a\n" +
+	"\x16RUN_ENTRY_CONTINUATION\x10\x03*S\n" +
+	"\bStopKind\x12\x19\n" +
+	"\x15STOP_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13STOP_KIND_INTERRUPT\x10\x01\x12\x13\n" +
+	"\x0fSTOP_KIND_ABORT\x10\x02*X\n" +
+	"\bCallKind\x12\x19\n" +
+	"\x15CALL_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15CALL_KIND_CLIENT_TOOL\x10\x01\x12\x16\n" +
+	"\x12CALL_KIND_APPROVAL\x10\x02*\x7f\n" +
+	"\fAnswerSource\x12\x1d\n" +
+	"\x19ANSWER_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14ANSWER_SOURCE_CLIENT\x10\x01\x12\x19\n" +
+	"\x15ANSWER_SOURCE_TIMEOUT\x10\x02\x12\x1b\n" +
+	"\x17ANSWER_SOURCE_ABANDONED\x10\x03*s\n" +
+	"\x0eSubSessionMode\x12 \n" +
+	"\x1cSUB_SESSION_MODE_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aSUB_SESSION_MODE_EPHEMERAL\x10\x01\x12\x1f\n" +
+	"\x1bSUB_SESSION_MODE_PERSISTENT\x10\x02*{\n" +
+	"\x12SubSessionLocation\x12$\n" +
+	" SUB_SESSION_LOCATION_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aSUB_SESSION_LOCATION_LOCAL\x10\x01\x12\x1f\n" +
+	"\x1bSUB_SESSION_LOCATION_REMOTE\x10\x02BBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_model_proto_rawDescOnce sync.Once
@@ -1345,45 +2833,82 @@ func file_holdfast_state_v1_model_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_model_proto_rawDescData
 }
 
-var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SessionStatus)(0),        // 0: holdfast.state.v1.SessionStatus
 	(RunStatus)(0),            // 1: holdfast.state.v1.RunStatus
-	(*Session)(nil),           // 2: holdfast.state.v1.Session
-	(*Failure)(nil),           // 3: holdfast.state.v1.Failure
-	(*Run)(nil),               // 4: holdfast.state.v1.Run
-	(*StoredMessage)(nil),     // 5: holdfast.state.v1.StoredMessage
-	(*Journal)(nil),           // 6: holdfast.state.v1.Journal
-	(*CallResult)(nil),        // 7: holdfast.state.v1.CallResult
-	(*StateOp)(nil),           // 8: holdfast.state.v1.StateOp
-	(*UsageEntry)(nil),        // 9: holdfast.state.v1.UsageEntry
-	(*TokenUsage)(nil),        // 10: holdfast.state.v1.TokenUsage
-	(*ToolUsage)(nil),         // 11: holdfast.state.v1.ToolUsage
-	nil,                       // 12: holdfast.state.v1.Session.MetadataEntry
-	(*v1.Message)(nil),        // 13: holdfast.event.v1.Message
-	(*v1.ToolResultPart)(nil), // 14: holdfast.event.v1.ToolResultPart
+	(RunEntry)(0),             // 2: holdfast.state.v1.RunEntry
+	(StopKind)(0),             // 3: holdfast.state.v1.StopKind
+	(CallKind)(0),             // 4: holdfast.state.v1.CallKind
+	(AnswerSource)(0),         // 5: holdfast.state.v1.AnswerSource
+	(SubSessionMode)(0),       // 6: holdfast.state.v1.SubSessionMode
+	(SubSessionLocation)(0),   // 7: holdfast.state.v1.SubSessionLocation
+	(*Session)(nil),           // 8: holdfast.state.v1.Session
+	(*Suspension)(nil),        // 9: holdfast.state.v1.Suspension
+	(*ChildWait)(nil),         // 10: holdfast.state.v1.ChildWait
+	(*Interruption)(nil),      // 11: holdfast.state.v1.Interruption
+	(*Failure)(nil),           // 12: holdfast.state.v1.Failure
+	(*Run)(nil),               // 13: holdfast.state.v1.Run
+	(*Stop)(nil),              // 14: holdfast.state.v1.Stop
+	(*StoredMessage)(nil),     // 15: holdfast.state.v1.StoredMessage
+	(*Journal)(nil),           // 16: holdfast.state.v1.Journal
+	(*CallResult)(nil),        // 17: holdfast.state.v1.CallResult
+	(*StateOp)(nil),           // 18: holdfast.state.v1.StateOp
+	(*UsageEntry)(nil),        // 19: holdfast.state.v1.UsageEntry
+	(*TokenUsage)(nil),        // 20: holdfast.state.v1.TokenUsage
+	(*ToolUsage)(nil),         // 21: holdfast.state.v1.ToolUsage
+	(*CustomUsage)(nil),       // 22: holdfast.state.v1.CustomUsage
+	(*Call)(nil),              // 23: holdfast.state.v1.Call
+	(*CallAnswer)(nil),        // 24: holdfast.state.v1.CallAnswer
+	(*ApprovalAnswer)(nil),    // 25: holdfast.state.v1.ApprovalAnswer
+	(*SubSession)(nil),        // 26: holdfast.state.v1.SubSession
+	(*Checkpoint)(nil),        // 27: holdfast.state.v1.Checkpoint
+	nil,                       // 28: holdfast.state.v1.Session.MetadataEntry
+	nil,                       // 29: holdfast.state.v1.Suspension.AwaitingChildrenEntry
+	(*v1.Message)(nil),        // 30: holdfast.event.v1.Message
+	(*v1.ToolResultPart)(nil), // 31: holdfast.event.v1.ToolResultPart
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
-	3,  // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
-	12, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
-	1,  // 3: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
-	3,  // 4: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
-	13, // 5: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
-	13, // 6: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
-	7,  // 7: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
-	9,  // 8: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
-	14, // 9: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
-	8,  // 10: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	9,  // 11: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
-	10, // 12: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
-	11, // 13: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	12, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
+	28, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
+	9,  // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
+	11, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
+	29, // 5: holdfast.state.v1.Suspension.awaiting_children:type_name -> holdfast.state.v1.Suspension.AwaitingChildrenEntry
+	0,  // 6: holdfast.state.v1.ChildWait.status:type_name -> holdfast.state.v1.SessionStatus
+	1,  // 7: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
+	12, // 8: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
+	2,  // 9: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
+	14, // 10: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
+	3,  // 11: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
+	30, // 12: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	30, // 13: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
+	17, // 14: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
+	19, // 15: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
+	31, // 16: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	18, // 17: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
+	19, // 18: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
+	20, // 19: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
+	21, // 20: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
+	21, // 21: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
+	22, // 22: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
+	4,  // 23: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	30, // 24: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	24, // 25: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	24, // 26: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	25, // 27: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	5,  // 28: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 29: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	6,  // 30: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	7,  // 31: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 32: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	10, // 33: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }
@@ -1391,22 +2916,29 @@ func file_holdfast_state_v1_model_proto_init() {
 	if File_holdfast_state_v1_model_proto != nil {
 		return
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[6].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[10].OneofWrappers = []any{
 		(*StateOp_Replace)(nil),
 		(*StateOp_Append)(nil),
 		(*StateOp_Delete)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[7].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[11].OneofWrappers = []any{
 		(*UsageEntry_Tokens)(nil),
 		(*UsageEntry_Tool)(nil),
+		(*UsageEntry_SubAgent)(nil),
+		(*UsageEntry_Custom)(nil),
+	}
+	file_holdfast_state_v1_model_proto_msgTypes[16].OneofWrappers = []any{
+		(*CallAnswer_Result)(nil),
+		(*CallAnswer_Error)(nil),
+		(*CallAnswer_Approval)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_model_proto_rawDesc), len(file_holdfast_state_v1_model_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   11,
+			NumEnums:      8,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,40 +1,58 @@
-// Command state runs the state service alone.
+// Command state runs the state service alone; `state expire` gives up the
+// sessions whose time is over in one that runs.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	"github.com/holdfast-run/holdfast/services/state"
 )
 
-func main() { process.Main(run) }
+func main() {
+	process.Main(func(ctx context.Context) error {
+		return run(ctx, rpc.TCP(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	})
+}
+
+func run(ctx context.Context, network rpc.Network, args, environ []string, stdout, stderr io.Writer) error {
+	switch {
+	case len(args) == 0:
+		return service(ctx, environ, stderr)
+	case args[0] == "expire":
+		return expire(ctx, network, args[1:], environ, stdout, stderr)
+	}
+	return fault.New(fault.Invalid, "COMMAND_UNKNOWN",
+		"there is no command %q: without one the service runs, `state expire` gives up sessions whose time is over", args[0])
+}
 
 // leaveWithin is how long the tasks get beyond the grace to notice that it is
 // over.
 const leaveWithin = 6 * time.Second
 
-func run(ctx context.Context) (err error) {
+func service(ctx context.Context, environ []string, stderr io.Writer) (err error) {
 	var c state.ProcessConfig
-	if err := config.Load(&c, os.Environ()); err != nil {
+	if err := config.Load(&c, environ); err != nil {
 		return err
 	}
 	if c.Telemetry.ServiceName == "" {
 		c.Telemetry.ServiceName = "holdfast-state"
 	}
-	tel, err := telemetry.Setup(ctx, c.Telemetry, os.Stderr)
+	tel, err := telemetry.Setup(ctx, c.Telemetry, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, tel.Shutdown(ctx)) }()
-	for _, name := range config.Unknown(os.Environ(), "HOLDFAST_STATE_", &c) {
+	for _, name := range config.Unknown(environ, "HOLDFAST_STATE_", &c) {
 		tel.Log.WarnContext(ctx, "unknown environment variable has no effect", "name", name)
 	}
 	return serve(ctx, c, tel)
@@ -48,7 +66,7 @@ func serve(ctx context.Context, c state.ProcessConfig, tel *telemetry.Telemetry)
 	if err != nil {
 		return err
 	}
-	service, err := state.New(ctx, c.Config, state.Peers{Log: tel.Log})
+	service, err := state.New(ctx, c.Config, state.Peers{Log: tel.Log, Meter: tel.Meter("holdfast.state")})
 	if err != nil {
 		return err
 	}

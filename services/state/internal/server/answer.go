@@ -10,53 +10,57 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-var statusOut = map[session.Status]statev1.SessionStatus{
-	session.Active:                    statev1.SessionStatus_SESSION_STATUS_ACTIVE,
-	session.Completed:                 statev1.SessionStatus_SESSION_STATUS_COMPLETED,
-	session.Failed:                    statev1.SessionStatus_SESSION_STATUS_FAILED,
-	session.Interrupted:               statev1.SessionStatus_SESSION_STATUS_INTERRUPTED,
-	session.Paused:                    statev1.SessionStatus_SESSION_STATUS_PAUSED,
-	session.SuspendedClientTool:       statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
-	session.SuspendedAwaitingChildren: statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN,
-	session.SuspendedStepPartial:      statev1.SessionStatus_SESSION_STATUS_SUSPENDED_STEP_PARTIAL,
-}
-
-var runStatusOut = map[session.RunStatus]statev1.RunStatus{
-	session.RunQueued:                    statev1.RunStatus_RUN_STATUS_QUEUED,
-	session.RunRunning:                   statev1.RunStatus_RUN_STATUS_RUNNING,
-	session.RunCompleted:                 statev1.RunStatus_RUN_STATUS_COMPLETED,
-	session.RunFailed:                    statev1.RunStatus_RUN_STATUS_FAILED,
-	session.RunInterrupted:               statev1.RunStatus_RUN_STATUS_INTERRUPTED,
-	session.RunSuspendedClientTool:       statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL,
-	session.RunSuspendedAwaitingChildren: statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN,
-	session.RunSuspendedStepPartial:      statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL,
-}
-
-// runStatusIn has the statuses that a request may name.
-var runStatusIn = map[statev1.RunStatus]session.RunStatus{
-	statev1.RunStatus_RUN_STATUS_COMPLETED:   session.RunCompleted,
-	statev1.RunStatus_RUN_STATUS_FAILED:      session.RunFailed,
-	statev1.RunStatus_RUN_STATUS_INTERRUPTED: session.RunInterrupted,
-}
-
 func sessionOut(s *session.Session) *statev1.Session {
 	return &statev1.Session{
 		Tenant: s.Tenant, SessionId: s.SessionID, AgentType: s.AgentType, ParentSessionId: s.ParentID, RootSessionId: s.RootID,
-		Status: statusOut[s.Status], Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, StepCount: s.StepCount,
+		Status: statusOut[s.Status], Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, StepCount: s.StepCount, ResumeCount: s.ResumeCount,
 		MessageCount: s.MessageCount, CustomState: s.State, Output: s.Output, Failure: failureOut(s.Failure),
-		StreamSequence: s.StreamSequence, StreamStep: s.StreamStep, CurrentRunId: s.CurrentRunID, UserId: s.UserID, Tags: s.Tags, Metadata: s.Metadata,
+		StreamSequence: s.StreamSequence, StreamStep: s.StreamStep, CurrentRunId: s.CurrentRunID, CheckpointId: s.CheckpointID,
+		Suspension: suspensionOut(s.Suspension), Interruption: interruptionOut(s.Interruption),
+		UserId: s.UserID, OrganizationId: s.OrganizationID, Tags: s.Tags, Metadata: s.Metadata,
 		CreatedAt: int64(s.CreatedAt), UpdatedAt: int64(s.UpdatedAt), ExpiresAt: int64(s.ExpiresAt),
 	}
+}
+
+// suspensionOut, and the functions after it, return nil for nil.
+func suspensionOut(s *session.Suspension) *statev1.Suspension {
+	if s == nil {
+		return nil
+	}
+	out := &statev1.Suspension{StepId: s.StepID}
+	if s.Tracing != nil {
+		out.TraceId, out.RootSpanId = s.Tracing.TraceID, s.Tracing.RootSpanID
+	}
+	for id, wait := range s.Children {
+		if out.AwaitingChildren == nil {
+			out.AwaitingChildren = map[string]*statev1.ChildWait{}
+		}
+		out.AwaitingChildren[id] = &statev1.ChildWait{ToolCallId: wait.CallID, Status: statusOut[wait.Status]}
+	}
+	return out
+}
+
+func interruptionOut(i *session.Interruption) *statev1.Interruption {
+	if i == nil {
+		return nil
+	}
+	return &statev1.Interruption{RunId: i.RunID, Reason: i.Reason, InterruptedAt: int64(i.At)}
 }
 
 func failureOut(f *session.Failure) *statev1.Failure {
 	if f == nil {
 		return nil
 	}
-	return &statev1.Failure{Error: f.Error, Detail: f.Detail, Code: f.Code, Retryable: f.Retryable}
+	return &statev1.Failure{Error: f.Error, Detail: f.Detail, Code: f.Code, Retryable: f.Retryable, FailureReason: f.Reason}
 }
 
-// runOut returns nil for nil.
+func stopOut(s *session.Stop) *statev1.Stop {
+	if s == nil {
+		return nil
+	}
+	return &statev1.Stop{Kind: stopOutKinds[s.Kind], Reason: s.Reason, RequestedAt: int64(s.At)}
+}
+
 func runOut(key session.Key, r *session.Run) *statev1.Run {
 	if r == nil {
 		return nil
@@ -67,6 +71,7 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 		Output: r.Outcome.Output, Failure: failureOut(r.Outcome.Failure), CompletionReason: r.Outcome.CompletionReason,
 		Settled: r.Settled, Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate,
 		CreatedAt: int64(r.CreatedAt), StartedAt: int64(r.StartedAt), CompletedAt: int64(r.CompletedAt),
+		Entry: entryOut[r.Entry], Stop: stopOut(r.Stop), DueAt: int64(r.DueAt), Losses: r.Losses,
 	}
 }
 
@@ -101,4 +106,31 @@ func journalOut(j *session.Journal) (*statev1.Journal, error) {
 		out.Results = append(out.Results, &statev1.CallResult{Result: part, Ops: opsOut(r.Ops), Usage: usageOut(r.Usage)})
 	}
 	return out, nil
+}
+
+// checkpointOut leaves the custom state out.
+func checkpointOut(c *session.Checkpoint) *statev1.Checkpoint {
+	return &statev1.Checkpoint{
+		CheckpointId: c.ID, RunId: c.RunID, Step: c.Step, Status: statusOut[c.Status], Version: c.Version,
+		MessageCount: c.MessageCount, StreamSequence: c.StreamSequence, CreatedAt: int64(c.CreatedAt),
+	}
+}
+
+func childrenOut(children []session.Child) []*statev1.SubSession {
+	var list []*statev1.SubSession
+	for _, c := range children {
+		list = append(list, &statev1.SubSession{
+			SessionId: c.SessionID, AgentType: c.AgentType, ParentToolCallId: c.CallID, Status: statusOut[c.Status],
+			Mode: modeOut[c.Mode], Name: c.Name, Location: locationOut[c.Location], Remote: c.Remote,
+			StartedAt: int64(c.StartedAt), CompletedAt: int64(c.CompletedAt),
+		})
+	}
+	return list
+}
+
+func memoryOut(m *session.Memory) *statev1.Memory {
+	return &statev1.Memory{
+		MemoryId: m.ID, EntityId: m.EntityID, Source: m.Source, Text: m.Text, Metadata: m.Metadata,
+		CreatedAt: int64(m.CreatedAt), UpdatedAt: int64(m.UpdatedAt),
+	}
 }

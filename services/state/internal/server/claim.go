@@ -240,8 +240,8 @@ func (c *claimer) claim(ctx context.Context, limit int) (int, error) {
 	if err := c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
 		return len(ends), err
 	}
-	need := session.Need{State: true, Journal: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
-	runs, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents}, need, limit-len(ends), command.Decide)
+	need := session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
+	runs, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit-len(ends), command.Decide)
 	if err != nil {
 		return 0, err
 	}
@@ -253,7 +253,7 @@ func (c *claimer) claim(ctx context.Context, limit int) (int, error) {
 // nevertheless comes back by the executor's list of runs.
 const claimWithin = 10 * time.Second
 
-func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, limit int, decide store.Decide) ([]store.Decided, error) {
+func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWithin)
 	defer cancel()
 	return c.server.store.UpdateDue(ctx, due, need, limit, decide)
@@ -281,7 +281,7 @@ func (c *claimer) giveBack(ctx context.Context, claims []store.Decided) {
 	for _, d := range claims {
 		run := d.Change.Runs[0]
 		ref := session.Ref{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}
-		if err := c.server.release(ctx, ref); err != nil {
+		if err := c.server.release(ctx, ref, 0); err != nil {
 			// Not lost: the executor does not hold it, and says so.
 			c.server.log.WarnContext(ctx, "release of a claim that could not be sent failed", "run", run.RunID, "error", err)
 		}
@@ -295,6 +295,9 @@ func executeOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
 		return nil, err
 	}
 	if claim.Messages, err = messagesOut(d.View.Tail); err != nil {
+		return nil, err
+	}
+	if claim.Calls, err = callsOut(d.View.Calls); err != nil {
 		return nil, err
 	}
 	return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Execute{Execute: claim}}, nil

@@ -83,8 +83,8 @@ func fingerprint(messages []*eventv1.Message) ([]byte, error) {
 	return hash.Sum(nil), nil
 }
 
-// opsIn gives Invalid (STATE_INVALID).
-func opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
+// opsIn gives Invalid (STATE_INVALID) and TooLarge (STATE_SIZE_EXCEEDED).
+func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 	var rows []session.StateOp
 	for i, op := range ops {
 		bad := func(what string) error {
@@ -115,7 +115,7 @@ func opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 		}
 		rows = append(rows, row)
 	}
-	return rows, nil
+	return rows, l.checkOps(rows)
 }
 
 func opsOut(ops []session.StateOp) []*statev1.StateOp {
@@ -134,63 +134,26 @@ func opsOut(ops []session.StateOp) []*statev1.StateOp {
 	return list
 }
 
-// usageIn gives Invalid (USAGE_INVALID).
-func usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) {
-	var rows []session.Usage
-	for i, e := range entries {
-		var u session.Usage
-		name := ""
-		switch e := e.GetEntry().(type) {
-		case *statev1.UsageEntry_Tokens:
-			t := e.Tokens
-			name = t.GetModel()
-			u = session.Usage{
-				Model: t.GetModel(), PromptTokens: t.GetPromptTokens(), CompletionTokens: t.GetCompletionTokens(),
-				ReasoningTokens: t.GetReasoningTokens(), CachedTokens: t.GetCachedTokens(), TotalTokens: t.GetTotalTokens(),
-			}
-		case *statev1.UsageEntry_Tool:
-			name = e.Tool.GetToolName()
-			u = session.Usage{Tool: name, Success: e.Tool.GetSuccess(), DurationMS: e.Tool.GetDurationMs()}
-		}
-		if p := problem(name); p != "" {
-			return nil, fault.New(fault.Invalid, "USAGE_INVALID", "the name of the model or tool of usage[%d] %s", i, p)
-		}
-		rows = append(rows, u)
-	}
-	return rows, nil
-}
-
-func usageOut(rows []session.Usage) []*statev1.UsageEntry {
-	list := make([]*statev1.UsageEntry, len(rows))
-	for i, u := range rows {
-		if u.Model != "" {
-			list[i] = &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{
-				Model: u.Model, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens,
-				ReasoningTokens: u.ReasoningTokens, CachedTokens: u.CachedTokens, TotalTokens: u.TotalTokens,
-			}}}
-			continue
-		}
-		list[i] = &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{
-			ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS,
-		}}}
-	}
-	return list
-}
-
 func (l Limits) outcomeIn(o *statev1.Outcome) session.Outcome {
 	out := session.Outcome{Status: runStatusIn[o.GetStatus()], Output: o.GetOutput(), CompletionReason: o.GetCompletionReason()}
-	if f := o.GetFailure(); f != nil {
-		out.Failure = &session.Failure{
-			Error: cut(f.GetError(), l.ErrorBytes), Detail: cut(f.GetDetail(), l.ErrorBytes), Code: f.GetCode(), Retryable: f.GetRetryable(),
-		}
+	if o.GetFailure() != nil {
+		out.Failure = l.failureIn(o.GetFailure())
 	}
 	return out
 }
 
-// cut shortens a text for people to at most limit bytes, between characters. To
-// refuse a long error would keep the run from ending.
+func (l Limits) failureIn(f *statev1.Failure) *session.Failure {
+	return &session.Failure{
+		Error: cut(f.GetError(), l.ErrorBytes), Detail: cut(f.GetDetail(), l.ErrorBytes), Code: f.GetCode(), Retryable: f.GetRetryable(),
+	}
+}
+
+// cut shortens a text for people to at most limit bytes, between characters,
+// and takes out zero characters, which a database does not keep. To refuse such
+// an error would keep the run from ending.
 func cut(text string, limit int) string {
 	const mark = "…"
+	text = strings.ReplaceAll(text, "\x00", "")
 	if len(text) <= limit {
 		return text
 	}
@@ -199,6 +162,65 @@ func cut(text string, limit int) string {
 		end--
 	}
 	return text[:end] + mark
+}
+
+// childIn makes the row of a reference that was checked.
+func childIn(c *statev1.SubSession) session.Child {
+	return session.Child{
+		SessionID: c.GetSessionId(), AgentType: c.GetAgentType(), CallID: c.GetParentToolCallId(), Status: statusIn[c.GetStatus()],
+		Mode: modeIn[c.GetMode()], Name: c.GetName(), Location: locationIn[c.GetLocation()], Remote: c.GetRemote(),
+		StartedAt: session.Millis(c.GetStartedAt()), CompletedAt: session.Millis(c.GetCompletedAt()),
+	}
+}
+
+// bornIn is what a parent is to know of a new sub-session.
+func bornIn(p *statev1.Parent) session.Child {
+	return session.Child{CallID: p.GetToolCallId(), Mode: modeIn[p.GetMode()], Name: p.GetName()}
+}
+
+// suspensionIn returns what a suspended session waits for: never nil for a
+// suspended outcome, nil for any other.
+func suspensionIn(r *statev1.CommitStepRequest) *session.Suspension {
+	if !session.Status(runStatusIn[r.GetOutcome().GetStatus()]).Suspended() {
+		return nil
+	}
+	given := r.GetSuspension()
+	out := &session.Suspension{StepID: given.GetStepId()}
+	if given.GetTraceId() != "" || given.GetRootSpanId() != "" {
+		out.Tracing = &session.Tracing{TraceID: given.GetTraceId(), RootSpanID: given.GetRootSpanId()}
+	}
+	for id, wait := range given.GetAwaitingChildren() {
+		if out.Children == nil {
+			out.Children = map[string]session.ChildWait{}
+		}
+		out.Children[id] = session.ChildWait{CallID: wait.GetToolCallId(), Status: statusIn[wait.GetStatus()]}
+	}
+	return out
+}
+
+// statusesIn gives Invalid (STATUS_INVALID).
+func statusesIn(statuses []statev1.SessionStatus) ([]session.Status, error) {
+	var list []session.Status
+	for _, s := range statuses {
+		status, known := statusIn[s]
+		if !known {
+			return nil, statusInvalid("%s is not a status of a session", s)
+		}
+		list = append(list, status)
+	}
+	return list, nil
+}
+
+// expectIn gives Invalid (STATUS_INVALID, ID_INVALID).
+func expectIn(e *statev1.Expectation) (session.Expect, error) {
+	if e == nil {
+		return session.Expect{}, nil
+	}
+	statuses, err := statusesIn(e.GetStatuses())
+	if err != nil {
+		return session.Expect{}, err
+	}
+	return session.Expect{Statuses: statuses, Version: e.GetVersion(), RunID: e.CurrentRunId}, checkOptionalID("current_run_id", e.GetCurrentRunId())
 }
 
 // traceIn returns the trace context when it can be one; a bad one is no reason

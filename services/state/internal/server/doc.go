@@ -2,13 +2,28 @@
 // well-formed, turns them into commands of package session, runs those through
 // the store, and turns what comes out into answers.
 //
+// # How commands run
+//
+// Most commands see one session. One that can change its session's status runs
+// with what follows for the family: a parent learns of it, and goes on when it
+// has waited for nothing else; the children of a session that fails or goes away
+// end with it. Which sessions those are is known only from their rows. So such
+// a command is run on its own session first, and says which others it has to
+// see; then it is run again on all of them, and decides anew. Between the two
+// tries anything may have happened: the second one believes nothing of the
+// first.
+//
+//	Update(s) ──▶ Wider{parent} ──▶ Update(s, parent) ──▶ Wider{grandparent} ──▶ … ──▶ written, all or nothing
+//
+// A plan, a result, and a step that ends nothing never pay for that.
+//
 // # How work is handed out
 //
 // Each ClaimRuns stream has a loop that claims for its executor while it has
 // credits. A loop that finds nothing waits for the hub, which is signalled
-// after each commit that may have made work, or for its poll, which is behind
-// for all that the hub does not see: signals of other replicas, and those that
-// were lost.
+// after each write that has made work, or for its poll, which is behind for all
+// that the hub does not see: signals of other replicas, those that were lost,
+// and runs that wait for their time.
 //
 //	StartRun ──commit──▶ hub ──wakes one──▶ claim loop ──UpdateDue──▶ Send ──▶ executor
 //	                              poll ──────▲               │

@@ -5,19 +5,24 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
 )
 
 // bench is a server on a memory store, and clients of it.
@@ -29,14 +34,71 @@ type bench struct {
 	runs     statev1.RunServiceClient
 	sessions statev1.SessionServiceClient
 	work     statev1.WorkServiceClient
+	points   statev1.CheckpointServiceClient
+	calls    statev1.CallServiceClient
+	usage    statev1.UsageServiceClient
+	memories statev1.MemoryServiceClient
+	operator statev1.OperatorServiceClient
+	conn     *grpc.ClientConn
 	ids      atomic.Int64
+	later    atomic.Int64 // how far the service's clock is ahead of the real one
 }
+
+// now is the service's clock.
+func (b *bench) now() time.Time { return time.Now().Add(time.Duration(b.later.Load())) }
+
+// pass lets time pass for the service.
+func (b *bench) pass(d time.Duration) { b.later.Add(int64(d)) }
 
 // newBench serves with the usual configuration, changed by the given functions.
 // It polls so rarely that a test which passes has not waited for the poll.
 func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	t.Helper()
-	b := &bench{T: t, store: memory.New()}
+	return newBenchOn(t, memory.New(), changes...)
+}
+
+// onEveryStore runs a test on each of the stores. open makes a bench. On those
+// that lock rows it polls often: a claim passes over a session that another
+// command has locked just then, and comes back to it with the poll.
+func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Config)) *bench)) {
+	t.Helper()
+	var commits group.Config
+	if err := config.Load(&commits, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, open := range map[string]func(t *testing.T) (store.Store, error){
+		"memory": func(*testing.T) (store.Store, error) { return memory.New(), nil },
+		"sqlite": func(t *testing.T) (store.Store, error) {
+			return sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), commits, nil)
+		},
+		"postgres": func(t *testing.T) (store.Store, error) {
+			return postgres.Open(t.Context(), pgtest.URL(t), 4, commits, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(changes ...func(*Config)) *bench {
+				s, err := open(t)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				if name != "memory" {
+					changes = append([]func(*Config){func(c *Config) { c.Poll = 5 * time.Millisecond }}, changes...)
+				}
+				return newBenchOn(t, s, changes...)
+			})
+		})
+	}
+}
+
+func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
+	t.Helper()
+	b := &bench{T: t, store: on}
 	if err := config.Load(&b.config, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +107,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 		change(&b.config)
 	}
 	log := slog.New(slog.DiscardHandler)
-	b.server = New(b.config, b.store, time.Now, func() string { return fmt.Sprint("id", b.ids.Add(1)) }, log)
+	b.server = New(b.config, b.store, b.now, func() string { return fmt.Sprint("id", b.ids.Add(1)) }, log)
 	network := rpc.NewMemory()
 	g, err := rpc.NewServer(rpc.ServerConfig{Log: log})
 	b.must(err)
@@ -56,7 +118,10 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	conn, err := rpc.Dial(network, "state", rpc.ClientConfig{})
 	b.must(err)
 	t.Cleanup(func() { _ = conn.Close() })
+	b.conn = conn
 	b.runs, b.sessions, b.work = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn), statev1.NewWorkServiceClient(conn)
+	b.points, b.calls, b.usage = statev1.NewCheckpointServiceClient(conn), statev1.NewCallServiceClient(conn), statev1.NewUsageServiceClient(conn)
+	b.memories, b.operator = statev1.NewMemoryServiceClient(conn), statev1.NewOperatorServiceClient(conn)
 	return b
 }
 

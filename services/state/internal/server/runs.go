@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -15,15 +17,13 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	if err != nil {
 		return nil, err
 	}
-	started, err := update(ctx, s.store, command.Key, command.Need(), command.Decide)
+	target := session.Target{Key: command.Key, Need: command.Need()}
+	started, err := spread(ctx, s, target, proto.Size(r), command.Now, command.Decide)
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, s.withKnownAgents(ctx, err)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if !started.Repeated {
-		s.hub.signal(started.Run.AgentType)
 	}
 	return &statev1.StartRunResponse{
 		Session: sessionOut(&started.Session), Run: runOut(command.Key, &started.Run),
@@ -42,8 +42,19 @@ func (s *Server) start(r *statev1.StartRunRequest) (session.Start, error) {
 	}
 	command := session.Start{
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: r.GetSessionId()}, AgentType: r.GetAgentType(),
-		RequestKey: r.GetRequestKey(), RequestHash: hash, RunID: "run_" + s.newID(), MessageID: "msg_" + s.newID(), Now: s.millis(),
-		UserID: r.GetUserId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
+		RequestKey: r.GetRequestKey(), RequestHash: hash, RunID: s.newRunID(), MessageID: "msg_" + s.newID(), Now: s.millis(),
+		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()), Resume: r.GetResume(),
+		UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
+	}
+	if command.Expect, err = expectIn(r.GetExpect()); err != nil {
+		return session.Start{}, err
+	}
+	if r.GetAbandonCalls() {
+		answer, err := abandoned()
+		if err != nil {
+			return session.Start{}, err
+		}
+		command.Abandon = always(answer)
 	}
 	if command.SessionID == "" {
 		command.SessionID = "ses_" + s.newID()
@@ -60,26 +71,19 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 	if err := checkID("tenant", r.GetTenant()); err != nil {
 		return err
 	}
-	for field, id := range map[string]string{
-		"session_id": r.GetSessionId(), "agent_type": r.GetAgentType(), "request_key": r.GetRequestKey(), "user_id": r.GetUserId(),
-	} {
-		if err := checkOptionalID(field, id); err != nil {
-			return err
-		}
-	}
-	if err := l.checkUserMessages(r.GetMessages()); err != nil {
+	if err := checkOptionalIDs(map[string]string{
+		"session_id": r.GetSessionId(), "agent_type": r.GetAgentType(), "request_key": r.GetRequestKey(),
+		"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(),
+	}); err != nil {
 		return err
 	}
-	if err := l.checkTags(r.GetTags()); err != nil {
+	if err := checkParent(r.GetParent()); err != nil {
 		return err
 	}
-	if err := l.checkMetadata(r.GetMetadata()); err != nil {
+	if err := l.checkUserMessages(r.GetMessages(), r.GetResume()); err != nil {
 		return err
 	}
-	if r.GetCustomState() == "" {
-		return nil
-	}
-	return l.checkState(r.GetCustomState())
+	return l.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState())
 }
 
 // withKnownAgents adds the agents that there are, as far as a fault can carry
@@ -131,10 +135,41 @@ func (s *Server) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*sta
 	if err != nil {
 		return nil, err
 	}
-	answer := &statev1.ListRunsResponse{HasMore: len(runs) > limit}
-	for i := range runs[:min(limit, len(runs))] {
-		runs[i].Outcome.Output = "" // a page of outputs may be larger than a message
-		answer.Runs = append(answer.Runs, runOut(key, &runs[i]))
+	page, more := pageOf(runs, limit)
+	answer := &statev1.ListRunsResponse{HasMore: more}
+	for i := range page {
+		page[i].Outcome.Output = "" // a page of outputs may be larger than a message
+		answer.Runs = append(answer.Runs, runOut(key, &page[i]))
 	}
 	return answer, nil
+}
+
+var stopEffects = map[session.StopEffect]statev1.RequestStopResponse_Effect{
+	session.StopRequested: statev1.RequestStopResponse_EFFECT_REQUESTED,
+	session.StopDone:      statev1.RequestStopResponse_EFFECT_DONE,
+	session.StopNone:      statev1.RequestStopResponse_EFFECT_NONE,
+}
+
+// RequestStop implements statev1.RunServiceServer.
+func (s *Server) RequestStop(ctx context.Context, r *statev1.RequestStopRequest) (*statev1.RequestStopResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
+		return nil, err
+	}
+	kind, known := stopInKinds[r.GetKind()]
+	if !known {
+		return nil, fault.New(fault.Invalid, "STOP_INVALID", "%s is no way to stop a run; interrupt or abort it", r.GetKind())
+	}
+	if p := s.config.Limits.wrongText(r.GetReason()); p != "" {
+		return nil, fault.New(fault.Invalid, "STOP_INVALID", "the reason %s", p)
+	}
+	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.millis()}
+	stopped, err := spread(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.RequestStopResponse{Effect: stopEffects[stopped.Effect], RunId: stopped.RunID}, nil
 }

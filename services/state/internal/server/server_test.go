@@ -137,7 +137,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 		{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{Text: "hm", ProviderData: `{"s":1}`}}},
 		{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: "c1", ToolName: "add", Arguments: `{"a":1}`}}},
 	}}
-	tokens := []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{Model: "m", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}}}
+	tokens := []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{Model: "m", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}, Source: "agent"}}
 	record := &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan, StreamSequence: 7, Usage: tokens}
 	_, err := b.work.RecordPlan(t.Context(), record)
 	b.must(err)
@@ -148,7 +148,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 		Ops: []*statev1.StateOp{
 			{Key: "n", Op: &statev1.StateOp_Replace{Replace: "3"}}, {Key: "log", Op: &statev1.StateOp_Append{Append: `["x"]`}}, {Key: "gone", Op: &statev1.StateOp_Delete{Delete: true}},
 		},
-		Usage: []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{ToolName: "add", Success: true, DurationMs: 4}}}},
+		Usage: []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{ToolName: "add", Success: true, DurationMs: 4}}, Source: "tool"}},
 	}
 	for _, repeated := range []bool{false, true} {
 		answer, err := b.work.RecordResult(t.Context(), &statev1.RecordResultRequest{Run: ref, Step: 1, Result: result})

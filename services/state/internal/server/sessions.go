@@ -3,10 +3,61 @@ package server
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
+
+// CreateSession implements statev1.SessionServiceServer.
+func (s *Server) CreateSession(ctx context.Context, r *statev1.CreateSessionRequest) (*statev1.CreateSessionResponse, error) {
+	command, err := s.create(r)
+	if err != nil {
+		return nil, err
+	}
+	made, err := spread(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Now, command.Decide)
+	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
+		return nil, s.withKnownAgents(ctx, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.CreateSessionResponse{Session: sessionOut(&made)}, nil
+}
+
+// create checks the request and makes the command of it.
+func (s *Server) create(r *statev1.CreateSessionRequest) (session.Create, error) {
+	if err := checkID("tenant", r.GetTenant()); err != nil {
+		return session.Create{}, err
+	}
+	if err := checkOptionalIDs(map[string]string{
+		"session_id": r.GetSessionId(), "agent_type": r.GetAgentType(), "user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(),
+	}); err != nil {
+		return session.Create{}, err
+	}
+	if err := checkParent(r.GetParent()); err != nil {
+		return session.Create{}, err
+	}
+	if err := s.config.Limits.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState()); err != nil {
+		return session.Create{}, err
+	}
+	command := session.Create{
+		Key: session.Key{Tenant: r.GetTenant(), SessionID: r.GetSessionId()}, AgentType: r.GetAgentType(),
+		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()),
+		UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(),
+		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), Now: s.millis(),
+	}
+	if command.SessionID == "" {
+		command.SessionID = s.newSessionID()
+	}
+	if command.State == "" {
+		command.State = "{}"
+	}
+	return command, nil
+}
+
+func (s *Server) newSessionID() string { return "ses_" + s.newID() }
 
 // GetSession implements statev1.SessionServiceServer.
 func (s *Server) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
@@ -14,37 +65,152 @@ func (s *Server) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (
 	if err != nil {
 		return nil, err
 	}
-	found, run, err := s.store.Session(ctx, key)
+	found, err := s.store.Session(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	return &statev1.GetSessionResponse{Session: sessionOut(found), CurrentRun: runOut(key, run)}, nil
+	answer := &statev1.GetSessionResponse{
+		Session: sessionOut(&found.Session), CurrentRun: runOut(key, found.Current), SubSessions: childrenOut(found.Children),
+	}
+	answer.Calls, err = callsOut(found.Calls)
+	return answer, err
 }
 
-// ListMessages implements statev1.SessionServiceServer.
-func (s *Server) ListMessages(ctx context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
+// DeleteSession implements statev1.SessionServiceServer.
+func (s *Server) DeleteSession(ctx context.Context, r *statev1.DeleteSessionRequest) (*statev1.DeleteSessionResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
+	command := session.DeleteSession{Key: key}
+	target := session.Target{Key: key, Need: command.Need()}
+	now := s.millis()
+	deleted, err := run(ctx, s, []session.Target{target}, proto.Size(r), func(targets []session.Target, views []*session.View) ([]*session.Change, int32, error) {
+		own, err := command.Decide(views[0])
+		if err != nil {
+			return nil, 0, err
+		}
+		changes, err := s.family(targets, now).Spread(views, own)
+		return changes, countDeleted(changes), err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if r.GetOffset() < 0 {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "offset is %d; the first message has the ordinal 0", r.GetOffset())
+	return &statev1.DeleteSessionResponse{Deleted: deleted}, nil
+}
+
+func countDeleted(changes []*session.Change) (n int32) {
+	for _, c := range changes {
+		if c != nil && c.Delete {
+			n++
+		}
 	}
-	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.config.Limits.PageBytes}
-	rows, total, err := s.store.Messages(ctx, key, page)
+	return n
+}
+
+// UpdateSession implements statev1.SessionServiceServer.
+func (s *Server) UpdateSession(ctx context.Context, r *statev1.UpdateSessionRequest) (*statev1.UpdateSessionResponse, error) {
+	command, err := s.change(r)
 	if err != nil {
 		return nil, err
 	}
-	messages, err := messagesOut(rows)
+	version, err := update(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Decide)
 	if err != nil {
 		return nil, err
 	}
-	more := page.From+int64(len(rows)) < total
-	return &statev1.ListMessagesResponse{Messages: messages, Total: total, HasMore: more}, nil
+	return &statev1.UpdateSessionResponse{Version: version}, nil
+}
+
+// change checks the request and makes the command of it.
+func (s *Server) change(r *statev1.UpdateSessionRequest) (session.UpdateSession, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return session.UpdateSession{}, err
+	}
+	if err := checkOptionalIDs(map[string]string{"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId()}); err != nil {
+		return session.UpdateSession{}, err
+	}
+	if err := s.config.Limits.checkBirth(r.GetTags().GetTags(), r.GetMetadata().GetPairs(), ""); err != nil {
+		return session.UpdateSession{}, err
+	}
+	command := session.UpdateSession{
+		Key: key, UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: s.millis(),
+	}
+	if r.GetTags() != nil {
+		tags := r.GetTags().GetTags()
+		command.Tags = &tags
+	}
+	if r.GetMetadata() != nil {
+		pairs := r.GetMetadata().GetPairs()
+		command.Metadata = &pairs
+	}
+	if r.ExpiresAt != nil {
+		at := session.Millis(max(r.GetExpiresAt(), 0))
+		command.ExpiresAt = &at
+	}
+	return command, nil
+}
+
+// SetStatus implements statev1.SessionServiceServer.
+func (s *Server) SetStatus(ctx context.Context, r *statev1.SetStatusRequest) (*statev1.SetStatusResponse, error) {
+	command, err := s.status(r)
+	if err != nil {
+		return nil, err
+	}
+	target := session.Target{Key: command.Key, Need: command.Need()}
+	set, err := spread(ctx, s, target, proto.Size(r), command.Now, func(views ...*session.View) (*session.Change, session.StatusSet, error) {
+		decided := command
+		if own := views[0].Session; own != nil && command.Status == session.Interrupted {
+			decided.Interruption = &session.Interruption{RunID: own.CurrentRunID, Reason: r.GetInterruptReason(), At: command.Now}
+		}
+		return decided.Decide(views[0])
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.SetStatusResponse{Ok: set.OK, Version: set.Version, Status: statusOut[set.Status]}, nil
+}
+
+// status checks the request and makes the command of it.
+func (s *Server) status(r *statev1.SetStatusRequest) (session.SetStatus, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return session.SetStatus{}, err
+	}
+	expected, err := statusesIn(r.GetExpected())
+	if err != nil {
+		return session.SetStatus{}, err
+	}
+	if p := s.config.Limits.wrongText(r.GetInterruptReason()); p != "" {
+		return session.SetStatus{}, statusInvalid("interrupt_reason %s", p)
+	}
+	if code := r.GetFailure().GetCode(); code != "" && problem(code) != "" {
+		return session.SetStatus{}, statusInvalid("failure.code %s", problem(code))
+	}
+	command := session.SetStatus{
+		Key: key, Expected: expected, ExpectedVersion: r.GetExpectedVersion(), Status: statusIn[r.GetStatus()], Now: s.millis(),
+	}
+	if r.GetFailure().GetError() != "" {
+		command.Failure = s.config.Limits.failureIn(r.GetFailure())
+	}
+	return command, nil
+}
+
+// PutSubSession implements statev1.SessionServiceServer.
+func (s *Server) PutSubSession(ctx context.Context, r *statev1.PutSubSessionRequest) (*statev1.PutSubSessionResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.config.Limits.checkSubSession(r.GetSubSession()); err != nil {
+		return nil, err
+	}
+	command := session.PutChild{Key: key, Child: childIn(r.GetSubSession()), Now: s.millis()}
+	target := session.Target{Key: key, Need: command.Need()}
+	if _, err := spread(ctx, s, target, proto.Size(r), command.Now, alone(silent(command.Decide))); err != nil {
+		return nil, err
+	}
+	return &statev1.PutSubSessionResponse{}, nil
 }
 
 // ListAgents implements statev1.SessionServiceServer.

@@ -2,15 +2,13 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // RecordPlan implements statev1.WorkServiceServer.
@@ -23,7 +21,7 @@ func (s *Server) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (
 	if err != nil {
 		return nil, err
 	}
-	usage, err := usageIn(r.GetUsage())
+	usage, err := s.config.Limits.usageIn(r.GetUsage())
 	if err != nil {
 		return nil, err
 	}
@@ -31,8 +29,11 @@ func (s *Server) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if size := len(body) + usageBytes(usage); size > s.config.Limits.StepBytes {
+		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, s.config.Limits.StepBytes)
+	}
 	command := session.Plan{Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Sequence: r.GetStreamSequence(), Usage: usage}
-	if err := s.store.Update(ctx, ref.Key, command.Need(), command.Decide); err != nil {
+	if _, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordPlanResponse{}, nil
@@ -49,74 +50,62 @@ func (s *Server) RecordResult(ctx context.Context, r *statev1.RecordResultReques
 		return nil, err
 	}
 	result := session.Result{CallID: part.GetToolCallId()}
-	if result.Ops, err = opsIn(r.GetResult().GetOps()); err != nil {
+	if result.Ops, err = s.config.Limits.opsIn(r.GetResult().GetOps()); err != nil {
 		return nil, err
 	}
-	if result.Usage, err = usageIn(r.GetResult().GetUsage()); err != nil {
+	if result.Usage, err = s.config.Limits.usageIn(r.GetResult().GetUsage()); err != nil {
 		return nil, err
 	}
 	if result.Body, err = encode(part); err != nil {
 		return nil, err
 	}
 	command := session.RecordResult{Ref: ref, Step: r.GetStep(), Result: result, Limits: s.config.Limits.heart()}
-	repeated, err := update(ctx, s.store, ref.Key, command.Need(), command.Decide)
+	repeated, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), s.config.Limits.fitting(command))
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.RecordResultResponse{Repeated: repeated}, nil
 }
 
-// CommitStep implements statev1.WorkServiceServer.
-func (s *Server) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
-	command, err := s.commit(r)
-	if err != nil {
-		return nil, err
-	}
-	c, err := update(ctx, s.store, command.Key, command.Need(), command.Decide)
-	if err != nil {
-		return nil, err
-	}
-	return &statev1.CommitStepResponse{CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings}, nil
-}
-
-// commit checks the request and makes the command of it.
-func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
-	limits := s.config.Limits
-	ref, err := checkRef(r.GetRun())
-	if err != nil {
-		return session.Commit{}, err
-	}
-	if err := limits.checkStepMessages(r.GetMessages()); err != nil {
-		return session.Commit{}, err
-	}
-	if r.GetStreamStep() < 0 || r.GetStreamStep() > r.GetStep() {
-		return session.Commit{}, fault.New(fault.Invalid, "STREAM_STEP_INVALID",
-			"stream_step is %d: give the last step that is whole in the stream, %d at most", r.GetStreamStep(), r.GetStep())
-	}
-	command := session.Commit{Ref: ref, Step: r.GetStep(), Sequence: r.GetStreamSequence(), StreamStep: r.GetStreamStep(), Limits: limits.heart(), Now: s.millis()}
-	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.newID())
-	if command.Ops, err = opsIn(r.GetOps()); err != nil {
-		return session.Commit{}, err
-	}
-	if command.Usage, err = usageIn(r.GetUsage()); err != nil {
-		return session.Commit{}, err
-	}
-	if r.GetOutcome() != nil {
-		if err := limits.checkOutcome(r.GetOutcome()); err != nil {
-			return session.Commit{}, err
+// fitting is the command with a bound on the whole journal, which a claim hands
+// over in one message: the bodies, which the heart counts too, and the state
+// writes and the usage beside them.
+func (l Limits) fitting(command session.RecordResult) func(*session.View) (*session.Change, bool, error) {
+	return func(v *session.View) (*session.Change, bool, error) {
+		change, repeated, err := command.Decide(v)
+		if err != nil || change == nil {
+			return nil, repeated, err
 		}
-		outcome := limits.outcomeIn(r.GetOutcome())
-		command.Outcome = &outcome
+		size := len(v.Journal.Plan) + usageBytes(v.Journal.Usage) + resultBytes(command.Result)
+		for _, r := range v.Journal.Results {
+			size += resultBytes(r)
+		}
+		if size > l.StepBytes {
+			return nil, false, fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
+				"step %d would leave %d bytes with the state writes and the usage of its calls; the limit is %d", command.Step, size, l.StepBytes)
+		}
+		return change, false, nil
 	}
-	command.Messages, err = messagesIn(r.GetMessages(), origin{runID: ref.RunID, step: r.GetStep(), now: command.Now})
-	return command, err
 }
 
-// checkpointID has the form of the specification; its six random digits come
-// from a fresh id.
-func checkpointID(sessionID string, step int32, now session.Millis, id string) string {
-	digest := sha256.Sum256([]byte(id))
-	return fmt.Sprintf("cpv1-%s-s%d-t%d-%s", sessionID, step, now, hex.EncodeToString(digest[:3]))
+func resultBytes(r session.Result) int {
+	return len(r.Body) + opBytes(r.Ops) + usageBytes(r.Usage)
+}
+
+func opBytes(ops []session.StateOp) (n int) {
+	for _, op := range ops {
+		n += len(op.Key) + len(op.Value)
+	}
+	return n
+}
+
+// usageBytes is about what the measurements take on the wire, and not less.
+func usageBytes(usage []session.Usage) (n int) {
+	const numbers = 80 // five of ten bytes at most, and what frames them and the names
+	for _, u := range usage {
+		n += numbers + len(u.Model) + len(u.Tool) + len(u.Type) + len(u.Name) + len(u.Source)
+	}
+	return n
 }
 
 // FinishRun implements statev1.WorkServiceServer.
@@ -125,11 +114,14 @@ func (s *Server) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*s
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Limits.checkOutcome(r.GetOutcome()); err != nil {
+	if err := s.config.Limits.checkOutcome(r.GetOutcome(), false); err != nil {
 		return nil, err
 	}
 	command := session.Finish{Ref: ref, Outcome: s.config.Limits.outcomeIn(r.GetOutcome()), Sequence: r.GetStreamSequence(), Now: s.millis()}
-	version, err := update(ctx, s.store, ref.Key, command.Need(), command.Decide)
+	if command.Usage, err = s.config.Limits.usageIn(r.GetUsage()); err != nil {
+		return nil, err
+	}
+	version, err := spread(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +135,7 @@ func (s *Server) SettleRun(ctx context.Context, r *statev1.SettleRunRequest) (*s
 		return nil, err
 	}
 	command := session.Settle{Ref: ref, Sequence: r.GetStreamSequence(), Now: s.millis()}
-	next, err := update(ctx, s.store, ref.Key, command.Need(), withNext(command.Decide))
+	next, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), withNext(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +146,7 @@ func (s *Server) SettleRun(ctx context.Context, r *statev1.SettleRunRequest) (*s
 }
 
 // withNext answers with the agent of the run that the settling lets go, or "".
-func withNext(decide store.Decide) func(*session.View) (*session.Change, string, error) {
+func withNext(decide func(*session.View) (*session.Change, error)) func(*session.View) (*session.Change, string, error) {
 	return func(v *session.View) (*session.Change, string, error) {
 		change, err := decide(v)
 		if v.Live == nil {
@@ -170,80 +162,23 @@ func (s *Server) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if err := s.release(ctx, ref); err != nil {
+	const longestDelay = 24 * time.Hour
+	if delay := r.GetDelayMs(); delay < 0 || delay > longestDelay.Milliseconds() {
+		return nil, fault.New(fault.Invalid, "DELAY_INVALID", "delay_ms is %d; give 0 to %d", delay, longestDelay.Milliseconds())
+	}
+	if err := s.release(ctx, ref, session.Millis(r.GetDelayMs())); err != nil {
 		return nil, err
 	}
 	return &statev1.ReleaseRunResponse{}, nil
 }
 
-func (s *Server) release(ctx context.Context, ref session.Ref) error {
-	command := session.Release{Ref: ref, Now: s.millis()}
-	agent, err := update(ctx, s.store, ref.Key, command.Need(), func(v *session.View) (*session.Change, string, error) {
-		change, err := command.Decide(v)
-		if change == nil {
-			return nil, "", err
-		}
-		return change, v.Run.AgentType, nil
-	})
-	if err == nil && agent != "" {
-		s.hub.signal(agent)
-	}
+// releaseBytes is about what a release holds while it waits.
+const releaseBytes = 1024
+
+func (s *Server) release(ctx context.Context, ref session.Ref, delay session.Millis) error {
+	command := session.Release{Ref: ref, Delay: delay, Now: s.millis()}
+	_, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, releaseBytes, silent(command.Decide))
 	return err
-}
-
-// Heartbeat implements statev1.WorkServiceServer.
-func (s *Server) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest) (*statev1.HeartbeatResponse, error) {
-	if err := checkID("executor_id", r.GetExecutorId()); err != nil {
-		return nil, err
-	}
-	known, err := s.store.Beat(ctx, r.GetExecutorId(), s.millis())
-	if err != nil {
-		return nil, err
-	}
-	if known && r.GetHeld() != nil {
-		before := session.Millis(s.now().Add(-s.config.Fresh).UnixMilli())
-		err = s.reclaimLost(ctx, r.GetExecutorId(), r.GetHeld().GetRunIds(), before)
-	}
-	return &statev1.HeartbeatResponse{Forgotten: !known}, err
-}
-
-// Lost claims are taken back in batches, so that no transaction is large.
-const lostBatch = 100
-
-// reclaimLost takes back what the executor has claimed before the time and
-// does not hold.
-func (s *Server) reclaimLost(ctx context.Context, executorID string, held []string, before session.Millis) error {
-	if err := checkHeld(held); err != nil {
-		return err
-	}
-	command := session.RequeueLost{ExecutorID: executorID, Held: held, ClaimedBefore: before, Now: s.millis()}
-	due := store.Lost{ExecutorID: executorID, Held: held, ClaimedBefore: before}
-	for {
-		freed, err := s.store.UpdateDue(ctx, due, session.Need{}, lostBatch, command.Decide)
-		if err != nil {
-			return err
-		}
-		for _, f := range freed {
-			s.log.WarnContext(ctx, "claim was lost on its way", "executor", executorID, "session", f.View.Session.SessionID, "run", f.View.Run.RunID)
-			s.hub.signal(f.View.Run.AgentType)
-		}
-		if len(freed) < lostBatch {
-			return nil
-		}
-	}
-}
-
-func checkHeld(held []string) error {
-	const most = 100_000
-	if len(held) > most {
-		return fault.New(fault.Invalid, "EXECUTOR_INVALID", "an executor cannot hold %d runs; the limit is %d", len(held), most)
-	}
-	for _, id := range held {
-		if err := checkID("a held run id", id); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // afterwards is for what has to be done although the caller is gone.

@@ -7,9 +7,9 @@ type Claim struct {
 }
 
 // Decide claims the run that is due. The change is nil when the run is not
-// queued any more, or waits for the former run to be settled.
+// queued any more, or waits for the former run to be settled or for its time.
 func (c Claim) Decide(v *View) (*Change, error) {
-	if v.Session == nil || v.Run == nil || v.Run.Status != RunQueued || v.Unsettled != nil {
+	if v.Session == nil || v.Run == nil || v.Run.Status != RunQueued || v.Unsettled != nil || v.Run.DueAt > c.Now {
 		return nil, nil
 	}
 	s, r := c.take(v)

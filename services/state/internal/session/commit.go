@@ -1,29 +1,51 @@
 package session
 
+import "github.com/holdfast-run/holdfast/pkg/fault"
+
 // Commit makes a step durable. A repetition of the last committed step under
 // the same epoch is answered as before and changes nothing.
 //
-// Faults: those of every write, Stale (STEP_STALE), Conflict
-// (MESSAGE_EXISTS), TooLarge (STATE_SIZE_EXCEEDED).
+// A step that suspends the session, fails it or ends it goes through
+// Family.Spread, which also continues a session whose answers were faster than
+// its suspension.
+//
+// Faults: those of every write, Stale (STEP_STALE, VERSION_STALE,
+// ANSWER_CHANGED), Conflict (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED,
+// CALL_CONSUMED, LOCATION_FIXED, CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL),
+// Invalid (OUTCOME_INVALID), TooLarge (STATE_SIZE_EXCEEDED).
 type Commit struct {
 	Ref
-	Step         int32
-	Messages     []Message
-	Ops          []StateOp // applied after those of the journal
-	Sequence     int64     // of the stream, where StreamStep ends
-	StreamStep   int32     // the last step that is whole in the stream; at most Step
-	Usage        []Usage   // goes behind that of the journal
-	Outcome      *Outcome
-	CheckpointID string
-	Limits       Limits
-	Now          Millis
+	Step            int32
+	ExpectedVersion int64 // 0 for any
+	Messages        []Message
+	Ops             []StateOp // applied after those of the journal
+	Sequence        int64     // of the stream, where StreamStep ends
+	StreamStep      int32     // the last step that is whole in the stream; at most Step
+	Usage           []Usage   // goes behind that of the journal
+	Calls           []Call    // that somebody outside answers from now on; SessionID, RunID, Step and CreatedAt are given by Decide
+	Consume         []Consume // the answers that the step's messages hold
+	Told            []string  // the calls of whose late answers the step's messages tell
+	Children        []Child   // new ones, and what is new of those known
+	Outcome         *Outcome
+	Suspension      *Suspension // of an outcome that suspends
+	ExpireAfter     Millis      // how long a suspended session is kept; 0 for ever
+	CheckpointID    string
+	Limits          Limits
+	Now             Millis
 }
 
 // Need says what Decide wants to see. The custom state may be large, and most
-// steps leave it as it is.
+// steps leave it, the calls and the children as they are.
 func (c Commit) Need() Need {
-	return Need{RunID: c.RunID, MessageIDs: messageIDs(c.Messages), State: len(c.Ops) > 0, Written: true, Journal: true, Checkpoint: true}
+	return Need{
+		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointAt: c.Step,
+		State: len(c.Ops) > 0, Written: true, Journal: true,
+		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Suspension.children())+len(c.Children) > 0,
+	}
 }
+
+func (c Commit) suspends() bool { return c.Outcome != nil && Status(c.Outcome.Status).Suspended() }
+func (c Commit) fails() bool    { return c.Outcome != nil && c.Outcome.Status == RunFailed }
 
 // Decide commits the step. The answer is the step's checkpoint.
 func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
@@ -37,6 +59,9 @@ func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
 		return nil, Checkpoint{}, finished(v.Run)
 	}
 	if err := inFlight(v, c.Step); err != nil {
+		return nil, Checkpoint{}, err
+	}
+	if err := v.Session.versioned(c.ExpectedVersion); err != nil {
 		return nil, Checkpoint{}, err
 	}
 	if err := unique(c.Messages, v.Taken); err != nil {
@@ -59,34 +84,91 @@ func (c Commit) repeats(v *View) bool {
 }
 
 func (c Commit) write(v *View) (*Change, Checkpoint, error) {
-	merged, err := merge(v.Session.State, append(v.Journal.ops(), c.Ops...), c.Limits.State)
+	ops := append(v.Journal.ops(), c.Ops...)
+	merged, err := merge(v.Session.State, ops, c.Limits.State)
 	if err != nil {
 		return nil, Checkpoint{}, err
 	}
 	s, r := *v.Session, *v.Run
 	change := &Change{Session: &s, ClearJournal: v.Journal != nil}
-	change.Messages = place(c.Messages, s.MessageCount)
+	c.count(&s, &r)
+	change.Messages = place(c.Messages, v.Session.MessageCount)
+	change.Usage = entries(c.RunID, c.Step, c.Now, append(v.Journal.usage(), c.Usage...))
+	s.keep(change, ops, merged.state)
+	if err := c.calls(v, change); err != nil {
+		return nil, Checkpoint{}, err
+	}
+	if err := c.children(v, change); err != nil {
+		return nil, Checkpoint{}, err
+	}
+	if err := c.end(v, change, &r); err != nil {
+		return nil, Checkpoint{}, err
+	}
+	change.Runs = []Run{r}
+	change.Checkpoint = &Checkpoint{
+		ID: c.CheckpointID, RunID: c.RunID, Step: c.Step, Epoch: c.Epoch, Version: s.Version, MessageCount: s.MessageCount,
+		StreamSequence: s.StreamSequence, Status: s.Status, StateVersion: s.StateVersion, StateBase: s.StateBase,
+		Warnings: merged.warnings, CreatedAt: c.Now,
+	}
+	return change, *change.Checkpoint, nil
+}
+
+// count moves the counters and the cursor over the step.
+func (c Commit) count(s *Session, r *Run) {
 	s.Version++
 	s.StepCount++
 	s.MessageCount += int64(len(c.Messages))
 	s.StreamSequence = max(s.StreamSequence, c.Sequence)
 	s.StreamStep = max(s.StreamStep, c.StreamStep)
+	s.CheckpointID = c.CheckpointID
 	s.UpdatedAt = c.Now
 	r.StepCount++
-	if merged.state != s.State {
-		s.State, s.StateVersion, change.NewState = merged.state, s.Version, true
+	r.Losses = 0
+}
+
+// end ends the run with the step, if the step has an outcome.
+func (c Commit) end(v *View, change *Change, r *Run) error {
+	if c.Outcome == nil {
+		return nil
 	}
-	if c.Outcome != nil {
-		end(&s, &r, *c.Outcome, c.Now)
-		r.FinishStep = c.Step
+	r.FinishStep = c.Step
+	change.end(v, r, *c.Outcome, c.Now)
+	if c.suspends() {
+		return c.suspend(v, change, r)
 	}
-	change.Runs = []Run{r}
-	change.Usage = entries(c.RunID, c.Step, c.Now, append(v.Journal.usage(), c.Usage...))
-	change.Checkpoint = &Checkpoint{
-		ID: c.CheckpointID, RunID: c.RunID, Step: c.Step, Epoch: c.Epoch, Version: s.Version, MessageCount: s.MessageCount,
-		StreamSequence: s.StreamSequence, Status: s.Status, StateVersion: s.StateVersion, Warnings: merged.warnings, CreatedAt: c.Now,
+	return nil
+}
+
+// suspend notes what the session waits for. A stop that came while the step
+// was on its way takes effect here: the run that it was meant for looks no more.
+func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
+	s := change.Session
+	if s.Suspension, err = c.Suspension.waited(v, change); err != nil {
+		return err
 	}
-	return change, *change.Checkpoint, nil
+	calls := change.callsOf(v)
+	if r.Status == RunSuspendedAwaitingChildren && len(s.Suspension.Children) == 0 {
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s names no sub-session to wait for in its suspension", r.Status)
+	}
+	if r.Status != RunSuspendedAwaitingChildren && len(calls) == 0 {
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s needs a call that waits for its answer after the step; add the calls to the same step", r.Status)
+	}
+	if r.Stop != nil {
+		s.halt(*r.Stop, r.RunID, c.Now)
+		if s.Status == Failed {
+			change.drop(v, "")
+		}
+		return nil
+	}
+	if c.ExpireAfter > 0 {
+		s.ExpiresAt = c.Now + c.ExpireAfter
+		for _, call := range calls {
+			if call.open() {
+				s.ExpiresAt = max(s.ExpiresAt, call.DeadlineAt)
+			}
+		}
+	}
+	return nil
 }
 
 func entries(runID string, step int32, at Millis, usage []Usage) []UsageEntry {

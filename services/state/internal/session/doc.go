@@ -4,11 +4,14 @@
 // # Commands
 //
 // A command is a value with everything that it needs to know, and a method
-// Decide that is a pure function: it is shown the rows of one session (View)
+// Decide that is a pure function: it is shown the rows of its session (View)
 // and gives the rows to write (Change), or a fault and nothing is written. The
 // store may call Decide again when another writer was faster, so Decide keeps
 // nothing between calls and never changes what it is shown. A nil Change is a
 // command that has nothing to write: the repetition of one that was done.
+//
+// A command whose effect can reach other sessions goes through Family.Spread,
+// and all that follows is written with it; see Families.
 //
 // # The life of a run
 //
@@ -46,4 +49,210 @@
 // The state writes of the results are applied when the step commits, in the
 // order of the calls in the plan, before the writes that the commit brings
 // itself. They do not depend on which call ended first.
+//
+// # Sessions without runs
+//
+// A session may exist before its first run: created or branched, it is paused
+// in turn 0, and nothing waits for it. Everything that reads a session's newest
+// run has to bear that there is none. Rewinding and a host's decision pause a
+// session too; then it has runs, all of them finished.
+//
+//	            Create, Branch              RewindTo, SetStatus
+//	(nothing) ─────────────────▶ paused ◀───────────────────────── other statuses
+//	    │                          │
+//	    └───────── Start ──────────┴─▶ active
+//
+// # Suspension and continuation
+//
+// A step that needs an answer from outside ends its run: the commit that
+// brings the calls makes run and session suspended_*, and nobody holds anything
+// for it any more. When the last answer comes, or the last child ends, the same
+// write that brings it queues the next run, the continuation, which takes over
+// message id and trace. Nobody has to come and resume.
+//
+//	run 1   queued ─▶ running ─▶ suspended_* ─▶ settled
+//	                     │ Commit                  ┆
+//	session     active ──┴─▶ suspended_* ─────┐    ┆ Claim waits for it
+//	                                          ▼    ▼
+//	run 2                     last answer:  queued ─▶ running …
+//	session                                 active
+//
+// A wake-up is lost when the waker looks before the sleeper sleeps and the
+// sleeper does not look again. Here both look under the lock of the session's
+// row, and whoever comes second wakes:
+//
+//   - The answer comes first (the call is of an earlier step, or the child was
+//     started before the step was committed): the commit finds what it would wait
+//     for answered, and Family.Spread continues the session in the same write. It
+//     takes no one's word for the status of a child, but reads what the session
+//     knows of it by now.
+//   - The commit comes first: Submit, Timeout, PutChild and a child's end find the
+//     session suspended with nothing left to wait for, and continue it.
+//   - A stop came while the step was on its way: the run that it was meant for
+//     looks no more, so the commit gives the session the stop's end itself.
+//
+// A session is never continued twice: the first continuation makes it active.
+// It may be queued while the suspended run is not settled; it is claimed after
+// that, like any next run. An interrupt takes the suspension away and leaves
+// the calls: they may still be answered, but only a resume goes on with them.
+//
+// # Calls
+//
+// A call is one row: its question, its owner, its answer, and the trace that the
+// answer was used. So there is no moment at which a reader sees pending calls
+// without their owners, or a message with an answer while the call still waits:
+// the specification's invariant C-1 holds by the shape of the data. Ids are unique
+// in the family, and so an answer finds its owner from any session of it.
+//
+//	        Submit, Timeout, Abandon         Commit (Consume)       Submit after a timeout
+//	open ───────────────────────▶ answered ─────────────────▶ consumed ───────▶ late ──▶ told
+//	 │                              │    ▲                                       Commit (Told)
+//	 │ a failed run drops it        └────┘ a real answer takes a timeout's place:
+//	 ▼                                     revision + 1
+//	gone
+//
+// A step consumes an answer by its revision: had a real answer taken the place
+// of the timeout that the step has read, the commit is refused (ANSWER_CHANGED),
+// and the step is taken again with the real one. A consumed call stays as it is:
+// whoever answers it again learns that it is done.
+//
+// # Families
+//
+// Sub-sessions form a tree. Each session of it has a row and a lock of its own,
+// and knows its children by rows (Child) that say what each of them is.
+// Family.Spread keeps these true: it compares a session before and after
+// a command, and passes on what follows, in the same write.
+//
+//	up:    a status has changed, a child was made or deleted: the parent notes it, and
+//	       is continued when it waits for nothing else; then its own parent learns of it
+//	down:  the session has failed: its local children end failed (parent_failed)
+//	       the session is deleted: its local children are deleted, whatever they are
+//
+// What has to be seen for that is known only on the way. So a command begins
+// with its own session, and when that is not enough Spread gives Wider, and the
+// command runs again from the start with more sessions locked. The store locks
+// all of them together, in one order for everybody. Most commands never widen: a root
+// without children has nobody to tell.
+//
+// A view of a session that is gone does not say whose it was; Family.Targets
+// does. Ids may be used again after a deletion, so a session that belongs
+// elsewhere by now is not family: a parent has to know the child, and the
+// child to name the parent. Remote children are somebody else's: they are noted,
+// and left alone.
+//
+// A local child's status comes from the child alone, never from its parent's
+// executor, whose knowledge may be old.
+//
+// # Forced ends
+//
+// SetStatus, Expire, a stop of a session that only waits, and a parent's end
+// come from outside, without the epoch of an owner. A live run ends with them and
+// the session's epoch is raised, so the owner's next write is EPOCH_STALE; the
+// run has no holder then, so somebody claims its settling and tells of the end in
+// the stream. The journal goes, its usage stays. A run that has suspended is over
+// already and stays as it is.
+//
+// A session has one run at most whose end is still to be told. The next run may
+// be queued before that, but never claimed: ended by force, it has nothing in the
+// stream and is settled at once, and the epoch stays with the settling of the
+// former.
+//
+// A session that fails drops the open calls whose answers nobody could use,
+// but for those that hold somebody's message (Call.Stash).
+//
+// # The custom state as a whole and its writes
+//
+// A state of 100 KB that changes by a counter in each step must not cost 100 KB
+// a step. So a version of the state is kept either as a whole, or as the writes
+// that lead to it from the version before, to be folded (Fold) onto the last whole
+// one:
+//
+//	version   4       5    6    7       8       9 …
+//	kept      whole   w    w    w       whole   w
+//	          base ───────────▶ state   base
+//
+// Session and checkpoint name both ends (StateBase, StateVersion), and whoever
+// reads takes the rows between. The writes since a whole are at most 64 and
+// together at most half as long as the state, else the next version is kept as a
+// whole: so a read costs at most half as much again as the state itself. Merging
+// gives the same text whether it is done write by write or all at once; merge
+// trims what it puts in, and keeps the text of what it does not touch, for that.
+// A rewound session keeps its next write as a whole, since the count of those
+// before is not known.
+//
+// # The rules and their proofs
+//
+// Sections are those of the specification (behaviour.md), H is its list of
+// hardening deltas. Rules about what is stored and found again are proven by
+// package storetest.
+//
+//	§2.3 a status decides whether a run may start     TestTheStatusOfASessionDecidesWhetherARunMayStart
+//	§2.3 paused, interrupted, failed: resumable       TestASessionGoesOnWhereItStopped
+//	§2.3 suspended: resumable when no call is open    TestASuspendedSessionIsResumedOnlyWhenNoCallIsOpen
+//	§2.3 a created session has no run                 TestACreatedSessionIsPausedAndHasNoRun
+//	§2.3 expiry fails what is not terminal            TestASessionExpiresOnceItsTimeHasCome
+//	§2.3 a failed parent fails its children           TestTheSubSessionsOfAFailedSessionFailToTheLast
+//	§2.4 compare and set, answered by the same read   TestAStatusIsComparedBeforeItIsSetAndTheAnswerSaysWhatWasSeen
+//	§2.4 which statuses a host sets                   TestOnlyAHostsStatusesCanBeSet
+//	§2.5 another version is a typed conflict          TestAStepOfAnotherVersionIsRefused
+//	                                                  TestAWriteOfAnotherVersionIsRefused
+//	§2.6 the time of expiry covers the deadlines      TestAStepSuspendsWithItsCallsInOneWrite
+//	§4.9 an abort outranks an interrupt               TestTheFirstStopStandsButAnAbortOutranksAnInterrupt
+//	§4.9 an interrupted run says why                  TestAnInterruptedRunSaysWhy
+//	§5.2 the kinds of state writes                    TestStateWritesMergeInTheirOrder
+//	§5.3 parallel writes merge in the order of calls  TestMergedStateIsWhatAMapWouldHold
+//	§5.3 warnings of a merge                          TestMergingWarnsAndRespectsTheLimit
+//	§5.4 a state above the limit names its keys       TestAStateAboveTheLimitNamesItsKeys
+//	§6.1 a step is one write, its repetition none     TestACommitThatIsRepeatedAnswersAsBefore
+//	§6.2 C-1: calls, messages, checkpoint together    TestAStepSuspendsWithItsCallsInOneWrite
+//	§6.3 a suspension has something to wait for       TestASuspensionNeedsSomethingToWaitFor
+//	§6.4 rewind                                       TestARewoundSessionIsWhatItWasAndNumbersOn
+//	                                                  TestALiveSessionIsNotTakenBack
+//	§6.4 branch                                       TestABranchBeginsWhereTheCheckpointStands
+//	§6.6 appending is safe at any time                TestMessagesAreAppendedAtAnyTime
+//	§7.4 accepted, already_completed, late            TestAnAnswerFindsTheCallAsItIs
+//	§7.4 unknown_tool_call                            TestAnAnswerToNoCallOfTheSessionIsRefused
+//	§7.4 owner_not_continuable                        TestASessionThatHasEndedTakesNoAnswers
+//	§7.5 a step consumes the answer that it read      TestAStepTakesOnlyTheAnswerThatItHasRead
+//	§7.5 a batch goes on after its last answer        TestAnAnswerThatIsNotTheLastOneWaits
+//	§7.6 deadlines                                    TestAPassedDeadlineAnswersAndContinuesAsAClientDoes
+//	§7.6 a real answer replaces a timeout             TestARealAnswerTakesThePlaceOfATimeoutThatNoStepHasTaken
+//	§7.7 a new message abandons the open calls        TestANewMessageAbandonsTheOpenCallsInTheSameWrite
+//	§7.8 a parent waits for all of its children       TestAParentWaitsForAllOfItsChildrenAndCalls
+//	§7.8 the last child's end wakes the ancestors     TestTheLastChildToEndWakesItsParentAndTheParentTellsItsOwn
+//	§7.8 an answered child tells its ancestors        TestASubmitTellsTheParentThatTheChildGoesOn
+//	§7.9 no wake-up is lost                           TestAnswersThatWereFasterThanTheSuspensionContinueTheSession
+//	                                                  TestAStopThatTheSuspendingStepDidNotSeeTakesEffectWithIt
+//	                                                  TestWhateverIsSentASessionStaysSound
+//	§8.1 a child is noted with its making             TestANewSubSessionIsNotedInItsParentByTheSameWrite
+//	§8.1 a child's status is its own word             TestALocalChildSpeaksForItself
+//	§8.3 a remote child is a note                     TestARemoteChildIsNotedAndItsEndWakesTheParent
+//	§13.1 the state is saved as a whole               TestTheWholeStateIsSavedOverWhatThereWas
+//	§13.1 truncate                                    TestATruncatedConversationForgetsItsCheckpoint
+//	§13.3 usage outside of steps                      TestUsageOutsideOfStepsIsCountedOn
+//	§13.4 the words of a memory                       TestATextIsFoundByItsWords
+//	§13.5 every filter is a facet                     TestASessionIsFoundByEachOfItsProperties
+//	                                                  TestRefacetingLeadsFromTheOldFacetsToTheNew
+//	H1 a start rests on what its caller read          TestAStartExpectsWhatItsCallerHasRead
+//	H2 a stop is a record of its run                  TestAStopOfALiveRunIsKeptWithTheRun
+//	                                                  TestAStopNamesItsRun
+//	                                                  TestASessionThatOnlyWaitsIsStoppedAtOnce
+//	H8 an answer fits the kind of its call            TestAnAnswerOfTheWrongKindIsRefused
+//	H9 who continues                                  TestTheLastAnswerContinuesTheSessionInTheSameWrite
+//	                                                  TestAnAnswerToALiveSessionIsForItsRun
+//	H10 late answers, kept once and told once         TestALateAnswerIsKeptOnceAndTheModelIsToldOnce
+//	H11 a failed run drops its unanswered calls       TestAFailedRunTakesItsOpenCallsWithIt
+//	H20 a foreign checkpoint is refused               TestAForeignCheckpointIsRefused
+//	H20 truncated messages stay away                  TestMessagesThatWereTruncatedDoNotComeBack
+//	H23 an end from outside fences the owner          TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled
+//	                                                  TestARunThatNeverBeganEndsSettledWhenTheFormerIsNot
+//	H26 a delayed retry waits for its time            TestADelayedRunIsNotClaimedBeforeItsTime
+//	H29 a request key starts one run                  TestARequestKeyStartsOneRunWhateverItStarts
+//	H30 call ids are unique in the family             TestACallIdIsUsedOnceInAFamily
+//	H31 deletion takes the local tree                 TestADeletedSessionTakesItsLocalTreeWithIt
+//	H31 a child's location is fixed                   TestAChildStaysWhereItIs
+//	H33 an oversize state is refused by type          TestAStateAboveTheLimitNamesItsKeys
+//	state: kept writes read as the merged text        TestWhatIsKeptOfTheStateReadsAsTheMergedText
+//	state: a small write is kept alone                TestAWriteThatIsSmallBesideTheStateIsKeptAlone
+//	state: what stays as it is is not kept again      TestAStateThatStaysAsItIsIsNotKeptAgain
 package session

@@ -1,6 +1,10 @@
 package session
 
-import "github.com/holdfast-run/holdfast/pkg/fault"
+import (
+	"strconv"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
 
 // Ref names a claimed run and the epoch of its claim.
 type Ref struct {
@@ -56,6 +60,47 @@ func finished(r *Run) error {
 // NoSession is the fault for a session that does not exist.
 func NoSession(k Key) error {
 	return fault.New(fault.NotFound, "SESSION_NOT_FOUND", "there is no session %q", k.SessionID)
+}
+
+// versioned gives Stale (VERSION_STALE) when the session does not have the
+// version that the caller has read. 0 fits every version.
+func (s *Session) versioned(expected int64) error {
+	if expected == 0 || expected == s.Version {
+		return nil
+	}
+	return fault.New(fault.Stale, "VERSION_STALE",
+		"session %q is at version %d, not %d; read it again and decide anew", s.SessionID, s.Version, expected).
+		With("currentVersion", strconv.FormatInt(s.Version, 10)).
+		With("sessionId", s.SessionID)
+}
+
+// at gives NotFound (SESSION_NOT_FOUND), and what versioned gives.
+func (k Key) at(v *View, version int64) error {
+	if v.Session == nil {
+		return NoSession(k)
+	}
+	return v.Session.versioned(version)
+}
+
+// idle gives NotFound (SESSION_NOT_FOUND), and Conflict (SESSION_BUSY) while a
+// run is live. The view shows the open runs.
+func (k Key) idle(v *View) error {
+	if v.Session == nil {
+		return NoSession(k)
+	}
+	if v.Live != nil || v.Session.Status == Active {
+		return busy(v.Session)
+	}
+	return nil
+}
+
+func busy(s *Session) error {
+	return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q is not over; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
+}
+
+// NoCall is the fault for a call that the session does not have.
+func NoCall(callID string) error {
+	return fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "no call %q waits, or has waited, for an answer here", callID)
 }
 
 // NoRun is the fault for a run that its session does not have.

@@ -1,19 +1,27 @@
 package session
 
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
 // Finish ends a run outside of a step. A repetition of it under the same
 // epoch is answered as before and changes nothing. The journal is cleared, but
-// its usage is kept.
+// its usage is kept. What becomes of the family is for Family.Spread.
 //
-// Faults: those of every write.
+// Faults: those of every write, Invalid (OUTCOME_INVALID): a run suspends with
+// a step.
 type Finish struct {
 	Ref
 	Outcome  Outcome
 	Sequence int64
+	Usage    []Usage // goes behind that of the journal
 	Now      Millis
 }
 
 // Need says what Decide wants to see.
-func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true} }
+func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true, Calls: true} }
 
 // Decide ends the run. The answer is the session's version after it.
 func (c Finish) Decide(v *View) (*Change, int64, error) {
@@ -26,27 +34,61 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 		}
 		return nil, 0, finished(v.Run)
 	}
+	if Status(c.Outcome.Status).Suspended() {
+		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run suspends with the commit of the step whose calls are open, not outside of a step")
+	}
 	s, r := *v.Session, *v.Run
 	s.Version++
 	s.StreamSequence = max(s.StreamSequence, c.Sequence)
 	s.UpdatedAt = c.Now
-	end(&s, &r, c.Outcome, c.Now)
 	change := &Change{
-		Session: &s, Runs: []Run{r}, ClearJournal: v.Journal != nil,
-		Usage: entries(c.RunID, s.StepCount+1, c.Now, v.Journal.usage()),
+		Session: &s, ClearJournal: v.Journal != nil,
+		Usage: entries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
 	}
+	change.end(v, &r, c.Outcome, c.Now)
+	change.Runs = []Run{r}
 	return change, s.Version, nil
 }
 
-// end writes the outcome into both rows. The session's version is the one
-// after the write.
-func end(s *Session, r *Run, o Outcome, now Millis) {
+// end writes the outcome into the session's row and the run's. The session's
+// version is the one after the write.
+//
+// A run that fails takes its open calls with it: nobody could use the answers,
+// and no model takes a call without a result.
+func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
+	s := change.Session
 	s.Status = statusAfter(o.Status)
 	s.Output, s.Failure = o.Output, o.Failure
+	s.Interruption = nil
 	r.Status = o.Status
 	r.Outcome = o
 	r.CompletedAt = now
 	r.FinishVersion = s.Version
+	switch o.Status {
+	case RunFailed:
+		change.drop(v, r.RunID)
+	case RunInterrupted:
+		s.Interruption = &Interruption{RunID: r.RunID, At: now}
+		if r.Stop != nil {
+			s.Interruption.Reason = r.Stop.Reason
+		}
+	}
+}
+
+// drop lets the open calls of a run go, or those of all runs for an empty id.
+// The new ones among them are not made at all.
+func (change *Change) drop(v *View, runID string) {
+	gone := unanswered(change.callsOf(v), runID)
+	kept := change.NewCalls[:0]
+	for _, call := range change.NewCalls {
+		if i := slices.Index(gone, call.CallID); i >= 0 {
+			gone = slices.Delete(gone, i, i+1)
+			continue
+		}
+		kept = append(kept, call)
+	}
+	change.NewCalls = kept
+	change.DropCalls = append(change.DropCalls, gone...)
 }
 
 // statusAfter is the session's status after a run with the outcome. The names

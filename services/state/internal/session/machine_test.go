@@ -14,28 +14,67 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 )
 
-// machine drives one session by random commands, sent by whoever has held a
-// claim at any time, and watches what must always hold.
+// machine drives a session and a sub-session of it by random commands, sent by
+// whoever has held a claim at any time, and watches what must always hold.
 type machine struct {
 	store  *memory.Store
-	claims []session.Ref // all that there ever were; the last is the owner's, if anybody's
-	last   session.Session
+	claims []session.Ref // all that there ever were
+	last   map[session.Key]session.Session
+	calls  []string // all that there ever were
 	ids    int
+	now    session.Millis
 }
 
-var key = session.Key{Tenant: "t", SessionID: "s"}
+var (
+	parent = session.Key{Tenant: "t", SessionID: "s"}
+	child  = session.Key{Tenant: "t", SessionID: "k"}
+	limits = session.Limits{State: 1000, Journal: 1000}
+)
 
 func (m *machine) id() string {
 	m.ids++
 	return fmt.Sprint("id", m.ids)
 }
 
-func (m *machine) update(t *rapid.T, need session.Need, decide store.Decide) bool {
-	err := m.store.Update(context.Background(), key, need, decide)
-	if _, ok := fault.From(err); err != nil && !ok {
-		t.Fatalf("got %v, which is no fault", err)
+func (m *machine) key(t *rapid.T) session.Key {
+	return rapid.SampledFrom([]session.Key{parent, child}).Draw(t, "session")
+}
+
+type decide func(views ...*session.View) (*session.Change, error)
+
+// update runs a command with what follows from it for the family.
+func (m *machine) update(t *rapid.T, key session.Key, need session.Need, command decide) bool {
+	targets := []session.Target{{Key: key, Need: need}}
+	for range 10 {
+		err := m.store.Update(context.Background(), targets, 0, func(views []*session.View) ([]*session.Change, error) {
+			own, err := command(views...)
+			if err != nil {
+				return nil, err
+			}
+			return session.Family{Now: m.now, NewID: m.id, Targets: targets}.Spread(views, own)
+		})
+		if wider, ok := errors.AsType[*session.Wider](err); ok {
+			targets = wider.Widen(targets)
+			continue
+		}
+		if _, ok := fault.From(err); err != nil && !ok {
+			t.Fatalf("got %v, which is no fault", err)
+		}
+		return err == nil
 	}
-	return err == nil
+	t.Fatal("the command asks for ever more sessions")
+	return false
+}
+
+func answered[T any](command func(*session.View) (*session.Change, T, error)) decide {
+	return func(views ...*session.View) (*session.Change, error) {
+		change, _, err := command(views[0])
+		return change, err
+	}
+}
+
+func plain(command func(*session.View) (*session.Change, error)) decide {
+	return func(views ...*session.View) (*session.Change, error) { return command(views[0]) }
 }
 
 // claim draws one of the claims there ever were.
@@ -43,114 +82,246 @@ func (m *machine) claim(t *rapid.T) (ref session.Ref, owns bool) {
 	if len(m.claims) == 0 {
 		t.Skip("nothing was claimed yet")
 	}
-	i := rapid.IntRange(max(0, len(m.claims)-2), len(m.claims)-1).Draw(t, "claim")
-	return m.claims[i], m.claims[i].Epoch == m.last.Epoch
+	i := rapid.IntRange(max(0, len(m.claims)-3), len(m.claims)-1).Draw(t, "claim")
+	ref = m.claims[i]
+	return ref, ref.Epoch == m.last[ref.Key].Epoch
 }
 
 // write sends a write of a claim, which must fail when the claim is not the
 // owner's.
-func (m *machine) write(t *rapid.T, owns bool, need session.Need, decide store.Decide) {
-	if done := m.update(t, need, decide); done && !owns {
+func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Need, command decide) {
+	if done := m.update(t, ref.Key, need, command); done && !owns {
 		t.Fatal("a write of a former claim was taken")
 	}
 }
 
 func (m *machine) start(t *rapid.T) {
-	c := session.Start{Key: key, AgentType: "a", RunID: m.id(), State: "{}", Messages: []session.Message{{ID: m.id()}}}
-	m.update(t, c.Need(), func(v *session.View) (*session.Change, error) {
-		change, _, err := c.Decide(v)
+	c := session.Start{Key: m.key(t), AgentType: "a", RunID: m.id(), State: "{}", Messages: []session.Message{{ID: m.id()}}, Now: m.now}
+	if c.Key == child {
+		c.ParentID = parent.SessionID
+	}
+	c.Resume = rapid.Bool().Draw(t, "resume")
+	if rapid.Bool().Draw(t, "abandon") {
+		c.Abandon = func(session.Call) []byte { return []byte("abandoned") }
+	}
+	m.update(t, c.Key, c.Need(), func(views ...*session.View) (*session.Change, error) {
+		change, _, err := c.Decide(views...)
 		return change, err
 	})
 }
 
 func (m *machine) take(t *rapid.T) {
-	due := store.Due(store.Queued{ExecutorID: "e", AgentTypes: []string{"a"}})
-	decide := session.Claim{ExecutorID: "e"}.Decide
+	due := store.Due(store.Queued{ExecutorID: "e", AgentTypes: []string{"a"}, Now: m.now})
+	command := session.Claim{ExecutorID: "e", Now: m.now}.Decide
 	if rapid.Bool().Draw(t, "settling") {
-		due, decide = store.Unsettled{ExecutorID: "e", AgentTypes: []string{"a"}}, session.ClaimSettling{ExecutorID: "e"}.Decide
+		due, command = store.Unsettled{ExecutorID: "e", AgentTypes: []string{"a"}}, session.ClaimSettling{ExecutorID: "e"}.Decide
 	}
-	got, err := m.store.UpdateDue(context.Background(), due, session.Need{}, 1, decide)
+	got, err := m.store.UpdateDue(context.Background(), due, session.Need{Calls: true}, 1, command)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range got {
-		m.claims = append(m.claims, session.Ref{Key: key, RunID: d.Change.Runs[0].RunID, Epoch: d.Change.Session.Epoch})
+		m.claims = append(m.claims, session.Ref{Key: d.Change.Session.Key, RunID: d.Change.Runs[0].RunID, Epoch: d.Change.Session.Epoch})
 	}
 }
 
 func (m *machine) plan(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.Plan{Ref: ref, Step: m.last.StepCount + 1, Body: []byte(m.id()), CallIDs: []string{"c"}}
-	m.write(t, owns, c.Need(), c.Decide)
+	c := session.Plan{Ref: ref, Step: m.last[ref.Key].StepCount + 1, Body: []byte(m.id()), CallIDs: []string{"c"}}
+	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
 func (m *machine) result(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.RecordResult{Ref: ref, Step: m.last.StepCount + 1, Result: session.Result{CallID: "c"}, Limits: session.Limits{State: 100, Journal: 100}}
-	m.write(t, owns, c.Need(), func(v *session.View) (*session.Change, error) {
-		change, _, err := c.Decide(v)
+	c := session.RecordResult{Ref: ref, Step: m.last[ref.Key].StepCount + 1, Result: session.Result{CallID: "c"}, Limits: limits}
+	m.write(t, ref, owns, c.Need(), func(views ...*session.View) (*session.Change, error) {
+		change, _, err := c.Decide(views[0])
 		return change, err
 	})
 }
 
 func (m *machine) commit(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.Commit{Ref: ref, Step: m.last.StepCount + rapid.Int32Range(0, 1).Draw(t, "step"), Messages: []session.Message{{ID: m.id()}}, Limits: session.Limits{State: 100}}
-	if rapid.Bool().Draw(t, "last") {
-		c.Outcome = &session.Outcome{Status: session.RunCompleted}
+	c := session.Commit{
+		Ref: ref, Step: m.last[ref.Key].StepCount + rapid.Int32Range(0, 1).Draw(t, "step"), Messages: []session.Message{{ID: m.id()}},
+		Ops: []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(m.ids)}}, CheckpointID: m.id(), Limits: limits, Now: m.now,
 	}
-	m.write(t, owns, c.Need(), func(v *session.View) (*session.Change, error) {
-		change, _, err := c.Decide(v)
-		return change, err
-	})
+	switch rapid.SampledFrom([]string{"goes on", "ends", "suspends", "waits for its child"}).Draw(t, "then") {
+	case "ends":
+		c.Outcome = &session.Outcome{Status: rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed}).Draw(t, "as")}
+	case "suspends":
+		c.Outcome = &session.Outcome{Status: session.RunSuspendedClientTool}
+		if rapid.Bool().Draw(t, "with a new call") {
+			c.Calls = []session.Call{{CallID: m.id(), Kind: session.ClientTool, DeadlineAt: m.now + 3}}
+			m.calls = append(m.calls, c.Calls[0].CallID)
+		}
+	case "waits for its child":
+		c.Outcome = &session.Outcome{Status: session.RunSuspendedAwaitingChildren}
+		c.Suspension = &session.Suspension{Children: map[string]session.ChildWait{child.SessionID: {Status: session.Active}}}
+	}
+	if id, ok := m.call(t); ok && rapid.Bool().Draw(t, "consume") {
+		c.Consume = []session.Consume{{CallID: id, Revision: rapid.Int32Range(1, 2).Draw(t, "revision")}}
+	}
+	m.write(t, ref, owns, c.Need(), answered(c.Decide))
+}
+
+func (m *machine) call(t *rapid.T) (string, bool) {
+	if len(m.calls) == 0 {
+		return "", false
+	}
+	return m.calls[rapid.IntRange(max(0, len(m.calls)-3), len(m.calls)-1).Draw(t, "call")], true
 }
 
 func (m *machine) finish(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.Finish{Ref: ref, Outcome: session.Outcome{Status: session.RunInterrupted}}
-	m.write(t, owns, c.Need(), func(v *session.View) (*session.Change, error) {
-		change, _, err := c.Decide(v)
-		return change, err
-	})
+	c := session.Finish{Ref: ref, Outcome: session.Outcome{Status: rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(t, "as")}, Now: m.now}
+	m.write(t, ref, owns, c.Need(), answered(c.Decide))
 }
 
 func (m *machine) settle(t *rapid.T) {
 	ref, owns := m.claim(t)
 	c := session.Settle{Ref: ref, Sequence: int64(m.ids)}
-	m.write(t, owns, c.Need(), c.Decide)
+	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
 func (m *machine) release(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.Release{Ref: ref}
-	m.write(t, owns, c.Need(), c.Decide)
+	c := session.Release{Ref: ref, Delay: session.Millis(rapid.IntRange(0, 2).Draw(t, "delay")), Now: m.now}
+	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
-// check holds what is stored against what must always hold.
+func (m *machine) submit(t *rapid.T) {
+	id, ok := m.call(t)
+	if !ok {
+		t.Skip("nothing was called yet")
+	}
+	c := session.Submit{Key: m.key(t), CallID: id, Kind: session.ClientTool, Response: []byte("real"), NewRunID: m.id(), Now: m.now}
+	m.update(t, c.Key, c.Need(), answered(c.Decide))
+}
+
+func (m *machine) timeout(t *rapid.T) {
+	c := session.Timeout{Key: m.key(t), Response: func(session.Call) []byte { return []byte("late") }, NewRunID: m.id(), Now: m.now}
+	m.update(t, c.Key, c.Need(), answered(c.Decide))
+}
+
+func (m *machine) stop(t *rapid.T) {
+	c := session.RequestStop{Key: m.key(t), Kind: rapid.SampledFrom([]session.StopKind{session.StopInterrupt, session.StopAbort}).Draw(t, "kind"), Now: m.now}
+	m.update(t, c.Key, c.Need(), answered(c.Decide))
+}
+
+func (m *machine) force(t *rapid.T) {
+	c := session.SetStatus{
+		Key: m.key(t), Failure: &session.Failure{Error: "e"}, Now: m.now,
+		Status: rapid.SampledFrom([]session.Status{session.Paused, session.Failed, session.Completed, session.Interrupted}).Draw(t, "status"),
+	}
+	m.update(t, c.Key, c.Need(), answered(c.Decide))
+}
+
+func (m *machine) rewind(t *rapid.T) {
+	key := m.key(t)
+	list, _, err := m.store.Checkpoints(context.Background(), key, 0, 0, 3)
+	if err != nil || len(list) == 0 {
+		t.Skip("no checkpoint yet")
+	}
+	c := session.RewindTo{Key: key, CheckpointID: rapid.SampledFrom(list).Draw(t, "checkpoint").ID, Now: m.now}
+	m.update(t, key, c.Need(), answered(c.Decide))
+}
+
+func (m *machine) delete(t *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
+		t.Skip("not now")
+	}
+	c := session.DeleteSession{Key: m.key(t)}
+	if m.update(t, c.Key, c.Need(), plain(c.Decide)) {
+		m.forget(c.Key)
+		if c.Key == parent {
+			m.forget(child)
+		}
+	}
+}
+
+// forget drops what is known of a session that is gone: another one may take
+// its id, and its epochs begin anew.
+func (m *machine) forget(key session.Key) {
+	delete(m.last, key)
+	var claims []session.Ref
+	for _, ref := range m.claims {
+		if ref.Key != key {
+			claims = append(claims, ref)
+		}
+	}
+	m.claims = claims
+}
+
 func (m *machine) check(t *rapid.T) {
-	s, run, err := m.store.Session(context.Background(), key)
-	if errors.Is(err, fault.NotFound) {
-		return
+	m.now++
+	for _, key := range []session.Key{parent, child} {
+		shown, err := m.store.Session(context.Background(), key)
+		if errors.Is(err, fault.NotFound) {
+			delete(m.last, key)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.checkSession(t, shown)
+		m.checkRuns(t, &shown.Session)
+		m.checkWaits(t, shown)
+		m.last[key] = shown.Session
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// checkSession holds what is stored against what must always hold.
+func (m *machine) checkSession(t *rapid.T, shown *store.Snapshot) {
+	s, run := &shown.Session, shown.Current
 	if (s.Status == session.Active) != run.Status.Live() || s.CurrentRunID != run.RunID || s.Turn != run.Turn {
-		t.Errorf("session is %s of turn %d with run %s of turn %d", s.Status, s.Turn, run.Status, run.Turn)
+		t.Errorf("%s is %s of turn %d with run %s of turn %d", s.SessionID, s.Status, s.Turn, run.Status, run.Turn)
 	}
-	if s.Epoch < m.last.Epoch || s.Version < m.last.Version || s.StepCount < m.last.StepCount || s.StreamSequence < m.last.StreamSequence {
-		t.Errorf("the session went back from %+v to %+v", m.last, s)
+	if last := m.last[s.Key]; s.Epoch < last.Epoch || s.Version < last.Version || s.StepCount < last.StepCount || s.StreamSequence < last.StreamSequence {
+		t.Errorf("the session went back from %+v to %+v", last, s)
 	}
-	messages, total, err := m.store.Messages(context.Background(), key, store.Page{Limit: 1000, MaxBytes: 1000})
+	if s.Status.Suspended() != (s.Suspension != nil) {
+		t.Errorf("%s is %s with suspension %+v", s.SessionID, s.Status, s.Suspension)
+	}
+	messages, total, err := m.store.Messages(context.Background(), s.Key, store.Page{Limit: 1000, MaxBytes: 1000})
 	if err != nil || total != s.MessageCount || int64(len(messages)) != total {
 		t.Errorf("got %d of %d messages, %v; the session says %d", len(messages), total, err, s.MessageCount)
 	}
-	m.checkRuns(t, s)
-	m.last = *s
+}
+
+// checkWaits looks for wake-ups that were lost: a suspended session waits for
+// something, and knows its children as they are.
+func (m *machine) checkWaits(t *rapid.T, shown *store.Snapshot) {
+	s := &shown.Session
+	var waits bool
+	for _, call := range shown.Calls {
+		waits = waits || call.SessionID == s.SessionID && call.Answer == ""
+	}
+	for _, row := range shown.Children {
+		status := session.Failed // as of one that is gone
+		if known, err := m.store.Session(context.Background(), session.Key{Tenant: s.Tenant, SessionID: row.SessionID}); err == nil {
+			status = known.Session.Status
+		}
+		if row.Status != status {
+			t.Errorf("%s knows its child as %s, which is %s", s.SessionID, row.Status, status)
+		}
+		if s.Suspension == nil {
+			continue
+		}
+		if wait, ok := s.Suspension.Children[row.SessionID]; ok {
+			waits = waits || !wait.Status.Terminal()
+			if wait.Status != status {
+				t.Errorf("%s waits for a child that it knows as %s, which is %s", s.SessionID, wait.Status, status)
+			}
+		}
+	}
+	if s.Status.Suspended() && !waits {
+		t.Errorf("%s is %s, and waits for nothing", s.SessionID, s.Status)
+	}
 }
 
 func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
-	runs, err := m.store.Runs(context.Background(), key, 0, 1000)
+	runs, err := m.store.Runs(context.Background(), s.Key, 0, 1000)
 	if err != nil || len(runs) != int(s.Turn) {
 		t.Errorf("got %d runs in turn %d, %v", len(runs), s.Turn, err)
 	}
@@ -178,13 +349,14 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 func TestWhateverIsSentASessionStaysSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{store: memory.New()}
+		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}}
 		if err := m.store.Announce(context.Background(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 			t.Fatal(err)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"start": m.start, "take": m.take, "plan": m.plan, "result": m.result, "commit": m.commit,
-			"finish": m.finish, "settle": m.settle, "release": m.release, "": m.check,
+			"start": m.start, "take": m.take, "plan": m.plan, "result": m.result, "commit": m.commit, "commit more": m.commit,
+			"finish": m.finish, "settle": m.settle, "release": m.release, "submit": m.submit, "timeout": m.timeout,
+			"stop": m.stop, "force": m.force, "rewind": m.rewind, "delete": m.delete, "": m.check,
 		})
 	})
 }

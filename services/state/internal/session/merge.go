@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,21 @@ type StateOp struct {
 	Key   string `json:"key"`
 	Kind  OpKind `json:"kind"`
 	Value string `json:"value,omitempty"` // one JSON text; empty for Delete
+}
+
+// Fold gives the custom state that the writes make of a whole one. Each text
+// of writes is what a Change.StateWrite was, as JSON.
+func Fold(whole string, writes []string) (string, error) {
+	var ops []StateOp
+	for _, text := range writes {
+		var more []StateOp
+		if err := json.Unmarshal([]byte(text), &more); err != nil {
+			return "", fmt.Errorf("decode stored writes: %w", err)
+		}
+		ops = append(ops, more...)
+	}
+	merged, err := merge(whole, ops, math.MaxInt)
+	return merged.state, err
 }
 
 type mergeResult struct {
@@ -136,7 +152,8 @@ func (o *object) apply(op StateOp, raced bool) (warning string, err error) {
 		o.remove(op.Key)
 		return "", nil
 	case Replace:
-		o.set(op.Key, json.RawMessage(op.Value))
+		// Trimmed as reading it again would: Fold gives the text that merge gave.
+		o.set(op.Key, json.RawMessage(strings.Trim(op.Value, " \t\r\n")))
 		return "", nil
 	case Append:
 		return o.extend(op, raced)

@@ -35,3 +35,68 @@ func place(messages []Message, from int64) []Message {
 	}
 	return placed
 }
+
+// AppendMessages puts messages behind the conversation, whoever owns the
+// session: they follow what is there, and what a step brings follows them.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS).
+type AppendMessages struct {
+	Key
+	Messages []Message
+	Now      Millis
+}
+
+// Need says what Decide wants to see.
+func (c AppendMessages) Need() Need { return Need{MessageIDs: messageIDs(c.Messages)} }
+
+// Decide appends the messages. The answer is how many the session has then.
+func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
+	if v.Session == nil {
+		return nil, 0, NoSession(c.Key)
+	}
+	if len(c.Messages) == 0 {
+		return nil, v.Session.MessageCount, nil
+	}
+	if err := unique(c.Messages, v.Taken); err != nil {
+		return nil, 0, err
+	}
+	s := *v.Session
+	change := &Change{Session: &s, Messages: place(c.Messages, s.MessageCount)}
+	s.MessageCount += int64(len(c.Messages))
+	s.Version++
+	s.UpdatedAt = c.Now
+	return change, s.MessageCount, nil
+}
+
+// Truncate takes the last messages back, and the checkpoints that counted them.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (SESSION_BUSY), Invalid
+// (COUNT_INVALID).
+type Truncate struct {
+	Key
+	Messages int64 // how many stay
+	Now      Millis
+}
+
+// Need says what Decide wants to see.
+func (c Truncate) Need() Need { return Need{Open: true} }
+
+// Decide truncates the conversation. The answer is how many messages the
+// session has then.
+func (c Truncate) Decide(v *View) (*Change, int64, error) {
+	if err := c.idle(v); err != nil {
+		return nil, 0, err
+	}
+	s := *v.Session
+	if c.Messages < 0 || c.Messages > s.MessageCount {
+		return nil, 0, fault.New(fault.Invalid, "COUNT_INVALID", "session %q has %d messages and cannot be cut to %d", c.SessionID, s.MessageCount, c.Messages)
+	}
+	if c.Messages == s.MessageCount {
+		return nil, c.Messages, nil
+	}
+	s.MessageCount = c.Messages
+	s.CheckpointID = "" // it may be gone; the newest of those that are left is found by its row
+	s.Version++
+	s.UpdatedAt = c.Now
+	return &Change{Session: &s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil
+}

@@ -29,8 +29,8 @@ const (
 // RunStatus is the status of a run.
 type RunStatus string
 
-// The statuses of a run. The suspended ones are kept for rows that later
-// versions write; no command of this package gives them.
+// The statuses of a run. A suspended run has finished: its continuation is
+// another run.
 const (
 	RunQueued                    RunStatus = "queued"
 	RunRunning                   RunStatus = "running"
@@ -45,6 +45,15 @@ const (
 // Live reports whether the run has not finished yet.
 func (s RunStatus) Live() bool { return s == RunQueued || s == RunRunning }
 
+// Suspended reports whether the session waits for answers or for children.
+func (s Status) Suspended() bool {
+	return s == SuspendedClientTool || s == SuspendedAwaitingChildren || s == SuspendedStepPartial
+}
+
+// Terminal reports whether the session's last run is over for good: only
+// another run changes anything.
+func (s Status) Terminal() bool { return s == Completed || s == Failed }
+
 // Session is a conversation and what is known about it, without its messages.
 type Session struct {
 	Key
@@ -56,20 +65,56 @@ type Session struct {
 	Epoch          int64 // raised by one on every claim
 	Turn           int32 // the number of runs so far
 	StepCount      int32 // committed steps over all runs
+	ResumeCount    int32 // how often the session was resumed
 	MessageCount   int64 // also the ordinal of the next message
-	StateVersion   int64 // the Version with which the custom state was last written
 	State          string
+	StateVersion   int64  // the Version with which the custom state was last written
+	StateBase      int64  // the Version whose state is kept as a whole; the writes up to StateVersion are kept beside it
+	StateWrites    int32  // how many such writes there are
+	StateBytes     int64  // their size
 	Output         string // one JSON text, or empty
 	Failure        *Failure
 	StreamSequence int64
-	StreamStep     int32  // the last step that is whole in the stream, up to StreamSequence
-	CurrentRunID   string // the newest run
+	StreamStep     int32       // the last step that is whole in the stream, up to StreamSequence
+	CurrentRunID   string      // the newest run; empty before the first
+	CheckpointID   string      // the newest checkpoint; empty before the first
+	Suspension     *Suspension // nil while the session is not suspended
+	Interruption   *Interruption
+	Children       int32 // how many sub-sessions it has had
+	UsageCount     int32 // usage entries recorded outside of steps
 	UserID         string
+	OrganizationID string
 	Tags           []string
 	Metadata       map[string]string
 	CreatedAt      Millis
 	UpdatedAt      Millis
-	ExpiresAt      Millis
+	ExpiresAt      Millis // the session may be given up from this time on; 0 for never
+}
+
+// Suspension is where a suspended session goes on.
+type Suspension struct {
+	StepID   string               `json:"stepId,omitempty"`   // names the step whose calls are open
+	Children map[string]ChildWait `json:"children,omitempty"` // by session id: those that it waits for
+	Tracing  *Tracing             `json:"tracing,omitempty"`
+}
+
+// ChildWait is what a parent waits for.
+type ChildWait struct {
+	CallID string `json:"callId,omitempty"` // of the parent, that the child's end answers
+	Status Status `json:"status,omitempty"` // of the child, as the parent knows it
+}
+
+// Tracing is the trace that a continuation belongs to.
+type Tracing struct {
+	TraceID    string `json:"traceId,omitempty"`
+	RootSpanID string `json:"rootSpanId,omitempty"`
+}
+
+// Interruption is why and when the session was interrupted.
+type Interruption struct {
+	RunID  string `json:"runId,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	At     Millis `json:"at,omitempty"`
 }
 
 // Failure is why a run failed.
@@ -78,7 +123,14 @@ type Failure struct {
 	Detail    string `json:"detail,omitempty"`
 	Code      string `json:"code,omitempty"`
 	Retryable bool   `json:"retryable,omitempty"`
+	Reason    string `json:"reason,omitempty"` // why a session failed that did nothing wrong: a FailureReason
 }
+
+// The reasons for which a session fails through no run of its own.
+const (
+	SessionExpired = "session_expired" // nobody came before ExpiresAt
+	ParentFailed   = "parent_failed"   // its parent has failed or was given up
+)
 
 // Run is one execution inside a session.
 type Run struct {
@@ -94,6 +146,10 @@ type Run struct {
 	Outcome       Outcome
 	Settled       bool
 	Attempt       int32 // how often the run was claimed
+	Entry         Entry
+	Stop          *Stop  // nobody has asked the run to stop when nil
+	DueAt         Millis // not claimed before; 0 for at once
+	Losses        int32  // how often in a row its executor fell silent without a committed step
 	Traceparent   string
 	Tracestate    string
 	CreatedAt     Millis
@@ -106,6 +162,33 @@ type Run struct {
 	FinishStep    int32  // the step whose commit finished the run; 0 when Finish did
 	FinishVersion int64  // the session's version that finished the run; 0 while it is live
 }
+
+// Entry is how a run came to be.
+type Entry string
+
+// The entries of runs.
+const (
+	EntryStart        Entry = "start"        // new messages
+	EntryResume       Entry = "resume"       // somebody asked the session to go on
+	EntryContinuation Entry = "continuation" // its calls were answered, or its children have ended
+)
+
+// Stop is a request that a run ends early. It belongs to one run and is kept
+// with it.
+type Stop struct {
+	Kind   StopKind `json:"kind"`
+	Reason string   `json:"reason,omitempty"`
+	At     Millis   `json:"at,omitempty"`
+}
+
+// StopKind is how a run is to end.
+type StopKind string
+
+// The kinds of stops. An abort outranks an interrupt.
+const (
+	StopInterrupt StopKind = "interrupt" // soft: the session can be resumed
+	StopAbort     StopKind = "abort"     // hard: the run fails
+)
 
 // Outcome is how a run ended. Its Status is empty in a run that is live.
 type Outcome struct {
@@ -151,9 +234,11 @@ type Result struct {
 	Usage  []Usage
 }
 
-// Usage is one measurement: of a model call when Model is set, else of a tool
-// call.
+// Usage is one measurement. Which fields count depends on its kind.
 type Usage struct {
+	Kind   UsageKind `json:"kind,omitempty"`
+	Source string    `json:"source,omitempty"` // agent, tool or subagent
+
 	Model            string `json:"model,omitempty"`
 	PromptTokens     int64  `json:"prompt_tokens,omitempty"`
 	CompletionTokens int64  `json:"completion_tokens,omitempty"`
@@ -161,16 +246,31 @@ type Usage struct {
 	CachedTokens     int64  `json:"cached_tokens,omitempty"`
 	TotalTokens      int64  `json:"total_tokens,omitempty"`
 
-	Tool       string `json:"tool,omitempty"`
+	Tool       string `json:"tool,omitempty"` // the tool's name, or the sub-agent's type
 	Success    bool   `json:"success,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
+
+	Type  string  `json:"type,omitempty"` // of a custom measurement
+	Name  string  `json:"name,omitempty"`
+	Value float64 `json:"value,omitempty"`
 }
+
+// UsageKind is what was measured.
+type UsageKind string
+
+// The kinds of usage entries.
+const (
+	UsageTokens   UsageKind = "tokens"   // a model call
+	UsageTool     UsageKind = "tool"     // a tool call
+	UsageSubAgent UsageKind = "subagent" // a sub-agent's run
+	UsageCustom   UsageKind = "custom"   // Value, under Type and Name
+)
 
 // UsageEntry is a measurement with its place.
 type UsageEntry struct {
-	RunID    string
-	Step     int32
-	Position int32 // 0 for the first of the step
+	RunID    string // may be empty for an entry recorded outside of steps
+	Step     int32  // 0 for an entry recorded outside of steps
+	Position int32  // 0 for the first of the step
 	At       Millis
 	Usage
 }
@@ -187,9 +287,91 @@ type Checkpoint struct {
 	StreamSequence int64
 	Status         Status
 	StateVersion   int64 // names the state, which is stored once for all steps that leave it as it is
+	StateBase      int64 // as in Session
 	Warnings       []string
 	CreatedAt      Millis
 }
+
+// Call is a call that somebody outside of the runtime answers: a client tool,
+// or the approval of a server tool. One row is all there is of it: the pending
+// call and its answer, the ownership (its session, found by the family's root),
+// and, once the answer was consumed, the tombstone. So no reader ever sees one of
+// these without the others.
+type Call struct {
+	CallID     string // unique in the family
+	SessionID  string // the owner
+	RunID      string // the run that suspended on it
+	Step       int32
+	StepID     string
+	ToolName   string
+	Kind       CallKind
+	ApprovalID string // of an approval
+	Input      string // one JSON text
+	Stash      []byte // opaque: a message that waits for the answer; nil for none
+	CreatedAt  Millis
+	DeadlineAt Millis // 0 for none
+
+	Answer     AnswerKind // empty while the call is open
+	Revision   int32      // how many answers there were, since a late one may replace a timeout
+	Response   []byte     // opaque: the answer as the next step reads it
+	AnsweredAt Millis
+	ConsumedAt Millis // when a step took the answer; the row is a tombstone from then on
+
+	Late   []byte // opaque: the answer that came after a timeout was consumed
+	LateAt Millis // 0 for none
+	Told   bool   // a step has told the model of the late answer
+}
+
+// CallKind is what a call waits for. Answers of the other kind are refused.
+type CallKind string
+
+// The kinds of calls.
+const (
+	ClientTool CallKind = "client_tool"
+	Approval   CallKind = "approval"
+)
+
+// AnswerKind is where an answer came from.
+type AnswerKind string
+
+// The kinds of answers.
+const (
+	AnswerClient    AnswerKind = "client"
+	AnswerTimeout   AnswerKind = "timeout"   // the deadline passed
+	AnswerAbandoned AnswerKind = "abandoned" // a new message came instead
+)
+
+// Child is what a session knows of a sub-session.
+type Child struct {
+	SessionID   string
+	AgentType   string
+	CallID      string // of the parent, that made the child
+	Status      Status // as the child told it; a remote one may be further
+	Mode        ChildMode
+	Name        string // of a persistent one
+	Location    Location
+	Remote      string // one JSON text: how a remote one is reached; empty for a local one
+	StartedAt   Millis
+	CompletedAt Millis
+}
+
+// ChildMode is how long a sub-session is of use.
+type ChildMode string
+
+// The modes of sub-sessions.
+const (
+	Ephemeral  ChildMode = "ephemeral"  // for one call
+	Persistent ChildMode = "persistent" // a companion
+)
+
+// Location is whose sub-session it is.
+type Location string
+
+// The locations of sub-sessions.
+const (
+	Local  Location = "local"  // of this store: deleted with its parent
+	Remote Location = "remote" // of another service
+)
 
 // Agent is what an executor announces of an agent that it serves.
 type Agent struct {

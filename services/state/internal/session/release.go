@@ -2,14 +2,15 @@ package session
 
 import "slices"
 
-// Release gives a claim back: a running run is queued again at once, and the
-// settling of a finished one is free for others. The journal stays. A
-// repetition changes nothing.
+// Release gives a claim back: a running run is queued again, and the settling
+// of a finished one is free for others. The journal stays. A repetition changes
+// nothing.
 //
 // Faults: those of every write, and Stale (RUN_FINISHED) for a settled run.
 type Release struct {
 	Ref
-	Now Millis
+	Delay Millis // the run is not claimed before it has passed; 0 for at once
+	Now   Millis
 }
 
 // Need says what Decide wants to see.
@@ -30,11 +31,17 @@ func (c Release) Decide(v *View) (*Change, error) {
 	if v.Run.Settled {
 		return nil, finished(v.Run)
 	}
-	return free(v, c.Now), nil
+	change := free(v, c.Now)
+	change.Runs[0].DueAt = 0
+	if c.Delay > 0 {
+		change.Runs[0].DueAt = c.Now + c.Delay
+	}
+	return change, nil
 }
 
-// RequeueSilent takes a claim away from an executor that is silent. The
-// journal stays.
+// RequeueSilent takes a claim away from an executor that is silent, and counts
+// the loss: a run that kills whoever executes it is known by it. The journal
+// stays.
 type RequeueSilent struct {
 	Now Millis
 }
@@ -46,7 +53,9 @@ func (c RequeueSilent) Decide(v *View) (*Change, error) {
 	if v.Session == nil || v.Run == nil || v.Run.Status != RunRunning || !v.HolderSilent {
 		return nil, nil
 	}
-	return free(v, c.Now), nil
+	change := free(v, c.Now)
+	change.Runs[0].Losses++
+	return change, nil
 }
 
 // RequeueLost takes the claims away that an executor does not know of: their

@@ -6,10 +6,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Start begins a run, and the session with it when it is new.
+// Start begins a run, and the session with it when it is new. A sub-session's
+// new status is told to its parent by Family.Spread.
 //
-// Faults: Conflict (REQUEST_KEY_REUSED, AGENT_MISMATCH, SESSION_BUSY,
-// SESSION_SUSPENDED, MESSAGE_EXISTS), NotFound (AGENT_NOT_FOUND).
+// Faults: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, AGENT_MISMATCH,
+// SESSION_BUSY, SESSION_SUSPENDED, SESSION_COMPLETED, MESSAGE_EXISTS), NotFound
+// (AGENT_NOT_FOUND), NotFound (SESSION_NOT_FOUND) when a session is expected
+// and for the parent, Wider to see the parent.
 type Start struct {
 	Key
 	AgentType   string // may be empty for a session that exists
@@ -20,13 +23,19 @@ type Start struct {
 	MessageID   string
 	Traceparent string
 	Tracestate  string
+	Expect      Expect
+	Resume      bool              // the session goes on where it stopped; Messages may be empty
+	Abandon     func(Call) []byte // gives the answers to the open calls, for which nobody waits any more; nil leaves them open
 	Now         Millis
 
-	// For a session that is new.
-	UserID   string
-	Tags     []string
-	Metadata map[string]string
-	State    string // a JSON object
+	// For a session that is new; as in Create.
+	ParentID       string
+	Child          Child
+	UserID         string
+	OrganizationID string
+	Tags           []string
+	Metadata       map[string]string
+	State          string
 }
 
 // Started is the answer to Start.
@@ -39,11 +48,17 @@ type Started struct {
 
 // Need says what Decide wants to see.
 func (c Start) Need() Need {
-	return Need{RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.Messages), State: true}
+	return Need{
+		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.Messages), State: true,
+		Calls: c.Resume || c.Abandon != nil,
+	}
 }
 
-// Decide starts the run, or finds that the request was answered before.
-func (c Start) Decide(v *View) (*Change, Started, error) {
+// Decide starts the run, or finds that the request was answered before. The
+// first view is the session's own; the parent's, which only a new sub-session
+// needs, is among the others.
+func (c Start) Decide(views ...*View) (*Change, Started, error) {
+	v := views[0]
 	if v.Keyed != nil {
 		return c.repeat(v)
 	}
@@ -53,18 +68,22 @@ func (c Start) Decide(v *View) (*Change, Started, error) {
 	if err := unique(c.Messages, v.Taken); err != nil {
 		return nil, Started{}, err
 	}
-	s, created := c.session(v)
-	run := c.run(&s)
-	s.CurrentRunID = run.RunID
-	messages := place(c.Messages, s.MessageCount)
-	s.MessageCount += int64(len(messages))
-	change := &Change{Session: &s, Created: created, NewState: created, NewRun: &run, Messages: messages}
-	return change, Started{Session: s, Run: run, Created: created}, nil
+	change, err := c.session(views)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	s := change.Session
+	change.NewRun = c.run(s)
+	s.CurrentRunID = c.RunID
+	change.Messages = place(c.Messages, s.MessageCount)
+	s.MessageCount += int64(len(c.Messages))
+	return change, Started{Session: *s, Run: *change.NewRun, Created: change.Created}, nil
 }
 
 func (c Start) repeat(v *View) (*Change, Started, error) {
 	first := v.Keyed
-	if c.AgentType != "" && c.AgentType != first.AgentType || !bytes.Equal(c.RequestHash, first.RequestHash) {
+	same := bytes.Equal(c.RequestHash, first.RequestHash) && c.Resume == (first.Entry == EntryResume)
+	if c.AgentType != "" && c.AgentType != first.AgentType || !same {
 		return nil, Started{}, fault.New(fault.Conflict, "REQUEST_KEY_REUSED",
 			"request key %q started run %q with another agent or other messages; use a new key for a new request", c.RequestKey, first.RunID)
 	}
@@ -74,49 +93,119 @@ func (c Start) repeat(v *View) (*Change, Started, error) {
 // admit says whether the session may have a new run now.
 func (c Start) admit(v *View) error {
 	s := v.Session
-	switch {
-	case s == nil && !v.AgentKnown:
-		return fault.New(fault.NotFound, "AGENT_NOT_FOUND",
-			"no executor has announced an agent %q; a new session needs an agent type that one serves", c.AgentType)
-	case s == nil:
-		return nil
-	case c.AgentType != "" && c.AgentType != s.AgentType:
+	if s == nil {
+		return c.admitNew(v)
+	}
+	if err := c.Expect.met(s); err != nil {
+		return err
+	}
+	if c.AgentType != "" && c.AgentType != s.AgentType {
 		return fault.New(fault.Conflict, "AGENT_MISMATCH",
 			"session %q belongs to agent %q, not %q; leave the agent out or begin another session", c.SessionID, s.AgentType, c.AgentType)
 	}
 	switch s.Status {
-	case Completed, Failed, Interrupted, Paused:
+	case Completed:
+		if c.Resume {
+			return fault.New(fault.Conflict, "SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
+		}
+		return nil
+	case Failed, Interrupted, Paused:
 		return nil
 	case SuspendedClientTool, SuspendedAwaitingChildren, SuspendedStepPartial:
-		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
+		return c.admitSuspended(v)
 	default:
-		return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q is not over; wait for its end or interrupt it", s.CurrentRunID, c.SessionID)
+		return busy(s)
 	}
 }
 
-// session returns the session's row with the run begun, but for its messages.
-func (c Start) session(v *View) (s Session, created bool) {
-	if v.Session != nil {
-		s = *v.Session
-		s.Version++
-	} else {
-		created = true
-		s = Session{
-			Key: c.Key, AgentType: c.AgentType, RootID: c.SessionID, Version: 1, StateVersion: 1, State: c.State,
-			UserID: c.UserID, Tags: c.Tags, Metadata: c.Metadata, CreatedAt: c.Now,
+func (c Start) admitNew(v *View) error {
+	if c.Resume || c.Expect.given() {
+		return NoSession(c.Key)
+	}
+	if !v.AgentKnown {
+		return noAgent(c.AgentType)
+	}
+	return nil
+}
+
+func (c Start) admitSuspended(v *View) error {
+	open := len(c.openCalls(v))
+	switch {
+	case c.Abandon != nil, c.Resume && open == 0:
+		return nil
+	case c.Resume:
+		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, v.Session.Status)
+	default:
+		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, v.Session.Status)
+	}
+}
+
+func (c Start) openCalls(v *View) []Call {
+	var open []Call
+	for _, call := range v.Calls {
+		if call.open() {
+			open = append(open, call)
 		}
 	}
-	s.Status = Active
-	s.Turn++
-	s.Output, s.Failure = "", nil
-	s.UpdatedAt = c.Now
-	s.ExpiresAt = 0
-	return s, created
+	return open
 }
 
-func (c Start) run(s *Session) Run {
-	return Run{
-		RunID: c.RunID, AgentType: s.AgentType, Turn: s.Turn, Status: RunQueued,
+// session returns the change of the session's row with the run begun, but for
+// its messages.
+func (c Start) session(views []*View) (*Change, error) {
+	change := &Change{}
+	if v := views[0]; v.Session != nil {
+		s := *v.Session
+		s.Version++
+		change.Session = &s
+		change.Calls = c.abandoned(v)
+	} else {
+		birth, err := c.create().birth(views)
+		if err != nil {
+			return nil, err
+		}
+		change = birth
+	}
+	s := change.Session
+	s.Status = Active
+	s.Turn++
+	if c.Resume {
+		s.ResumeCount++
+	}
+	s.Output, s.Failure = "", nil
+	s.Suspension, s.Interruption = nil, nil
+	s.UpdatedAt = c.Now
+	s.ExpiresAt = 0
+	return change, nil
+}
+
+func (c Start) create() Create {
+	return Create{
+		Key: c.Key, AgentType: c.AgentType, ParentID: c.ParentID, Child: c.Child, UserID: c.UserID, OrganizationID: c.OrganizationID,
+		Tags: c.Tags, Metadata: c.Metadata, State: c.State, Now: c.Now,
+	}
+}
+
+// abandoned returns the open calls with the answers that stand for those that
+// nobody waits for any more.
+func (c Start) abandoned(v *View) []Call {
+	if c.Abandon == nil {
+		return nil
+	}
+	calls := c.openCalls(v)
+	for i, call := range calls {
+		calls[i] = call.answered(AnswerAbandoned, c.Abandon(call), c.Now)
+	}
+	return calls
+}
+
+func (c Start) run(s *Session) *Run {
+	entry := EntryStart
+	if c.Resume {
+		entry = EntryResume
+	}
+	return &Run{
+		RunID: c.RunID, AgentType: s.AgentType, Turn: s.Turn, Status: RunQueued, Entry: entry,
 		RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
 		StartSequence: s.StreamSequence, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now,
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -34,4 +35,99 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 			t.Errorf("%s: the command changed what it was shown", status)
 		}
 	}
+}
+
+func TestAStartExpectsWhatItsCallerHasRead(t *testing.T) {
+	t.Parallel()
+	run, other := "r", ""
+	for name, c := range map[string]struct {
+		expect Expect
+		met    bool
+	}{
+		"nothing":         {Expect{}, true},
+		"the status":      {Expect{Statuses: []Status{Failed, Paused}}, true},
+		"another status":  {Expect{Statuses: []Status{Failed}}, false},
+		"the version":     {Expect{Version: 7}, true},
+		"another version": {Expect{Version: 8}, false},
+		"the run":         {Expect{RunID: &run}, true},
+		"no run":          {Expect{RunID: &other}, false},
+	} {
+		v := owned()
+		v.Session.Status, v.Live = Paused, nil
+		_, _, err := Start{Key: ours, RunID: "next", Expect: c.expect}.Decide(v)
+		if c.met {
+			must(t, err)
+			continue
+		}
+		f := refused(t, err, fault.Conflict, "SESSION_CHANGED")
+		if f.Meta["currentStatus"] != "paused" || f.Meta["currentVersion"] != "7" || f.Meta["currentRunId"] != "r" {
+			t.Errorf("%s: got %v", name, f.Meta)
+		}
+		_, _, err = Start{Key: ours, AgentType: "a", Expect: c.expect}.Decide(&View{AgentKnown: true})
+		refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+	}
+}
+
+func TestASessionGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	for status, reason := range map[Status]string{
+		Failed: "", Interrupted: "", Paused: "",
+		Active: "SESSION_BUSY", Completed: "SESSION_COMPLETED",
+		SuspendedClientTool: "SESSION_SUSPENDED", SuspendedAwaitingChildren: "SESSION_SUSPENDED", SuspendedStepPartial: "SESSION_SUSPENDED",
+	} {
+		v := suspended(call("c"), call("d"), call("answered").by(AnswerClient))
+		v.Session.Status, v.Session.Interruption = status, &Interruption{RunID: "r"}
+		change, started, err := Start{Key: ours, RunID: "next", Resume: true}.Decide(v)
+		if fault.ReasonOf(err) != reason {
+			t.Errorf("%s: got %v, want %q", status, err, reason)
+		}
+		if err != nil {
+			continue
+		}
+		s := change.Session
+		if started.Run.Entry != EntryResume || s.ResumeCount != 1 || s.Status != Active || s.Interruption != nil || s.Suspension != nil || s.ExpiresAt != 0 || len(change.Messages) != 0 {
+			t.Errorf("%s: got run %+v, session %+v", status, started.Run, s)
+		}
+	}
+	_, _, err := Start{Key: ours, AgentType: "a", Resume: true}.Decide(&View{AgentKnown: true})
+	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+}
+
+func TestASuspendedSessionIsResumedOnlyWhenNoCallIsOpen(t *testing.T) {
+	t.Parallel()
+	_, _, err := Start{Key: ours, Resume: true}.Decide(suspended(call("c"), call("d")))
+	if f := refused(t, err, fault.Conflict, "SESSION_SUSPENDED"); !strings.Contains(f.Detail, "2 calls") {
+		t.Errorf("got %q", f.Detail)
+	}
+	_, _, err = Start{Key: ours, Resume: true}.Decide(suspended(call("c").by(AnswerClient)))
+	must(t, err)
+}
+
+func TestANewMessageAbandonsTheOpenCallsInTheSameWrite(t *testing.T) {
+	t.Parallel()
+	c := Start{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: func(c Call) []byte { return []byte("gone " + c.CallID) }}
+	change, _, err := c.Decide(suspended(call("c"), call("answered").by(AnswerClient)))
+	must(t, err)
+	if len(change.Calls) != 1 || change.NewRun == nil || len(change.Messages) != 1 {
+		t.Fatalf("got %+v", change)
+	}
+	got := change.Calls[0]
+	if got.Answer != AnswerAbandoned || string(got.Response) != "gone c" || got.AnsweredAt != 50 || got.Revision != 1 || got.ConsumedAt != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if s := change.Session; s.Status != Active || s.Suspension != nil || s.ExpiresAt != 0 || s.ResumeCount != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestARequestKeyStartsOneRunWhateverItStarts(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Keyed = &Run{RunID: "r", AgentType: "a", RequestHash: []byte("h"), Entry: EntryResume}
+	change, started, err := Start{Key: ours, RequestKey: "k", RequestHash: []byte("h"), Resume: true, Expect: Expect{Version: 1}}.Decide(v)
+	if err != nil || change != nil || !started.Repeated || started.Run.RunID != "r" {
+		t.Errorf("got %+v, %v", started, err)
+	}
+	_, _, err = Start{Key: ours, RequestKey: "k", RequestHash: []byte("h")}.Decide(v)
+	refused(t, err, fault.Conflict, "REQUEST_KEY_REUSED")
 }

@@ -1,18 +1,30 @@
 package session
 
+// Target is a session that a command locks, and what it wants to be shown of
+// it.
+type Target struct {
+	Key
+	Need Need
+}
+
 // Need says which rows a command wants to be shown beside the session's own.
 // What it leaves out, the View leaves empty.
 type Need struct {
-	RunID      string   // View.Run
-	RequestKey string   // View.Keyed; empty for none
-	AgentType  string   // View.AgentKnown
-	MessageIDs []string // View.Taken
-	Open       bool     // View.Live, View.Unsettled
-	State      bool     // View.Session.State
-	Written    bool     // View.Session.State, but only when a result of the journal writes to it
-	Journal    bool     // View.Journal
-	Checkpoint bool     // View.Checkpoint
-	Tail       Tail     // View.Tail
+	RunID        string   // View.Run
+	RequestKey   string   // View.Keyed; empty for none
+	AgentType    string   // View.AgentKnown
+	MessageIDs   []string // View.Taken
+	CallIDs      []string // View.Named
+	CheckpointID string   // View.Checkpoint with View.CheckpointState
+	CheckpointAt int32    // View.Checkpoint, when the session's last committed step is this one; 0 for none
+	Current      bool     // View.Current
+	Open         bool     // View.Live, View.Unsettled
+	State        bool     // View.Session.State
+	Written      bool     // View.Session.State, but only when a result of the journal writes to it
+	Journal      bool     // View.Journal
+	Calls        bool     // View.Calls
+	Children     bool     // View.Children
+	Tail         Tail     // View.Tail
 }
 
 // Tail asks for the last messages of the conversation. The zero value asks for
@@ -25,27 +37,38 @@ type Tail struct {
 // View is the rows of one session as a command sees them. They stay as they
 // are until the command's Change is written. A command must not change them.
 type View struct {
-	Session      *Session    // nil: there is no such session
-	Run          *Run        // the run that Need.RunID names, or the one that is due; nil: there is none
-	Keyed        *Run        // the run that Need.RequestKey started
-	Live         *Run        // the run that is queued or running
-	Unsettled    *Run        // the run that has finished and is not settled
-	HolderSilent bool        // nobody who lives holds Run; only for a run that is due
-	AgentKnown   bool        // an executor has announced Need.AgentType
-	Taken        []string    // those of Need.MessageIDs that the session has
-	Journal      *Journal    // of the step in flight; nil: nothing was recorded
-	Checkpoint   *Checkpoint // of the last committed step
-	Tail         []Message   // in the order of the conversation
+	Session         *Session    // nil: there is no such session
+	Run             *Run        // the run that Need.RunID names, or the one that is due; nil: there is none
+	Keyed           *Run        // the run that Need.RequestKey started
+	Current         *Run        // the newest run; nil before the first
+	Live            *Run        // the run that is queued or running
+	Unsettled       *Run        // the run that has finished and is not settled
+	HolderSilent    bool        // nobody who lives holds Run; only for a run that is due
+	AgentKnown      bool        // an executor has announced Need.AgentType
+	Taken           []string    // those of Need.MessageIDs that the session has
+	Journal         *Journal    // of the step in flight; nil: nothing was recorded
+	Checkpoint      *Checkpoint // of this session; nil: it has no such checkpoint
+	CheckpointState string      // the custom state as of Checkpoint; only for Need.CheckpointID
+	Calls           []Call      // those of the session that are not consumed, or late and not told, by their time of creation, then id
+	Named           []Call      // those of Need.CallIDs that the session's family has, by id
+	Children        []Child     // by session id
+	Tail            []Message   // in the order of the conversation
 }
 
 // Change is the rows to write, all of them or none. What is nil or empty stays
-// as it is.
+// as it is. The exported fields are written in their order.
 type Change struct {
-	Session      *Session // inserted when Created, else written over the session's row
-	Created      bool
-	NewState     bool  // Session.State is to be kept as of Session.StateVersion
-	NewRun       *Run  // inserted
-	Runs         []Run // written over the runs of the same ids
+	Delete  bool     // everything that belongs to the session goes away; nothing else is looked at
+	Session *Session // inserted when Created, else written over the session's row
+	Created bool
+
+	Rewind *Rewind // what goes away at the end of the conversation
+	Copy   *Copy   // messages of another session to begin with
+
+	NewState     bool      // Session.State is kept as a whole, as of Session.StateVersion, which Session.StateBase equals
+	StateWrite   []StateOp // kept instead of the whole, as of Session.StateVersion, when Session.StateBase is lower
+	Runs         []Run     // written over the runs of the same ids
+	NewRun       *Run      // inserted; Runs may hold the one that it takes over from, so that one run is live at any moment
 	Messages     []Message
 	Plan         *Journal // begins the journal; its Results are not looked at
 	Result       *Result  // goes behind the journal's results
@@ -53,4 +76,23 @@ type Change struct {
 	ClearJournal bool
 	Checkpoint   *Checkpoint
 	Usage        []UsageEntry
+	DropCalls    []string // these calls of the session go away
+	NewCalls     []Call   // inserted under the session's root
+	Calls        []Call   // written over the calls of the same ids
+	Children     []Child  // inserted, or written over those of the same ids
+
+	joins *Child // of a created sub-session: what its parent is to know of it; read by Family.Spread
+}
+
+// Rewind takes back the end of a session. What it names must be there.
+type Rewind struct {
+	Messages     int64 // the messages from this ordinal on go away, and the checkpoints that count more than so many
+	StateVersion int64 // the states that were written later go away; 0 keeps all
+}
+
+// Copy takes over the first messages of a session of the same tenant, whose
+// row the same command has locked.
+type Copy struct {
+	From     string // a session id
+	Messages int64
 }

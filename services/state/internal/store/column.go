@@ -4,12 +4,13 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+	"reflect"
 )
 
 // Column keeps a value in a text column as JSON, for databases that have no
 // better place for it: lists and small structs that nobody queries. An empty
 // list, an empty map and a nil pointer are the empty text, and come back as
-// nil.
+// nil; a pointer to an empty struct comes back as one.
 //
 // It works with database/sql and with pgx: as an argument, and as a pointer to
 // scan into.
@@ -24,12 +25,12 @@ func (c Column[T]) Value() (driver.Value, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode column: %w", err)
 	}
-	switch s := string(text); s {
-	case "null", "[]", "{}":
+	s := string(text)
+	empty := s == "null" || s == "[]" || s == "{}"
+	if empty && (reflect.TypeFor[T]().Kind() != reflect.Pointer || s == "null") {
 		return "", nil
-	default:
-		return s, nil
 	}
+	return s, nil
 }
 
 // Scan implements sql.Scanner.

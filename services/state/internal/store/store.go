@@ -1,11 +1,11 @@
 // Package store is how the state service remembers: rows in, rows out, and no
 // rule of its own. The rules are in package session.
 //
-// An implementation shows a command the rows of one session, which nobody
-// else changes meanwhile, and writes what the command decides, all of it or
-// nothing. Transactions, locks, retries and batches stay behind the interface, so
-// that commands which arrive together may later be written together without
-// any caller noticing.
+// An implementation shows a command the rows of the sessions that it names,
+// which nobody else changes meanwhile, and writes what the command decides, all
+// of it or nothing. Transactions, locks, retries and batches stay behind the
+// interface: commands that arrive together are written together (package group)
+// without any caller noticing.
 //
 // When Update or UpdateDue answers nil, the change survives the death of the
 // process at any later instruction (the memory store, which is for tests, keeps
@@ -30,20 +30,32 @@ type Store interface {
 	Updater
 	Reader
 	Registry
+	Lister
+	Accounts
+	Memories
 	io.Closer
 }
 
-// Decide is a command of package session: a pure function from the rows shown
-// to the rows to write. It may be called several times for one Update, and only
-// the last call counts. nil for the change writes nothing; an error aborts with
-// nothing written and comes back as it is.
-type Decide func(*session.View) (*session.Change, error)
+// Decide is a command of package session: a pure function from the sessions
+// shown to the rows to write in each. It may be called several times for one
+// Update, and only the last call counts. A nil change writes nothing in its
+// session, and nil for all of them nothing at all; an error aborts with nothing
+// written and comes back as it is.
+type Decide func([]*session.View) ([]*session.Change, error)
+
+// DecideDue is a command on one run that is due.
+type DecideDue func(*session.View) (*session.Change, error)
 
 // Updater runs commands.
 type Updater interface {
-	// Update shows decide the session and what need names of its rows, and
-	// writes its change.
-	Update(ctx context.Context, key session.Key, need session.Need, decide Decide) error
+	// Update shows decide the sessions of the targets, in the order of the
+	// targets, and writes its changes, all or none of them. The targets name
+	// different sessions, of any tenants, and there is at least one. bytes is
+	// about how much memory the command holds while it waits.
+	//
+	// Exhausted (QUEUE_FULL) when too much is waiting already: nothing was
+	// written.
+	Update(ctx context.Context, targets []session.Target, bytes int, decide Decide) error
 
 	// UpdateDue finds at most limit runs that are due, shows each to decide in
 	// a view of its own, and writes the changes. The run that is due is
@@ -53,7 +65,7 @@ type Updater interface {
 	// A session that another UpdateDue works on at the moment is passed over,
 	// not waited for. So two callers never get the same run, and an empty answer
 	// does not say that nothing is due.
-	UpdateDue(ctx context.Context, due Due, need session.Need, limit int, decide Decide) ([]Decided, error)
+	UpdateDue(ctx context.Context, due Due, need session.Need, limit int, decide DecideDue) ([]Decided, error)
 }
 
 // Decided is a change that was written, and the rows as they were before it.
@@ -67,11 +79,13 @@ type Decided struct {
 type Due interface{ due() }
 
 // Queued are the runs of the agents that wait for an executor, the oldest
-// first, but for those whose session has a former run that is not settled. None
-// are due for an executor that is not registered.
+// first, but for those whose session has a former run that is not settled, and
+// those that are to wait until after Now. None are due for an executor that is
+// not registered.
 type Queued struct {
 	ExecutorID string
 	AgentTypes []string
+	Now        session.Millis
 }
 
 // Unsettled are the finished runs of the agents whose terminal record nobody
@@ -98,22 +112,47 @@ func (Unsettled) due() {}
 func (Silent) due()    {}
 func (Lost) due()      {}
 
-// Reader reads what is stored. Each answer is as of one moment.
+// Reader reads what is stored of one session. Each answer is as of one moment.
+// NotFound (SESSION_NOT_FOUND) when there is no such session.
 type Reader interface {
-	// Session returns the session with its custom state, and its newest run.
-	// NotFound (SESSION_NOT_FOUND).
-	Session(ctx context.Context, key session.Key) (*session.Session, *session.Run, error)
+	// Session returns the session and what hangs on it.
+	Session(ctx context.Context, key session.Key) (*Snapshot, error)
 
-	// Run returns a run. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+	// Run returns a run. NotFound (RUN_NOT_FOUND).
 	Run(ctx context.Context, key session.Key, runID string) (*session.Run, error)
 
 	// Runs returns at most limit runs, the newest first, of a turn below
-	// beforeTurn where that is not 0. NotFound (SESSION_NOT_FOUND).
+	// beforeTurn where that is not 0, without their outputs.
 	Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) ([]session.Run, error)
 
 	// Messages returns a page of the conversation in its order, and the number
-	// of messages that the session has. NotFound (SESSION_NOT_FOUND).
+	// of messages that the session has.
 	Messages(ctx context.Context, key session.Key, page Page) ([]session.Message, int64, error)
+
+	// Checkpoint returns a checkpoint and the custom state as of it; with an
+	// empty id the newest one. NotFound (CHECKPOINT_NOT_FOUND).
+	Checkpoint(ctx context.Context, key session.Key, id string) (*session.Checkpoint, string, error)
+
+	// Checkpoints returns at most limit checkpoints, the newest first, of a
+	// step below beforeStep where that is not 0, after leaving out offset of
+	// them; and how many the session has.
+	Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) ([]session.Checkpoint, int64, error)
+
+	// Owner returns the session that owns a call of the family that the
+	// session belongs to. NotFound (UNKNOWN_TOOL_CALL).
+	Owner(ctx context.Context, key session.Key, callID string) (session.Key, error)
+
+	// Family returns the session and the sub-sessions below it, however deep,
+	// a parent before its children; at most limit.
+	Family(ctx context.Context, key session.Key, limit int) ([]session.Key, error)
+}
+
+// Snapshot is a session as of one moment.
+type Snapshot struct {
+	Session  session.Session // with its custom state
+	Current  *session.Run    // the newest run; nil before the first
+	Calls    []session.Call  // not consumed; of a root those of the whole family; by their time of creation, then id
+	Children []session.Child // by session id
 }
 
 // Page is a range of a conversation. It ends with the last message of the
@@ -123,6 +162,126 @@ type Page struct {
 	From     int64 // an ordinal
 	Limit    int
 	MaxBytes int
+}
+
+// Lister finds sessions. Each answer is as of one moment, and found by index.
+type Lister interface {
+	// Sessions returns a page of the tenant's sessions, the youngest first, of
+	// equal age the higher id (by its bytes) first, without their custom states
+	// and outputs.
+	Sessions(ctx context.Context, tenant string, q SessionQuery) ([]session.Session, error)
+
+	// CountSessions counts the sessions that fit, the place of the page aside. It
+	// stops at most where that is not 0.
+	CountSessions(ctx context.Context, tenant string, q SessionQuery, most int) (int64, error)
+
+	// Overdue returns at most limit sessions with an open call whose deadline
+	// is not after now, the longest overdue first.
+	Overdue(ctx context.Context, now session.Millis, limit int) ([]session.Key, error)
+
+	// Expired returns at most limit sessions that are not completed or failed
+	// and whose ExpiresAt is set and not after now, the longest expired first.
+	Expired(ctx context.Context, now session.Millis, limit int) ([]session.Key, error)
+}
+
+// SessionQuery says which sessions, and which page of them. The zero value of a
+// condition leaves it out.
+type SessionQuery struct {
+	All    []session.Facet // the session has each of them
+	Any    []session.Facet // the session has one of them
+	From   session.Millis  // created at this time or later
+	Before session.Millis  // created before this time
+	After  *SessionPlace   // the page begins behind this place
+	Offset int
+	Limit  int // at least 1
+}
+
+// SessionPlace is a place in a list of sessions.
+type SessionPlace struct {
+	CreatedAt session.Millis
+	SessionID string
+}
+
+// Accounts knows what was measured. Entries are written by commands.
+type Accounts interface {
+	// UsageEntries returns a page of a session's entries in the order of their
+	// recording: by time, then run, step and position. NotFound
+	// (SESSION_NOT_FOUND).
+	UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) ([]session.UsageEntry, error)
+
+	// UsageSums adds entries up, one sum for each bucket and each kind, source,
+	// model, tool, type and name, sorted by these. At most limit sums.
+	UsageSums(ctx context.Context, tenant string, q UsageQuery, limit int) ([]UsageSum, error)
+}
+
+// UsageQuery says which entries are added up. The zero value of a condition
+// leaves it out.
+type UsageQuery struct {
+	Sessions  []string // of these sessions
+	Family    string   // of this session and the sub-sessions below it
+	RunID     string
+	UserID    string // of the sessions of this user
+	AgentType string // of the sessions of this agent
+	Kinds     []session.UsageKind
+	Models    []string
+	From      session.Millis // recorded at this time or later
+	Before    session.Millis // recorded before this time
+	Bucket    session.Millis // the length of a bucket; 0 for one bucket
+}
+
+// UsageSum is the sum of entries that are alike.
+type UsageSum struct {
+	Bucket  session.Millis // when the bucket begins, a multiple of its length; 0 for one bucket
+	Usage   session.Usage  // Kind, Source, Model, Tool, Type and Name are those of the entries; the numbers are sums
+	Count   int64
+	Success int64 // how many entries say so
+	First   session.Millis
+	Last    session.Millis
+}
+
+// Memories keeps facts that outlive sessions.
+type Memories interface {
+	// Remember adds a record, or writes it over the one with the same id; then
+	// CreatedAt stays. It reports which.
+	Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error)
+
+	// Memory returns a record. NotFound (MEMORY_NOT_FOUND).
+	Memory(ctx context.Context, tenant, id string) (*session.Memory, error)
+
+	// Recall returns the records that have one of the words, those with more of
+	// them first, then the later updated, then the lower id. A query without
+	// words gives every record, the later updated first.
+	Recall(ctx context.Context, tenant string, q MemoryQuery) ([]Recalled, error)
+
+	// ForgetMemory deletes a record. It reports false when there is none.
+	ForgetMemory(ctx context.Context, tenant, id string) (bool, error)
+
+	// Entities returns the pairs of entity and source that records have, sorted,
+	// and how many each has; at most limit, behind the pair after.
+	Entities(ctx context.Context, tenant string, after EntityCount, limit int) ([]EntityCount, error)
+}
+
+// MemoryQuery says which records are searched. The zero value of a condition
+// leaves it out.
+type MemoryQuery struct {
+	Words    []string // each once, as session.Words gives them
+	EntityID string
+	Source   string
+	MinHits  int // at least so many of the words
+	Limit    int // at least 1
+}
+
+// Recalled is a record and how many of the words it has.
+type Recalled struct {
+	session.Memory
+	Hits int
+}
+
+// EntityCount is how many records an entity has from a source.
+type EntityCount struct {
+	EntityID string
+	Source   string
+	Count    int64
 }
 
 // Registry knows the executors that live and the agents that they serve.
@@ -136,12 +295,22 @@ type Registry interface {
 	// when the executor is not registered.
 	Beat(ctx context.Context, executorID string, now session.Millis) (known bool, err error)
 
+	// Stops returns the runs that the executor runs and somebody has asked to
+	// stop, by run id.
+	Stops(ctx context.Context, executorID string) ([]StoppedRun, error)
+
 	// Forget strikes the executors off that have not been heard since before
 	// the time, and returns how many those were.
 	Forget(ctx context.Context, heardBefore session.Millis) (int, error)
 
 	// Agents returns every agent that was ever announced, by type.
 	Agents(ctx context.Context) ([]session.Agent, error)
+}
+
+// StoppedRun is a run that somebody has asked to stop.
+type StoppedRun struct {
+	RunID string
+	Stop  session.Stop
 }
 
 // Unavailable is the fault of a store that cannot be reached, around the

@@ -1,19 +1,24 @@
 // Package sweep does what must happen although nobody asks: it strikes
-// executors off that have fallen silent, and queues their runs again.
+// executors off that have fallen silent and queues their runs again, answers
+// calls whose deadline has passed, and gives sessions up whose time is over.
 //
 // Every replica sweeps, all at once. Which executor is silent is one fact in
-// the store, and a run that several find is requeued by one of them. The
-// replicas' clocks have to agree to well within the time of silence.
+// the store, and a run that several find is requeued by one of them; what is
+// overdue is decided anew by the command that answers it. The replicas' clocks
+// have to agree to well within the time of silence.
 //
 // A sweep that cannot have heard anybody must not call anybody silent: after
 // its start, and after a time in which the store could not be reached or the
 // process stood still, it first listens for as long as an executor may be
-// silent.
+// silent. The other two sweeps look at times that stand in the store, and need
+// not listen. Each of the three goes at its own pace, so that thousands of
+// deadlines do not make the first one deaf.
 package sweep
 
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -23,19 +28,79 @@ import (
 // batch is how many runs one transaction requeues at most.
 const batch = 100
 
+// Bounds of one sweep over what is overdue. What it leaves is for the next one.
+const (
+	mostDue   = 10_000
+	dueWithin = time.Minute
+)
+
 // Sweep is the worker. All fields have to be set.
 type Sweep struct {
 	Store       store.Store
-	Every       time.Duration // the pause between two sweeps
+	Every       time.Duration // the pause between two looks for silent executors, and for overdue calls
 	SilentAfter time.Duration // how long an executor may be silent
+	ExpireEvery time.Duration // the pause between two looks for expired sessions
 	Now         func() time.Time
-	Wake        func(agentType string) // is told of every run that was requeued
+	Wake        func(agentType string)                               // is told of every run that was requeued
+	TimeOut     func(context.Context, session.Key) error             // answers the overdue calls of a session
+	Expire      func(ctx context.Context, most int) (Summary, error) // gives up sessions whose time is over
 	Log         *slog.Logger
 }
 
 // Run sweeps until ctx ends, and then returns nil. A sweep that fails is
 // logged, and tried again at the next turn.
 func (s *Sweep) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	loops.Go(func() { s.listen(ctx) })
+	loops.Go(func() { s.repeat(ctx, s.Every, "deadlines", s.deadlines) })
+	loops.Go(func() { s.repeat(ctx, s.ExpireEvery, "expiry", s.expire) })
+	loops.Wait()
+	return nil
+}
+
+// repeat does a sweep again and again until ctx ends.
+func (s *Sweep) repeat(ctx context.Context, every time.Duration, name string, sweep func(context.Context) error) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		within, cancel := context.WithTimeout(ctx, dueWithin)
+		if err := sweep(within); err != nil && ctx.Err() == nil {
+			s.Log.WarnContext(ctx, "sweep failed", "sweep", name, "error", err)
+		}
+		cancel()
+	}
+}
+
+// deadlines answers the calls that nobody has answered in time.
+func (s *Sweep) deadlines(ctx context.Context) error {
+	find := func(ctx context.Context, limit int) ([]session.Key, error) {
+		return s.Store.Overdue(ctx, session.Millis(s.now().UnixMilli()), limit)
+	}
+	return drain(ctx, mostDue, find, func(ctx context.Context, key session.Key) error {
+		err := s.TimeOut(ctx, key)
+		if err != nil && ctx.Err() == nil {
+			s.Log.WarnContext(ctx, "overdue calls could not be answered", "tenant", key.Tenant, "session", key.SessionID, "error", err)
+		}
+		return err
+	})
+}
+
+func (s *Sweep) expire(ctx context.Context) error {
+	sum, err := s.Expire(ctx, mostDue)
+	if sum.Detected > 0 {
+		s.Log.InfoContext(ctx, "sessions expired",
+			"detected", sum.Detected, "marked", sum.Marked, "already_terminal", sum.AlreadyTerminal, "errors", sum.Errors)
+	}
+	return err
+}
+
+// listen looks for executors that have fallen silent until ctx ends.
+func (s *Sweep) listen(ctx context.Context) {
 	ticker := time.NewTicker(s.Every)
 	defer ticker.Stop()
 	listening := s.now() // since when every silence is the executor's own
@@ -43,7 +108,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		}
 		now := s.now()
@@ -52,9 +117,9 @@ func (s *Sweep) Run(ctx context.Context) error {
 		}
 		if err := s.sweep(ctx, now, now.Sub(listening) > s.SilentAfter); err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return
 			}
-			s.Log.WarnContext(ctx, "sweep failed", "error", err)
+			s.Log.WarnContext(ctx, "sweep failed", "sweep", "silence", "error", err)
 			listening = s.now()
 		}
 		last = s.now()

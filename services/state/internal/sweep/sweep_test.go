@@ -22,7 +22,7 @@ type away struct {
 	away atomic.Bool
 }
 
-func (a *away) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.Decide) ([]store.Decided, error) {
+func (a *away) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	if a.away.Load() {
 		return nil, store.Unavailable(errors.New("gone for a moment"))
 	}
@@ -31,6 +31,15 @@ func (a *away) UpdateDue(ctx context.Context, due store.Due, need session.Need, 
 
 func now() session.Millis { return session.Millis(time.Now().UnixMilli()) }
 
+// worker is a sweep with the usual times that finds nothing overdue.
+func worker(s store.Store) *sweep.Sweep {
+	return &sweep.Sweep{
+		Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, ExpireEvery: time.Minute, Now: time.Now,
+		Wake: func(string) {}, TimeOut: func(context.Context, session.Key) error { return nil },
+		Expire: func(context.Context, int) (sweep.Summary, error) { return sweep.Summary{}, nil }, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
 // sweeping runs a sweep on a store in which executor e1 runs a run, inside a
 // bubble of fake time.
 func sweeping(t *testing.T, f func(t *testing.T, s *away, woken *atomic.Int32)) {
@@ -38,10 +47,8 @@ func sweeping(t *testing.T, f func(t *testing.T, s *away, woken *atomic.Int32)) 
 		s := &away{Store: memory.New()}
 		claimed(t, s)
 		var woken atomic.Int32
-		w := &sweep.Sweep{
-			Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, Now: time.Now,
-			Wake: func(string) { woken.Add(1) }, Log: slog.New(slog.DiscardHandler),
-		}
+		w := worker(s)
+		w.Wake = func(string) { woken.Add(1) }
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -62,14 +69,14 @@ func claimed(t *testing.T, s store.Store) {
 	}
 	key := session.Key{Tenant: "t", SessionID: "s"}
 	start := session.Start{Key: key, AgentType: "a", RunID: "r", State: "{}", Now: now()}
-	err := s.Update(t.Context(), key, start.Need(), func(v *session.View) (*session.Change, error) {
-		change, _, err := start.Decide(v)
-		return change, err
+	err := s.Update(t.Context(), []session.Target{{Key: key, Need: start.Need()}}, 1, func(views []*session.View) ([]*session.Change, error) {
+		change, _, err := start.Decide(views...)
+		return []*session.Change{change}, err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	due := store.Queued{ExecutorID: "e1", AgentTypes: []string{"a"}}
+	due := store.Queued{ExecutorID: "e1", AgentTypes: []string{"a"}, Now: now()}
 	if got, err := s.UpdateDue(t.Context(), due, session.Need{}, 1, session.Claim{ExecutorID: "e1", Now: now()}.Decide); err != nil || len(got) != 1 {
 		t.Fatalf("got %d claims, %v", len(got), err)
 	}
@@ -107,10 +114,7 @@ func TestASweepThatBeginsListensFirst(t *testing.T) {
 		time.Sleep(time.Hour) // no state service was there to hear anybody
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		w := &sweep.Sweep{
-			Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, Now: time.Now,
-			Wake: func(string) {}, Log: slog.New(slog.DiscardHandler),
-		}
+		w := worker(s)
 		go func() { _ = w.Run(ctx) }()
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {

@@ -10,15 +10,23 @@ import (
 func copySession(s session.Session) session.Session {
 	s.Tags = slices.Clone(s.Tags)
 	s.Metadata = maps.Clone(s.Metadata)
-	s.Failure = copyFailure(s.Failure)
+	s.Failure = copyOf(s.Failure)
+	s.Interruption = copyOf(s.Interruption)
+	if s.Suspension != nil {
+		w := *s.Suspension
+		w.Children = maps.Clone(w.Children)
+		w.Tracing = copyOf(w.Tracing)
+		s.Suspension = &w
+	}
 	return s
 }
 
-func copyFailure(f *session.Failure) *session.Failure {
-	if f == nil {
+// copyOf copies a value that holds no others.
+func copyOf[T any](p *T) *T {
+	if p == nil {
 		return nil
 	}
-	c := *f
+	c := *p
 	return &c
 }
 
@@ -28,7 +36,8 @@ func copyRun(r *session.Run) *session.Run {
 	}
 	c := *r
 	c.RequestHash = slices.Clone(r.RequestHash)
-	c.Outcome.Failure = copyFailure(r.Outcome.Failure)
+	c.Outcome.Failure = copyOf(r.Outcome.Failure)
+	c.Stop = copyOf(r.Stop)
 	return &c
 }
 
@@ -66,4 +75,17 @@ func copyCheckpoint(c *session.Checkpoint) *session.Checkpoint {
 	d := *c
 	d.Warnings = slices.Clone(c.Warnings)
 	return &d
+}
+
+// copyCall keeps no empty bytes apart from none: the other stores cannot.
+func copyCall(c session.Call) session.Call {
+	c.Stash = append([]byte(nil), c.Stash...)
+	c.Response = append([]byte(nil), c.Response...)
+	c.Late = append([]byte(nil), c.Late...)
+	return c
+}
+
+func copyMemory(m session.Memory) session.Memory {
+	m.Metadata = maps.Clone(m.Metadata)
+	return m
 }

@@ -40,7 +40,7 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 	case store.Queued:
 		return func(r *rows, run *session.Run) bool {
 			return run.Status == session.RunQueued && m.lives(due.ExecutorID) &&
-				slices.Contains(due.AgentTypes, run.AgentType) && r.unsettled() == nil
+				slices.Contains(due.AgentTypes, run.AgentType) && run.DueAt <= due.Now && r.unsettled() == nil
 		}
 	case store.Unsettled:
 		return func(_ *rows, run *session.Run) bool {
@@ -59,25 +59,4 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 	default:
 		return func(*rows, *session.Run) bool { return false }
 	}
-}
-
-func (r *rows) find(wanted func(*session.Run) bool) *session.Run {
-	for i := range r.runs {
-		if wanted(&r.runs[i]) {
-			return &r.runs[i]
-		}
-	}
-	return nil
-}
-
-func (r *rows) run(id string) *session.Run {
-	return r.find(func(run *session.Run) bool { return run.RunID == id })
-}
-
-func (r *rows) live() *session.Run {
-	return r.find(func(run *session.Run) bool { return run.Status.Live() })
-}
-
-func (r *rows) unsettled() *session.Run {
-	return r.find(func(run *session.Run) bool { return !run.Status.Live() && !run.Settled })
 }

@@ -1,12 +1,17 @@
 // Package memory keeps the rows of the state service in the process. It is for
 // tests, under real or fake time: everything is gone with the process.
 //
-// One mutex makes every method atomic. Rows are copied on the way in and on
-// the way out, so that nobody can change a row but through Update.
+// One mutex makes every method atomic. A command writes into copies of the rows
+// that it touches, which take the place of the others when the last of its
+// changes has passed what the schemas of the other stores enforce. Rows are
+// copied on the way in and on the way out too, so that nobody can change one but
+// through the store.
 package memory
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -15,33 +20,27 @@ import (
 
 var _ store.Store = (*Store)(nil)
 
+var errClosed = errors.New("the memory store is closed")
+
 // Store is a store.Store. The zero value is not usable; New makes one.
 type Store struct {
 	mu        sync.Mutex
 	closed    bool
 	sessions  map[session.Key]*rows
-	executors map[string]session.Millis // when they were heard last
+	families  map[session.Key]map[string]bool // the session ids of a family, by the key of its root
+	executors map[string]session.Millis       // when they were heard last
 	agents    map[string]session.Agent
-}
-
-// rows is everything that belongs to one session.
-type rows struct {
-	session     session.Session
-	runs        []session.Run // by turn
-	messages    []session.Message
-	ids         map[string]bool  // of the messages
-	states      map[int64]string // by the session's version that wrote them
-	journal     *session.Journal
-	checkpoints []session.Checkpoint
-	usage       []session.UsageEntry
+	memories  map[string]map[string]record // by tenant and id
 }
 
 // New returns an empty store.
 func New() *Store {
 	return &Store{
 		sessions:  map[session.Key]*rows{},
+		families:  map[session.Key]map[string]bool{},
 		executors: map[string]session.Millis{},
 		agents:    map[string]session.Agent{},
+		memories:  map[string]map[string]record{},
 	}
 }
 
@@ -66,43 +65,68 @@ func (m *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// Update implements store.Updater.
-func (m *Store) Update(ctx context.Context, key session.Key, need session.Need, decide store.Decide) error {
+// Update implements store.Updater. Nothing waits here, so bytes does not count.
+func (m *Store) Update(ctx context.Context, targets []session.Target, _ int, decide store.Decide) error {
 	if err := m.enter(ctx); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	change, err := decide(m.view(key, need))
-	if err != nil || change == nil {
+	t := m.begin()
+	views := make([]*session.View, len(targets))
+	for i, target := range targets {
+		v, err := t.view(target.Key, target.Need)
+		if err != nil {
+			return err
+		}
+		views[i] = v
+	}
+	changes, err := decide(views)
+	if err != nil || changes == nil {
 		return err
 	}
-	return m.apply(key, change)
+	if len(changes) != len(targets) {
+		return fmt.Errorf("got %d changes for %d sessions", len(changes), len(targets))
+	}
+	for i, change := range changes {
+		if change == nil {
+			continue
+		}
+		if err := t.apply(targets[i].Key, change); err != nil {
+			return err
+		}
+	}
+	t.commit()
+	return nil
 }
 
 // UpdateDue implements store.Updater.
-func (m *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.Decide) ([]store.Decided, error) {
+func (m *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	if err := m.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer m.mu.Unlock()
+	t := m.begin()
 	var done []store.Decided
 	for _, c := range m.candidates(due, limit) {
 		need.RunID, need.Open = c.runID, true
-		v := m.view(c.key, need)
+		v, err := t.view(c.key, need)
+		if err != nil {
+			return nil, err
+		}
 		v.HolderSilent = !m.lives(v.Run.ExecutorID)
 		change, err := decide(v)
 		if err != nil {
 			return nil, err
 		}
-		if change != nil {
-			done = append(done, store.Decided{View: v, Change: change})
+		if change == nil {
+			continue
 		}
-	}
-	for _, d := range done {
-		if err := m.apply(d.View.Session.Key, d.Change); err != nil {
+		if err := t.apply(c.key, change); err != nil {
 			return nil, err
 		}
+		done = append(done, store.Decided{View: v, Change: change})
 	}
+	t.commit()
 	return done, nil
 }
 

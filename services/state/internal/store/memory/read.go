@@ -1,138 +1,156 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Session implements store.Reader.
-func (m *Store) Session(ctx context.Context, key session.Key) (*session.Session, *session.Run, error) {
-	if err := m.enter(ctx); err != nil {
-		return nil, nil, err
-	}
-	defer m.mu.Unlock()
-	r := m.sessions[key]
-	if r == nil {
-		return nil, nil, session.NoSession(key)
-	}
-	return r.copySession(true), copyRun(r.run(r.session.CurrentRunID)), nil
-}
-
-// Run implements store.Reader.
-func (m *Store) Run(ctx context.Context, key session.Key, runID string) (*session.Run, error) {
-	if err := m.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer m.mu.Unlock()
-	r := m.sessions[key]
-	if r == nil {
-		return nil, session.NoSession(key)
-	}
-	run := copyRun(r.run(runID))
-	if run == nil {
-		return nil, session.NoRun(runID)
-	}
-	return run, nil
-}
-
-// Runs implements store.Reader.
-func (m *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) ([]session.Run, error) {
-	if err := m.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer m.mu.Unlock()
-	r := m.sessions[key]
-	if r == nil {
-		return nil, session.NoSession(key)
-	}
-	var page []session.Run
-	for _, run := range slices.Backward(r.runs) {
-		if len(page) < limit && (beforeTurn == 0 || run.Turn < beforeTurn) {
-			page = append(page, *copyRun(&run))
-		}
-	}
-	return page, nil
-}
-
-// Messages implements store.Reader.
-func (m *Store) Messages(ctx context.Context, key session.Key, page store.Page) ([]session.Message, int64, error) {
-	if err := m.enter(ctx); err != nil {
-		return nil, 0, err
-	}
-	defer m.mu.Unlock()
-	r := m.sessions[key]
-	if r == nil {
-		return nil, 0, session.NoSession(key)
-	}
-	total := int64(len(r.messages))
-	from := min(page.From, total)
-	end, size := from, 0
-	for end < total && end-from < int64(page.Limit) {
-		size += len(r.messages[end].Body)
-		if size > page.MaxBytes && end > from {
-			break
-		}
-		end++
-	}
-	return copyMessages(r.messages[from:end]), total, nil
-}
-
-// Announce implements store.Registry.
-func (m *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
+// read gives f the rows of a session that exists.
+func (m *Store) read(ctx context.Context, key session.Key, f func(*rows) error) error {
 	if err := m.enter(ctx); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	m.executors[executorID] = now
-	for _, a := range agents {
-		m.agents[a.Type] = a
+	r := m.sessions[key]
+	if r == nil {
+		return session.NoSession(key)
 	}
-	return nil
+	return f(r)
 }
 
-// Beat implements store.Registry.
-func (m *Store) Beat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
-	if err := m.enter(ctx); err != nil {
-		return false, err
-	}
-	defer m.mu.Unlock()
-	if !m.lives(executorID) {
-		return false, nil
-	}
-	m.executors[executorID] = now
-	return true, nil
-}
-
-// Forget implements store.Registry.
-func (m *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, error) {
-	if err := m.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer m.mu.Unlock()
-	forgotten := 0
-	for id, heard := range m.executors {
-		if heard < heardBefore {
-			delete(m.executors, id)
-			forgotten++
+// Session implements store.Reader.
+func (m *Store) Session(ctx context.Context, key session.Key) (found *store.Snapshot, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		found = &store.Snapshot{Session: copySession(r.session), Current: copyRun(r.run(r.session.CurrentRunID)), Children: slices.Clone(r.children)}
+		of := []*rows{r}
+		if r.root() == key {
+			of = m.begin().family(key)
 		}
-	}
-	return forgotten, nil
-}
-
-// Agents implements store.Registry.
-func (m *Store) Agents(ctx context.Context) ([]session.Agent, error) {
-	if err := m.enter(ctx); err != nil {
+		found.Calls = callsWhere(of, func(c *session.Call) bool { return c.ConsumedAt == 0 })
+		found.Session.State, err = r.state(r.session.StateBase, r.session.StateVersion)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	defer m.mu.Unlock()
-	var list []session.Agent
-	for _, a := range m.agents {
-		list = append(list, a)
+	return found, nil
+}
+
+// Run implements store.Reader.
+func (m *Store) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		if run = copyRun(r.run(runID)); run == nil {
+			return session.NoRun(runID)
+		}
+		return nil
+	})
+	return run, err
+}
+
+// Runs implements store.Reader.
+func (m *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		for _, run := range slices.Backward(r.runs) {
+			if len(page) < limit && (beforeTurn == 0 || run.Turn < beforeTurn) {
+				run.Outcome.Output = ""
+				page = append(page, *copyRun(&run))
+			}
+		}
+		return nil
+	})
+	return page, err
+}
+
+// Messages implements store.Reader.
+func (m *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		total = int64(len(r.messages))
+		from := min(page.From, total)
+		end, size := from, 0
+		for end < total && end-from < int64(page.Limit) {
+			size += len(r.messages[end].Body)
+			if size > page.MaxBytes && end > from {
+				break
+			}
+			end++
+		}
+		messages = copyMessages(r.messages[from:end])
+		return nil
+	})
+	return messages, total, err
+}
+
+// Checkpoint implements store.Reader.
+func (m *Store) Checkpoint(ctx context.Context, key session.Key, id string) (c *session.Checkpoint, text string, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		if c = r.checkpoint(func(c *session.Checkpoint) bool { return id == "" || c.ID == id }); c == nil {
+			return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "session %q has no checkpoint %q", key.SessionID, id)
+		}
+		text, err = r.state(c.StateBase, c.StateVersion)
+		return err
+	})
+	return c, text, err
+}
+
+// Checkpoints implements store.Reader.
+func (m *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		total = int64(len(r.checkpoints))
+		for _, c := range slices.Backward(r.checkpoints) {
+			switch {
+			case beforeStep != 0 && c.Step >= beforeStep:
+			case offset > 0:
+				offset--
+			case len(page) < limit:
+				page = append(page, *copyCheckpoint(&c))
+			}
+		}
+		return nil
+	})
+	return page, total, err
+}
+
+// Owner implements store.Reader.
+func (m *Store) Owner(ctx context.Context, key session.Key, callID string) (owner session.Key, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		calls := callsWhere(m.begin().family(r.root()), func(c *session.Call) bool { return c.CallID == callID })
+		if len(calls) == 0 {
+			return session.NoCall(callID)
+		}
+		owner = session.Key{Tenant: key.Tenant, SessionID: calls[0].SessionID}
+		return nil
+	})
+	return owner, err
+}
+
+// Family implements store.Reader.
+func (m *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
+	err = m.read(ctx, key, func(*rows) error {
+		family = m.below(key, limit)
+		return nil
+	})
+	return family, err
+}
+
+// below returns the session and at most limit of its family in all, each
+// level by the ids.
+func (m *Store) below(key session.Key, limit int) []session.Key {
+	family := []session.Key{key}
+	for i := 0; i < len(family) && len(family) < limit; i++ {
+		var children []string
+		for id, r := range m.sessions {
+			if id.Tenant == key.Tenant && r.session.ParentID == family[i].SessionID {
+				children = append(children, id.SessionID)
+			}
+		}
+		slices.Sort(children)
+		for _, id := range children {
+			family = append(family, session.Key{Tenant: key.Tenant, SessionID: id})
+		}
 	}
-	slices.SortFunc(list, func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
-	return list, nil
+	return family[:min(limit, len(family))]
 }

@@ -1,35 +1,81 @@
 package memory
 
-import "github.com/holdfast-run/holdfast/services/state/internal/session"
+import (
+	"slices"
+	"strings"
 
-func (m *Store) view(key session.Key, need session.Need) *session.View {
-	v := &session.View{}
-	_, v.AgentKnown = m.agents[need.AgentType]
-	r := m.sessions[key]
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// view shows what need names of a session.
+func (t *tx) view(key session.Key, need session.Need) (v *session.View, err error) {
+	v = &session.View{}
+	_, v.AgentKnown = t.m.agents[need.AgentType]
+	r := t.rows(key)
 	if r == nil {
-		return v
+		return v, nil
 	}
-	v.Session = r.copySession(need.State || need.Written && r.journal.Writes())
+	s := copySession(r.session)
+	v.Session = &s
+	if need.State || need.Written && r.journal.Writes() {
+		if s.State, err = r.state(s.StateBase, s.StateVersion); err != nil {
+			return nil, err
+		}
+	}
+	r.viewRuns(need, v)
+	if need.Journal {
+		v.Journal = copyJournal(r.journal)
+	}
+	if err := r.viewCheckpoint(need, v); err != nil {
+		return nil, err
+	}
+	for _, id := range need.MessageIDs {
+		if r.hasMessage(id) {
+			v.Taken = append(v.Taken, id)
+		}
+	}
+	t.viewCalls(r, need, v)
+	if need.Children {
+		v.Children = slices.Clone(r.children)
+	}
+	v.Tail = r.tail(need.Tail)
+	return v, nil
+}
+
+func (r *rows) viewRuns(need session.Need, v *session.View) {
 	v.Run = copyRun(r.run(need.RunID))
 	if need.RequestKey != "" {
 		v.Keyed = copyRun(r.find(func(run *session.Run) bool { return run.RequestKey == need.RequestKey }))
 	}
+	if need.Current {
+		v.Current = copyRun(r.run(r.session.CurrentRunID))
+	}
 	if need.Open {
 		v.Live, v.Unsettled = copyRun(r.live()), copyRun(r.unsettled())
 	}
-	if need.Journal {
-		v.Journal = copyJournal(r.journal)
-	}
-	if need.Checkpoint && len(r.checkpoints) > 0 {
-		v.Checkpoint = copyCheckpoint(&r.checkpoints[len(r.checkpoints)-1])
-	}
-	for _, id := range need.MessageIDs {
-		if r.ids[id] {
-			v.Taken = append(v.Taken, id)
+}
+
+func (r *rows) viewCheckpoint(need session.Need, v *session.View) (err error) {
+	switch {
+	case need.CheckpointID != "":
+		v.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool { return c.ID == need.CheckpointID })
+		if v.Checkpoint != nil {
+			v.CheckpointState, err = r.state(v.Checkpoint.StateBase, v.Checkpoint.StateVersion)
 		}
+	case need.CheckpointAt != 0 && need.CheckpointAt == r.session.StepCount:
+		v.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool { return c.Step == need.CheckpointAt })
 	}
-	v.Tail = r.tail(need.Tail)
-	return v
+	return err
+}
+
+func (t *tx) viewCalls(r *rows, need session.Need, v *session.View) {
+	if need.Calls {
+		v.Calls = callsWhere([]*rows{r}, func(c *session.Call) bool { return c.ConsumedAt == 0 || c.LateAt > 0 && !c.Told })
+	}
+	if len(need.CallIDs) > 0 {
+		v.Named = callsWhere(t.family(r.root()), func(c *session.Call) bool { return slices.Contains(need.CallIDs, c.CallID) })
+		slices.SortFunc(v.Named, func(a, b session.Call) int { return strings.Compare(a.CallID, b.CallID) })
+	}
 }
 
 func (r *rows) tail(t session.Tail) []session.Message {
@@ -42,13 +88,4 @@ func (r *rows) tail(t session.Tail) []session.Message {
 		from--
 	}
 	return copyMessages(r.messages[from:])
-}
-
-func (r *rows) copySession(withState bool) *session.Session {
-	s := copySession(r.session)
-	s.State = ""
-	if withState {
-		s.State = r.states[s.StateVersion]
-	}
-	return &s
 }

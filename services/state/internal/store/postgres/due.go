@@ -4,128 +4,152 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
+// attempts is how often runs that are due are tried when other transactions
+// are in the way. The one order of locks leaves little room for that.
+const attempts = 5
+
 // UpdateDue implements store.Updater.
-func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.Decide) ([]store.Decided, error) {
-	var done []store.Decided
-	err := s.write(ctx, func(tx pgx.Tx) error {
-		done = nil
-		found, err := candidates(ctx, tx, due, limit)
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		done, err = decideDue(ctx, tx, found, need, decide)
-		return err
-	})
+func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) (done []store.Decided, err error) {
+	find, params, err := search(due, limit)
 	if err != nil {
+		return nil, err
+	}
+	for range attempts {
+		done, err = s.updateDue(ctx, find, params, need, decide)
+		if !isConflict(err) {
+			break
+		}
+	}
+	return done, lasting(err)
+}
+
+// updateDue is one attempt: find and lock, read, write.
+func (s *Store) updateDue(ctx context.Context, find *statement, params [][]byte, need session.Need, decide store.DecideDue) (done []store.Decided, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, wrap(ctx, err, "connect")
+	}
+	raw := conn.Conn().PgConn()
+	var r reader
+	r.exec(begin)
+	r.queue(find, params, func(row *row) {
+		need.RunID, need.Open = "", true
+		t := session.Target{Key: session.Key{Tenant: row.text(), SessionID: row.text()}, Need: need}
+		t.Need.RunID = row.text()
+		r.all = append(r.all, shown{Target: t, view: &session.View{}})
+	})
+	if err = r.run(ctx, raw); err == nil && len(r.all) == 0 {
+		go leave(ctx, conn)
+		return nil, nil
+	}
+	defer conn.Release()
+	if err == nil {
+		done, err = decideDue(ctx, raw, &r, decide)
+	}
+	if err != nil {
+		abandon(ctx, raw)
 		return nil, wrap(ctx, err, "update due runs")
 	}
 	return done, nil
 }
 
+// leave ends a transaction that has found nothing, which no caller waits for.
+// It is over before the pool is: closing that waits for the connection.
+func leave(ctx context.Context, conn *pgxpool.Conn) {
+	abandon(ctx, conn.Conn().PgConn())
+	conn.Release()
+}
+
 // decideDue shows each run to decide as it is now that its session is locked,
 // which may be other than when it was found, and writes all changes together.
-func decideDue(ctx context.Context, tx pgx.Tx, found []candidate, need session.Need, decide store.Decide) ([]store.Decided, error) {
-	var r reader
-	views := make([]*session.View, len(found))
-	for i, c := range found {
-		need.RunID, need.Open = c.runID, true
-		v := r.view(c.key, need)
-		r.row(c.key, `SELECT NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id) FROM runs r
-			WHERE r.tenant = $1 AND r.session_id = $2 AND r.run_id = $3`,
-			func(row pgx.Row) error { return row.Scan(&v.HolderSilent) }, c.runID)
-		views[i] = v
-	}
-	if err := tx.SendBatch(ctx, &r.batch).Close(); err != nil {
+func decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, decide store.DecideDue) ([]store.Decided, error) {
+	r.silent()
+	if err := r.views(ctx, conn); err != nil {
 		return nil, err
 	}
-	var w writer
+	w := newWriter()
+	defer w.release()
 	var done []store.Decided
-	for i, v := range views {
-		change, err := decide(v)
+	for i := range r.all {
+		s := &r.all[i]
+		change, err := decide(s.view)
 		if err != nil {
 			return nil, err
 		}
 		if change != nil {
-			w.apply(found[i].key, change)
-			done = append(done, store.Decided{View: v, Change: change})
+			w.change(s, change)
+			done = append(done, store.Decided{View: s.view, Change: change})
 		}
 	}
-	return done, w.send(ctx, tx)
-}
-
-type candidate struct {
-	key   session.Key
-	runID string
-}
-
-// candidates finds runs that are due and locks their sessions, but for those
-// that are locked. For each agent the oldest are found by index, and the oldest
-// of those taken; sessions that were locked in vain are free again after the
-// commit, and passed over until then.
-func candidates(ctx context.Context, tx pgx.Tx, due store.Due, limit int) ([]candidate, error) {
-	switch due := due.(type) {
-	case store.Queued:
-		return findRuns(ctx, tx, `SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
-			CROSS JOIN LATERAL (
-				SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-				JOIN sessions s ON s.tenant = r.tenant AND s.session_id = r.session_id
-				WHERE r.status = 'queued' AND r.agent_type = a.agent_type
-					AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
-						AND NOT f.settled AND f.status NOT IN ('queued', 'running'))
-				ORDER BY r.created_at LIMIT $3 FOR UPDATE OF s SKIP LOCKED) d
-			WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2)
-			ORDER BY d.created_at LIMIT $3`, due.AgentTypes, due.ExecutorID, limit)
-	case store.Unsettled:
-		return findRuns(ctx, tx, `SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
-			CROSS JOIN LATERAL (
-				SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-				JOIN sessions s ON s.tenant = r.tenant AND s.session_id = r.session_id
-				WHERE NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = a.agent_type
-					AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)
-				ORDER BY r.created_at LIMIT $3 FOR UPDATE OF s SKIP LOCKED) d
-			WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2)
-			ORDER BY d.created_at LIMIT $3`, due.AgentTypes, due.ExecutorID, limit)
-	case store.Silent:
-		return findRuns(ctx, tx, `SELECT r.tenant, r.session_id, r.run_id FROM runs r
-			JOIN sessions s ON s.tenant = r.tenant AND s.session_id = r.session_id
-			WHERE r.executor_id <> '' AND r.status = 'running'
-				AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)
-			LIMIT $1 FOR UPDATE OF s SKIP LOCKED`, limit)
-	case store.Lost:
-		return findRuns(ctx, tx, `SELECT r.tenant, r.session_id, r.run_id FROM runs r
-			JOIN sessions s ON s.tenant = r.tenant AND s.session_id = r.session_id
-			WHERE r.executor_id = $1 AND r.executor_id <> '' AND r.claimed_at < $2 AND r.run_id <> ALL ($3::text[])
-			LIMIT $4 FOR UPDATE OF s SKIP LOCKED`, due.ExecutorID, due.ClaimedBefore, list(due.Held), limit)
-	default:
-		return nil, fmt.Errorf("unknown kind of due work %T", due)
-	}
-}
-
-func findRuns(ctx context.Context, tx pgx.Tx, query string, args ...any) ([]candidate, error) {
-	rows, err := tx.Query(ctx, query, args...)
+	something, err := w.queue(&r.pipeline)
 	if err != nil {
 		return nil, err
 	}
-	var found []candidate
-	err = each(rows, func(row pgx.Row) error {
-		var c candidate
-		err := row.Scan(&c.key.Tenant, &c.key.SessionID, &c.runID)
-		found = append(found, c)
-		return err
-	})
-	return found, err
+	end := rollback
+	if something {
+		end = commit
+	}
+	r.exec(end)
+	return done, r.run(ctx, conn)
 }
 
-// list makes no list the empty list: <> ALL (NULL) is never true.
-func list(items []string) []string {
-	if items == nil {
-		return []string{}
+// free locks the session of a run, and passes the run over when somebody else
+// has locked it.
+const free = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
+
+// These find runs that are due and lock their sessions, but for those that are
+// locked. For each agent the oldest are found by index, and the oldest of those
+// taken; sessions that were locked in vain are free again after the commit, and
+// passed over until then.
+var (
+	findQueued = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
+		CROSS JOIN LATERAL (
+			SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
+			` + free + `
+			WHERE r.status = 'queued' AND r.agent_type = a.agent_type AND r.due_at <= $4::bigint
+				AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
+					AND NOT f.settled AND f.status NOT IN ('queued', 'running') OFFSET 0)
+			ORDER BY r.created_at LIMIT $3::bigint) d
+		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
+		ORDER BY d.created_at LIMIT $3::bigint`)
+	findUnsettled = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
+		CROSS JOIN LATERAL (
+			SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
+			` + free + `
+			WHERE NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = a.agent_type
+				AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id OFFSET 0)
+			ORDER BY r.created_at LIMIT $3::bigint) d
+		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
+		ORDER BY d.created_at LIMIT $3::bigint`)
+	findSilent = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
+		` + free + `
+		WHERE r.executor_id > '' AND r.executor_id <> '' AND r.status = 'running'
+			AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id OFFSET 0)
+		LIMIT $1::bigint`)
+	findLost = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
+		` + free + `
+		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.claimed_at < $2::bigint AND r.run_id <> ALL ($3::text[])
+		LIMIT $4::bigint`)
+)
+
+func search(due store.Due, limit int) (*statement, [][]byte, error) {
+	switch due := due.(type) {
+	case store.Queued:
+		return findQueued, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit), number(due.Now)}, nil
+	case store.Unsettled:
+		return findUnsettled, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit)}, nil
+	case store.Silent:
+		return findSilent, [][]byte{number(limit)}, nil
+	case store.Lost:
+		return findLost, [][]byte{text(due.ExecutorID), number(due.ClaimedBefore), texts(due.Held), number(limit)}, nil
+	default:
+		return nil, nil, fmt.Errorf("unknown kind of due work %T", due)
 	}
-	return items
 }

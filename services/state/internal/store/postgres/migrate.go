@@ -7,7 +7,9 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
 // migrations are named in their order and only added to. Code of one release
@@ -23,12 +25,12 @@ const migrationLock int64 = 0x686f6c6466617374
 
 // migrate runs what of the migrations the database has not had, in one
 // transaction: a boot that dies leaves nothing half done.
-func migrate(ctx context.Context, pool *pgxpool.Pool) error {
+func migrate(ctx context.Context, conn *pgx.Conn) error {
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrationLock); err != nil {
 			return err
 		}
@@ -60,6 +62,49 @@ func migrateTo(ctx context.Context, tx pgx.Tx, version int, name string) error {
 		return err
 	}
 	// The simple protocol takes many statements in one text.
-	_, err = tx.Exec(ctx, string(statements), pgx.QueryExecModeSimpleProtocol)
-	return err
+	if _, err := tx.Exec(ctx, string(statements), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	if version == facetsVersion {
+		return fillFacets(ctx, tx.Conn().PgConn())
+	}
+	return nil
+}
+
+// facetsVersion is the migration that makes the table of facets.
+const facetsVersion = 2
+
+// facetsPage is how many sessions are held in memory at once.
+const facetsPage = 1000
+
+var (
+	sessionsPage = prepared(`SELECT s.tenant, s.session_id, ` + sessionShown.names("s.") + ` FROM sessions s
+		WHERE (s.tenant, s.session_id) > ($1::text, $2::text) ORDER BY s.tenant, s.session_id LIMIT $3::bigint`)
+)
+
+// fillFacets gives the sessions that are there their facets, which the code
+// makes.
+func fillFacets(ctx context.Context, conn *pgconn.PgConn) error {
+	var last session.Key
+	for more := true; more; {
+		var p pipeline
+		var w writer
+		more = false
+		p.queue(sessionsPage, [][]byte{text(last.Tenant), text(last.SessionID), number(facetsPage)}, func(r *row) {
+			s := &session.Session{Key: session.Key{Tenant: r.text(), SessionID: r.text()}}
+			r.session(s)
+			w.facets(nil, s)
+			last, more = s.Key, true
+		})
+		if err := p.run(ctx, conn); err != nil {
+			return fmt.Errorf("read sessions: %w", err)
+		}
+		if _, err := w.queue(&p); err != nil {
+			return err
+		}
+		if err := p.run(ctx, conn); err != nil {
+			return fmt.Errorf("write facets: %w", err)
+		}
+	}
+	return nil
 }

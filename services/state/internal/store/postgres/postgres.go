@@ -8,6 +8,19 @@
 // row to lock: of two commands that create it, the second runs into the primary
 // key and is shown the first one's session in another attempt.
 //
+// Commands that wait at the same time are one transaction (package group), and
+// each of its statements works for all of them: what a commit costs is
+// shared, and so is what a statement costs. The statements travel in two pipelines:
+//
+//	BEGIN, lock the sessions in the order of their keys, read what is needed ->
+//	   <- the rows; the commands decide
+//	write, table by table, COMMIT ->
+//	   <- durable
+//
+// The plans of the statements must not depend on how many rows there are today,
+// since a connection keeps them for a while: every statement finds its rows by
+// key, and the planner is told to want nothing else.
+//
 // What a caller is told about a commit is what PostgreSQL says of it: with
 // synchronous_commit on, as is its default, an answered command survives the
 // crash of the server.
@@ -25,109 +38,118 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// statementLimit bounds every statement, the wait for a lock included, and how
-// long a transaction may stand still, where the URL says nothing else.
-const statementLimit = 30 * time.Second
+// The limits of statements, where the URL says nothing else.
+const (
+	statementLimit = 30 * time.Second // of one, with its wait for locks, and of standing still in a transaction
+	migrationLimit = 15 * time.Minute // of one while the schema is brought up to date
+)
+
+// settings are those of every connection that the URL does not set. A plan is
+// made for no particular values, and goes by index and in the index's order;
+// what it costs is what it computes, since the pages that matter are in memory.
+var settings = map[string]string{
+	"statement_timeout":                   strconv.FormatInt(statementLimit.Milliseconds(), 10),
+	"idle_in_transaction_session_timeout": strconv.FormatInt(statementLimit.Milliseconds(), 10),
+	"plan_cache_mode":                     "force_generic_plan",
+	"enable_seqscan":                      "off",
+	"enable_hashjoin":                     "off",
+	"enable_mergejoin":                    "off",
+	"enable_sort":                         "off",
+	"random_page_cost":                    "0",
+	"jit":                                 "off",
+}
 
 var _ store.Store = (*Store)(nil)
 
 // Store is a store.Store.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool  *pgxpool.Pool
+	group *group.Committer[command]
+}
 
 // Open connects to the database with at most the given number of connections
-// and brings its schema up to date. Several processes may do so at once.
+// and brings its schema up to date. Several processes may do so at once. A nil
+// meter measures nothing.
 //
-// Invalid (CONFIG_INVALID): the URL cannot be read, or the database does not
-// keep its texts as UTF-8. Unavailable (STORE_UNAVAILABLE).
-func Open(ctx context.Context, url string, connections int) (*Store, error) {
+// Invalid (CONFIG_INVALID): the URL or the configuration of the group cannot be
+// used, or the database does not keep its texts as UTF-8. Unavailable
+// (STORE_UNAVAILABLE).
+func Open(ctx context.Context, url string, connections int, commits group.Config, meter metric.Meter) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The error of the parser may quote the URL, and so a password.
 		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the postgres URL cannot be read; it looks like postgres://user:password@host:5432/database")
 	}
+	if err := prepare(ctx, config.ConnConfig.Copy()); err != nil {
+		return nil, wrap(ctx, err, "connect")
+	}
 	config.MaxConns = int32(max(connections, 1))
-	for _, name := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
+	for name, value := range settings {
 		if _, given := config.ConnConfig.RuntimeParams[name]; !given {
-			config.ConnConfig.RuntimeParams[name] = strconv.FormatInt(statementLimit.Milliseconds(), 10)
+			config.ConnConfig.RuntimeParams[name] = value
 		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	if err := prepare(ctx, pool); err != nil {
+	s := &Store{pool: pool}
+	if s.group, err = group.New(commits, s.write, meter); err != nil {
 		pool.Close()
-		return nil, wrap(ctx, err, "connect")
+		return nil, err
 	}
-	return &Store{pool}, nil
+	return s, nil
 }
 
-func prepare(ctx context.Context, pool *pgxpool.Pool) error {
+// prepare makes the database ready, on a connection of its own.
+func prepare(ctx context.Context, config *pgx.ConnConfig) error {
+	if _, given := config.RuntimeParams["statement_timeout"]; !given {
+		config.RuntimeParams["statement_timeout"] = strconv.FormatInt(migrationLimit.Milliseconds(), 10)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
 	var encoding string
-	if err := pool.QueryRow(ctx, `SHOW server_encoding`).Scan(&encoding); err != nil {
+	if err := conn.QueryRow(ctx, `SHOW server_encoding`).Scan(&encoding); err != nil {
 		return err
 	}
 	if encoding != "UTF8" {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "the database has the encoding %s; create it with ENCODING 'UTF8'", encoding)
 	}
-	return migrate(ctx, pool)
+	return migrate(ctx, conn)
 }
 
 // Close waits for the commands in flight and closes the connections.
 func (s *Store) Close() error {
+	s.group.Close()
 	s.pool.Close()
 	return nil
 }
 
-// Update implements store.Updater.
-func (s *Store) Update(ctx context.Context, key session.Key, need session.Need, decide store.Decide) error {
-	err := s.write(ctx, func(tx pgx.Tx) error {
-		v, err := readView(ctx, tx, key, need)
-		if err != nil {
-			return err
-		}
-		change, err := decide(v)
-		if err != nil || change == nil {
-			return err
-		}
-		var w writer
-		w.apply(key, change)
-		return w.send(ctx, tx)
-	})
-	return wrap(ctx, err, "update session %q of tenant %q", key.SessionID, key.Tenant)
-}
-
-// attempts is how often a transaction is run that keeps meeting others. Two
-// that create one session need a second attempt; more come from deadlocks,
-// which the one order of locks does not leave room for.
-const attempts = 5
-
-// write runs f in a transaction, anew when another transaction was in the way.
-func (s *Store) write(ctx context.Context, f func(pgx.Tx) error) error {
-	var err error
-	for range attempts {
-		err = pgx.BeginFunc(ctx, s.pool, f)
-		if !conflict(err) {
-			return err
-		}
-	}
-	return err
-}
-
-// conflict reports whether another transaction was in the way:
+// isConflict reports whether another transaction was in the way:
 // serialization_failure, deadlock_detected, unique_violation.
-func conflict(err error) bool {
+func isConflict(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (e.Code == "40001" || e.Code == "40P01" || e.Code == "23505")
 }
 
-// wrap says what failed. Faults of commands come back as they are.
+// duplicate reports whether the conflict was unique_violation.
+func duplicate(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "23505"
+}
+
+// wrap says what failed, and marks conflicts with other transactions. Faults
+// come back as they are.
 func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -135,12 +157,24 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if _, ok := fault.From(err); ok {
 		return err
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		err = ctx.Err()
-	} else if unreachable(err) {
+	case isConflict(err):
+		err = group.Conflict(err)
+	case unreachable(err):
 		err = store.Unavailable(err)
+	case tooLarge(err):
+		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "the database cannot keep a value of this size; keep large artefacts elsewhere and refer to them")
 	}
 	return fmt.Errorf(format+": %w", append(args, err)...)
+}
+
+// tooLarge reports whether a value is beyond what the database takes at all:
+// program_limit_exceeded.
+func tooLarge(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "54000"
 }
 
 // unreachable reports whether the database, not the command, is at fault and
@@ -155,8 +189,7 @@ func unreachable(err error) bool {
 		switch e.Code {
 		case "57P01", "57P02", "57P03", // shutdown, crash, cannot connect now
 			"57014", "55P03", "25P03", // the limits on statements, locks and idle transactions
-			"25006",          // a standby that is not primary yet
-			"40001", "40P01": // conflicts that did not end
+			"25006": // a standby that is not primary yet
 			return true
 		}
 		return false

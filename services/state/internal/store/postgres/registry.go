@@ -5,53 +5,71 @@ import (
 	"context"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+var (
+	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at) VALUES ($1::text, $2::bigint)
+		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at`)
+	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, announced_at)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
+		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, announced_at = excluded.announced_at`)
 )
 
 // Announce implements store.Registry.
 func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
 	// Executors that announce the same agents at once lock them in one order.
-	sorted := slices.SortedFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
-	err := s.write(ctx, func(tx pgx.Tx) error {
-		var batch pgx.Batch
-		batch.Queue(`INSERT INTO executors (executor_id, heard_at) VALUES ($1, $2)
-			ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at`, executorID, now)
-		for _, a := range sorted {
-			batch.Queue(`INSERT INTO agents (agent_type, description, announced_at) VALUES ($1, $2, $3)
-				ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, announced_at = excluded.announced_at`,
-				a.Type, a.Description, now)
+	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
+	var w rows
+	for i, a := range sorted {
+		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description stands
+			w.next().text(a.Type, a.Description).number(int64(now))
 		}
-		return tx.SendBatch(ctx, &batch).Close()
+	}
+	err := s.pipe(ctx, func(p *pipeline) {
+		p.exec(upsertExecutor, text(executorID), number(now))
+		if w.count > 0 {
+			p.exec(upsertAgents, w.params()...)
+		}
 	})
 	return wrap(ctx, err, "announce executor %q", executorID)
 }
 
+var (
+	readStops = prepared(`SELECT r.run_id, r.stop FROM runs r
+		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id COLLATE "C"`)
+	beat       = prepared(`UPDATE executors SET heard_at = $1::bigint WHERE executor_id = $2::text`)
+	forget     = prepared(`DELETE FROM executors WHERE heard_at < $1::bigint`)
+	listAgents = prepared(`SELECT agent_type, description FROM agents ORDER BY agent_type COLLATE "C"`)
+)
+
 // Beat implements store.Registry.
 func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
-	tag, err := s.pool.Exec(ctx, `UPDATE executors SET heard_at = $1 WHERE executor_id = $2`, now, executorID)
-	return tag.RowsAffected() > 0, wrap(ctx, err, "heartbeat of executor %q", executorID)
+	var known int64
+	err := s.pipe(ctx, func(p *pipeline) { p.count(beat, &known, number(now), text(executorID)) })
+	return known > 0, wrap(ctx, err, "heartbeat of executor %q", executorID)
+}
+
+// Stops implements store.Registry.
+func (s *Store) Stops(ctx context.Context, executorID string) (stopped []store.StoppedRun, err error) {
+	err = s.query(ctx, readStops, func(r *row) {
+		one := store.StoppedRun{RunID: r.text()}
+		r.json(store.In(&one.Stop))
+		stopped = append(stopped, one)
+	}, text(executorID))
+	return stopped, wrap(ctx, err, "read the stops of executor %q", executorID)
 }
 
 // Forget implements store.Registry.
 func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, error) {
-	tag, err := s.pool.Exec(ctx, `DELETE FROM executors WHERE heard_at < $1`, heardBefore)
-	return int(tag.RowsAffected()), wrap(ctx, err, "forget silent executors")
+	var gone int64
+	err := s.pipe(ctx, func(p *pipeline) { p.count(forget, &gone, number(heardBefore)) })
+	return int(gone), wrap(ctx, err, "forget silent executors")
 }
 
 // Agents implements store.Registry.
-func (s *Store) Agents(ctx context.Context) ([]session.Agent, error) {
-	rows, err := s.pool.Query(ctx, `SELECT agent_type, description FROM agents ORDER BY agent_type`)
-	if err != nil {
-		return nil, wrap(ctx, err, "read agents")
-	}
-	var agents []session.Agent
-	err = each(rows, func(row pgx.Row) error {
-		var a session.Agent
-		err := row.Scan(&a.Type, &a.Description)
-		agents = append(agents, a)
-		return err
-	})
+func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
+	err = s.query(ctx, listAgents, func(r *row) { agents = append(agents, session.Agent{Type: r.text(), Description: r.text()}) })
 	return agents, wrap(ctx, err, "read agents")
 }

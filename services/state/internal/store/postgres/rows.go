@@ -1,79 +1,247 @@
 package postgres
 
 import (
-	"errors"
-
-	"github.com/jackc/pgx/v5"
+	"fmt"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-const sessionColumns = `s.agent_type, s.parent_id, s.root_id, s.status, s.version, s.epoch, s.turn, s.step_count,
-	s.message_count, s.state_version, s.output, s.failure, s.stream_sequence, s.stream_step, s.current_run_id, s.user_id, s.tags,
-	s.metadata, s.created_at, s.updated_at, s.expires_at`
-
-func sessionFields(s *session.Session) []any {
-	return []any{
-		&s.AgentType, &s.ParentID, &s.RootID, &s.Status, &s.Version, &s.Epoch, &s.Turn, &s.StepCount,
-		&s.MessageCount, &s.StateVersion, &s.Output, store.In(&s.Failure), &s.StreamSequence, &s.StreamStep, &s.CurrentRunID, &s.UserID, store.In(&s.Tags),
-		store.In(&s.Metadata), &s.CreatedAt, &s.UpdatedAt, &s.ExpiresAt,
-	}
+// table is the name of a table and its columns with the types of their
+// parameters. Rows are written and read in the order of the columns, by the
+// functions beside each table.
+type table struct {
+	name    string
+	columns [][2]string
 }
 
-const runColumns = `r.run_id, r.agent_type, r.turn, r.status, r.request_key, r.request_hash, r.message_id, r.start_sequence,
-	r.step_count, r.output, r.failure, r.completion_reason, r.settled, r.attempt, r.epoch, r.executor_id, r.claimed_at,
-	r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at`
-
-func runFields(r *session.Run) []any {
-	return []any{
-		&r.RunID, &r.AgentType, &r.Turn, &r.Status, &r.RequestKey, &r.RequestHash, &r.MessageID, &r.StartSequence,
-		&r.StepCount, &r.Outcome.Output, store.In(&r.Outcome.Failure), &r.Outcome.CompletionReason, &r.Settled, &r.Attempt, &r.Epoch,
-		&r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent, &r.Tracestate, &r.CreatedAt,
-		&r.StartedAt, &r.CompletedAt,
+// columns reads "name type, name type".
+func columns(name string, list ...string) table {
+	t := table{name: name}
+	for column := range strings.SplitSeq(strings.Join(list, ", "), ",") {
+		column, kind, _ := strings.Cut(strings.TrimSpace(column), " ")
+		t.columns = append(t.columns, [2]string{column, kind})
 	}
+	return t
 }
 
-// scanRun returns nil for no row.
-func scanRun(row pgx.Row) (*session.Run, error) {
-	var r session.Run
-	err := row.Scan(runFields(&r)...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !r.Status.Live() {
-		r.Outcome.Status = r.Status
-	}
-	return &r, nil
-}
+func (t table) names(prefix string) string { return t.namesBut(prefix, "") }
 
-const messageColumns = `m.ordinal, m.message_id, m.role, m.run_id, m.step, m.created_at, m.body`
-
-func scanMessage(row pgx.Row) (m session.Message, err error) {
-	err = row.Scan(&m.Ordinal, &m.ID, &m.Role, &m.RunID, &m.Step, &m.CreatedAt, &m.Body)
-	return m, err
-}
-
-// each calls scan for every row and closes the rows.
-func each(rows pgx.Rows, scan func(pgx.Row) error) error {
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
+// namesBut reads the empty text in place of a column that is not wanted.
+func (t table) namesBut(prefix, unwanted string) string {
+	names := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		names[i] = prefix + c[0]
+		if c[0] == unwanted {
+			names[i] = "''::text"
 		}
 	}
-	return rows.Err()
+	return strings.Join(names, ", ")
 }
 
-// optional makes scan leave things as they are when there is no row.
-func optional(scan func(pgx.Row) error) func(pgx.Row) error {
-	return func(row pgx.Row) error {
-		if err := scan(row); !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		return nil
+// unnest makes rows of one array parameter for each column.
+func (t table) unnest() string {
+	params := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		params[i] = fmt.Sprintf("$%d::%s[]", i+1, c[1])
 	}
+	return "unnest(" + strings.Join(params, ", ") + ")"
+}
+
+func (t table) insert() string {
+	return fmt.Sprintf("INSERT INTO %s (%s) SELECT * FROM %s", t.name, t.names(""), t.unnest())
+}
+
+// matches joins t to v by the first key columns. The two conditions on v hold
+// for every row; they make the planner expect few, and so begin with v.
+func (t table) matches(key int) string {
+	list := []string{"v." + t.columns[0][0] + " > ''", "v." + t.columns[1][0] + " > ''"}
+	for _, c := range t.columns[:key] {
+		list = append(list, "t."+c[0]+" = v."+c[0])
+	}
+	return strings.Join(list, " AND ")
+}
+
+// update writes the columns behind the key over the rows with the key.
+func (t table) update(key int) string {
+	var sets []string
+	for _, c := range t.columns[key:] {
+		sets = append(sets, c[0]+" = v."+c[0])
+	}
+	return fmt.Sprintf("UPDATE %s t SET %s FROM %s AS v (%s) WHERE %s",
+		t.name, strings.Join(sets, ", "), t.unnest(), t.names(""), t.matches(key))
+}
+
+// upsert is insert, or update where there is a row with the key.
+func (t table) upsert(key int) string {
+	var keys, sets []string
+	for i, c := range t.columns {
+		if i < key {
+			keys = append(keys, c[0])
+		} else {
+			sets = append(sets, c[0]+" = excluded."+c[0])
+		}
+	}
+	return fmt.Sprintf("%s ON CONFLICT (%s) DO UPDATE SET %s", t.insert(), strings.Join(keys, ", "), strings.Join(sets, ", "))
+}
+
+// delete takes the rows with the key away, which is all columns.
+func (t table) delete() string {
+	return fmt.Sprintf("DELETE FROM %s t USING %s AS v (%s) WHERE %s", t.name, t.unnest(), t.names(""), t.matches(len(t.columns)))
+}
+
+// asked are the rows of the views that want something, with what each names,
+// and their place n.
+func asked(more ...string) string {
+	t := columns("", append([]string{keyColumns}, more...)...)
+	return fmt.Sprintf("%s WITH ORDINALITY AS v (%s, n)", t.unnest(), t.names(""))
+}
+
+const keyColumns = "tenant text, session_id text"
+
+// What of a session never changes, what changes with a step, and what changes
+// rarely and may be large.
+const (
+	sessionBirth = "agent_type text, parent_id text, root_id text, created_at bigint"
+	sessionPace  = `status text, version bigint, epoch bigint, turn bigint, step_count bigint, resume_count bigint, message_count bigint,
+		state_version bigint, state_base bigint, state_writes bigint, state_bytes bigint, stream_sequence bigint, stream_step bigint,
+		current_run_id text, checkpoint_id text, children bigint, usage_count bigint, updated_at bigint, expires_at bigint`
+	sessionRest = `output text, failure text, suspension_context text, interruption text, user_id text, organization_id text, tags text, metadata text`
+)
+
+var (
+	sessionPaces = columns("sessions", keyColumns, sessionPace)
+	sessionEdits = columns("sessions", keyColumns, sessionPace, sessionRest)
+	sessionRows  = columns("sessions", keyColumns, sessionPace, sessionRest, sessionBirth)
+	sessionShown = columns("sessions", sessionPace, sessionRest, sessionBirth)
+)
+
+func (r *rows) key(k session.Key) *rows { return r.text(k.Tenant, k.SessionID) }
+
+func (r *rows) sessionPace(s *session.Session) *rows {
+	return r.key(s.Key).text(string(s.Status)).
+		number(s.Version, s.Epoch, int64(s.Turn), int64(s.StepCount), int64(s.ResumeCount), s.MessageCount,
+			s.StateVersion, s.StateBase, int64(s.StateWrites), s.StateBytes, s.StreamSequence, int64(s.StreamStep)).
+		text(s.CurrentRunID, s.CheckpointID).
+		number(int64(s.Children), int64(s.UsageCount), int64(s.UpdatedAt), int64(s.ExpiresAt))
+}
+
+func (r *rows) sessionEdit(s *session.Session) *rows {
+	return r.sessionPace(s).text(s.Output).json(store.In(&s.Failure)).json(store.In(&s.Suspension)).json(store.In(&s.Interruption)).
+		text(s.UserID, s.OrganizationID).json(store.In(&s.Tags)).json(store.In(&s.Metadata))
+}
+
+func (r *rows) session(s *session.Session) *rows {
+	return r.sessionEdit(s).text(s.AgentType, s.ParentID, s.RootID).number(int64(s.CreatedAt))
+}
+
+func (r *row) session(s *session.Session) {
+	s.Status, s.Version, s.Epoch = session.Status(r.text()), r.number(), r.number()
+	s.Turn, s.StepCount, s.ResumeCount, s.MessageCount = r.small(), r.small(), r.small(), r.number()
+	s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes = r.number(), r.number(), r.small(), r.number()
+	s.StreamSequence, s.StreamStep = r.number(), r.small()
+	s.CurrentRunID, s.CheckpointID = r.text(), r.text()
+	s.Children, s.UsageCount = r.small(), r.small()
+	s.UpdatedAt, s.ExpiresAt = session.Millis(r.number()), session.Millis(r.number())
+	s.Output = r.text()
+	r.json(store.In(&s.Failure))
+	r.json(store.In(&s.Suspension))
+	r.json(store.In(&s.Interruption))
+	s.UserID, s.OrganizationID = r.text(), r.text()
+	r.json(store.In(&s.Tags))
+	r.json(store.In(&s.Metadata))
+	s.AgentType, s.ParentID, s.RootID, s.CreatedAt = r.text(), r.text(), r.text(), session.Millis(r.number())
+}
+
+// The turn never changes. A run is found by both, since each has an index that
+// the planner may take: either finds one row then.
+const runKey = "run_id text, turn bigint"
+
+const (
+	runBirth = `agent_type text, entry text, request_key text, request_hash bytea, message_id text, traceparent text, tracestate text,
+		created_at bigint`
+	runLife = `status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, settled boolean, attempt bigint,
+		epoch bigint, executor_id text, claimed_at bigint, finish_step bigint, finish_version bigint, stop text, due_at bigint, losses bigint,
+		started_at bigint, completed_at bigint`
+)
+
+var (
+	runLives = columns("runs", keyColumns, runKey, runLife)
+	runRows  = columns("runs", keyColumns, runKey, runLife, runBirth)
+	runShown = columns("runs", runKey, runLife, runBirth)
+)
+
+func (r *rows) runLife(k session.Key, x *session.Run) *rows {
+	return r.key(k).text(x.RunID).number(int64(x.Turn)).text(string(x.Status)).number(x.StartSequence, int64(x.StepCount)).
+		text(x.Outcome.Output).json(store.In(&x.Outcome.Failure)).text(x.Outcome.CompletionReason).
+		truth(x.Settled).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
+		number(int64(x.ClaimedAt), int64(x.FinishStep), x.FinishVersion).json(store.In(&x.Stop)).
+		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt))
+}
+
+func (r *rows) run(k session.Key, x *session.Run) *rows {
+	return r.runLife(k, x).text(x.AgentType, string(x.Entry), x.RequestKey).bytes(x.RequestHash).
+		text(x.MessageID, x.Traceparent, x.Tracestate).number(int64(x.CreatedAt))
+}
+
+func (r *row) run() *session.Run {
+	x := &session.Run{}
+	x.RunID, x.Turn, x.Status, x.StartSequence, x.StepCount = r.text(), r.small(), session.RunStatus(r.text()), r.number(), r.small()
+	x.Outcome.Output = r.text()
+	r.json(store.In(&x.Outcome.Failure))
+	x.Outcome.CompletionReason = r.text()
+	x.Settled, x.Attempt, x.Epoch, x.ExecutorID = r.truth(), r.small(), r.number(), r.text()
+	x.ClaimedAt, x.FinishStep, x.FinishVersion = session.Millis(r.number()), r.small(), r.number()
+	r.json(store.In(&x.Stop))
+	x.DueAt, x.Losses = session.Millis(r.number()), r.small()
+	x.StartedAt, x.CompletedAt = session.Millis(r.number()), session.Millis(r.number())
+	x.AgentType, x.Entry = r.text(), session.Entry(r.text())
+	x.RequestKey, x.RequestHash = r.text(), r.bytes()
+	x.MessageID, x.Traceparent, x.Tracestate = r.text(), r.text(), r.text()
+	x.CreatedAt = session.Millis(r.number())
+	if !x.Status.Live() {
+		x.Outcome.Status = x.Status
+	}
+	return x
+}
+
+const messageColumns = "ordinal bigint, message_id text, role text, run_id text, step bigint, created_at bigint, body bytea"
+
+var (
+	messageRows  = columns("messages", keyColumns, messageColumns, "size bigint")
+	messageShown = columns("messages", messageColumns)
+)
+
+func (r *rows) message(k session.Key, m *session.Message) *rows {
+	return r.key(k).number(m.Ordinal).text(m.ID, m.Role, m.RunID).number(int64(m.Step), int64(m.CreatedAt)).bytes(m.Body).number(int64(len(m.Body)))
+}
+
+func (r *row) message() session.Message {
+	return session.Message{
+		Ordinal: r.number(), ID: r.text(), Role: r.text(), RunID: r.text(), Step: r.small(), CreatedAt: session.Millis(r.number()), Body: r.bytes(),
+	}
+}
+
+const checkpointColumns = `checkpoint_id text, run_id text, step bigint, epoch bigint, version bigint, message_count bigint, stream_sequence bigint,
+	status text, state_version bigint, state_base bigint, warnings text, created_at bigint`
+
+var (
+	checkpointRows  = columns("checkpoints", keyColumns, checkpointColumns)
+	checkpointShown = columns("checkpoints", checkpointColumns)
+)
+
+func (r *rows) checkpoint(k session.Key, c *session.Checkpoint) *rows {
+	return r.key(k).text(c.ID, c.RunID).number(int64(c.Step), c.Epoch, c.Version, c.MessageCount, c.StreamSequence).
+		text(string(c.Status)).number(c.StateVersion, c.StateBase).json(store.In(&c.Warnings)).number(int64(c.CreatedAt))
+}
+
+func (r *row) checkpoint() *session.Checkpoint {
+	c := &session.Checkpoint{
+		ID: r.text(), RunID: r.text(), Step: r.small(), Epoch: r.number(), Version: r.number(), MessageCount: r.number(),
+		StreamSequence: r.number(), Status: session.Status(r.text()), StateVersion: r.number(), StateBase: r.number(),
+	}
+	r.json(store.In(&c.Warnings))
+	c.CreatedAt = session.Millis(r.number())
+	return c
 }

@@ -2,60 +2,61 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// read runs f in one reading transaction: what it sees is as of one moment.
-func (s *Store) read(ctx context.Context, f func(*sql.Tx) error) error {
-	tx, err := s.reader.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // there is nothing to keep
-	return f(tx)
-}
-
-// known gives NotFound (SESSION_NOT_FOUND) when there is no such session, and
-// its number of messages.
-func known(ctx context.Context, tx *sql.Tx, key session.Key) (messages int64, err error) {
-	s, err := readSession(ctx, tx, key)
-	if err != nil {
-		return 0, err
-	}
-	if s == nil {
-		return 0, session.NoSession(key)
-	}
-	return s.MessageCount, nil
-}
-
-// Session implements store.Reader.
-func (s *Store) Session(ctx context.Context, key session.Key) (found *session.Session, run *session.Run, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) error {
-		if found, err = readSession(ctx, tx, key); err != nil {
+// readOf is read for a session that has to exist. NotFound
+// (SESSION_NOT_FOUND).
+func (s *Store) readOf(ctx context.Context, key session.Key, f func(*connection, *session.Session) error) error {
+	return s.read(ctx, func(c *connection) error {
+		found, err := readSession(ctx, c, key)
+		if err != nil {
 			return err
 		}
 		if found == nil {
 			return session.NoSession(key)
 		}
-		if err := readState(ctx, tx, found); err != nil {
+		return f(c, found)
+	})
+}
+
+// Session implements store.Reader.
+func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, error) {
+	var shot store.Snapshot
+	err := s.readOf(ctx, key, func(c *connection, found *session.Session) (err error) {
+		if found.State, err = readState(ctx, c, key, found.StateBase, found.StateVersion); err != nil {
 			return err
 		}
-		run, err = readRun(ctx, tx, key, found.CurrentRunID)
+		shot.Session = *found
+		if found.CurrentRunID != "" {
+			if shot.Current, err = readRun(ctx, c, runByID, key, found.CurrentRunID); err != nil {
+				return err
+			}
+		}
+		if found.RootID == key.SessionID {
+			shot.Calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, key.Tenant, key.SessionID)
+		} else {
+			shot.Calls, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, key.Tenant, key.SessionID)
+		}
+		if err != nil {
+			return err
+		}
+		shot.Children, err = readChildren(ctx, c, key)
 		return err
 	})
-	return found, run, wrap(ctx, err, "read session %q of tenant %q", key.SessionID, key.Tenant)
+	if err != nil {
+		return nil, wrap(ctx, err, "read session %q of tenant %q", key.SessionID, key.Tenant)
+	}
+	return &shot, nil
 }
 
 // Run implements store.Reader.
 func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) error {
-		if _, err := known(ctx, tx, key); err != nil {
-			return err
-		}
-		run, err = readRun(ctx, tx, key, runID)
+	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
+		run, err = readRun(ctx, c, runByID, key, runID)
 		if err == nil && run == nil {
 			return session.NoRun(runID)
 		}
@@ -66,36 +67,116 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) error {
-		if _, err := known(ctx, tx, key); err != nil {
-			return err
-		}
-		rows, err := tx.QueryContext(ctx, `SELECT `+runColumns+` FROM runs r
+	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
+		return c.each(ctx, `SELECT `+runColumns("''")+` FROM runs r
 			WHERE r.tenant = ?1 AND r.session_id = ?2 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT ?4`,
-			key.Tenant, key.SessionID, beforeTurn, limit)
-		return collect(rows, err, func(row scanner) error {
-			r, err := scanRun(row)
-			if err != nil {
+			arguments(key.Tenant, key.SessionID, beforeTurn, limit), func(row scanner) error {
+				var r session.Run
+				err := row.Scan(runFields(&r)...)
+				ended(&r)
+				page = append(page, r)
 				return err
-			}
-			page = append(page, *r)
-			return nil
-		})
+			})
 	})
 	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
 }
 
 // Messages implements store.Reader.
 func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) error {
-		if total, err = known(ctx, tx, key); err != nil {
-			return err
-		}
-		messages, err = readMessages(ctx, tx, `SELECT `+messageColumns+` FROM
+	err = s.readOf(ctx, key, func(c *connection, found *session.Session) error {
+		total = found.MessageCount
+		messages, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM
 				(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
 					(SELECT * FROM messages WHERE tenant = ?1 AND session_id = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT ?4)) m
 			WHERE m.total <= ?5 OR m.ordinal = ?3 ORDER BY m.ordinal`, key.Tenant, key.SessionID, page.From, page.Limit, page.MaxBytes)
 		return err
 	})
 	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
+}
+
+// Checkpoint implements store.Reader.
+func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (k *session.Checkpoint, state string, err error) {
+	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
+		if id == "" {
+			k, err = readCheckpoint(ctx, c, key, ``)
+		} else {
+			k, err = readCheckpoint(ctx, c, key, `AND k.checkpoint_id = ?`, id)
+		}
+		if err != nil {
+			return err
+		}
+		if k == nil {
+			return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "session %q has no checkpoint %q", key.SessionID, id)
+		}
+		state, err = readState(ctx, c, key, k.StateBase, k.StateVersion)
+		return err
+	})
+	return k, state, wrap(ctx, err, "read checkpoint %q of session %q", id, key.SessionID)
+}
+
+// Checkpoints implements store.Reader.
+func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
+	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
+		_, err := c.one(ctx, `SELECT count(*) FROM checkpoints WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &total)
+		if err != nil {
+			return err
+		}
+		return c.each(ctx, `SELECT `+checkpointColumns+` FROM checkpoints k
+			WHERE k.tenant = ?1 AND k.session_id = ?2 AND (?3 = 0 OR k.step < ?3) ORDER BY k.step DESC LIMIT ?4 OFFSET ?5`,
+			arguments(key.Tenant, key.SessionID, beforeStep, limit, offset), func(row scanner) error {
+				var k session.Checkpoint
+				err := row.Scan(checkpointFields(&k)...)
+				page = append(page, k)
+				return err
+			})
+	})
+	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)
+}
+
+// Owner implements store.Reader.
+func (s *Store) Owner(ctx context.Context, key session.Key, callID string) (session.Key, error) {
+	owner := session.Key{Tenant: key.Tenant}
+	err := s.readOf(ctx, key, func(c *connection, found *session.Session) error {
+		known, err := c.one(ctx, `SELECT session_id FROM calls WHERE tenant = ? AND root_id = ? AND call_id = ?`,
+			arguments(key.Tenant, found.RootID, callID), &owner.SessionID)
+		if err == nil && !known {
+			return session.NoCall(callID)
+		}
+		return err
+	})
+	if err != nil {
+		return session.Key{}, wrap(ctx, err, "find call %q of session %q", callID, key.SessionID)
+	}
+	return owner, nil
+}
+
+// Family implements store.Reader.
+func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
+	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
+		ids, err := below(ctx, c, key, limit)
+		for _, id := range ids {
+			family = append(family, session.Key{Tenant: key.Tenant, SessionID: id})
+		}
+		return err
+	})
+	return family, wrap(ctx, err, "read the family of session %q", key.SessionID)
+}
+
+// below returns the ids of the session and of at most limit of its family in
+// all, a parent before its children. They are found by their facet.
+func below(ctx context.Context, c *connection, key session.Key, limit int) ([]string, error) {
+	ids := []string{key.SessionID}
+	for i := 0; i < len(ids) && len(ids) < limit; i++ {
+		err := c.each(ctx, `SELECT session_id FROM session_facets WHERE tenant = ? AND facet = ? ORDER BY session_id LIMIT ?`,
+			arguments(key.Tenant, session.OfParent(ids[i]), limit-len(ids)), func(row scanner) error {
+				var id string
+				err := row.Scan(&id)
+				ids = append(ids, id)
+				return err
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ids[:min(limit, len(ids))], nil
 }

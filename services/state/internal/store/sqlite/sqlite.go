@@ -1,11 +1,22 @@
 // Package sqlite keeps the rows of the state service in one file, for a single
 // process.
 //
-// One connection writes, each command in one immediate transaction, so
-// commands run one after the other and none ever has to be tried again; a few
-// connections read beside it, as the write-ahead log allows. A commit is synced to the
-// disk before it is answered (synchronous=FULL): it survives kill -9, and a power
-// cut where the disk keeps its word.
+// One connection writes. Commands that wait for it are written together in one
+// immediate transaction (package group), one after the other, so none ever has
+// to be tried again because of its neighbours; a few connections read beside it,
+// as the write-ahead log allows. A batch is synced to the disk before its commands are
+// answered (synchronous=FULL): it survives kill -9, and a power cut where the disk
+// keeps its word.
+//
+// A command that its rules refuse has written nothing yet, and leaves the batch as
+// it is. One whose SQL fails has met a bug or a failing disk; the whole batch is
+// undone, and package group writes each command of it alone. A savepoint around
+// each command would save that, at the price of two more statements for every
+// command that goes well.
+//
+// What finds its own work (UpdateDue, the registry) takes its turn at the
+// writing connection beside the batches. Who waits the longest has it next, so
+// neither starves.
 package sqlite
 
 import (
@@ -16,13 +27,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync"
 
+	"go.opentelemetry.io/otel/metric"
 	"modernc.org/sqlite"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
 // readers is the number of reading connections: reads are short, and more of
@@ -37,29 +49,45 @@ var _ store.Store = (*Store)(nil)
 
 // Store is a store.Store.
 type Store struct {
-	writer *sql.DB
-	reader *sql.DB
+	writer    *pool // of one
+	reader    *pool
+	committer *group.Committer[command]
+	close     func() error
 }
 
 // Open opens the file, creates it when it is missing (its folder has to be
 // there) so that only its owner can read it, and brings its schema up to date.
-// Several processes may do so at once.
-func Open(ctx context.Context, path string) (*Store, error) {
+// Several processes may do so at once. Of the config it leaves Lanes out: there is
+// one writer. A nil meter measures nothing. Invalid (CONFIG_INVALID).
+func Open(ctx context.Context, path string, config group.Config, meter metric.Meter) (*Store, error) {
+	s := &Store{}
+	s.close = sync.OnceValue(s.shut)
+	if err := s.open(ctx, path, config, meter); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, classify(ctx, err)), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, path string, config group.Config, meter metric.Meter) (err error) {
 	if err := create(path); err != nil {
-		return nil, fmt.Errorf("make the database file: %w", err)
+		return fmt.Errorf("make the database file: %w", err)
 	}
-	writer, err := connect(path, "immediate", 1)
+	full, err := filepath.Abs(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := migrate(ctx, writer); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, classify(ctx, err)), writer.Close())
+	if s.writer, err = openPool(ctx, dataSource(full), 1); err != nil {
+		return err
 	}
-	reader, err := connect(path, "deferred", readers)
-	if err != nil {
-		return nil, errors.Join(err, writer.Close())
+	if err := s.writer.use(ctx, func(c *connection) error { return migrate(ctx, c) }); err != nil {
+		return err
 	}
-	return &Store{writer: writer, reader: reader}, nil
+	if s.reader, err = openPool(ctx, dataSource(full, "query_only(1)"), readers); err != nil {
+		return err
+	}
+	config.Lanes = 1
+	s.committer, err = group.New(config, s.writeBatch, meter)
+	return err
 }
 
 // create makes an empty file where there is none. SQLite itself would let
@@ -72,71 +100,55 @@ func create(path string) error {
 	return f.Close()
 }
 
-func connect(path, lock string, connections int) (*sql.DB, error) {
-	name, err := dataSource(path, lock)
-	if err != nil {
-		return nil, err
-	}
-	db, err := sql.Open("sqlite", name)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	return db, nil
-}
-
 // dataSource writes the path as a URI, in which ? and # and % of the path mean
 // nothing.
-func dataSource(path, lock string) (string, error) {
-	full, err := filepath.Abs(path)
-	if err != nil {
-		return "", fmt.Errorf("open %s: %w", path, err)
-	}
+func dataSource(path string, pragmas ...string) string {
 	q := url.Values{}
-	q.Set("_txlock", lock)
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", busyTimeout))
 	q.Add("_pragma", "journal_mode(WAL)")
 	q.Add("_pragma", "synchronous(FULL)")
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(full), RawQuery: q.Encode()}
-	return u.String(), nil
+	for _, pragma := range pragmas {
+		q.Add("_pragma", pragma)
+	}
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}
+	return u.String()
 }
 
-// Close closes the file. Commands in flight are undone.
-func (s *Store) Close() error {
-	return errors.Join(s.reader.Close(), s.writer.Close())
+// Close waits for the commands that are there, refuses further ones, and closes
+// the file. It may be called again.
+func (s *Store) Close() error { return s.close() }
+
+func (s *Store) shut() error {
+	if s.committer != nil {
+		s.committer.Close()
+	}
+	var errs []error
+	for _, p := range []*pool{s.reader, s.writer} {
+		if p != nil {
+			errs = append(errs, p.close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Update implements store.Updater.
-func (s *Store) Update(ctx context.Context, key session.Key, need session.Need, decide store.Decide) error {
-	err := write(ctx, s.writer, func(tx *sql.Tx) error {
-		v, err := view(ctx, tx, key, need)
-		if err != nil {
-			return err
-		}
-		change, err := decide(v)
-		if err != nil || change == nil {
-			return err
-		}
-		return apply(ctx, tx, key, change)
+// read runs f in one reading transaction: what it sees is as of one moment.
+func (s *Store) read(ctx context.Context, f func(*connection) error) error {
+	return s.reader.use(ctx, func(c *connection) error {
+		return c.transact(ctx, `BEGIN`, func() error { return f(c) })
 	})
-	return wrap(ctx, err, "update session %q of tenant %q", key.SessionID, key.Tenant)
 }
 
-// write runs f in one transaction of the writer.
-func write(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	if err := f(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
+// write runs f in one transaction of the writer. f and its statements are not
+// interrupted, which would cost each of them a goroutine: they find rows by their
+// keys and are over at once.
+func (s *Store) write(ctx context.Context, f func(context.Context, *connection) error) error {
+	return s.writer.use(ctx, func(c *connection) error {
+		whole := context.WithoutCancel(ctx)
+		return c.transact(whole, `BEGIN IMMEDIATE`, func() error { return f(whole, c) })
+	})
 }
 
-// wrap says what failed. Faults of commands come back as they are.
+// wrap says what failed. Faults come back as they are.
 func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -162,8 +174,7 @@ func classify(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok && unavailable[e.Code()&0xff] {
 		return store.Unavailable(err)
 	}
-	// database/sql has no value for a closed database.
-	if errors.Is(err, sql.ErrConnDone) || strings.Contains(err.Error(), "database is closed") {
+	if errors.Is(err, errClosed) || errors.Is(err, sql.ErrConnDone) {
 		return store.Unavailable(err)
 	}
 	return err

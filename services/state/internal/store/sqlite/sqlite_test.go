@@ -1,19 +1,26 @@
 package sqlite
 
 import (
-	"database/sql"
+	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-func open(t *testing.T, path string) *Store {
+var config = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
+
+func open(t testing.TB, path string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), path)
+	s, err := Open(t.Context(), path, config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,56 +32,42 @@ func open(t *testing.T, path string) *Store {
 	return s
 }
 
-func TestTheSQLiteStoreConforms(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Subject {
-		path := filepath.Join(t.TempDir(), "a file? #1 %20 .db")
-		s := open(t, path)
-		return storetest.Subject{
-			Store:  s,
-			Ledger: func(t *testing.T, key session.Key) storetest.Ledger { return ledger(t, s.reader, key) },
-			Reopen: func(t *testing.T) store.Store {
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
-				return open(t, path)
-			},
-		}
-	})
+func fresh(t testing.TB) *Store { return open(t, filepath.Join(t.TempDir(), "state.db")) }
+
+// on makes a Decide of a command on one session.
+func on(decide func(*session.View) (*session.Change, error)) store.Decide {
+	return func(views []*session.View) ([]*session.Change, error) {
+		change, err := decide(views[0])
+		return []*session.Change{change}, err
+	}
 }
 
-func ledger(t *testing.T, db *sql.DB, key session.Key) (l storetest.Ledger) {
+func target(key session.Key, need session.Need) []session.Target {
+	return []session.Target{{Key: key, Need: need}}
+}
+
+const now = session.Millis(1_700_000_000_000)
+
+func start(t testing.TB, s *Store, key session.Key) {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), `SELECT checkpoint_id, run_id, step, epoch, version, message_count, stream_sequence, status,
-		state_version, warnings, created_at FROM checkpoints WHERE tenant = ? AND session_id = ? ORDER BY step`, key.Tenant, key.SessionID)
-	err = collect(rows, err, func(row scanner) error {
-		var c session.Checkpoint
-		err := row.Scan(&c.ID, &c.RunID, &c.Step, &c.Epoch, &c.Version, &c.MessageCount, &c.StreamSequence, &c.Status,
-			&c.StateVersion, store.In(&c.Warnings), &c.CreatedAt)
-		l.Checkpoints = append(l.Checkpoints, c)
-		return err
-	})
+	c := session.Start{
+		Key: key, AgentType: "support", RunID: "run-" + key.SessionID, MessageID: "ui", Now: now, State: `{}`,
+		Messages: []session.Message{{ID: "m1", Role: "user", CreatedAt: now, Body: []byte("hello")}},
+	}
+	err := s.Update(t.Context(), target(c.Key, c.Need()), 100, on(func(v *session.View) (*session.Change, error) {
+		change, _, err := c.Decide(v)
+		return change, err
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err = db.QueryContext(t.Context(), `SELECT run_id, step, position, recorded_at, model, prompt_tokens, completion_tokens, reasoning_tokens,
-		cached_tokens, total_tokens, tool, success, duration_ms FROM usage_entries WHERE tenant = ? AND session_id = ? ORDER BY step, position`,
-		key.Tenant, key.SessionID)
-	err = collect(rows, err, func(row scanner) error {
-		var u session.UsageEntry
-		err := row.Scan(&u.RunID, &u.Step, &u.Position, &u.At, &u.Model, &u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens,
-			&u.CachedTokens, &u.TotalTokens, &u.Tool, &u.Success, &u.DurationMS)
-		l.Usage = append(l.Usage, u)
-		return err
-	})
-	if err != nil {
+}
+
+func announce(t testing.TB, s *Store, executor string) {
+	t.Helper()
+	if err := s.Announce(t.Context(), executor, []session.Agent{{Type: "support"}}, now); err != nil {
 		t.Fatal(err)
 	}
-	err = db.QueryRowContext(t.Context(), `SELECT count(*) FROM states WHERE tenant = ? AND session_id = ?`, key.Tenant, key.SessionID).Scan(&l.States)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
@@ -83,7 +76,7 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			s, err := Open(t.Context(), path)
+			s, err := Open(t.Context(), path, config, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -98,17 +91,225 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 
 func TestEveryCommitIsSyncedToTheDisk(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "state.db"))
+	s := fresh(t)
 	var journal string
 	var synchronous int
-	if err := s.writer.QueryRowContext(t.Context(), `PRAGMA journal_mode`).Scan(&journal); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.writer.QueryRowContext(t.Context(), `PRAGMA synchronous`).Scan(&synchronous); err != nil {
+	err := s.writer.use(t.Context(), func(c *connection) error {
+		if _, err := c.one(t.Context(), `PRAGMA journal_mode`, nil, &journal); err != nil {
+			return err
+		}
+		_, err := c.one(t.Context(), `PRAGMA synchronous`, nil, &synchronous)
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	const full = 2 // https://www.sqlite.org/pragma.html#pragma_synchronous
 	if journal != "wal" || synchronous != full {
 		t.Errorf("got journal_mode %s, synchronous %d; want wal, %d", journal, synchronous, full)
+	}
+}
+
+func TestARefusedCommandLeavesItsBatchAsItIs(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	mine := errors.New("refused")
+	write := func(id string) command {
+		return func(ctx context.Context, c *connection) (error, error) {
+			_, err := c.exec(ctx, `INSERT INTO executors (executor_id, heard_at) VALUES (?, 1)`, id)
+			return nil, err
+		}
+	}
+	refuse := func(context.Context, *connection) (error, error) { return mine, nil }
+	each, err := s.writeBatch(t.Context(), []command{write("a"), refuse, write("b")})
+	if err != nil || len(each) != 3 || each[0] != nil || !errors.Is(each[1], mine) || each[2] != nil {
+		t.Fatalf("got %v, %v; want the refusal of the second command only", each, err)
+	}
+	if n, err := s.Forget(t.Context(), 2); n != 2 || err != nil {
+		t.Errorf("got %d rows, %v; want 2", n, err)
+	}
+	each, err = s.writeBatch(t.Context(), []command{write("a"), write("a")})
+	if err == nil || each != nil {
+		t.Fatalf("got %v, %v; want an error of the batch", each, err)
+	}
+	if n, err := s.Forget(t.Context(), 2); n != 0 || err != nil {
+		t.Errorf("got %d rows of a batch that failed, %v; want none", n, err)
+	}
+}
+
+func TestABrokenCommandFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	announce(t, s, "executor-1")
+	const crowd = 32
+	var wg sync.WaitGroup
+	for i := range crowd {
+		key := session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)}
+		start(t, s, key)
+		wg.Go(func() {
+			err := s.Update(t.Context(), target(key, session.Need{}), 10, on(func(v *session.View) (*session.Change, error) {
+				after := *v.Session
+				after.Version++
+				change := &session.Change{Session: &after}
+				if i%8 == 0 { // there is a first message already
+					change.Messages = []session.Message{{Ordinal: 0, ID: "twin"}}
+				}
+				return change, nil
+			}))
+			if broken := i%8 == 0; broken != (err != nil) {
+				t.Errorf("command %d: got %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range crowd {
+		shot, err := s.Session(t.Context(), session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int64(2)
+		if i%8 == 0 {
+			want = 1
+		}
+		if shot.Session.Version != want {
+			t.Errorf("session %d: got version %d, want %d", i, shot.Session.Version, want)
+		}
+	}
+}
+
+func TestAPanicOfACommandIsUndone(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	announce(t, s, "executor-1")
+	key := session.Key{Tenant: "acme", SessionID: "s1"}
+	start(t, s, key)
+	err := s.Update(t.Context(), target(key, session.Need{}), 10, func([]*session.View) ([]*session.Change, error) { panic("boom") })
+	if err == nil {
+		t.Error("got no error of a command that panics")
+	}
+	if _, err := s.Beat(t.Context(), "executor-1", now); err != nil {
+		t.Errorf("the writer does not write any more: %v", err)
+	}
+}
+
+func TestAClosedStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := session.Key{Tenant: "acme", SessionID: "s1"}
+	_, read := s.Session(t.Context(), key)
+	_, due := s.UpdateDue(t.Context(), store.Silent{}, session.Need{}, 1, nil)
+	errs := []error{
+		read, due, s.Announce(t.Context(), "e", nil, now),
+		s.Update(t.Context(), target(key, session.Need{}), 10, nil),
+	}
+	for i, err := range errs {
+		if fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("call %d: got %v, want Unavailable", i, err)
+		}
+	}
+}
+
+func TestABadConfigIsRefused(t *testing.T) {
+	t.Parallel()
+	bad := config
+	bad.Batch = 0
+	_, err := Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), bad, nil)
+	if fault.ReasonOf(err) != "CONFIG_INVALID" {
+		t.Errorf("got %v, want CONFIG_INVALID", err)
+	}
+}
+
+func TestRefusalsComeBackAsTheyAre(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	want := errors.New("refused")
+	key := session.Key{Tenant: "acme", SessionID: "s1"}
+	got := s.Update(t.Context(), target(key, session.Need{}), 1, func([]*session.View) ([]*session.Change, error) { return nil, want })
+	if got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Batches follow each other without a pause here, and so do the searches.
+func TestDueWorkAndCommandsTakeTurns(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	announce(t, s, "executor-1")
+	const callers, rounds = 16, 20
+	for i := range callers {
+		start(t, s, session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range callers {
+		key := session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)}
+		wg.Go(func() {
+			for range rounds {
+				err := s.Update(ctx, target(key, session.Need{}), 10, on(func(v *session.View) (*session.Change, error) {
+					after := *v.Session
+					after.Version++
+					return &session.Change{Session: &after}, nil
+				}))
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 2 {
+		wg.Go(func() {
+			due := store.Queued{ExecutorID: "executor-1", AgentTypes: []string{"support"}, Now: now}
+			for range rounds {
+				_, err := s.UpdateDue(ctx, due, session.Need{}, 1, session.Claim{ExecutorID: "executor-1", Now: now}.Decide)
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range callers {
+		shot, err := s.Session(ctx, session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shot.Session.Version != rounds+1 || shot.Session.Epoch != 1 {
+			t.Errorf("session %d: got version %d, epoch %d; want %d, 1", i, shot.Session.Version, shot.Session.Epoch, rounds+1)
+		}
+	}
+}
+
+func TestAReaderThatGivesUpLeavesItsConnectionAsItWas(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	announce(t, s, "executor-1")
+	key := session.Key{Tenant: "acme", SessionID: "s1"}
+	start(t, s, key)
+	for i := range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 2 * readers {
+			wg.Go(func() {
+				if _, err := s.Session(ctx, key); err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v, want what ended the context", err)
+				}
+			})
+		}
+		if i%2 == 0 {
+			runtime.Gosched()
+		}
+		cancel()
+		wg.Wait()
+	}
+	for range 2 * readers {
+		if _, err := s.Session(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -14,7 +14,7 @@ var claims = []test{
 			b.start(c)
 		}
 		b.must(b.Store.Announce(b.Context(), "other", []session.Agent{{Type: "sales"}}, b.now))
-		sales := store.Queued{ExecutorID: "other", AgentTypes: []string{"sales"}}
+		sales := store.Queued{ExecutorID: "other", AgentTypes: []string{"sales"}, Now: b.now + 10}
 		none, err := b.Store.UpdateDue(b.Context(), sales, session.Need{}, 10, session.Claim{ExecutorID: "other"}.Decide)
 		if err != nil || len(none) != 0 {
 			b.Errorf("got %d claims of another agent, %v; want none", len(none), err)
@@ -50,7 +50,7 @@ var claims = []test{
 	}},
 	{"an agent that is named twice gets its runs once", func(b *bench) {
 		b.start(b.startOf(home))
-		due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent, agent}}
+		due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent, agent}, Now: b.now}
 		got, err := b.Store.UpdateDue(b.Context(), due, session.Need{}, 10, session.Claim{ExecutorID: executor}.Decide)
 		if err != nil || len(got) != 1 {
 			b.Errorf("got %d claims of one run, %v", len(got), err)
@@ -105,7 +105,7 @@ var claims = []test{
 		old, _ := b.claim(executor)
 		b.must(b.tryPlan(old, 1, "plan", "c1", "c2"))
 		result := session.Result{CallID: "c2", Body: []byte("r2"), Ops: []session.StateOp{{Key: "k", Kind: session.Replace, Value: "1"}},
-			Usage: []session.Usage{{Tool: "t", Success: true, DurationMS: 3}}}
+			Usage: []session.Usage{tool("t")}}
 		_, err := b.tryResult(old, 1, result)
 		b.must(err)
 		b.now += 2000
@@ -116,7 +116,7 @@ var claims = []test{
 		b.stale(old) // queued: nobody owns it
 		ref, d := b.claim("executor-2")
 		want := session.Journal{Step: 1, Plan: []byte("plan"), CallIDs: []string{"c1", "c2"}, Sequence: 7,
-			Usage: []session.Usage{{Model: "m1", TotalTokens: 5}}, Results: []session.Result{result}}
+			Usage: []session.Usage{tokens(5)}, Results: []session.Result{result}}
 		same(b, "journal", *d.View.Journal, want)
 		run := d.Change.Runs[0]
 		if ref.Epoch != 2 || run.Attempt != 2 || run.StartedAt != b.now-2000 || run.ExecutorID != "executor-2" {

@@ -73,7 +73,7 @@ var crowds = []test{
 		claimUntilNoneIsLeft := func(i int) {
 			id := fmt.Sprint("claimer-", i)
 			for {
-				due := store.Queued{ExecutorID: id, AgentTypes: []string{agent}}
+				due := store.Queued{ExecutorID: id, AgentTypes: []string{agent}, Now: b.now}
 				got, err := b.Store.UpdateDue(b.Context(), due, session.Need{}, 3, session.Claim{ExecutorID: id, Now: b.now}.Decide)
 				if err != nil {
 					b.Errorf("claim: %v", err)

@@ -59,8 +59,8 @@ var ends = []test{
 		if s.Version != version || s.Status != session.Failed || s.StepCount != 1 || s.StreamSequence != 500 || run.StepCount != 1 {
 			b.Errorf("got version %d, session %+v", version, s)
 		}
-		same(b, "usage of the journal", b.Ledger(b.T, home).Usage, []session.UsageEntry{
-			{RunID: ref.RunID, Step: 2, At: b.now, Usage: session.Usage{Model: "m1", TotalTokens: 5}},
+		same(b, "usage of the journal", b.usage(home), []session.UsageEntry{
+			{RunID: ref.RunID, Step: 2, At: b.now, Usage: tokens(5)},
 		})
 		b.start(b.startOf(home)) // the repetition answers the same even then
 		again, err := b.tryFinish(ref, outcome)

@@ -21,7 +21,7 @@ var reads = []test{
 		mine, theirs := home, session.Key{Tenant: "other", SessionID: home.SessionID}
 		c := b.startOf(mine)
 		b.start(c)
-		_, _, err := b.Store.Session(b.Context(), theirs)
+		_, err := b.Store.Session(b.Context(), theirs)
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		_, err = b.Store.Run(b.Context(), theirs, c.RunID)
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
@@ -109,7 +109,7 @@ var reads = []test{
 			{session.Tail{}, ""},
 		} {
 			got := ""
-			err := b.Store.Update(b.Context(), home, session.Need{Tail: p.tail}, func(v *session.View) (*session.Change, error) {
+			err := b.send(home, session.Need{Tail: p.tail}, func(v *session.View) (*session.Change, error) {
 				got = ""
 				for _, m := range v.Tail {
 					got += m.ID
@@ -140,7 +140,9 @@ var reads = []test{
 				got += fmt.Sprint(r.Turn)
 				one, err := b.Store.Run(b.Context(), home, r.RunID)
 				b.must(err)
-				same(b, "run alone", *one, r)
+				same(b, "output alone", one.Outcome.Output, completed.Output)
+				one.Outcome.Output = ""
+				same(b, "run in the list", r, *one)
 			}
 			if got != p.want {
 				b.Errorf("before %d: got %q, want %q", p.before, got, p.want)

@@ -50,7 +50,7 @@ var steps = []test{
 		b.must(b.tryPlan(ref, 1, "plan", "c1", "c2"))
 		for _, id := range []string{"c2", "c1"} {
 			_, err := b.tryResult(ref, 1, session.Result{
-				CallID: id, Body: []byte(id), Usage: []session.Usage{{Tool: id, Success: true, DurationMS: 9}},
+				CallID: id, Body: []byte(id), Usage: []session.Usage{tool(id)},
 				Ops: []session.StateOp{{Key: "log", Kind: session.Append, Value: `["` + id + `"]`}, {Key: "n", Kind: session.Replace, Value: `"` + id + `"`}},
 			})
 			b.must(err)
@@ -58,7 +58,7 @@ var steps = []test{
 		b.now += 10
 		commit := b.commitOf(ref, 1)
 		commit.Ops = []session.StateOp{{Key: "gone", Kind: session.Delete}, {Key: "n", Kind: session.Append, Value: `[0]`}}
-		commit.Usage = []session.Usage{{Model: "m2", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}
+		commit.Usage = []session.Usage{{Kind: session.UsageTokens, Source: "agent", Model: "m2", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}
 		checkpoint := b.commit(commit)
 		s, run := b.session(home)
 		if s.State != `{"log":["x","c1","c2"],"n":[0]}` {
@@ -74,20 +74,19 @@ var steps = []test{
 		commit.Messages[0].Ordinal = 1
 		same(b, "committed message", messages[1], commit.Messages[0])
 		want := session.Checkpoint{ID: commit.CheckpointID, RunID: ref.RunID, Step: 1, Epoch: 1, Version: 2, MessageCount: 2, StreamSequence: 100,
-			Status: session.Active, StateVersion: 2, Warnings: checkpoint.Warnings, CreatedAt: b.now}
+			Status: session.Active, StateVersion: 2, StateBase: 2, Warnings: checkpoint.Warnings, CreatedAt: b.now}
 		same(b, "checkpoint", checkpoint, want)
 		if len(checkpoint.Warnings) != 1 || !strings.Contains(checkpoint.Warnings[0], `"n"`) {
 			b.Errorf("got warnings %q, want one about n", checkpoint.Warnings)
 		}
-		ledger := b.Ledger(b.T, home)
-		same(b, "stored checkpoints", ledger.Checkpoints, []session.Checkpoint{want})
+		same(b, "stored checkpoints", b.checkpoints(home), []session.Checkpoint{want})
 		entry := func(place int32, u session.Usage) session.UsageEntry {
 			return session.UsageEntry{RunID: ref.RunID, Step: 1, Position: place, At: b.now, Usage: u}
 		}
-		same(b, "usage", ledger.Usage, []session.UsageEntry{
-			entry(0, session.Usage{Model: "m1", TotalTokens: 5}),
-			entry(1, session.Usage{Tool: "c1", Success: true, DurationMS: 9}),
-			entry(2, session.Usage{Tool: "c2", Success: true, DurationMS: 9}),
+		same(b, "usage", b.usage(home), []session.UsageEntry{
+			entry(0, tokens(5)),
+			entry(1, tool("c1")),
+			entry(2, tool("c2")),
 			entry(3, commit.Usage[0]),
 		})
 		b.must(b.tryPlan(ref, 2, "the next plan")) // the journal is clear
@@ -171,11 +170,11 @@ var steps = []test{
 			}
 			b.commit(commit)
 		}
-		ledger := b.Ledger(b.T, home)
-		if ledger.States != 2 || len(ledger.Checkpoints) != 10 {
-			b.Fatalf("got %d states for %d checkpoints, want 2 for 10", ledger.States, len(ledger.Checkpoints))
+		list, states := b.checkpoints(home), b.Rows(b.T, home)["states"]
+		if states != 2 || len(list) != 10 {
+			b.Fatalf("got %d states for %d checkpoints, want 2 for 10", states, len(list))
 		}
-		for _, c := range ledger.Checkpoints {
+		for _, c := range list {
 			if want := int64(1); c.Step >= 5 {
 				want = 6 // the version of the fifth step
 				same(b, "state after", c.StateVersion, want)
@@ -201,4 +200,9 @@ var steps = []test{
 		same(b, "messages", b.messages(home), messages)
 		b.refuses(b.tryPlan(ref, 2, "another"), fault.Stale, "PLAN_EXISTS")
 	}},
+}
+
+// tool is a measurement of a tool call.
+func tool(name string) session.Usage {
+	return session.Usage{Kind: session.UsageTool, Source: "tool", Tool: name, Success: true, DurationMS: 9}
 }

@@ -1,9 +1,10 @@
-// Package storetest holds every store to one behaviour: that of the contract's
-// comments, through the real commands of package session.
 package storetest
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -14,30 +15,35 @@ import (
 // Subject is an empty store, and what a test cannot see through its interface.
 type Subject struct {
 	Store store.Store
-	// Ledger reads the rows of a session that only grow.
-	Ledger func(*testing.T, session.Key) Ledger
+	// Rows counts the rows that there are of a session, by table. Tables
+	// without any may be left out.
+	Rows func(*testing.T, session.Key) map[string]int
 	// Reopen closes the store and opens what it has left; nil for a store that
 	// keeps nothing.
 	Reopen func(*testing.T) store.Store
-}
-
-// Ledger is what the steps of a session have left, in their order.
-type Ledger struct {
-	Checkpoints []session.Checkpoint
-	Usage       []session.UsageEntry
-	States      int // how many texts of custom states are kept
+	// Second opens the same database once more, as another replica does; nil for
+	// a store that only one process has.
+	Second func(*testing.T) store.Store
 }
 
 // Run runs the whole suite. Each test opens a store of its own.
 func Run(t *testing.T, open func(*testing.T) Subject) {
-	for _, group := range [][]test{starts, claims, steps, ends, reads, crowds} {
-		for _, c := range group {
-			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
-				c.run(newBench(t, open(t)))
-			})
-		}
+	for _, c := range suite() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(newBench(t, open(t)))
+		})
 	}
+}
+
+func suite() (all []test) {
+	for _, group := range [][]test{
+		starts, claims, steps, ends, reads, crowds, lives, stops, wholes, states, conversations, checks, calls, answers, families, trees,
+		lists, walks, accounts, memories, tenants, batches, replicas,
+	} {
+		all = append(all, group...)
+	}
+	return all
 }
 
 type test struct {
@@ -49,8 +55,9 @@ type test struct {
 type bench struct {
 	*testing.T
 	Subject
-	now session.Millis
-	ids int
+	now  session.Millis
+	ids  atomic.Int64
+	held map[session.Key]session.Ref // claims that claimOf has made on its way
 }
 
 const (
@@ -60,6 +67,9 @@ const (
 
 var home = session.Key{Tenant: "acme", SessionID: "s1"}
 
+// at names another session of home's tenant.
+func at(id string) session.Key { return session.Key{Tenant: home.Tenant, SessionID: id} }
+
 func newBench(t *testing.T, s Subject) *bench {
 	b := &bench{T: t, Subject: s, now: 1_700_000_000_000}
 	b.announce(executor)
@@ -67,10 +77,7 @@ func newBench(t *testing.T, s Subject) *bench {
 }
 
 // id returns what no earlier call returned.
-func (b *bench) id(prefix string) string {
-	b.ids++
-	return fmt.Sprintf("%s_%d", prefix, b.ids)
-}
+func (b *bench) id(prefix string) string { return fmt.Sprintf("%s_%d", prefix, b.ids.Add(1)) }
 
 func (b *bench) announce(executorID string) {
 	b.Helper()
@@ -93,151 +100,94 @@ func (b *bench) refuses(err error, kind fault.Kind, reason string) {
 	}
 }
 
-// startOf is a command that begins a run with one message.
-func (b *bench) startOf(key session.Key) session.Start {
-	run := b.id("run")
-	return session.Start{
-		Key: key, AgentType: agent, RunID: run, MessageID: b.id("ui"), Now: b.now, State: `{}`,
-		Messages: []session.Message{{ID: b.id("msg"), Role: "user", RunID: run, CreatedAt: b.now, Body: []byte("hello")}},
+// same fails the test unless got is want in every field. An empty list equals
+// none.
+func same(b testing.TB, what string, got, want any) {
+	b.Helper()
+	if !reflect.DeepEqual(normal(got), normal(want)) {
+		b.Errorf("%s\n got %+v\nwant %+v", what, got, want)
 	}
 }
 
-func (b *bench) try(c session.Start) (session.Started, error) {
-	var started session.Started
-	err := b.Store.Update(b.Context(), c.Key, c.Need(), func(v *session.View) (change *session.Change, err error) {
-		change, started, err = c.Decide(v)
-		return change, err
-	})
-	return started, err
-}
-
-func (b *bench) start(c session.Start) session.Started {
-	b.Helper()
-	started, err := b.try(c)
-	b.must(err)
-	return started
-}
-
-// claim claims the one run that is due.
-func (b *bench) claim(executorID string) (session.Ref, store.Decided) {
-	b.Helper()
-	claimed := b.claimAll(executorID, 1)
-	if len(claimed) != 1 {
-		b.Fatalf("got %d claims, want 1", len(claimed))
+// normal makes empty lists nil where stores may keep either.
+func normal(value any) any {
+	v := reflect.ValueOf(value)
+	if !v.IsValid() {
+		return value
 	}
-	return refOf(claimed[0]), claimed[0]
+	c := reflect.New(v.Type()).Elem()
+	c.Set(flat(v))
+	return c.Interface()
 }
 
-func refOf(d store.Decided) session.Ref {
-	run := d.Change.Runs[0]
-	return session.Ref{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}
-}
-
-func (b *bench) claimAll(executorID string, limit int) []store.Decided {
-	b.Helper()
-	due := store.Queued{ExecutorID: executorID, AgentTypes: []string{agent}}
-	need := session.Need{State: true, Journal: true, Tail: session.Tail{Messages: 3, Bytes: 1 << 20}}
-	claimed, err := b.Store.UpdateDue(b.Context(), due, need, limit, session.Claim{ExecutorID: executorID, Now: b.now}.Decide)
-	b.must(err)
-	return claimed
-}
-
-func (b *bench) claimSettling(executorID string) []store.Decided {
-	b.Helper()
-	due := store.Unsettled{ExecutorID: executorID, AgentTypes: []string{agent}}
-	claimed, err := b.Store.UpdateDue(b.Context(), due, session.Need{}, 10, session.ClaimSettling{ExecutorID: executorID, Now: b.now}.Decide)
-	b.must(err)
-	return claimed
-}
-
-// silence strikes off whom nobody has heard for a second, and queues their
-// runs again. It returns how many those were.
-func (b *bench) silence() int {
-	b.Helper()
-	_, err := b.Store.Forget(b.Context(), b.now-1000)
-	b.must(err)
-	requeued, err := b.Store.UpdateDue(b.Context(), store.Silent{}, session.Need{}, 10, session.RequeueSilent{Now: b.now}.Decide)
-	b.must(err)
-	return len(requeued)
-}
-
-func (b *bench) tryPlan(ref session.Ref, step int32, body string, calls ...string) error {
-	c := session.Plan{Ref: ref, Step: step, Body: []byte(body), CallIDs: calls, Sequence: 7, Usage: []session.Usage{{Model: "m1", TotalTokens: 5}}}
-	return b.Store.Update(b.Context(), c.Key, c.Need(), c.Decide)
-}
-
-func (b *bench) tryResult(ref session.Ref, step int32, result session.Result) (repeated bool, err error) {
-	c := session.RecordResult{Ref: ref, Step: step, Result: result, Limits: limits}
-	err = b.Store.Update(b.Context(), c.Key, c.Need(), func(v *session.View) (change *session.Change, err error) {
-		change, repeated, err = c.Decide(v)
-		return change, err
-	})
-	return repeated, err
-}
-
-var limits = session.Limits{State: 1000, Journal: 10_000}
-
-// commitOf is a command that commits a step with one message.
-func (b *bench) commitOf(ref session.Ref, step int32) session.Commit {
-	return session.Commit{
-		Ref: ref, Step: step, Sequence: int64(step) * 100, CheckpointID: b.id("cp"), Limits: limits, Now: b.now,
-		Messages: []session.Message{{ID: b.id("msg"), Role: "assistant", RunID: ref.RunID, Step: step, CreatedAt: b.now, Body: []byte("answer")}},
+// flat copies a value with nil in place of its empty lists and maps.
+func flat(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			c.Field(i).Set(flat(v.Field(i)))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			c.Set(reflect.New(v.Type().Elem()))
+			c.Elem().Set(flat(v.Elem()))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			c.Set(reflect.Append(c, flat(v.Index(i))))
+		}
+	case reflect.Map:
+		if v.Len() > 0 {
+			c.Set(v)
+		}
+	default:
+		c.Set(v)
 	}
+	return c
 }
 
-func (b *bench) tryCommit(c session.Commit) (session.Checkpoint, error) {
-	var checkpoint session.Checkpoint
-	err := b.Store.Update(b.Context(), c.Key, c.Need(), func(v *session.View) (change *session.Change, err error) {
-		change, checkpoint, err = c.Decide(v)
+// send runs a command on one session and lets what follows from it reach the
+// family, as the server does.
+func send(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error)) error {
+	const deepest = 20 // generations of a test's family
+	targets := []session.Target{{Key: key, Need: need}}
+	for range deepest {
+		err := s.Update(t.Context(), targets, weight, func(views []*session.View) ([]*session.Change, error) {
+			own, err := decide(views...)
+			if err != nil {
+				return nil, err
+			}
+			family := f
+			family.Targets = targets
+			return family.Spread(views, own)
+		})
+		wider, ok := errors.AsType[*session.Wider](err)
+		if !ok {
+			return err
+		}
+		targets = wider.Widen(targets)
+	}
+	return errors.New("the family of the session has no end")
+}
+
+// weight is what a test's command is said to weigh.
+const weight = 100
+
+// one is a command that looks at its own session only.
+func one(decide func(*session.View) (*session.Change, error)) func(...*session.View) (*session.Change, error) {
+	return func(views ...*session.View) (*session.Change, error) { return decide(views[0]) }
+}
+
+// answered is a command that keeps its answer.
+func answered[A any](answer *A, decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
+	return keeping(answer, func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) })
+}
+
+// keeping is answered for a command that may look at more sessions.
+func keeping[A any](answer *A, decide func(...*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
+	return func(views ...*session.View) (change *session.Change, err error) {
+		change, *answer, err = decide(views...)
 		return change, err
-	})
-	return checkpoint, err
-}
-
-func (b *bench) commit(c session.Commit) session.Checkpoint {
-	b.Helper()
-	checkpoint, err := b.tryCommit(c)
-	b.must(err)
-	return checkpoint
-}
-
-func (b *bench) tryFinish(ref session.Ref, o session.Outcome) (version int64, err error) {
-	c := session.Finish{Ref: ref, Outcome: o, Sequence: 500, Now: b.now}
-	err = b.Store.Update(b.Context(), c.Key, c.Need(), func(v *session.View) (change *session.Change, err error) {
-		change, version, err = c.Decide(v)
-		return change, err
-	})
-	return version, err
-}
-
-var completed = session.Outcome{Status: session.RunCompleted, Output: `{"a": 1}`, CompletionReason: "max_steps"}
-
-func (b *bench) finish(ref session.Ref) {
-	b.Helper()
-	_, err := b.tryFinish(ref, completed)
-	b.must(err)
-}
-
-func (b *bench) trySettle(ref session.Ref, sequence int64) error {
-	c := session.Settle{Ref: ref, Sequence: sequence, Now: b.now}
-	return b.Store.Update(b.Context(), c.Key, c.Need(), c.Decide)
-}
-
-func (b *bench) tryRelease(ref session.Ref) error {
-	c := session.Release{Ref: ref, Now: b.now}
-	return b.Store.Update(b.Context(), c.Key, c.Need(), c.Decide)
-}
-
-func (b *bench) session(key session.Key) (session.Session, session.Run) {
-	b.Helper()
-	s, run, err := b.Store.Session(b.Context(), key)
-	b.must(err)
-	return *s, *run
-}
-
-func (b *bench) messages(key session.Key) []session.Message {
-	b.Helper()
-	messages, _, err := b.Store.Messages(b.Context(), key, store.Page{Limit: 200, MaxBytes: 1 << 20})
-	b.must(err)
-	return messages
+	}
 }

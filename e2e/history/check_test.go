@@ -1,0 +1,234 @@
+package history_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// ending is a session as it is in the end.
+type ending struct {
+	session  *statev1.Session
+	runs     []*statev1.Run
+	messages []string // ids
+	log      []string
+}
+
+// quiet reports whether no session has a run that anybody works on, and says
+// which one has.
+func (w *world) quiet() (bool, string) {
+	for _, id := range sessions {
+		for _, r := range w.runs(id) {
+			if !r.GetSettled() {
+				return false, r.String()
+			}
+		}
+	}
+	return true, ""
+}
+
+func (w *world) runs(session string) (all []*statev1.Run) {
+	for before := int32(0); ; {
+		r := &statev1.ListRunsRequest{Tenant: tenant, SessionId: session, BeforeTurn: before, Limit: 200}
+		page, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.ListRunsResponse, error) { return c.ListRuns(ctx, r) })
+		if err != nil {
+			return all
+		}
+		all = append(all, page.GetRuns()...)
+		if !page.GetHasMore() {
+			return all
+		}
+		before = all[len(all)-1].GetTurn()
+	}
+}
+
+func (w *world) ending(id string) (e ending) {
+	answer, _, err := w.get(id)
+	if err != nil {
+		return e
+	}
+	e.session, e.runs = answer.GetSession(), w.runs(id)
+	for more := true; more; {
+		r := &statev1.ListMessagesRequest{Tenant: tenant, SessionId: id, Offset: int64(len(e.messages)), Limit: 200}
+		page, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.ListMessagesResponse, error) {
+			return c.ListMessages(ctx, r)
+		})
+		if err != nil {
+			w.Fatalf("read messages of %s: %v", id, err)
+		}
+		for _, m := range page.GetMessages() {
+			if m.GetOrdinal() != int64(len(e.messages)) {
+				w.Errorf("session %s: message %d has the ordinal %d", id, len(e.messages), m.GetOrdinal())
+			}
+			e.messages = append(e.messages, m.GetMessage().GetId())
+		}
+		more = page.GetHasMore()
+	}
+	var state struct{ Log []string }
+	if err := json.Unmarshal([]byte(e.session.GetCustomState()), &state); err != nil {
+		w.Errorf("session %s: state %s: %v", id, e.session.GetCustomState(), err)
+	}
+	e.log = state.Log
+	return e
+}
+
+// check compares what was told with what is there.
+func (w *world) check() {
+	endings := map[string]ending{}
+	for _, id := range sessions {
+		endings[id] = w.ending(id)
+		w.checkSession(id, endings[id])
+	}
+	w.checkStarts(endings)
+	w.checkClaims()
+	w.checkCommits(endings)
+	w.checkAnswers()
+}
+
+func (w *world) checkSession(id string, e ending) {
+	if e.session == nil {
+		return
+	}
+	if int(e.session.GetTurn()) != len(e.runs) || int(e.session.GetMessageCount()) != len(e.messages) {
+		w.Errorf("session %s says %d runs and %d messages; there are %d and %d", id, e.session.GetTurn(), e.session.GetMessageCount(), len(e.runs), len(e.messages))
+	}
+	var steps int32
+	for i, r := range e.runs {
+		steps += r.GetStepCount()
+		if want := int32(len(e.runs) - i); r.GetTurn() != want {
+			w.Errorf("session %s: run %s has turn %d, want %d", id, r.GetRunId(), r.GetTurn(), want)
+		}
+	}
+	if steps != e.session.GetStepCount() {
+		w.Errorf("session %s has %d steps, its runs %d", id, e.session.GetStepCount(), steps)
+	}
+	if e.session.GetVersion() < w.history.acked[id] {
+		w.Errorf("session %s ends with version %d; a client was told %d", id, e.session.GetVersion(), w.history.acked[id])
+	}
+	once := map[string]bool{}
+	for _, item := range slices.Concat(e.messages, e.log) {
+		if once[item] {
+			w.Errorf("session %s has %q twice", id, item)
+		}
+		once[item] = true
+	}
+}
+
+// checkStarts: a request key names one run, and the run is there.
+func (w *world) checkStarts(endings map[string]ending) {
+	named := map[string]string{}
+	for _, s := range w.history.starts {
+		if first := named[s.key]; first != "" && first != s.run {
+			w.Errorf("request key %s started %s and %s", s.key, first, s.run)
+		}
+		named[s.key] = s.run
+		if !slices.ContainsFunc(endings[s.session].runs, func(r *statev1.Run) bool { return r.GetRunId() == s.run && r.GetRequestKey() == s.key }) {
+			w.Errorf("run %s of session %s was acknowledged and is not there", s.run, s.session)
+		}
+	}
+	for id, e := range endings {
+		keys := map[string]bool{}
+		for _, r := range e.runs {
+			if keys[r.GetRequestKey()] && r.GetRequestKey() != "" {
+				w.Errorf("session %s has two runs for the request key %s", id, r.GetRequestKey())
+			}
+			keys[r.GetRequestKey()] = true
+		}
+	}
+}
+
+// checkClaims: no two claims of a session share an epoch.
+func (w *world) checkClaims() {
+	seen := map[claim]bool{}
+	for _, c := range w.history.claims {
+		place := claim{session: c.session, epoch: c.epoch}
+		if seen[place] {
+			w.Errorf("epoch %d of session %s was given out twice", c.epoch, c.session)
+		}
+		seen[place] = true
+	}
+}
+
+// checkCommits: what was acknowledged is there, what was not is there as a
+// whole or not at all; a step has one owner, and later steps no earlier one.
+func (w *world) checkCommits(endings map[string]ending) {
+	type place struct {
+		session string
+		step    int32
+	}
+	owners := map[place]commit{}
+	for _, c := range w.history.commits {
+		e := endings[c.session]
+		items, found := len(c.messages)+len(c.log), 0
+		for _, id := range c.messages {
+			if slices.Contains(e.messages, id) {
+				found++
+			}
+		}
+		for _, item := range c.log {
+			if slices.Contains(e.log, item) {
+				found++
+			}
+		}
+		// The plan and the results of a step that another owner has committed
+		// are there, and the item of this commit's own is not.
+		written := len(c.log) > 0 && slices.Contains(e.log, c.log[len(c.log)-1])
+		if c.acked && !written || written && found != items {
+			w.Errorf("session %s, step %d of epoch %d: acknowledged %v, written %v, %d of %d items are there", c.session, c.step, c.epoch, c.acked, written, found, items)
+		}
+		if c.step == 0 || !written {
+			continue
+		}
+		at := place{c.session, c.step}
+		if other, taken := owners[at]; taken {
+			w.Errorf("session %s: step %d was written by epoch %d and by epoch %d", c.session, c.step, other.epoch, c.epoch)
+		}
+		owners[at] = c
+	}
+	for at, c := range owners {
+		if next, ok := owners[place{at.session, at.step + 1}]; ok && next.epoch < c.epoch {
+			w.Errorf("session %s: step %d is of epoch %d, the one before of %d", at.session, at.step+1, next.epoch, c.epoch)
+		}
+	}
+}
+
+// checkAnswers: of the answers to a call one was accepted, and the step that
+// consumed the call, one at most, has read that one.
+func (w *world) checkAnswers() {
+	accepted := map[string]submit{}
+	given := map[string]map[string]bool{}
+	for _, s := range w.history.submits {
+		if given[s.call] == nil {
+			given[s.call] = map[string]bool{}
+		}
+		given[s.call][s.payload] = true
+		if s.outcome != statev1.SubmitCallResponse_OUTCOME_ACCEPTED {
+			continue
+		}
+		if other, taken := accepted[s.call]; taken {
+			w.Errorf("call %s accepted %s and %s", s.call, other.payload, s.payload)
+		}
+		accepted[s.call] = s
+	}
+	consumed := map[string]bool{}
+	for _, c := range w.history.commits {
+		if !c.acked {
+			continue
+		}
+		for call, payload := range c.consumed {
+			if consumed[call] {
+				w.Errorf("call %s was consumed twice", call)
+			}
+			consumed[call] = true
+			if a, ok := accepted[call]; ok && a.payload != payload {
+				w.Errorf("call %s accepted %s, and the step has read %s", call, a.payload, payload)
+			}
+			if !strings.HasPrefix(payload, "ANSWER_SOURCE_") && !given[call][payload] {
+				w.Errorf("call %s was consumed with %q, which nobody gave", call, payload)
+			}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package history_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+const (
+	replicas     = 2
+	connsEach    = 6 // connections to a replica: a cut meets some requests and not others
+	perKind      = 8 // starters, submitters, executors; hosts and readers are half as many
+	deathPause   = 1000 * time.Millisecond
+	cutPause     = 400 * time.Millisecond
+	burst        = 4 // faults, and then calm: long enough that silent executors are found
+	calm         = 1500 * time.Millisecond
+	settleWithin = 60 * time.Second
+)
+
+// Which of the things that may go wrong comes next.
+const (
+	killReplica = iota
+	cutClients
+	cutDatabase
+)
+
+func TestNothingThatWasToldIsLost(t *testing.T) {
+	url := pgtest.URL(t)
+	states := harness.StartStates(t, replicas,
+		"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL="+url,
+		"HOLDFAST_STATE_SILENT_AFTER=700ms", "HOLDFAST_STATE_SWEEP_EVERY=100ms", "HOLDFAST_STATE_EXPIRE_EVERY=200ms",
+		"HOLDFAST_STATE_CLAIM_FRESH=500ms", "HOLDFAST_STATE_CLAIM_POLL=50ms")
+	ctx, cancel := context.WithTimeout(t.Context(), *window+2*settleWithin)
+	defer cancel()
+	w := &world{T: t, ctx: ctx, history: history{versions: map[string]map[int64]string{}, acked: map[string]int64{}, faults: map[string]int{}}}
+	for _, p := range states {
+		proxy := harness.StartProxy(t, p.Address)
+		w.proxies = append(w.proxies, proxy)
+		var conns []*grpc.ClientConn
+		for range connsEach {
+			conns = append(conns, harness.DialInternal(t, proxy.Address))
+		}
+		w.conns = append(w.conns, conns)
+	}
+
+	done := make(chan struct{})
+	var clients, executors sync.WaitGroup
+	for i := range perKind {
+		clients.Go(w.starter)
+		clients.Go(w.submitter)
+		executors.Go(func() { w.executor(done) })
+		if i%2 == 0 {
+			clients.Go(w.host)
+			clients.Go(w.reader)
+		}
+	}
+	w.breakThings(states, url)
+	w.closing.Store(true)
+	clients.Wait()
+	harness.WaitFor(t, settleWithin, "all runs to be settled", w.quiet)
+	close(done)
+	cancelled := make(chan struct{})
+	go func() { executors.Wait(); close(cancelled) }()
+	select {
+	case <-cancelled:
+	case <-time.After(settleWithin):
+		t.Fatal("an executor does not end")
+	}
+	w.check()
+	w.checkThatMuchHappened()
+}
+
+// breakThings kills, cuts and terminates until the window closes.
+func (w *world) breakThings(states []*harness.Process, url string) {
+	seed := uint64(time.Now().UnixNano())
+	w.Logf("the seed of the faults is %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	end := time.Now().Add(*window)
+	for n := 1; time.Now().Before(end); n++ {
+		// No event to wait for: that the moment is arbitrary is the point.
+		if n%burst == 0 {
+			time.Sleep(calm)
+		}
+		switch random.IntN(4) {
+		case killReplica:
+			time.Sleep(time.Duration(random.Int64N(int64(deathPause))))
+			states[random.IntN(len(states))].Restart()
+		case cutDatabase:
+			time.Sleep(time.Duration(random.Int64N(int64(cutPause))))
+			cutSessions(w.T, url)
+		default:
+			time.Sleep(time.Duration(random.Int64N(int64(cutPause))))
+			w.proxies[random.IntN(len(w.proxies))].CutAll()
+		}
+	}
+}
+
+// cutSessions ends the connections of the replicas to their database.
+func cutSessions(t *testing.T, url string) {
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkThatMuchHappened keeps the test from passing because nothing was done.
+func (w *world) checkThatMuchHappened() {
+	h := &w.history
+	steps, consumed, accepted := 0, 0, 0
+	for _, c := range h.commits {
+		if c.acked && c.step > 0 {
+			steps++
+			consumed += len(c.consumed)
+		}
+	}
+	for _, s := range h.submits {
+		if s.outcome == statev1.SubmitCallResponse_OUTCOME_ACCEPTED {
+			accepted++
+		}
+	}
+	w.Logf("told: %d starts, %d claims, %d steps, %d answers accepted, %d consumed, %d reads; refused: %v",
+		len(h.starts), len(h.claims), steps, accepted, consumed, h.reads, h.faults)
+	for what, n := range map[string]int{"starts": len(h.starts), "steps": steps, "answers accepted": accepted, "answers consumed": consumed} {
+		if n < 10 {
+			w.Errorf("there were only %d %s; the test has proved little", n, what)
+		}
+	}
+}
+
+func text(id string, role eventv1.Role) *eventv1.Message {
+	return &eventv1.Message{Id: id, Role: role, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "text of " + id}}}}}
+}
+
+func appendTo(key, item string) *statev1.StateOp {
+	return &statev1.StateOp{Key: key, Op: &statev1.StateOp_Append{Append: fmt.Sprintf("[%q]", item)}}
+}
+
+func rootOf(session string) (root string, isChild bool) { return strings.CutSuffix(session, "/child") }
+
+// twice calls f two times at once.
+func twice(f func()) {
+	var wg sync.WaitGroup
+	wg.Go(f)
+	wg.Go(f)
+	wg.Wait()
+}
+
+// pause spreads requests over time, up to the given time apart.
+func pause(d time.Duration) { time.Sleep(rand.N(d)) }
+
+func ended(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

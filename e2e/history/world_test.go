@@ -1,0 +1,173 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+const (
+	tenant = "acme"
+	agent  = "worker"
+	roots  = 8 // each with one child
+
+	// callLimit bounds one attempt, patience all attempts of one request.
+	callLimit = 5 * time.Second
+	patience  = 40 * time.Second
+	retry     = 20 * time.Millisecond
+)
+
+// sessions are the ids of all sessions: each root is followed by its child.
+var sessions = func() (ids []string) {
+	for i := range roots {
+		ids = append(ids, fmt.Sprintf("root-%d", i), fmt.Sprintf("root-%d/child", i))
+	}
+	return ids
+}()
+
+// world is the service under test and what its clients were told.
+type world struct {
+	*testing.T
+	ctx     context.Context // ends when everything has to be over
+	proxies []*harness.Proxy
+	conns   [][]*grpc.ClientConn // by replica
+	closing atomic.Bool          // no new work is begun
+	ids     atomic.Int64
+
+	mu      sync.Mutex
+	history history
+}
+
+// client is the service as one replica offers it.
+type client struct {
+	statev1.RunServiceClient
+	statev1.SessionServiceClient
+	statev1.WorkServiceClient
+	statev1.CallServiceClient
+}
+
+// client gives a random connection to a random replica.
+func (w *world) client() client {
+	conns := w.conns[rand.IntN(len(w.conns))]
+	conn := conns[rand.IntN(len(conns))]
+	return client{
+		statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn),
+		statev1.NewWorkServiceClient(conn), statev1.NewCallServiceClient(conn),
+	}
+}
+
+// id returns what no earlier call returned.
+func (w *world) id(prefix string) string { return fmt.Sprintf("%s-%d", prefix, w.ids.Add(1)) }
+
+// told notes something that a client was told.
+func (w *world) told(note func(*history)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	note(&w.history)
+}
+
+// attempt sends a request until it is answered or refused for good. unsure says
+// that an earlier attempt may have been written although it brought no answer.
+func attempt[A any](w *world, send func(context.Context, client) (A, error)) (answer A, unsure bool, err error) {
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	for {
+		answer, err = once(ctx, w.client(), send)
+		kind := fault.KindOf(err)
+		if err == nil || kind != fault.Unavailable && kind != fault.Exhausted {
+			return answer, unsure, err
+		}
+		unsure = unsure || kind == fault.Unavailable
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return answer, true, errors.Join(errNoAnswer, err)
+		}
+	}
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
+func once[A any](ctx context.Context, c client, send func(context.Context, client) (A, error)) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return send(ctx, c)
+}
+
+// refused fails the test unless the refusal is one of those that a request may
+// meet here.
+func (w *world) refused(what string, err error, reasons ...string) {
+	if err == nil {
+		return
+	}
+	for _, reason := range reasons {
+		if fault.ReasonOf(err) == reason {
+			return
+		}
+	}
+	if w.ctx.Err() == nil {
+		w.Errorf("%s: %v (%s)", what, err, fault.ReasonOf(err))
+	}
+}
+
+func pick[T any](from []T) T { return from[rand.IntN(len(from))] }
+
+func chance(percent int) bool { return rand.IntN(100) < percent }
+
+// history is what the clients were told.
+type history struct {
+	starts   []start
+	claims   []claim
+	commits  []commit
+	submits  []submit
+	versions map[string]map[int64]string // by session: which write was told a version
+	acked    map[string]int64            // by session: the highest version that anybody was told
+	faults   map[string]int              // how often each refusal came
+	reads    int
+}
+
+type start struct{ session, key, run string }
+
+type claim struct {
+	session, run string
+	epoch        int64
+}
+
+type commit struct {
+	session, run string
+	epoch        int64
+	step         int32
+	messages     []string          // ids, in their order
+	log          []string          // items of the state's log
+	consumed     map[string]string // by call: the answer as the step read it
+	acked        bool              // else it may have been written or not
+}
+
+type submit struct {
+	session, call, payload string
+	outcome                statev1.SubmitCallResponse_Outcome
+	unsure                 bool
+}
+
+// wrote notes the version that a write was told.
+func (h *history) wrote(t *testing.T, session string, version int64, what string) {
+	if h.versions[session] == nil {
+		h.versions[session] = map[int64]string{}
+	}
+	if other := h.versions[session][version]; other != "" && other != what {
+		t.Errorf("session %s: %s and %s were both told version %d", session, other, what, version)
+	}
+	h.versions[session][version] = what
+	h.acked[session] = max(h.acked[session], version)
+}

@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// checkCheckpointID gives Invalid (ID_INVALID). The id of a checkpoint holds
+// that of its session, and so may be longer than that.
+func checkCheckpointID(id string) error {
+	const longest = maxIDBytes + 64
+	if id == "" || len(id) > longest || strings.ContainsFunc(id, unicode.IsControl) {
+		return fault.New(fault.Invalid, "ID_INVALID", "checkpoint_id is empty, longer than %d bytes, or has control characters", longest)
+	}
+	return nil
+}
+
+// GetCheckpoint implements statev1.CheckpointServiceServer.
+func (s *Server) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequest) (*statev1.GetCheckpointResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if r.GetCheckpointId() != "" {
+		if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
+			return nil, err
+		}
+	}
+	found, state, err := s.store.Checkpoint(ctx, key, r.GetCheckpointId())
+	if err != nil {
+		return nil, err
+	}
+	checkpoint := checkpointOut(found)
+	checkpoint.CustomState = state
+	return &statev1.GetCheckpointResponse{Checkpoint: checkpoint}, nil
+}
+
+// ListCheckpoints implements statev1.CheckpointServiceServer.
+func (s *Server) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpointsRequest) (*statev1.ListCheckpointsResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	limit, err := checkPage(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOffset(r.GetOffset()); err != nil {
+		return nil, err
+	}
+	if r.GetBeforeStep() < 0 {
+		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "before_step is %d; give a step, or 0 for the newest checkpoints", r.GetBeforeStep())
+	}
+	rows, total, err := s.store.Checkpoints(ctx, key, r.GetBeforeStep(), int(r.GetOffset()), limit+1)
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(rows, limit)
+	answer := &statev1.ListCheckpointsResponse{Total: total, HasMore: more}
+	for i := range page {
+		answer.Checkpoints = append(answer.Checkpoints, checkpointOut(&page[i]))
+	}
+	return answer, nil
+}
+
+// Rewind implements statev1.CheckpointServiceServer.
+func (s *Server) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1.RewindResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
+		return nil, err
+	}
+	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Now: s.millis()}
+	rewound, err := spread(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.RewindResponse{Session: sessionOut(&rewound)}, nil
+}
+
+// Branch implements statev1.CheckpointServiceServer.
+func (s *Server) Branch(ctx context.Context, r *statev1.BranchRequest) (*statev1.BranchResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
+		return nil, err
+	}
+	if err := checkOptionalID("new_session_id", r.GetNewSessionId()); err != nil {
+		return nil, err
+	}
+	branch := session.Key{Tenant: key.Tenant, SessionID: r.GetNewSessionId()}
+	if branch.SessionID == "" {
+		branch.SessionID = s.newSessionID()
+	}
+	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Now: s.millis()}
+	made, err := run(ctx, s, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
+		return command.Decide(views...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.BranchResponse{Session: sessionOut(&made)}, nil
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// committed is what a commit has to say: the step's checkpoint, and the stop
+// that the run was asked for when it was written.
+type committed struct {
+	session.Checkpoint
+	stop *session.Stop
+}
+
+// CommitStep implements statev1.WorkServiceServer. Only a step that ends its
+// run, and with it the work of its session, is followed by anything in the family.
+func (s *Server) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
+	command, err := s.commit(r)
+	if err != nil {
+		return nil, err
+	}
+	decide := func(v *session.View) (*session.Change, committed, error) {
+		change, checkpoint, err := command.Decide(v)
+		if err != nil {
+			return nil, committed{}, err
+		}
+		return change, committed{checkpoint, v.Run.Stop}, nil
+	}
+	target := session.Target{Key: command.Key, Need: command.Need()}
+	var c committed
+	if command.Outcome == nil {
+		c, err = update(ctx, s, target, proto.Size(r), decide)
+	} else {
+		c, err = spread(ctx, s, target, proto.Size(r), command.Now, alone(decide))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.CommitStepResponse{
+		CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings, Stop: stopOut(c.stop),
+	}, nil
+}
+
+// commit checks the request and makes the command of it.
+func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
+	limits := s.config.Limits
+	ref, err := checkRef(r.GetRun())
+	if err != nil {
+		return session.Commit{}, err
+	}
+	if err := limits.checkCommit(r); err != nil {
+		return session.Commit{}, err
+	}
+	command := session.Commit{
+		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(), Sequence: r.GetStreamSequence(), StreamStep: r.GetStreamStep(),
+		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.config.SuspendedTTL.Milliseconds()),
+		Limits: limits.heart(), Now: s.millis(),
+	}
+	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.newID())
+	for _, c := range r.GetConsumedCalls() {
+		command.Consume = append(command.Consume, session.Consume{CallID: c.GetToolCallId(), Revision: c.GetRevision()})
+	}
+	for _, c := range r.GetSubSessions() {
+		command.Children = append(command.Children, childIn(c))
+	}
+	if r.GetOutcome() != nil {
+		outcome := limits.outcomeIn(r.GetOutcome())
+		command.Outcome = &outcome
+	}
+	if command.Ops, err = limits.opsIn(r.GetOps()); err != nil {
+		return session.Commit{}, err
+	}
+	if command.Usage, err = limits.usageIn(r.GetUsage()); err != nil {
+		return session.Commit{}, err
+	}
+	if command.Calls, err = callsIn(r.GetCalls()); err != nil {
+		return session.Commit{}, err
+	}
+	command.Messages, err = messagesIn(r.GetMessages(), origin{runID: ref.RunID, step: r.GetStep(), now: command.Now})
+	return command, err
+}
+
+// checkCommit checks everything that is not checked while it is converted.
+func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
+	if err := l.checkStepMessages(r.GetMessages()); err != nil {
+		return err
+	}
+	if r.GetStreamStep() < 0 || r.GetStreamStep() > r.GetStep() {
+		return fault.New(fault.Invalid, "STREAM_STEP_INVALID",
+			"stream_step is %d: give the last step that is whole in the stream, %d at most", r.GetStreamStep(), r.GetStep())
+	}
+	if r.GetOutcome() != nil {
+		if err := l.checkOutcome(r.GetOutcome(), true); err != nil {
+			return err
+		}
+	}
+	if err := l.checkSuspension(r); err != nil {
+		return err
+	}
+	if err := l.checkCalls(r.GetCalls()); err != nil {
+		return err
+	}
+	if n := len(r.GetSubSessions()); n > l.Calls {
+		return subSessionInvalid("the step writes %d references to sub-sessions; the limit is %d", n, l.Calls)
+	}
+	for _, c := range r.GetSubSessions() {
+		if err := l.checkSubSession(c); err != nil {
+			return err
+		}
+	}
+	return checkTaken(r)
+}
+
+// checkTaken checks the names of the calls whose answers the step has taken.
+func checkTaken(r *statev1.CommitStepRequest) error {
+	for _, c := range r.GetConsumedCalls() {
+		if err := checkID("a consumed call's id", c.GetToolCallId()); err != nil {
+			return err
+		}
+	}
+	for _, id := range r.GetToldCalls() {
+		if err := checkID("a told call's id", id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkpointID has the form of the specification; its six random digits come
+// from a fresh id.
+func checkpointID(sessionID string, step int32, now session.Millis, id string) string {
+	digest := sha256.Sum256([]byte(id))
+	return fmt.Sprintf("cpv1-%s-s%d-t%d-%s", sessionID, step, now, hex.EncodeToString(digest[:3]))
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// Config says how work is handed out and what is too large.
+type Config struct {
+	Poll  time.Duration `env:"HOLDFAST_STATE_CLAIM_POLL" envDefault:"200ms" doc:"how often a claim stream looks for work that no signal announced; jittered by half"`
+	Fresh time.Duration `env:"HOLDFAST_STATE_CLAIM_FRESH" envDefault:"10s" doc:"a claim that a heartbeat does not list is taken back only when it is older than this"`
+	// SuspendedTTL counts from the step that suspends; a later deadline of one of
+	// its calls goes before. 0 keeps suspended sessions for ever.
+	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
+	Limits       Limits
+}
+
+// Limits bound what a request may bring and an answer may carry. All sizes are
+// in bytes. A claim travels in one message of at most 16 MiB: two StepBytes, the
+// state and TailBytes have to fit into it. Two are enough, since of the journal,
+// the answers to calls and the last message one is small while the others grow.
+type Limits struct {
+	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message and largest plan"`
+	ResultBytes   int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
+	StepBytes     int `env:"HOLDFAST_STATE_MAX_STEP_BYTES" envDefault:"6291456" doc:"largest journal of a step with its state writes and usage, largest message that a step commits, and most bytes of answers that a session has not read"`
+	StateBytes    int `env:"HOLDFAST_STATE_MAX_STATE_BYTES" envDefault:"1887436" doc:"largest custom state, as JSON"`
+	StagedBytes   int `env:"HOLDFAST_STATE_MAX_STAGED_BYTES" envDefault:"1887436" doc:"largest state writes of one result, step or merge, keys and values together"`
+	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are cut, others are refused"`
+	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most calls that one step leaves open, and most sub-sessions that it waits for or writes"`
+	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family that change in one write"`
+	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
+	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums that a query of usage adds up"`
+	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and of a query for memories"`
+	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"how far the sessions of a list are counted when no exact total is asked for"`
+	Tags          int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
+	TagBytes      int `env:"HOLDFAST_STATE_MAX_TAG_BYTES" envDefault:"256" doc:"longest tag"`
+	Metadata      int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
+	MetadataBytes int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
+	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one still comes"`
+	TailMessages  int `env:"HOLDFAST_STATE_TAIL_MESSAGES" envDefault:"200" doc:"most messages that a claim carries"`
+	TailBytes     int `env:"HOLDFAST_STATE_TAIL_BYTES" envDefault:"1048576" doc:"most bytes of messages that a claim carries; the last message always comes"`
+}
+
+func (l Limits) heart() session.Limits {
+	return session.Limits{State: l.StateBytes, Journal: l.StepBytes}
+}
+
+// Check gives Invalid (CONFIG_INVALID) for a configuration with which nothing
+// would work, naming the variable.
+func (c Config) Check() error {
+	l := c.Limits
+	for _, bound := range []struct {
+		variable string
+		value    int64
+	}{
+		{"CLAIM_POLL", int64(c.Poll)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
+		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)},
+		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)},
+		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
+		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(l.TailMessages)}, {"TAIL_BYTES", int64(l.TailBytes)},
+	} {
+		if bound.value <= 0 {
+			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
+		}
+	}
+	if c.SuspendedTTL < 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL must not be below 0")
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// A call's answer is kept as the bytes of a CallAnswer with its source.
+
+// respond returns the bytes of the answer with the source.
+func respond(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error) {
+	answer := proto.CloneOf(a)
+	answer.Source = source
+	return encode(answer)
+}
+
+// timedOut is the answer to a call that nobody has answered in time.
+func timedOut() ([]byte, error) {
+	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
+		statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT)
+}
+
+// abandoned is the answer to a call that nobody waits for any more.
+func abandoned() ([]byte, error) {
+	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
+		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
+}
+
+// always answers every call alike.
+func always(answer []byte) func(session.Call) []byte {
+	return func(session.Call) []byte { return answer }
+}
+
+func answerOut(callID string, body []byte) (*statev1.CallAnswer, error) {
+	if body == nil {
+		return nil, nil
+	}
+	answer := &statev1.CallAnswer{}
+	if err := proto.Unmarshal(body, answer); err != nil {
+		return nil, fmt.Errorf("decode answer to call %q: %w", callID, err)
+	}
+	return answer, nil
+}
+
+func callsOut(calls []session.Call) ([]*statev1.Call, error) {
+	var list []*statev1.Call
+	for i := range calls {
+		call, err := callOut(&calls[i])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, call)
+	}
+	return list, nil
+}
+
+func callOut(c *session.Call) (*statev1.Call, error) {
+	out := &statev1.Call{
+		ToolCallId: c.CallID, SessionId: c.SessionID, RunId: c.RunID, Step: c.Step, StepId: c.StepID, ToolName: c.ToolName,
+		Kind: callKindOut[c.Kind], ApprovalId: c.ApprovalID, Input: c.Input, CreatedAt: int64(c.CreatedAt), DeadlineAt: int64(c.DeadlineAt),
+		Revision: c.Revision, AnsweredAt: int64(c.AnsweredAt), ConsumedAt: int64(c.ConsumedAt), LateAt: int64(c.LateAt),
+	}
+	if c.Stash != nil {
+		out.EntryInput = &eventv1.Message{}
+		if err := proto.Unmarshal(c.Stash, out.EntryInput); err != nil {
+			return nil, fmt.Errorf("decode message that waits for call %q: %w", c.CallID, err)
+		}
+	}
+	var err error
+	if out.Answer, err = answerOut(c.CallID, c.Response); err != nil {
+		return nil, err
+	}
+	out.LateAnswer, err = answerOut(c.CallID, c.Late)
+	return out, err
+}
+
+// callsIn makes the rows of new calls, which were checked.
+func callsIn(calls []*statev1.Call) ([]session.Call, error) {
+	var rows []session.Call
+	for _, c := range calls {
+		row := session.Call{
+			CallID: c.GetToolCallId(), StepID: c.GetStepId(), ToolName: c.GetToolName(), Kind: callKindIn[c.GetKind()],
+			ApprovalID: c.GetApprovalId(), Input: c.GetInput(), DeadlineAt: session.Millis(c.GetDeadlineAt()),
+		}
+		if c.GetEntryInput() != nil {
+			body, err := encode(c.GetEntryInput())
+			if err != nil {
+				return nil, err
+			}
+			row.Stash = body
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}

@@ -1,0 +1,127 @@
+package server
+
+import (
+	"math"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// mostMeasured is the largest number of one measurement: nine million of them
+// can be added up.
+const mostMeasured = 1_000_000_000_000
+
+// usageSources are who measures; the first one does where an entry is silent.
+var usageSources = []string{"agent", "tool", "subagent"}
+
+// usageIn gives Invalid (USAGE_INVALID).
+func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) {
+	if len(entries) > l.UsageEntries {
+		return nil, fault.New(fault.Invalid, "USAGE_INVALID", "there are %d usage entries; the limit of one request is %d", len(entries), l.UsageEntries)
+	}
+	var rows []session.Usage
+	for i, e := range entries {
+		u, problem := measured(e)
+		if problem != "" {
+			return nil, fault.New(fault.Invalid, "USAGE_INVALID", "usage[%d] %s", i, problem)
+		}
+		rows = append(rows, u)
+	}
+	return rows, nil
+}
+
+// measured returns the measurement, or what is wrong with it.
+func measured(e *statev1.UsageEntry) (u session.Usage, wrong string) {
+	switch entry := e.GetEntry().(type) {
+	case *statev1.UsageEntry_Tokens:
+		u = tokensIn(entry.Tokens)
+	case *statev1.UsageEntry_Tool:
+		u = session.Usage{Kind: session.UsageTool, Tool: entry.Tool.GetToolName(), Success: entry.Tool.GetSuccess(), DurationMS: entry.Tool.GetDurationMs()}
+	case *statev1.UsageEntry_SubAgent:
+		u = session.Usage{Kind: session.UsageSubAgent, Tool: entry.SubAgent.GetToolName(), Success: entry.SubAgent.GetSuccess(), DurationMS: entry.SubAgent.GetDurationMs()}
+	case *statev1.UsageEntry_Custom:
+		u = session.Usage{Kind: session.UsageCustom, Type: entry.Custom.GetType(), Name: entry.Custom.GetName(), Value: entry.Custom.GetValue()}
+	default:
+		return u, "measures nothing; give it tokens, a tool, a sub-agent or a custom value"
+	}
+	if u.Source = e.GetSource(); u.Source == "" {
+		u.Source = usageSources[0]
+	}
+	return u, wrongWith(u)
+}
+
+func tokensIn(t *statev1.TokenUsage) session.Usage {
+	return session.Usage{
+		Kind: session.UsageTokens, Model: t.GetModel(), PromptTokens: t.GetPromptTokens(), CompletionTokens: t.GetCompletionTokens(),
+		ReasoningTokens: t.GetReasoningTokens(), CachedTokens: t.GetCachedTokens(), TotalTokens: t.GetTotalTokens(),
+	}
+}
+
+// wrongWith says what is wrong with a measurement, "" when nothing is.
+func wrongWith(u session.Usage) string {
+	known := false
+	for _, source := range usageSources {
+		known = known || u.Source == source
+	}
+	if !known {
+		return "has a source other than agent, tool and subagent"
+	}
+	names := []string{u.Model + u.Tool}
+	if u.Kind == session.UsageCustom {
+		names = []string{u.Type, u.Name}
+	}
+	for _, name := range names {
+		if p := problem(name); p != "" {
+			return "has a name of its model, tool, type or value that " + p
+		}
+	}
+	for _, n := range []int64{u.PromptTokens, u.CompletionTokens, u.ReasoningTokens, u.CachedTokens, u.TotalTokens, u.DurationMS} {
+		if n < 0 || n > mostMeasured {
+			return "has a number that is negative or above 10^12"
+		}
+	}
+	if math.IsNaN(u.Value) || math.IsInf(u.Value, 0) {
+		return "has a value that is no number"
+	}
+	return ""
+}
+
+func usageOut(rows []session.Usage) []*statev1.UsageEntry {
+	list := make([]*statev1.UsageEntry, len(rows))
+	for i, u := range rows {
+		list[i] = entryOfUsage(u)
+	}
+	return list
+}
+
+func entryOfUsage(u session.Usage) *statev1.UsageEntry {
+	out := &statev1.UsageEntry{Source: u.Source}
+	switch kindOf(u) {
+	case session.UsageTokens:
+		out.Entry = &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{
+			Model: u.Model, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens,
+			ReasoningTokens: u.ReasoningTokens, CachedTokens: u.CachedTokens, TotalTokens: u.TotalTokens,
+		}}
+	case session.UsageTool:
+		out.Entry = &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
+	case session.UsageSubAgent:
+		out.Entry = &statev1.UsageEntry_SubAgent{SubAgent: &statev1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
+	case session.UsageCustom:
+		out.Entry = &statev1.UsageEntry_Custom{Custom: &statev1.CustomUsage{Type: u.Type, Name: u.Name, Value: u.Value}}
+	}
+	return out
+}
+
+// kindOf is the kind of a measurement. The journals of the first release name
+// none: what has a model is tokens, the rest is a tool.
+func kindOf(u session.Usage) session.UsageKind {
+	switch {
+	case u.Kind != "":
+		return u.Kind
+	case u.Model != "":
+		return session.UsageTokens
+	default:
+		return session.UsageTool
+	}
+}

@@ -1,0 +1,166 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// ListSessions implements statev1.SessionServiceServer.
+func (s *Server) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
+	q, err := s.config.Limits.query(r)
+	if err != nil {
+		return nil, err
+	}
+	limit := q.Limit
+	q.Limit++ // one more tells whether there is more
+	rows, err := s.store.Sessions(ctx, r.GetTenant(), q)
+	if err != nil {
+		return nil, err
+	}
+	answer := s.page(rows, limit)
+	answer.Offset = r.GetOffset()
+	if r.GetCursor() == "" {
+		answer.Total, answer.TotalIsMinimum, err = s.count(ctx, r, q)
+	}
+	return answer, err
+}
+
+// page makes the answer of the rows, which are one more than the limit when
+// there is more. Sessions with much metadata make it shorter; its limit says how
+// long it is then, so that an offset goes on behind it.
+func (s *Server) page(rows []session.Session, limit int) *statev1.ListSessionsResponse {
+	page, more := pageOf(rows, limit)
+	answer := &statev1.ListSessionsResponse{Limit: int32(limit), HasMore: more}
+	size := 0
+	for i := range page {
+		out := sessionOut(&page[i])
+		if size += proto.Size(out); size > s.config.Limits.PageBytes && i > 0 {
+			answer.Limit, answer.HasMore = int32(i), true
+			break
+		}
+		answer.Sessions = append(answer.Sessions, out)
+	}
+	if answer.HasMore {
+		last := page[len(answer.Sessions)-1]
+		answer.Next = cursorOut(store.SessionPlace{CreatedAt: last.CreatedAt, SessionID: last.SessionID})
+	}
+	return answer
+}
+
+// count counts what fits on all pages, and says whether it stopped counting.
+func (s *Server) count(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
+	most := s.config.Limits.Count
+	if r.GetExactTotal() {
+		total, err := s.store.CountSessions(ctx, r.GetTenant(), q, 0)
+		return total, false, err
+	}
+	total, err := s.store.CountSessions(ctx, r.GetTenant(), q, most+1)
+	return min(total, int64(most)), total > int64(most), err
+}
+
+// query checks the request and makes the query of it.
+//
+// Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID,
+// TAGS_INVALID, METADATA_INVALID).
+func (l Limits) query(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
+	limit, err := checkPage(r.GetLimit())
+	if err != nil {
+		return store.SessionQuery{}, err
+	}
+	if err := checkOffset(r.GetOffset()); err != nil {
+		return store.SessionQuery{}, err
+	}
+	q := store.SessionQuery{
+		From: session.Millis(r.GetCreatedFrom()), Before: session.Millis(r.GetCreatedBefore()), Offset: int(r.GetOffset()), Limit: limit,
+	}
+	if r.GetCursor() != "" {
+		if q.After, err = cursorIn(r); err != nil {
+			return store.SessionQuery{}, err
+		}
+	}
+	q.All, q.Any, err = l.facets(r)
+	return q, err
+}
+
+func (l Limits) facets(r *statev1.ListSessionsRequest) (all, anyOf []session.Facet, err error) {
+	if err := l.checkFacets(r); err != nil {
+		return nil, nil, err
+	}
+	for _, f := range []struct {
+		value string
+		facet func(string) session.Facet
+	}{{r.GetUserId(), session.OfUser}, {r.GetOrganizationId(), session.OfOrganization}, {r.GetAgentType(), session.OfAgent}, {r.GetParentSessionId(), session.OfParent}} {
+		if f.value != "" {
+			all = append(all, f.facet(f.value))
+		}
+	}
+	if r.GetRoots() {
+		all = append(all, session.OfParent(""))
+	}
+	for _, tag := range r.GetTags() {
+		all = append(all, session.OfTag(tag))
+	}
+	for key, value := range r.GetMetadata() {
+		all = append(all, session.OfMetadata(key, value))
+	}
+	statuses, err := statusesIn(r.GetStatuses())
+	for _, status := range statuses {
+		anyOf = append(anyOf, session.OfStatus(status))
+	}
+	if len(anyOf) == 1 {
+		return append(all, anyOf[0]), nil, err
+	}
+	return all, anyOf, err
+}
+
+func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
+	if err := checkID("tenant", r.GetTenant()); err != nil {
+		return err
+	}
+	if err := checkOptionalIDs(map[string]string{
+		"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(), "agent_type": r.GetAgentType(),
+	}); err != nil {
+		return err
+	}
+	if _, given := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); given {
+		if err := checkID("parent_session_id", r.GetParentSessionId()); err != nil {
+			return err
+		}
+	}
+	const mostStatuses = 16
+	if len(r.GetStatuses()) > mostStatuses {
+		return statusInvalid("there are %d statuses; the limit is %d", len(r.GetStatuses()), mostStatuses)
+	}
+	return l.checkBirth(r.GetTags(), r.GetMetadata(), "")
+}
+
+// A cursor is the place of the last session of its page: the version of the
+// form, the time of creation in eight bytes, and the session id, in base64.
+
+const cursorVersion = 1
+
+func cursorOut(p store.SessionPlace) string {
+	text := binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(p.CreatedAt))
+	return base64.RawURLEncoding.EncodeToString(append(text, p.SessionID...))
+}
+
+// cursorIn gives Invalid (CURSOR_INVALID).
+func cursorIn(r *statev1.ListSessionsRequest) (*store.SessionPlace, error) {
+	const idAt = 1 + 8
+	if r.GetOffset() != 0 {
+		return nil, fault.New(fault.Invalid, "CURSOR_INVALID", "there is a cursor and an offset; give one of them")
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(r.GetCursor())
+	if err != nil || len(text) <= idAt || text[0] != cursorVersion || problem(string(text[idAt:])) != "" {
+		return nil, fault.New(fault.Invalid, "CURSOR_INVALID", "the cursor is not one that a page has given; begin again without it")
+	}
+	return &store.SessionPlace{CreatedAt: session.Millis(binary.BigEndian.Uint64(text[1:idAt])), SessionID: string(text[idAt:])}, nil
+}

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// ListMessages implements statev1.SessionServiceServer.
+func (s *Server) ListMessages(ctx context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	limit, err := checkPage(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	if r.GetOffset() < 0 {
+		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "offset is %d; the first message has the ordinal 0", r.GetOffset())
+	}
+	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.config.Limits.PageBytes}
+	rows, total, err := s.store.Messages(ctx, key, page)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := messagesOut(rows)
+	if err != nil {
+		return nil, err
+	}
+	more := page.From+int64(len(rows)) < total
+	return &statev1.ListMessagesResponse{Messages: messages, Total: total, HasMore: more}, nil
+}
+
+// appended is what there is after a change of the conversation.
+type appended struct{ count, version int64 }
+
+// conversed makes the answer of a command that counts messages one that says
+// the session's version too.
+func conversed(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, appended, error) {
+	return func(v *session.View) (*session.Change, appended, error) {
+		change, count, err := decide(v)
+		if err != nil {
+			return nil, appended{}, err
+		}
+		after := v.Session
+		if change != nil {
+			after = change.Session
+		}
+		return change, appended{count, after.Version}, nil
+	}
+}
+
+// AppendMessages implements statev1.SessionServiceServer.
+func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRequest) (*statev1.AppendMessagesResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.config.Limits.checkAppended(r.GetMessages()); err != nil {
+		return nil, err
+	}
+	command := session.AppendMessages{Key: key, Now: s.millis()}
+	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.newID}); err != nil {
+		return nil, err
+	}
+	after, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.AppendMessagesResponse{MessageCount: after.count, Version: after.version}, nil
+}
+
+// TruncateMessages implements statev1.SessionServiceServer.
+func (s *Server) TruncateMessages(ctx context.Context, r *statev1.TruncateMessagesRequest) (*statev1.TruncateMessagesResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if r.GetCount() < 0 {
+		return nil, fault.New(fault.Invalid, "COUNT_INVALID", "count is %d; give how many messages stay", r.GetCount())
+	}
+	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.millis()}
+	after, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.TruncateMessagesResponse{MessageCount: after.count, Version: after.version}, nil
+}

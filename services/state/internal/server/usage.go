@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+func queryInvalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "QUERY_INVALID", format, args...)
+}
+
+// RecordUsage implements statev1.UsageServiceServer.
+func (s *Server) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest) (*statev1.RecordUsageResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
+		return nil, err
+	}
+	usage, err := s.config.Limits.usageIn(r.GetUsage())
+	if err != nil {
+		return nil, err
+	}
+	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.millis()}
+	if _, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
+		return nil, err
+	}
+	return &statev1.RecordUsageResponse{}, nil
+}
+
+// kindsIn gives Invalid (QUERY_INVALID).
+func kindsIn(kinds []statev1.UsageKind) ([]session.UsageKind, error) {
+	var list []session.UsageKind
+	for _, k := range kinds {
+		kind, known := usageKindIn[k]
+		if !known {
+			return nil, queryInvalid("%s is not a kind of usage", k)
+		}
+		list = append(list, kind)
+	}
+	return list, nil
+}
+
+// ListUsage implements statev1.UsageServiceServer.
+func (s *Server) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*statev1.ListUsageResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := kindsIn(r.GetKinds())
+	if err != nil {
+		return nil, err
+	}
+	limit, err := checkPage(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOffset(r.GetOffset()); err != nil {
+		return nil, err
+	}
+	rows, err := s.store.UsageEntries(ctx, key, kinds, int(r.GetOffset()), limit+1)
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(rows, limit)
+	answer := &statev1.ListUsageResponse{HasMore: more}
+	for _, e := range page {
+		answer.Entries = append(answer.Entries, &statev1.RecordedUsage{
+			RunId: e.RunID, Step: e.Step, Position: e.Position, RecordedAt: int64(e.At), Entry: entryOfUsage(e.Usage),
+		})
+	}
+	return answer, nil
+}
+
+// GetUsageRollup implements statev1.UsageServiceServer.
+func (s *Server) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRequest) (*statev1.GetUsageRollupResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
+		return nil, err
+	}
+	// Sums of what does not exist are empty, but a session may be missing.
+	if _, err := s.store.UsageEntries(ctx, key, nil, 0, 1); err != nil {
+		return nil, err
+	}
+	own, err := s.sums(ctx, key.Tenant, store.UsageQuery{Sessions: []string{key.SessionID}, RunID: r.GetRunId()})
+	if err != nil {
+		return nil, err
+	}
+	family, err := s.sums(ctx, key.Tenant, store.UsageQuery{Family: key.SessionID, Kinds: []session.UsageKind{session.UsageTokens}})
+	if err != nil {
+		return nil, err
+	}
+	rollup := rollUp(own)
+	rollup.RunId = r.GetRunId()
+	rollup.TokensIncludingSubAgents = rollUp(family).GetTokens()
+	return &statev1.GetUsageRollupResponse{Rollup: rollup}, nil
+}
+
+// sums gives Exhausted (QUERY_TOO_LARGE) for more sums than are given at once.
+func (s *Server) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
+	most := s.config.Limits.UsageSums
+	sums, err := s.store.UsageSums(ctx, tenant, q, most+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(sums) > most {
+		return nil, fault.New(fault.Exhausted, "QUERY_TOO_LARGE",
+			"there are more than %d sums; ask for fewer sessions, a shorter time or longer buckets", most)
+	}
+	return sums, nil
+}
+
+// QueryUsage implements statev1.UsageServiceServer.
+func (s *Server) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (*statev1.QueryUsageResponse, error) {
+	q, err := usageQuery(r)
+	if err != nil {
+		return nil, err
+	}
+	sums, err := s.sums(ctx, r.GetTenant(), q)
+	if err != nil {
+		return nil, err
+	}
+	answer := &statev1.QueryUsageResponse{}
+	for len(sums) > 0 {
+		begins, n := sums[0].Bucket, 1
+		for n < len(sums) && sums[n].Bucket == begins {
+			n++
+		}
+		answer.Buckets = append(answer.Buckets, &statev1.UsageBucket{BeginsAt: int64(begins), Rollup: rollUp(sums[:n])})
+		sums = sums[n:]
+	}
+	return answer, nil
+}
+
+// usageQuery gives Invalid (ID_INVALID, QUERY_INVALID).
+func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
+	const shortestBucket = 1000
+	none := store.UsageQuery{}
+	if err := checkID("tenant", r.GetTenant()); err != nil {
+		return none, err
+	}
+	if err := checkOptionalIDs(map[string]string{"user_id": r.GetUserId(), "agent_type": r.GetAgentType()}); err != nil {
+		return none, err
+	}
+	for field, ids := range map[string][]string{"a session id": r.GetSessionIds(), "a model": r.GetModels()} {
+		if len(ids) > mostAsked {
+			return none, queryInvalid("there are %d times %s; the limit is %d", len(ids), field, mostAsked)
+		}
+		for _, id := range ids {
+			if err := checkID(field, id); err != nil {
+				return none, err
+			}
+		}
+	}
+	if b := r.GetBucketMs(); b != 0 && b < shortestBucket {
+		return none, queryInvalid("bucket_ms is %d; give at least %d, or 0 for one bucket", b, shortestBucket)
+	}
+	from, before := r.GetRecordedFrom(), r.GetRecordedBefore()
+	if from < 0 || before < 0 || before != 0 && before <= from {
+		return none, queryInvalid("the time from %d to %d is empty", from, before)
+	}
+	kinds, err := kindsIn(r.GetKinds())
+	return store.UsageQuery{
+		Sessions: r.GetSessionIds(), UserID: r.GetUserId(), AgentType: r.GetAgentType(), Kinds: kinds, Models: r.GetModels(),
+		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(r.GetBucketMs()),
+	}, err
+}
+
+// mostAsked bounds the sessions and the models that one query names.
+const mostAsked = 1000

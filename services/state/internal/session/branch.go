@@ -1,0 +1,49 @@
+package session
+
+import "github.com/holdfast-run/holdfast/pkg/fault"
+
+// Branch makes a session that begins where a checkpoint of another one stands:
+// with its messages and its custom state. The other one stays as it is, and may
+// be at work. The new session is a root, paused, and of the same owner.
+//
+// Faults: NotFound (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), Conflict
+// (SESSION_EXISTS).
+type Branch struct {
+	From         Key
+	CheckpointID string
+	Key          // of the new session, in the same tenant
+	Now          Millis
+}
+
+// Targets are the sessions that Decide wants to see, in its order.
+func (c Branch) Targets() []Target {
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID}}
+	if c.Key == c.From {
+		return []Target{source}
+	}
+	return []Target{source, {c.Key, Need{}}}
+}
+
+// Decide makes the new session. There is one change for each view.
+func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
+	source, branch := views[0], views[len(views)-1]
+	if source.Session == nil {
+		return nil, Session{}, NoSession(c.From)
+	}
+	if branch.Session != nil {
+		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
+	}
+	if source.Checkpoint == nil {
+		return nil, Session{}, noCheckpoint(c.CheckpointID)
+	}
+	from := source.Session
+	s := Session{
+		Key: c.Key, AgentType: from.AgentType, RootID: c.SessionID, Status: Paused, Version: 1,
+		MessageCount: min(from.MessageCount, source.Checkpoint.MessageCount),
+		State:        source.CheckpointState, StateVersion: 1, StateBase: 1,
+		UserID: from.UserID, OrganizationID: from.OrganizationID, Tags: from.Tags, Metadata: from.Metadata,
+		CreatedAt: c.Now, UpdatedAt: c.Now,
+	}
+	change := &Change{Session: &s, Created: true, NewState: true, Copy: &Copy{From: c.From.SessionID, Messages: s.MessageCount}}
+	return []*Change{nil, change}, s, nil
+}

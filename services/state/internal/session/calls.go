@@ -1,0 +1,112 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Consume takes an answer into the conversation: the step that does so has read
+// the answer of this revision.
+type Consume struct {
+	CallID   string
+	Revision int32
+}
+
+// answered returns the call with an answer that no step has taken.
+func (c Call) answered(by AnswerKind, response []byte, now Millis) Call {
+	c.Answer, c.Response, c.AnsweredAt = by, response, now
+	c.Revision++
+	return c
+}
+
+// named returns the call of the session among those that the view names. A
+// call of another session of the family does not count.
+func (v *View) named(callID string) (Call, bool) {
+	for _, call := range v.Named {
+		if call.CallID == callID && call.SessionID == v.Session.SessionID {
+			return call, true
+		}
+	}
+	return Call{}, false
+}
+
+func (c Commit) callIDs() []string {
+	ids := slices.Clone(c.Told)
+	for _, call := range c.Calls {
+		ids = append(ids, call.CallID)
+	}
+	for _, consume := range c.Consume {
+		ids = append(ids, consume.CallID)
+	}
+	return ids
+}
+
+// calls puts what the step does with calls into the change.
+func (c Commit) calls(v *View, change *Change) (err error) {
+	if change.NewCalls, err = c.newCalls(v); err != nil {
+		return err
+	}
+	if change.Calls, err = c.consumed(v); err != nil {
+		return err
+	}
+	change.Calls = append(change.Calls, c.told(v)...)
+	return nil
+}
+
+// newCalls gives Conflict (CALL_EXISTS) for an id that the family has, whoever
+// of it, or that stands twice in the request.
+func (c Commit) newCalls(v *View) ([]Call, error) {
+	taken := map[string]bool{}
+	for _, call := range v.Named {
+		taken[call.CallID] = true
+	}
+	calls := slices.Clone(c.Calls)
+	for i := range calls {
+		call := &calls[i]
+		if taken[call.CallID] {
+			return nil, fault.New(fault.Conflict, "CALL_EXISTS",
+				"the session's family has a call %q already; ids of calls are unique in it: give the new one another id", call.CallID)
+		}
+		taken[call.CallID] = true
+		call.SessionID, call.RunID, call.Step, call.CreatedAt = v.Session.SessionID, c.RunID, c.Step, c.Now
+	}
+	return calls, nil
+}
+
+func (c Commit) consumed(v *View) ([]Call, error) {
+	var calls []Call
+	taken := map[string]bool{}
+	for _, consume := range c.Consume {
+		call, known := v.named(consume.CallID)
+		switch {
+		case !known:
+			return nil, NoCall(consume.CallID)
+		case call.ConsumedAt != 0 || taken[call.CallID]:
+			return nil, fault.New(fault.Conflict, "CALL_CONSUMED", "a step has taken the answer to call %q already", call.CallID)
+		case call.open():
+			return nil, fault.New(fault.Conflict, "CALL_UNANSWERED", "call %q has no answer yet; suspend until it has one", call.CallID)
+		case call.Revision != consume.Revision:
+			return nil, fault.New(fault.Stale, "ANSWER_CHANGED",
+				"call %q has answer %d, not %d: the real one came after a timeout; read the call again and use what it says now", call.CallID, call.Revision, consume.Revision)
+		}
+		taken[call.CallID] = true
+		call.ConsumedAt = c.Now
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
+
+// told returns the calls of whose late answer the model has been told now.
+func (c Commit) told(v *View) []Call {
+	var calls []Call
+	for _, id := range c.Told {
+		call, known := v.named(id)
+		seen := slices.ContainsFunc(calls, func(t Call) bool { return t.CallID == id })
+		if known && call.LateAt != 0 && !call.Told && !seen {
+			call.Told = true
+			calls = append(calls, call)
+		}
+	}
+	return calls
+}

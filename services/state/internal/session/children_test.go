@@ -1,0 +1,98 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+func put(child Child) PutChild { return PutChild{Key: ours, Child: child, Now: 100} }
+
+func TestARemoteChildIsNotedAndItsEndWakesTheParent(t *testing.T) {
+	t.Parallel()
+	change, err := put(Child{SessionID: "far", Status: Active, Location: Remote, Remote: `{"url":"x"}`}).Decide(owned())
+	must(t, err)
+	if row := change.Children[0]; change.Session.Children != 1 || row.Mode != Ephemeral || row.StartedAt != 100 || change.Session.Version != 8 {
+		t.Errorf("got %+v, session %+v", row, change.Session)
+	}
+	parent := suspended().waitsFor(map[string]Status{"far": Active})
+	parent.Children[0].Location = Remote
+	for status, wakes := range map[Status]bool{SuspendedClientTool: false, Completed: true, Failed: true} {
+		c := put(Child{SessionID: "far", AgentType: "a", Status: status, Location: Remote})
+		got := familyOf(parent).spread(t, "s", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })["s"]
+		if (got.NewRun != nil) != wakes || got.Session.Version != 8 || got.Session.Children != 1 {
+			t.Errorf("%s: got session %+v, run %+v", status, got.Session, got.NewRun)
+		}
+		if row := got.Children[0]; row.Status != status || (row.CompletedAt == 100) != wakes {
+			t.Errorf("%s: got %+v", status, row)
+		}
+	}
+}
+
+func TestAChildStaysWhereItIs(t *testing.T) {
+	t.Parallel()
+	v := owned().knows("k", Active)
+	_, err := put(Child{SessionID: "k", Location: Remote}).Decide(v)
+	refused(t, err, fault.Conflict, "LOCATION_FIXED")
+	_, err = put(Child{SessionID: "new", Location: Local}).Decide(v)
+	refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
+	_, err = put(Child{}).Decide(&View{})
+	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+	_, _, err = Commit{Ref: ref, Step: 4, Children: []Child{{SessionID: "k", Location: Remote}}}.Decide(v)
+	refused(t, err, fault.Conflict, "LOCATION_FIXED")
+}
+
+// Nobody but the child says what a local child is: a parent that believed
+// another one would wake too early, or never.
+func TestALocalChildSpeaksForItself(t *testing.T) {
+	t.Parallel()
+	v := owned().knows("k", Active)
+	change, err := put(Child{SessionID: "k", AgentType: "a", Status: Completed, Location: Local, Name: "critic"}).Decide(v)
+	must(t, err)
+	if row := change.Children[0]; row.Status != Active || row.Name != "critic" || row.CompletedAt != 0 || row.StartedAt != 1 {
+		t.Errorf("got %+v", row)
+	}
+	if change, err := put(v.Children[0]).Decide(v); err != nil || change != nil {
+		t.Errorf("nothing new: got %+v, %v", change, err)
+	}
+}
+
+func TestAStepNotesItsChildrenAndCountsNewOnes(t *testing.T) {
+	t.Parallel()
+	v := owned().knows("k", Active).knows("far", Completed).knows("again", Completed)
+	for i := range v.Children[1:] {
+		v.Children[i+1].Location, v.Children[i+1].CompletedAt = Remote, 40
+	}
+	c := Commit{Ref: ref, Step: 4, Now: 50, Children: []Child{
+		{SessionID: "new", Status: Active, Location: Remote},
+		{SessionID: "k", CallID: "c", Status: Failed, Location: Local},
+		{SessionID: "far", Status: Active, Location: Remote, StartedAt: 30},
+		{SessionID: "again", Status: Active, Location: Remote, StartedAt: 45},
+	}}
+	change, _, err := c.Decide(v)
+	must(t, err)
+	if change.Session.Children != 4 {
+		t.Errorf("got %d children", change.Session.Children)
+	}
+	for i, want := range []Status{Active, Active, Completed, Active} {
+		if got := change.Children[i]; got.Status != want || (want == Completed) != (got.CompletedAt != 0) {
+			t.Errorf("got %+v, want %s", got, want)
+		}
+	}
+	if change.Children[1].CallID != "c" {
+		t.Errorf("got %+v", change.Children[1])
+	}
+}
+
+func TestWhatIsNotSaidOfAChildStaysAsItWas(t *testing.T) {
+	t.Parallel()
+	v := owned().knows("far", Active)
+	v.Children[0] = Child{SessionID: "far", AgentType: "a", CallID: "c", Status: Active, Mode: Persistent, Name: "critic", Location: Remote, Remote: "{}", StartedAt: 1}
+	change, err := put(Child{SessionID: "far", Status: Completed}).Decide(v)
+	must(t, err)
+	want := v.Children[0]
+	want.Status, want.CompletedAt = Completed, 100
+	if change.Children[0] != want {
+		t.Errorf("got %+v, want %+v", change.Children[0], want)
+	}
+}

@@ -1,0 +1,96 @@
+package session
+
+import (
+	"maps"
+	"slices"
+)
+
+// proceed begins the continuation of a suspended session: another run, which
+// writes on at the same message and belongs to the same trace as the one that
+// suspended. The version is the caller's to raise.
+func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
+	s.Status = Active
+	s.Turn++
+	s.ResumeCount++
+	s.CurrentRunID = runID
+	s.Suspension = nil
+	s.Output, s.Failure = "", nil
+	s.ExpiresAt = 0
+	s.UpdatedAt = now
+	return &Run{
+		RunID: runID, AgentType: suspended.AgentType, Turn: s.Turn, Status: RunQueued, Entry: EntryContinuation,
+		MessageID: suspended.MessageID, StartSequence: s.StreamSequence,
+		Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, CreatedAt: now,
+	}
+}
+
+// waits reports whether a suspended session has something left to wait for:
+// one of the calls that is open, or a child that has not ended.
+func (s *Session) waits(calls []Call) bool {
+	if slices.ContainsFunc(calls, Call.open) {
+		return true
+	}
+	for _, child := range s.Suspension.children() {
+		if !child.Status.Terminal() {
+			return true
+		}
+	}
+	return false
+}
+
+func (c Call) open() bool { return c.Answer == "" }
+
+// children returns the children that the suspension waits for; of no
+// suspension none.
+func (s *Suspension) children() map[string]ChildWait {
+	if s == nil {
+		return nil
+	}
+	return s.Children
+}
+
+// told returns a copy of the suspension that knows a child's new status, and
+// false when it knows it already or does not wait for the child.
+func (s *Suspension) told(childID string, status Status) (*Suspension, bool) {
+	wait, waits := s.children()[childID]
+	if !waits || wait.Status == status {
+		return s, false
+	}
+	wait.Status = status
+	told := *s
+	told.Children = maps.Clone(s.Children)
+	told.Children[childID] = wait
+	return &told, true
+}
+
+// callsOf returns the calls of the session that no step has taken, as they are
+// after the change. The view shows them as they are before it.
+func (change *Change) callsOf(v *View) []Call {
+	after := map[string]Call{}
+	for _, call := range change.Calls {
+		after[call.CallID] = call
+	}
+	var calls []Call
+	for _, call := range slices.Concat(v.Calls, change.NewCalls) {
+		if changed, ok := after[call.CallID]; ok {
+			call = changed
+		}
+		if call.ConsumedAt == 0 && !slices.Contains(change.DropCalls, call.CallID) {
+			calls = append(calls, call)
+		}
+	}
+	return calls
+}
+
+// unanswered returns the ids of the open calls that nothing waits for when
+// their run fails: a call with a stash still holds somebody's message. An empty
+// run id stands for all runs.
+func unanswered(calls []Call, runID string) []string {
+	var ids []string
+	for _, call := range calls {
+		if call.open() && len(call.Stash) == 0 && (runID == "" || call.RunID == runID) {
+			ids = append(ids, call.CallID)
+		}
+	}
+	return ids
+}

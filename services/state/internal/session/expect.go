@@ -1,0 +1,36 @@
+package session
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Expect is what the caller has read of a session before it decided to start a
+// run. The zero value expects nothing.
+type Expect struct {
+	Statuses []Status // one of these; empty for any
+	Version  int64    // 0 for any
+	RunID    *string  // of the newest run, empty before the first; nil for any
+}
+
+func (e Expect) given() bool { return len(e.Statuses) > 0 || e.Version != 0 || e.RunID != nil }
+
+// met gives Conflict (SESSION_CHANGED), with what the session is, when the
+// caller's decision rests on what is not so any more.
+func (e Expect) met(s *Session) error {
+	if fits(e.Statuses, s.Status) && (e.Version == 0 || e.Version == s.Version) && (e.RunID == nil || *e.RunID == s.CurrentRunID) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "SESSION_CHANGED",
+		"session %q is %s at version %d with run %q, which is not what was expected; read it again and decide anew", s.SessionID, s.Status, s.Version, s.CurrentRunID).
+		With("currentStatus", string(s.Status)).
+		With("currentVersion", strconv.FormatInt(s.Version, 10)).
+		With("currentRunId", s.CurrentRunID)
+}
+
+// fits reports whether the status is one of those, of which none means any.
+func fits(statuses []Status, s Status) bool {
+	return len(statuses) == 0 || slices.Contains(statuses, s)
+}

@@ -1,0 +1,69 @@
+package session
+
+// force ends what a session does from outside, whoever owns its run.
+type force struct {
+	status       Status // completed, failed, interrupted or paused
+	failure      *Failure
+	interruption *Interruption
+	now          Millis
+}
+
+// needForce is what force.end wants to see.
+var needForce = Need{Open: true, Journal: true, Calls: true}
+
+// end returns the change after which the session has the status. A live run
+// ends with it, and its owner's next write is stale; a run that has suspended
+// stays as it is.
+func (f force) end(v *View) *Change {
+	s := *v.Session
+	s.Version++
+	s.UpdatedAt = f.now
+	s.Status = f.status
+	s.Failure, s.Interruption, s.Suspension = f.failure, f.interruption, nil
+	change := &Change{Session: &s}
+	if f.status == Failed {
+		s.Output = ""
+		change.drop(v, "")
+	}
+	if v.Live != nil {
+		f.run(v, change)
+	}
+	return change
+}
+
+// run ends the live run. Nobody holds it after that, so somebody claims its
+// settling and tells of its end.
+//
+// While the former run is not settled the live one was never claimed. It has
+// nothing in the stream, and no end to tell of there: so it is settled as it
+// ends, and the session has one run at most whose end is to be told. The epoch
+// stays with the settling of the former.
+func (f force) run(v *View, change *Change) {
+	s, r := change.Session, *v.Live
+	r.Outcome = Outcome{Status: f.runStatus(), Failure: f.failure}
+	r.Status = r.Outcome.Status
+	r.ExecutorID = ""
+	r.CompletedAt = f.now
+	r.FinishVersion = s.Version
+	if v.Unsettled != nil {
+		r.Settled = true
+	} else {
+		s.Epoch++
+	}
+	change.Runs = append(change.Runs, r)
+	change.ClearJournal = v.Journal != nil
+	change.Usage = entries(r.RunID, s.StepCount+1, f.now, v.Journal.usage())
+}
+
+// runStatus is the end of the live run. A run does not pause: it was
+// interrupted.
+func (f force) runStatus() RunStatus {
+	switch f.status {
+	case Completed:
+		return RunCompleted
+	case Failed:
+		return RunFailed
+	default:
+		return RunInterrupted
+	}
+}

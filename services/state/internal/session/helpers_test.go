@@ -1,0 +1,161 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+var ours = Key{Tenant: "t", SessionID: "s"}
+
+// owned shows a session whose run "r" is executed under epoch 4.
+func owned() *View {
+	run := &Run{RunID: "r", AgentType: "a", Turn: 2, Status: RunRunning, Epoch: 4, Attempt: 1, ExecutorID: "e", MessageID: "m", Traceparent: "tp", Tracestate: "ts"}
+	return &View{
+		Session: &Session{
+			Key: ours, AgentType: "a", RootID: "s", Status: Active, Version: 7, Epoch: 4, Turn: 2, StepCount: 3, MessageCount: 5,
+			State: "{}", StateVersion: 1, StateBase: 1, StreamSequence: 40, CurrentRunID: "r",
+		},
+		Run: run, Current: run, Live: run,
+	}
+}
+
+// suspended shows the session after run "r" suspended on the calls.
+func suspended(calls ...Call) *View {
+	v := owned()
+	v.Session.Status, v.Session.ExpiresAt = SuspendedClientTool, 9000
+	v.Session.Suspension = &Suspension{StepID: "step"}
+	v.Run.Status, v.Run.Outcome = RunSuspendedClientTool, Outcome{Status: RunSuspendedClientTool}
+	v.Live, v.Unsettled, v.Run = nil, v.Run, nil
+	v.Calls, v.Named = calls, calls
+	return v
+}
+
+// waitsFor lets the shown session wait for children, by their statuses.
+func (v *View) waitsFor(children map[string]Status) *View {
+	v.Session.Suspension = &Suspension{Children: map[string]ChildWait{}}
+	for id, status := range children {
+		v.Session.Suspension.Children[id] = ChildWait{CallID: "call-" + id, Status: status}
+		v.Children = append(v.Children, Child{SessionID: id, AgentType: "a", Status: status, Mode: Ephemeral, Location: Local, StartedAt: 1})
+		v.Session.Children++
+	}
+	return v
+}
+
+func call(id string) Call {
+	return Call{CallID: id, SessionID: "s", RunID: "r", Step: 3, Kind: ClientTool, CreatedAt: 1}
+}
+
+func (c Call) by(kind AnswerKind) Call { return c.answered(kind, []byte("answer"), 2) }
+
+func (c Call) consumed() Call {
+	c.ConsumedAt = 3
+	return c
+}
+
+// ref is the claim that owned shows.
+var ref = Ref{Key: ours, RunID: "r", Epoch: 4}
+
+// refused fails the test unless the error is the fault, and returns it.
+func refused(t *testing.T, err error, kind fault.Kind, reason string) *fault.Fault {
+	t.Helper()
+	f, ok := fault.From(err)
+	if !ok || f.Kind != kind || f.Reason != reason {
+		t.Fatalf("got %v, want %v (%s)", err, kind, reason)
+	}
+	return f
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// family is what a store would do for a command: it keeps the views of its
+// sessions and shows those that are asked for.
+type family struct {
+	views map[string]*View
+	ids   int
+}
+
+func familyOf(views ...*View) *family {
+	f := &family{views: map[string]*View{}}
+	for _, v := range views {
+		f.views[v.Session.SessionID] = v
+	}
+	return f
+}
+
+// spread runs the decision until it sees all that it asks for, and returns the
+// changes by session.
+func (f *family) spread(t *testing.T, sessionID string, decide func(views ...*View) (*Change, error)) map[string]*Change {
+	t.Helper()
+	targets := []Target{{Key: Key{"t", sessionID}}}
+	for range 10 {
+		var views []*View
+		for _, target := range targets {
+			if v := f.views[target.SessionID]; v != nil {
+				views = append(views, v)
+			} else {
+				views = append(views, &View{AgentKnown: true})
+			}
+		}
+		own, err := decide(views...)
+		var changes []*Change
+		if err == nil {
+			changes, err = Family{Now: 100, NewID: f.id, Targets: targets}.Spread(views, own)
+		}
+		if wider, ok := errors.AsType[*Wider](err); ok {
+			targets = wider.Widen(targets)
+			continue
+		}
+		must(t, err)
+		if own != nil && len(changes) != len(views) {
+			t.Fatalf("got %d changes for %d views", len(changes), len(views))
+		}
+		got := map[string]*Change{}
+		for i, change := range changes {
+			if change != nil {
+				got[targets[i].SessionID] = change
+			}
+		}
+		return got
+	}
+	t.Fatal("the command asks for ever more sessions")
+	return nil
+}
+
+func (f *family) id() string {
+	f.ids++
+	return fmt.Sprint("next", f.ids)
+}
+
+// child shows a sub-session of s that is executed.
+func child(id, parent string) *View {
+	v := owned()
+	v.Session.SessionID, v.Session.ParentID = id, parent
+	return v
+}
+
+// knows lets the shown session have a local child of the status.
+func (v *View) knows(id string, status Status) *View {
+	v.Session.Children++
+	v.Children = append(v.Children, Child{SessionID: id, AgentType: "a", Status: status, Mode: Ephemeral, Location: Local, StartedAt: 1})
+	return v
+}
+
+// deciding drops the answer of a command on one session.
+func deciding[T any](decide func(*View) (*Change, T, error)) func(...*View) (*Change, error) {
+	return func(views ...*View) (*Change, error) {
+		change, _, err := decide(views[0])
+		return change, err
+	}
+}
+
+func finishAs(sessionID string, status RunStatus) func(...*View) (*Change, error) {
+	return deciding(Finish{Ref: Ref{Key{"t", sessionID}, "r", 4}, Outcome: Outcome{Status: status}, Now: 100}.Decide)
+}

@@ -1,0 +1,61 @@
+package session
+
+import "github.com/holdfast-run/holdfast/pkg/fault"
+
+// RewindTo takes a session back to one of its checkpoints: its messages and its
+// custom state. Steps are not numbered twice: the next one follows the last one
+// that there ever was. What becomes known to the family is for Family.Spread.
+//
+// Faults: NotFound (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), Conflict
+// (SESSION_BUSY).
+type RewindTo struct {
+	Key
+	CheckpointID string
+	Now          Millis
+}
+
+// Need says what Decide wants to see.
+func (c RewindTo) Need() Need {
+	return Need{CheckpointID: c.CheckpointID, Open: true, Calls: true}
+}
+
+// Decide rewinds the session, which is paused then.
+func (c RewindTo) Decide(v *View) (*Change, Session, error) {
+	if err := c.idle(v); err != nil {
+		return nil, Session{}, err
+	}
+	to := v.Checkpoint
+	if to == nil {
+		return nil, Session{}, noCheckpoint(c.CheckpointID)
+	}
+	s := *v.Session
+	s.Version++
+	s.Status = Paused
+	// Messages may have been truncated since, and do not come back.
+	s.MessageCount = min(s.MessageCount, to.MessageCount)
+	s.State, s.StateVersion, s.StateBase = v.CheckpointState, to.StateVersion, to.StateBase
+	s.StateWrites, s.StateBytes = longestFold, 0 // the next write keeps a whole state: how many led here is not known
+	s.Output, s.Failure, s.Suspension, s.Interruption = "", nil, nil, nil
+	s.CheckpointID = to.ID
+	s.UpdatedAt = c.Now
+	return &Change{
+		Session: &s, DropCalls: c.undone(v),
+		Rewind: &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion},
+	}, s, nil
+}
+
+// undone returns the calls that nobody waits for any more: the open ones, and
+// those of steps that did not happen.
+func (c RewindTo) undone(v *View) []string {
+	var ids []string
+	for _, call := range v.Calls {
+		if call.open() || call.ConsumedAt == 0 && call.Step > v.Checkpoint.Step {
+			ids = append(ids, call.CallID)
+		}
+	}
+	return ids
+}
+
+func noCheckpoint(id string) error {
+	return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint %q", id)
+}

@@ -1,0 +1,136 @@
+package session
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// rested shows the session between two runs, with a checkpoint of step 2.
+func rested() *View {
+	v := suspended()
+	v.Session.Status, v.Session.Suspension = Failed, nil
+	v.Session.Failure, v.Session.Output = &Failure{Error: "e"}, "1"
+	v.Session.StateVersion, v.Session.StateBase = 6, 5
+	v.Checkpoint = &Checkpoint{ID: "cp", RunID: "r", Step: 2, MessageCount: 3, StateVersion: 4, StateBase: 2}
+	v.CheckpointState = `{"then":true}`
+	return v
+}
+
+func TestARewoundSessionIsWhatItWasAndNumbersOn(t *testing.T) {
+	t.Parallel()
+	v := rested()
+	early, late := call("early").by(AnswerClient), call("late").by(AnswerClient)
+	early.Step = 2
+	v.Calls = []Call{call("open"), early, late}
+	change, s, err := RewindTo{Key: ours, CheckpointID: "cp", Now: 50}.Decide(v)
+	must(t, err)
+	if s.Status != Paused || s.MessageCount != 3 || s.StepCount != 3 || s.State != `{"then":true}` || s.StateVersion != 4 || s.StateBase != 2 || s.Version != 8 || s.CheckpointID != "cp" {
+		t.Errorf("got %+v", s)
+	}
+	if s.Failure != nil || s.Output != "" || change.NewState || *change.Rewind != (Rewind{Messages: 3, StateVersion: 4}) {
+		t.Errorf("got %+v with %+v", s, change)
+	}
+	if !slices.Equal(change.DropCalls, []string{"open", "late"}) {
+		t.Errorf("got dropped %v", change.DropCalls)
+	}
+	// The next write cannot tell what the rewound state was made of.
+	merged, _, err := MergeState{Key: ours, Ops: []StateOp{{"x", Replace, "1"}}, Limits: Limits{State: 100}}.Decide(&View{Session: &s})
+	if err != nil || !merged.NewState || merged.Session.StateBase != 9 || merged.Session.State != `{"then":true,"x":1}` {
+		t.Errorf("got %+v, %v", merged, err)
+	}
+}
+
+func TestMessagesThatWereTruncatedDoNotComeBack(t *testing.T) {
+	t.Parallel()
+	v := rested()
+	v.Session.MessageCount = 1
+	change, s, err := RewindTo{Key: ours, CheckpointID: "cp"}.Decide(v)
+	if err != nil || s.MessageCount != 1 || change.Rewind.Messages != 1 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+	changes, s, err := Branch{From: ours, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
+	if err != nil || s.MessageCount != 1 || changes[1].Copy.Messages != 1 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+func TestALiveSessionIsNotTakenBack(t *testing.T) {
+	t.Parallel()
+	_, _, err := RewindTo{Key: ours}.Decide(owned())
+	refused(t, err, fault.Conflict, "SESSION_BUSY")
+	_, _, err = Truncate{Key: ours}.Decide(owned())
+	refused(t, err, fault.Conflict, "SESSION_BUSY")
+}
+
+func TestAForeignCheckpointIsRefused(t *testing.T) {
+	t.Parallel()
+	v := rested()
+	v.Checkpoint = nil // the store shows those of the session only
+	_, _, err := RewindTo{Key: ours, CheckpointID: "cp"}.Decide(v)
+	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
+	_, _, err = Branch{From: ours, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
+	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
+}
+
+func TestABranchBeginsWhereTheCheckpointStands(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Checkpoint, v.CheckpointState = rested().Checkpoint, `{"then":true}`
+	v.Session.UserID, v.Session.OrganizationID, v.Session.Tags, v.Session.ParentID, v.Session.RootID = "u", "o", []string{"x"}, "p", "root"
+	c := Branch{From: ours, CheckpointID: "cp", Key: Key{"t", "b"}, Now: 50}
+	changes, s, err := c.Decide(v, &View{})
+	must(t, err)
+	if changes[0] != nil || !changes[1].Created || !changes[1].NewState || *changes[1].Copy != (Copy{"s", 3}) {
+		t.Errorf("got %+v", changes)
+	}
+	if s.Status != Paused || s.Turn != 0 || s.Version != 1 || s.RootID != "b" || s.ParentID != "" || s.UserID != "u" || s.OrganizationID != "o" ||
+		s.AgentType != "a" || len(s.Tags) != 1 || s.MessageCount != 3 || s.StepCount != 0 || s.State != `{"then":true}` || s.StateVersion != 1 || s.StateBase != 1 {
+		t.Errorf("got %+v", s)
+	}
+	_, _, err = c.Decide(v, rested())
+	refused(t, err, fault.Conflict, "SESSION_EXISTS")
+	_, _, err = c.Decide(&View{}, &View{})
+	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+	same := Branch{From: ours, CheckpointID: "cp", Key: ours}
+	if targets := same.Targets(); len(targets) != 1 || len(c.Targets()) != 2 {
+		t.Errorf("got targets %+v", targets)
+	}
+	_, _, err = same.Decide(v)
+	refused(t, err, fault.Conflict, "SESSION_EXISTS")
+}
+
+func TestATruncatedConversationForgetsItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	v := rested()
+	v.Session.CheckpointID = "cp"
+	change, count, err := Truncate{Key: ours, Messages: 4, Now: 50}.Decide(v)
+	must(t, err)
+	if s := change.Session; count != 4 || s.MessageCount != 4 || s.CheckpointID != "" || s.Version != 8 || *change.Rewind != (Rewind{Messages: 4}) {
+		t.Errorf("got %d and %+v", count, s)
+	}
+	if change, count, err := (Truncate{Key: ours, Messages: 5}).Decide(v); err != nil || change != nil || count != 5 {
+		t.Errorf("got %+v, %d, %v", change, count, err)
+	}
+	for _, count := range []int64{6, -1} {
+		_, _, err := Truncate{Key: ours, Messages: count}.Decide(v)
+		refused(t, err, fault.Invalid, "COUNT_INVALID")
+	}
+}
+
+func TestMessagesAreAppendedAtAnyTime(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	change, count, err := AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
+	must(t, err)
+	if count != 7 || change.Messages[0].Ordinal != 5 || change.Messages[1].Ordinal != 6 || change.Session.Version != 8 || change.Session.MessageCount != 7 {
+		t.Errorf("got %d and %+v", count, change)
+	}
+	v.Taken = []string{"x"}
+	_, _, err = AppendMessages{Key: ours, Messages: []Message{{ID: "x"}}}.Decide(v)
+	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
+	if change, count, err := (AppendMessages{Key: ours}).Decide(v); err != nil || change != nil || count != 5 {
+		t.Errorf("got %+v, %d, %v", change, count, err)
+	}
+}

@@ -1,0 +1,76 @@
+package session
+
+// SaveState writes the custom state anew as a whole.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE), TooLarge
+// (STATE_SIZE_EXCEEDED).
+type SaveState struct {
+	Key
+	State           string // a JSON object
+	ExpectedVersion int64  // 0 for any
+	Limits          Limits
+	Now             Millis
+}
+
+// Need says what Decide wants to see.
+func (c SaveState) Need() Need { return Need{State: true} }
+
+// Decide saves the state. The answer is the session's version after it.
+func (c SaveState) Decide(v *View) (*Change, int64, error) {
+	if err := c.at(v, c.ExpectedVersion); err != nil {
+		return nil, 0, err
+	}
+	if len(c.State) > c.Limits.State {
+		return nil, 0, StateTooLarge(len(c.State), c.Limits.State, nil)
+	}
+	s := *v.Session
+	s.Version++
+	s.UpdatedAt = c.Now
+	change := &Change{Session: &s}
+	if c.State != s.State {
+		s.keepWhole(change, c.State)
+	}
+	return change, s.Version, nil
+}
+
+// MergeState writes to single keys of the custom state.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE), TooLarge
+// (STATE_SIZE_EXCEEDED).
+type MergeState struct {
+	Key
+	Ops             []StateOp
+	ExpectedVersion int64 // 0 for any
+	Limits          Limits
+	Now             Millis
+}
+
+// Merged is the answer to MergeState.
+type Merged struct {
+	Version  int64 // of the session after it
+	Warnings []string
+}
+
+// Need says what Decide wants to see.
+func (c MergeState) Need() Need { return Need{State: true} }
+
+// Decide merges the writes in their order. Writes that leave the state as it is
+// change nothing.
+func (c MergeState) Decide(v *View) (*Change, Merged, error) {
+	if err := c.at(v, c.ExpectedVersion); err != nil {
+		return nil, Merged{}, err
+	}
+	merged, err := merge(v.Session.State, c.Ops, c.Limits.State)
+	if err != nil {
+		return nil, Merged{}, err
+	}
+	if merged.state == v.Session.State {
+		return nil, Merged{v.Session.Version, merged.warnings}, nil
+	}
+	s := *v.Session
+	s.Version++
+	s.UpdatedAt = c.Now
+	change := &Change{Session: &s}
+	s.keep(change, c.Ops, merged.state)
+	return change, Merged{s.Version, merged.warnings}, nil
+}

@@ -1,0 +1,198 @@
+package session
+
+import (
+	"testing"
+)
+
+func TestAChildTellsItsParentOfEachStatus(t *testing.T) {
+	t.Parallel()
+	parent := owned().knows("k", Active)
+	got := familyOf(parent, child("k", "s")).spread(t, "k", finishAs("k", RunInterrupted))
+	if row := got["s"].Children[0]; row.Status != Interrupted || row.CompletedAt != 0 || got["s"].Session.Version != 8 || got["s"].Session.Children != 1 {
+		t.Errorf("interrupted: got %+v, session %+v", row, got["s"].Session)
+	}
+	got = familyOf(parent, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted))
+	if row := got["s"].Children[0]; row.Status != Completed || row.CompletedAt != 100 {
+		t.Errorf("completed: got %+v", row)
+	}
+	again := child("k", "s")
+	again.Session.Status, again.Live = Completed, nil
+	parent.Children[0].Status, parent.Children[0].CompletedAt = Completed, 50
+	got = familyOf(parent, again).spread(t, "k", startAgain("k"))
+	if row := got["s"].Children[0]; row.Status != Active || row.CompletedAt != 0 || row.StartedAt != 1 {
+		t.Errorf("started again: got %+v", row)
+	}
+}
+
+func startAgain(sessionID string) func(...*View) (*Change, error) {
+	c := Start{Key: Key{"t", sessionID}, RunID: "again", Now: 100}
+	return func(views ...*View) (*Change, error) {
+		change, _, err := c.Decide(views...)
+		return change, err
+	}
+}
+
+func TestTheLastChildToEndWakesItsParentAndTheParentTellsItsOwn(t *testing.T) {
+	t.Parallel()
+	grand := owned().knows("p", SuspendedAwaitingChildren)
+	grand.Session.SessionID = "g"
+	parent := suspended().waitsFor(map[string]Status{"k": Active, "done": Completed})
+	parent.Session.SessionID, parent.Session.ParentID = "p", "g"
+	parent.Session.Status = SuspendedAwaitingChildren
+	f := familyOf(grand, parent, child("k", "p"))
+
+	got := f.spread(t, "k", finishAs("k", RunFailed))
+	if p := got["p"]; p.NewRun == nil || p.NewRun.RunID != p.Session.CurrentRunID || p.NewRun.Entry != EntryContinuation || p.Session.Status != Active || p.Session.Version != 8 {
+		t.Errorf("got parent %+v with run %+v", p.Session, p.NewRun)
+	}
+	if g := got["g"]; g.Children[0].Status != Active || g.Session.Version != 8 {
+		t.Errorf("got grandparent %+v, knows %+v", g.Session, g.Children)
+	}
+	if parent.Session.Suspension.Children["k"].Status != Active {
+		t.Error("the command changed what it was shown")
+	}
+}
+
+func TestAParentWaitsForAllOfItsChildrenAndCalls(t *testing.T) {
+	t.Parallel()
+	for name, parent := range map[string]*View{
+		"another child":    suspended().waitsFor(map[string]Status{"k": Active, "l": SuspendedClientTool}),
+		"a child that may": suspended().waitsFor(map[string]Status{"k": Active, "l": Interrupted}),
+		"an open call":     suspended(call("c")).waitsFor(map[string]Status{"k": Active}),
+	} {
+		got := familyOf(parent, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted))
+		p := got["s"]
+		if p.NewRun != nil || p.Session.Status != SuspendedClientTool || p.Session.Suspension.Children["k"].Status != Completed {
+			t.Errorf("%s: got %+v with run %+v", name, p.Session, p.NewRun)
+		}
+	}
+	interrupted := suspended().waitsFor(map[string]Status{"k": Active})
+	interrupted.Session.Status, interrupted.Session.Suspension = Interrupted, nil
+	if got := familyOf(interrupted, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun != nil {
+		t.Error("a parent that was interrupted went on")
+	}
+}
+
+func TestAChildWhoseParentIsGoneEndsAlone(t *testing.T) {
+	t.Parallel()
+	if got := familyOf(child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); len(got) != 1 || got["k"] == nil {
+		t.Errorf("got %+v", got)
+	}
+	stranger := owned() // has the id of the parent by now, and does not know the child
+	if got := familyOf(stranger, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); len(got) != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestTheSubSessionsOfAFailedSessionFailToTheLast(t *testing.T) {
+	t.Parallel()
+	top := owned().knows("k", SuspendedAwaitingChildren).knows("done", Completed).knows("far", Active)
+	top.Children[2].Location = Remote
+	k := child("k", "s").knows("kk", SuspendedClientTool)
+	k.Session.Status, k.Live = SuspendedAwaitingChildren, nil
+	k.Session.Suspension = &Suspension{Children: map[string]ChildWait{"kk": {}}}
+	kk := child("kk", "k")
+	done := child("done", "s")
+	done.Session.Status = Completed
+	f := familyOf(top, k, kk, done)
+
+	got := f.spread(t, "s", finishAs("s", RunFailed))
+	if len(got) != 3 {
+		t.Errorf("got %d sessions changed: %v", len(got), got)
+	}
+	for _, id := range []string{"k", "kk"} {
+		s := got[id].Session
+		if s.Status != Failed || s.Failure.Reason != ParentFailed || s.Failure.Code != "framework_cancelled" || s.Version != 8 || got[id].NewRun != nil {
+			t.Errorf("got %s %+v with %+v", id, s, s.Failure)
+		}
+	}
+	if got["kk"].Session.Epoch != 5 || got["kk"].Runs[0].Status != RunFailed {
+		t.Errorf("got kk %+v", got["kk"])
+	}
+	for id, known := range map[string]string{"s": "k", "k": "kk"} {
+		if row, _ := childOf(got[id].Children, known); row.Status != Failed || row.CompletedAt != 100 {
+			t.Errorf("%s knows %+v", id, got[id].Children)
+		}
+	}
+	if got["s"].Session.Version != 8 {
+		t.Errorf("got version %d, raised more than once", got["s"].Session.Version)
+	}
+	for _, status := range []RunStatus{RunCompleted, RunInterrupted} {
+		if got := f.spread(t, "s", finishAs("s", status)); len(got) != 1 {
+			t.Errorf("%s: got %+v", status, got)
+		}
+	}
+}
+
+func TestADeletedSessionTakesItsLocalTreeWithIt(t *testing.T) {
+	t.Parallel()
+	top := owned().knows("m", SuspendedClientTool)
+	top.Session.Status = SuspendedAwaitingChildren
+	top.Session.Suspension = &Suspension{Children: map[string]ChildWait{"m": {Status: SuspendedClientTool}}}
+	top.Live = nil
+	middle := child("m", "s").knows("k", Completed).knows("far", Active).knows("gone", Failed).knows("reborn", Failed)
+	middle.Children[1].Location = Remote
+	k := child("k", "m").knows("kk", Active)
+	kk := child("kk", "k")
+	far, reborn := child("far", "m"), owned()
+	reborn.Session.SessionID = "reborn"
+	f := familyOf(top, middle, k, kk, far, reborn)
+
+	c := DeleteSession{Key: Key{"t", "m"}}
+	got := f.spread(t, "m", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })
+	for _, id := range []string{"m", "k", "kk"} {
+		if got[id] == nil || !got[id].Delete {
+			t.Errorf("%s stays: %+v", id, got[id])
+		}
+	}
+	if len(got) != 4 || got["s"].Children[0].Status != Failed || got["s"].Children[0].CompletedAt != 100 {
+		t.Errorf("got %+v", got)
+	}
+	if got["s"].NewRun == nil || got["s"].Session.Status != Active {
+		t.Errorf("the parent waits for a child that is gone: %+v", got["s"].Session)
+	}
+}
+
+func TestNothingSpreadsFromACommandThatChangesNothing(t *testing.T) {
+	t.Parallel()
+	got, err := Family{}.Spread([]*View{owned()}, nil)
+	if got != nil || err != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := (Family{}).Spread([]*View{owned(), {}}, &Change{}); err == nil {
+		t.Error("views without targets were taken")
+	}
+	// A suspended session whose calls are not shown is not thought to wait for nothing.
+	tags := []string{"x"}
+	v := suspended()
+	v.Calls = nil
+	change, _, err := UpdateSession{Key: ours, Tags: &tags}.Decide(v)
+	must(t, err)
+	changes, err := Family{}.Spread([]*View{v}, change)
+	if err != nil || changes[0].NewRun != nil {
+		t.Errorf("got %+v, %v", changes, err)
+	}
+}
+
+func TestASubmitTellsTheParentThatTheChildGoesOn(t *testing.T) {
+	t.Parallel()
+	parent := suspended().waitsFor(map[string]Status{"k": SuspendedClientTool})
+	open := call("c")
+	open.SessionID = "k"
+	k := suspended(open)
+	k.Session.SessionID, k.Session.ParentID = "k", "s"
+	c := Submit{Key: Key{"t", "k"}, CallID: "c", Kind: ClientTool, NewRunID: "next"}
+	got := familyOf(parent, k).spread(t, "k", deciding(c.Decide))
+	if got["k"].NewRun.RunID != "next" || got["s"].Children[0].Status != Active || got["s"].Session.Suspension.Children["k"].Status != Active || got["s"].NewRun != nil {
+		t.Errorf("got child %+v, parent %+v", got["k"].Session, got["s"].Session)
+	}
+}
+
+func TestWideningMergesWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	had := []Target{{ours, Need{RunID: "r", Calls: true}}}
+	got := (&Wider{[]Target{{ours, Need{Children: true}}, {Key{"t", "p"}, needParent}}}).Widen(had)
+	if len(got) != 2 || got[0].Need.RunID != "r" || !got[0].Need.Calls || !got[0].Need.Children || got[1].SessionID != "p" || had[0].Need.Children {
+		t.Errorf("got %+v", got)
+	}
+}

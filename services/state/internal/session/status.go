@@ -1,0 +1,77 @@
+package session
+
+import "github.com/holdfast-run/holdfast/pkg/fault"
+
+// SetStatus ends what a session does from outside, on the condition that it is
+// still what the caller has seen. A live run ends with it, and its owner's late
+// writes are stale. What becomes of the family is for Family.Spread.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Invalid (STATUS_INVALID,
+// FAILURE_MISSING).
+type SetStatus struct {
+	Key
+	Expected        []Status // one of these; empty for any
+	ExpectedVersion int64    // 0 for any
+	Status          Status   // completed, failed, interrupted or paused
+	Failure         *Failure // of failed
+	Interruption    *Interruption
+	Now             Millis
+}
+
+// StatusSet is the answer to SetStatus: what the session is now, or, when it
+// was not as expected, what it was found to be.
+type StatusSet struct {
+	OK      bool
+	Version int64
+	Status  Status
+}
+
+// Need says what Decide wants to see.
+func (c SetStatus) Need() Need { return needForce }
+
+// Decide sets the status. The change is nil when the session is not as
+// expected.
+func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
+	if err := c.check(); err != nil {
+		return nil, StatusSet{}, err
+	}
+	s := v.Session
+	if s == nil {
+		return nil, StatusSet{}, NoSession(c.Key)
+	}
+	if !fits(c.Expected, s.Status) || c.ExpectedVersion != 0 && c.ExpectedVersion != s.Version {
+		return nil, StatusSet{Version: s.Version, Status: s.Status}, nil
+	}
+	f := force{status: c.Status, now: c.Now}
+	switch c.Status {
+	case Failed:
+		f.failure = c.Failure
+	case Interrupted:
+		f.interruption = c.interruption(s)
+	}
+	change := f.end(v)
+	return change, StatusSet{OK: true, Version: change.Session.Version, Status: c.Status}, nil
+}
+
+func (c SetStatus) check() error {
+	switch c.Status {
+	case Completed, Interrupted, Paused:
+		return nil
+	case Failed:
+		if c.Failure == nil {
+			return fault.New(fault.Invalid, "FAILURE_MISSING", "the status failed needs a failure that says why")
+		}
+		return nil
+	case Active:
+		return fault.New(fault.Invalid, "STATUS_INVALID", "a session becomes active when a run is started or resumed; do that instead")
+	default:
+		return fault.New(fault.Invalid, "STATUS_INVALID", "%q cannot be set: completed, failed, interrupted and paused can; a session is suspended by a step", c.Status)
+	}
+}
+
+func (c SetStatus) interruption(s *Session) *Interruption {
+	if c.Interruption != nil {
+		return c.Interruption
+	}
+	return &Interruption{RunID: s.CurrentRunID, At: c.Now}
+}

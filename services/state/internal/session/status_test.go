@@ -1,0 +1,127 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+func TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled(t *testing.T) {
+	t.Parallel()
+	for status, run := range map[Status]RunStatus{Completed: RunCompleted, Failed: RunFailed, Interrupted: RunInterrupted, Paused: RunInterrupted} {
+		v := owned()
+		v.Journal = &Journal{Step: 4, Usage: []Usage{{Model: "m"}}}
+		v.Calls = []Call{call("open"), call("answered").by(AnswerClient)}
+		change, got, err := SetStatus{Key: ours, Status: status, Failure: &Failure{Error: "e"}, Now: 50}.Decide(v)
+		must(t, err)
+		s, r := change.Session, change.Runs[0]
+		if !got.OK || got.Version != 8 || got.Status != status || s.Status != status || s.Version != 8 || s.Epoch != 5 {
+			t.Errorf("%s: got %+v and session %+v", status, got, s)
+		}
+		if r.Status != run || r.Outcome.Status != run || r.ExecutorID != "" || r.Settled || r.FinishVersion != 8 || r.CompletedAt != 50 {
+			t.Errorf("%s: got run %+v", status, r)
+		}
+		if !change.ClearJournal || len(change.Usage) != 1 {
+			t.Errorf("%s: got usage %+v", status, change.Usage)
+		}
+		if (status == Failed) != (len(change.DropCalls) == 1) || (status == Failed) != (s.Failure != nil) || (status == Interrupted) != (s.Interruption != nil) {
+			t.Errorf("%s: got dropped %v, %+v, %+v", status, change.DropCalls, s.Failure, s.Interruption)
+		}
+		v.Session, v.Run, v.Live = s, &r, nil
+		_, _, err = Commit{Ref: ref, Step: 4}.Decide(v)
+		refused(t, err, fault.Stale, "EPOCH_STALE")
+		_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: run, Failure: s.Failure}}.Decide(v)
+		refused(t, err, fault.Stale, "EPOCH_STALE")
+		_, err = Settle{Ref: ref}.Decide(v)
+		refused(t, err, fault.Stale, "EPOCH_STALE")
+		v.HolderSilent = true
+		if settling, err := (ClaimSettling{ExecutorID: "e2"}).Decide(v); err != nil || settling == nil {
+			t.Errorf("%s: nobody can settle the run: %v", status, err)
+		}
+	}
+}
+
+// A session has one run at most whose end is to be told in the stream.
+func TestARunThatNeverBeganEndsSettledWhenTheFormerIsNot(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Live.Status, v.Live.ExecutorID = RunQueued, ""
+	v.Unsettled = &Run{RunID: "r0", Status: RunCompleted, Epoch: 4, ExecutorID: "e"}
+	change, _, err := SetStatus{Key: ours, Status: Paused}.Decide(v)
+	must(t, err)
+	if len(change.Runs) != 1 || !change.Runs[0].Settled || change.Session.Epoch != 4 {
+		t.Errorf("got epoch %d, runs %+v", change.Session.Epoch, change.Runs)
+	}
+}
+
+func TestASuspendedRunStaysAsItIsWhenItsSessionIsEnded(t *testing.T) {
+	t.Parallel()
+	change, _, err := SetStatus{Key: ours, Status: Failed, Failure: &Failure{Error: "e"}}.Decide(suspended(call("c")))
+	must(t, err)
+	if s := change.Session; len(change.Runs) != 0 || s.Epoch != 4 || s.Suspension != nil || s.Status != Failed || change.DropCalls[0] != "c" {
+		t.Errorf("got %+v with session %+v", change, s)
+	}
+}
+
+func TestAStatusIsComparedBeforeItIsSetAndTheAnswerSaysWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		expected []Status
+		version  int64
+		ok       bool
+	}{
+		"anything":              {nil, 0, true},
+		"the status":            {[]Status{Paused, Active}, 0, true},
+		"the status, a version": {[]Status{Active}, 7, true},
+		"another status":        {[]Status{Paused}, 7, false},
+		"another version":       {[]Status{Active}, 6, false},
+	} {
+		change, got, err := SetStatus{Key: ours, Expected: c.expected, ExpectedVersion: c.version, Status: Paused}.Decide(owned())
+		must(t, err)
+		if got.OK != c.ok || (change != nil) != c.ok || !c.ok && (got.Version != 7 || got.Status != Active) {
+			t.Errorf("%s: got %+v and %+v", name, got, change)
+		}
+	}
+}
+
+func TestOnlyAHostsStatusesCanBeSet(t *testing.T) {
+	t.Parallel()
+	for _, status := range []Status{Active, SuspendedClientTool, SuspendedAwaitingChildren, SuspendedStepPartial, "", "odd"} {
+		_, _, err := SetStatus{Key: ours, Status: status}.Decide(owned())
+		refused(t, err, fault.Invalid, "STATUS_INVALID")
+	}
+	_, _, err := SetStatus{Key: ours, Status: Failed}.Decide(owned())
+	refused(t, err, fault.Invalid, "FAILURE_MISSING")
+	_, _, err = SetStatus{Key: ours, Status: Paused}.Decide(&View{})
+	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+}
+
+func TestASessionExpiresOnceItsTimeHasCome(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status  Status
+		expires Millis
+		want    Expired
+	}{
+		"due":             {SuspendedClientTool, 50, ExpiryMarked},
+		"not due":         {SuspendedClientTool, 51, ExpiryNotDue},
+		"kept for ever":   {SuspendedClientTool, 0, ExpiryNotDue},
+		"paused":          {Paused, 1, ExpiryMarked},
+		"completed":       {Completed, 1, ExpiryAlreadyTerminal},
+		"failed":          {Failed, 1, ExpiryAlreadyTerminal},
+		"failed, not due": {Failed, 99, ExpiryAlreadyTerminal},
+	} {
+		v := suspended(call("c"))
+		v.Session.Status, v.Session.ExpiresAt = c.status, c.expires
+		change, got, err := Expire{Key: ours, Now: 50}.Decide(v)
+		must(t, err)
+		if got != c.want || (change != nil) != (c.want == ExpiryMarked) {
+			t.Errorf("%s: got %s and %+v", name, got, change)
+		}
+		if change != nil && (change.Session.Failure.Reason != SessionExpired || change.Session.Failure.Code != "session_expired" || change.Session.Status != Failed) {
+			t.Errorf("%s: got session %+v", name, change.Session)
+		}
+	}
+	_, _, err := Expire{Key: ours}.Decide(&View{})
+	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+}

@@ -1,0 +1,98 @@
+package session
+
+// RequestStop asks that a session's work ends early. A live run is asked by a
+// record that stays with it until its end, whoever executes it; a session that
+// only waits is stopped at once.
+//
+// Faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+type RequestStop struct {
+	Key
+	RunID  string // empty for whatever the session does
+	Kind   StopKind
+	Reason string
+	Now    Millis
+}
+
+// StopEffect is what became of a stop.
+type StopEffect string
+
+// The effects of stops.
+const (
+	StopRequested StopEffect = "requested" // the run will see it
+	StopDone      StopEffect = "done"      // the session has stopped
+	StopNone      StopEffect = "none"      // it was over already
+)
+
+// Stopped is the answer to RequestStop.
+type Stopped struct {
+	RunID  string // the run that the stop is about; empty for none
+	Effect StopEffect
+}
+
+// Need says what Decide wants to see.
+func (c RequestStop) Need() Need {
+	need := needForce
+	need.RunID = c.RunID
+	return need
+}
+
+// Decide stops the run or the session.
+func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
+	if v.Session == nil {
+		return nil, Stopped{}, NoSession(c.Key)
+	}
+	if v.Live != nil && (c.RunID == "" || c.RunID == v.Live.RunID) {
+		return c.ask(v), Stopped{v.Live.RunID, StopRequested}, nil
+	}
+	if c.RunID != "" {
+		if v.Run == nil {
+			return nil, Stopped{}, NoRun(c.RunID)
+		}
+		if !v.Session.Status.Suspended() || v.Session.CurrentRunID != c.RunID {
+			return nil, Stopped{c.RunID, StopNone}, nil
+		}
+	}
+	return c.halt(v)
+}
+
+// ask leaves the stop with the live run. The first one stands, but an abort
+// outranks an interrupt. A run that waits for its time waits no more.
+func (c RequestStop) ask(v *View) *Change {
+	r := *v.Live
+	if r.Stop != nil && (r.Stop.Kind == StopAbort || c.Kind == StopInterrupt) {
+		return nil
+	}
+	r.Stop = &Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}
+	r.DueAt = 0
+	return &Change{Runs: []Run{r}}
+}
+
+// halt stops a session that has no live run.
+func (c RequestStop) halt(v *View) (*Change, Stopped, error) {
+	s := *v.Session
+	if s.Status.Terminal() {
+		return nil, Stopped{s.CurrentRunID, StopNone}, nil
+	}
+	done := Stopped{s.CurrentRunID, StopDone}
+	if s.Status == Interrupted && c.Kind == StopInterrupt {
+		return nil, done, nil
+	}
+	s.halt(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}, s.CurrentRunID, c.Now)
+	return force{s.Status, s.Failure, s.Interruption, c.Now}.end(v), done, nil
+}
+
+// halt gives a session that nobody executes the end that a stop asks for. Its
+// calls stay open after an interrupt: the session can be resumed.
+func (s *Session) halt(stop Stop, runID string, now Millis) {
+	s.Suspension = nil
+	if stop.Kind == StopAbort {
+		s.Status, s.Interruption = Failed, nil
+		s.Failure = &Failure{Error: "The session was stopped.", Code: cancelled}
+		return
+	}
+	s.Status, s.Failure = Interrupted, nil
+	s.Interruption = &Interruption{RunID: runID, Reason: stop.Reason, At: now}
+}
+
+// cancelled is the specification's code for work that somebody else gave up.
+const cancelled = "framework_cancelled"

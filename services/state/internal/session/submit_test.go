@@ -1,0 +1,218 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+func submit(id string) Submit {
+	return Submit{Key: ours, CallID: id, Kind: ClientTool, Response: []byte("real"), NewRunID: "next", Now: 50}
+}
+
+func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
+	t.Parallel()
+	v := suspended(call("c1"), call("c2").by(AnswerClient))
+	change, got, err := submit("c1").Decide(v)
+	must(t, err)
+	if got.Status != Accepted || got.Continuation != NewRun || got.RunID != "next" || got.Call.Answer != AnswerClient || got.Call.Revision != 1 {
+		t.Errorf("got %+v", got)
+	}
+	s := change.Session
+	if s.Status != Active || s.Turn != 3 || s.ResumeCount != 1 || s.Version != 8 || s.CurrentRunID != "next" || s.Suspension != nil || s.ExpiresAt != 0 {
+		t.Errorf("got session %+v", s)
+	}
+	want := Run{
+		RunID: "next", AgentType: "a", Turn: 3, Status: RunQueued, Entry: EntryContinuation, MessageID: "m",
+		StartSequence: 40, Traceparent: "tp", Tracestate: "ts", CreatedAt: 50,
+	}
+	if got := *change.NewRun; got.RunID != want.RunID || got.Turn != want.Turn || got.Entry != want.Entry || got.MessageID != want.MessageID ||
+		got.StartSequence != want.StartSequence || got.Traceparent != want.Traceparent || got.Tracestate != want.Tracestate || got.Status != want.Status {
+		t.Errorf("got run %+v, want %+v", got, want)
+	}
+}
+
+func TestAnAnswerThatIsNotTheLastOneWaits(t *testing.T) {
+	t.Parallel()
+	for name, v := range map[string]*View{
+		"another call is open":     suspended(call("c1"), call("c2")),
+		"a child has not ended":    suspended(call("c1")).waitsFor(map[string]Status{"k": SuspendedClientTool, "done": Completed}),
+		"the session is stopped":   func() *View { v := suspended(call("c1")); v.Session.Status = Interrupted; return v }(),
+		"the session is on a hold": func() *View { v := suspended(call("c1")); v.Session.Status = Paused; return v }(),
+	} {
+		change, got, err := submit("c1").Decide(v)
+		must(t, err)
+		if got.Status != Accepted || got.Continuation != NoContinuation || change.Session != nil || change.NewRun != nil || len(change.Calls) != 1 {
+			t.Errorf("%s: got %+v and %+v", name, got, change)
+		}
+	}
+}
+
+func TestAnAnswerToALiveSessionIsForItsRun(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Named = []Call{call("c1")}
+	v.Calls = v.Named
+	change, got, err := submit("c1").Decide(v)
+	must(t, err)
+	if got.Continuation != LiveRun || got.RunID != "r" || change.NewRun != nil || change.Session != nil {
+		t.Errorf("got %+v and %+v", got, change)
+	}
+}
+
+func TestAnAnswerFindsTheCallAsItIs(t *testing.T) {
+	t.Parallel()
+	told := call("c").by(AnswerTimeout).consumed()
+	told.Late, told.LateAt = []byte("first"), 20
+	for name, c := range map[string]struct {
+		call   Call
+		status SubmitStatus
+		writes bool
+	}{
+		"open":                                {call("c"), Accepted, true},
+		"open, and overdue":                   {Call{CallID: "c", SessionID: "s", Kind: ClientTool, DeadlineAt: 10}, Accepted, true},
+		"answered":                            {call("c").by(AnswerClient), AlreadyCompleted, false},
+		"answered and consumed":               {call("c").by(AnswerClient).consumed(), AlreadyCompleted, false},
+		"abandoned":                           {call("c").by(AnswerAbandoned), AlreadyCompleted, false},
+		"abandoned and consumed":              {call("c").by(AnswerAbandoned).consumed(), AlreadyCompleted, false},
+		"timed out":                           {call("c").by(AnswerTimeout), Accepted, true},
+		"timed out and consumed":              {call("c").by(AnswerTimeout).consumed(), LateAnswer, true},
+		"timed out and consumed, late before": {told, LateAnswer, false},
+	} {
+		v := owned()
+		v.Named = []Call{c.call}
+		change, got, err := submit("c").Decide(v)
+		must(t, err)
+		if got.Status != c.status || (change != nil) != c.writes {
+			t.Errorf("%s: got %+v and %+v, want %s, written %v", name, got, change, c.status, c.writes)
+		}
+	}
+}
+
+func TestARealAnswerTakesThePlaceOfATimeoutThatNoStepHasTaken(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Named = []Call{call("c").by(AnswerTimeout)}
+	change, _, err := submit("c").Decide(v)
+	must(t, err)
+	if got := change.Calls[0]; got.Answer != AnswerClient || got.Revision != 2 || string(got.Response) != "real" || got.AnsweredAt != 50 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestALateAnswerIsKeptOnceAndTheModelIsToldOnce(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Named = []Call{call("c").by(AnswerTimeout).consumed()}
+	change, _, err := submit("c").Decide(v)
+	must(t, err)
+	late := change.Calls[0]
+	if string(late.Late) != "real" || late.LateAt != 50 || late.Told || string(late.Response) != "answer" || late.Revision != 1 {
+		t.Errorf("got %+v", late)
+	}
+	v.Named = []Call{late}
+	commit := Commit{Ref: ref, Step: 4, Told: []string{"c", "c", "nobody"}}
+	change, _, err = commit.Decide(v)
+	must(t, err)
+	if len(change.Calls) != 1 || !change.Calls[0].Told {
+		t.Errorf("got %+v", change.Calls)
+	}
+	v.Named = change.Calls
+	if change, _, err = commit.Decide(v); err != nil || len(change.Calls) != 0 {
+		t.Errorf("told again: got %+v, %v", change.Calls, err)
+	}
+}
+
+func TestAnAnswerOfTheWrongKindIsRefused(t *testing.T) {
+	t.Parallel()
+	approval := call("c")
+	approval.Kind, approval.ApprovalID = Approval, "ok?"
+	for name, c := range map[string]struct {
+		call     Call
+		kind     CallKind
+		approval string
+		fits     bool
+	}{
+		"a result for a tool":                   {call("c"), ClientTool, "", true},
+		"an approval for a tool":                {call("c"), Approval, "ok?", false},
+		"a result for a tool with an approval":  {call("c"), ClientTool, "ok?", false},
+		"a result for an approval":              {approval, ClientTool, "", false},
+		"an approval":                           {approval, Approval, "ok?", true},
+		"another approval":                      {approval, Approval, "what?", false},
+		"an approval without its id":            {approval, Approval, "", false},
+		"only an error for an approval":         {approval, "", "", true},
+		"only an error for a tool":              {call("c"), "", "", true},
+		"a result for an approval, and with id": {approval, ClientTool, "ok?", false},
+	} {
+		change, _, err := Submit{Key: ours, CallID: "c", Kind: c.kind, ApprovalID: c.approval}.Decide(suspended(c.call))
+		if c.fits {
+			must(t, err)
+			continue
+		}
+		refused(t, err, fault.Invalid, "KIND_MISMATCH")
+		if change != nil {
+			t.Errorf("%s: got %+v written", name, change)
+		}
+	}
+}
+
+func TestAnAnswerToNoCallOfTheSessionIsRefused(t *testing.T) {
+	t.Parallel()
+	_, _, err := submit("c").Decide(&View{})
+	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+	_, _, err = submit("c").Decide(suspended())
+	refused(t, err, fault.NotFound, "UNKNOWN_TOOL_CALL")
+	foreign := call("c")
+	foreign.SessionID = "cousin"
+	_, _, err = submit("c").Decide(suspended(foreign))
+	refused(t, err, fault.NotFound, "UNKNOWN_TOOL_CALL")
+}
+
+func TestASessionThatHasEndedTakesNoAnswers(t *testing.T) {
+	t.Parallel()
+	for _, status := range []Status{Completed, Failed} {
+		for _, open := range []Call{call("c"), call("c").by(AnswerTimeout)} {
+			v := suspended(open)
+			v.Session.Status = status
+			change, _, err := submit("c").Decide(v)
+			refused(t, err, fault.Conflict, "OWNER_NOT_CONTINUABLE")
+			if change != nil {
+				t.Errorf("%s: got %+v written", status, change)
+			}
+		}
+		v := suspended(call("c").by(AnswerClient).consumed())
+		v.Session.Status = status
+		if _, got, err := submit("c").Decide(v); err != nil || got.Status != AlreadyCompleted {
+			t.Errorf("%s: a repetition got %+v, %v", status, got, err)
+		}
+	}
+}
+
+func TestAPassedDeadlineAnswersAndContinuesAsAClientDoes(t *testing.T) {
+	t.Parallel()
+	overdue, later, never := call("c1"), call("c2"), call("c3")
+	overdue.DeadlineAt, later.DeadlineAt = 50, 51
+	timeout := Timeout{Key: ours, Response: func(c Call) []byte { return []byte("no " + c.CallID) }, NewRunID: "next", Now: 50}
+
+	change, got, err := timeout.Decide(suspended(overdue, later, never))
+	must(t, err)
+	if len(got) != 1 || got[0].CallID != "c1" || got[0].Answer != AnswerTimeout || string(got[0].Response) != "no c1" || got[0].Revision != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if change.NewRun != nil || change.Session != nil {
+		t.Errorf("two calls are open, and yet: %+v", change)
+	}
+	change, _, err = timeout.Decide(suspended(overdue))
+	must(t, err)
+	if change.NewRun == nil || change.NewRun.RunID != "next" || change.Session.Status != Active {
+		t.Errorf("the last one: got %+v", change)
+	}
+	v := suspended(overdue)
+	v.Session.Status = Failed
+	if change, _, err = timeout.Decide(v); err != nil || len(change.Calls) != 1 || change.NewRun != nil {
+		t.Errorf("in a failed session: got %+v, %v", change, err)
+	}
+	if change, _, err := timeout.Decide(suspended(later, overdue.by(AnswerClient))); err != nil || change != nil {
+		t.Errorf("nothing overdue: got %+v, %v", change, err)
+	}
+}

@@ -1,0 +1,40 @@
+package session
+
+// UpdateSession changes what a session is known by. What is nil stays as it is.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE).
+type UpdateSession struct {
+	Key
+	Tags            *[]string
+	Metadata        *map[string]string
+	UserID          *string
+	OrganizationID  *string
+	ExpiresAt       *Millis // 0 for never
+	ExpectedVersion int64   // 0 for any
+	Now             Millis
+}
+
+// Need says what Decide wants to see.
+func (c UpdateSession) Need() Need { return Need{} }
+
+// Decide writes what is given. The answer is the session's version after it.
+func (c UpdateSession) Decide(v *View) (*Change, int64, error) {
+	if err := c.at(v, c.ExpectedVersion); err != nil {
+		return nil, 0, err
+	}
+	s := *v.Session
+	set(&s.Tags, c.Tags)
+	set(&s.Metadata, c.Metadata)
+	set(&s.UserID, c.UserID)
+	set(&s.OrganizationID, c.OrganizationID)
+	set(&s.ExpiresAt, c.ExpiresAt)
+	s.Version++
+	s.UpdatedAt = c.Now
+	return &Change{Session: &s}, s.Version, nil
+}
+
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}

@@ -1,0 +1,32 @@
+package session
+
+// RecordUsage notes measurements that belong to no step. They are not a change
+// of the session: its version stays.
+//
+// Faults: NotFound (SESSION_NOT_FOUND).
+type RecordUsage struct {
+	Key
+	RunID string // may be empty
+	Usage []Usage
+	Now   Millis
+}
+
+// Need says what Decide wants to see.
+func (c RecordUsage) Need() Need { return Need{} }
+
+// Decide records the measurements behind those recorded before.
+func (c RecordUsage) Decide(v *View) (*Change, error) {
+	if v.Session == nil {
+		return nil, NoSession(c.Key)
+	}
+	if len(c.Usage) == 0 {
+		return nil, nil
+	}
+	s := *v.Session
+	usage := entries(c.RunID, 0, c.Now, c.Usage)
+	for i := range usage {
+		usage[i].Position += s.UsageCount
+	}
+	s.UsageCount += int32(len(usage))
+	return &Change{Session: &s, Usage: usage}, nil
+}

@@ -1,0 +1,49 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Wider is the error of a command that has to see more sessions before it can
+// decide: nothing was written; run it again with these targets behind those that
+// it had.
+type Wider struct{ Targets []Target }
+
+// Error implements error. It is for the log of a caller that does not widen.
+func (w *Wider) Error() string {
+	return fmt.Sprintf("the command has to see %d more sessions of the family", len(w.Targets))
+}
+
+// Widen returns the targets with which the command runs again: those that it
+// had, in their order, and those that it asks for. A session that is among both
+// keeps its place and is shown whatever either wants to see.
+func (w *Wider) Widen(had []Target) []Target {
+	targets := slices.Clone(had)
+	for _, t := range w.Targets {
+		i := slices.IndexFunc(targets, func(h Target) bool { return h.Key == t.Key })
+		if i < 0 {
+			targets = append(targets, t)
+			continue
+		}
+		targets[i].Need = targets[i].Need.with(t.Need)
+	}
+	return targets
+}
+
+// with returns the need of a command that wants to see what either wants. The
+// more the family asks for is never a matter of ids or places.
+func (n Need) with(m Need) Need {
+	n.Current = n.Current || m.Current
+	n.Open = n.Open || m.Open
+	n.Journal = n.Journal || m.Journal
+	n.Calls = n.Calls || m.Calls
+	n.Children = n.Children || m.Children
+	return n
+}
+
+// covers reports whether the need shows what m wants to see of a family.
+func (n Need) covers(m Need) bool {
+	return (n.Current || !m.Current) && (n.Open || !m.Open) && (n.Journal || !m.Journal) &&
+		(n.Calls || !m.Calls) && (n.Children || !m.Children)
+}

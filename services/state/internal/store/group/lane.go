@@ -1,0 +1,86 @@
+package group
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// lane is room for one batch in flight, with a goroutine while it has one.
+type lane[C any] struct {
+	c        *Committer[C]
+	run      func() // work, as a value that is made once
+	batch    []*entry[C]
+	commands []C // of the batch
+	errs     []error
+	taken    time.Time
+}
+
+func newLane[C any](c *Committer[C]) *lane[C] {
+	l := &lane[C]{c: c}
+	l.run = l.work
+	return l
+}
+
+// work writes the batch that the lane has, and further ones until nothing is
+// ready.
+func (l *lane[C]) work() {
+	for more := true; more; more = l.next() {
+		l.measure()
+		l.commit()
+		l.release()
+		l.answer()
+		// Callers who have their answer and ask again belong into the next
+		// batch, not into the one after it.
+		runtime.Gosched()
+	}
+}
+
+// take fills the lane with what is ready. The caller holds the committer's mu.
+func (l *lane[C]) take() {
+	l.batch = l.c.queue.take(l.batch, l.c.config.Batch, l.c.config.BatchBytes)
+	l.taken = time.Now()
+}
+
+// next takes another batch, or gives the lane back.
+func (l *lane[C]) next() bool {
+	c := l.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue.first == nil {
+		c.free = append(c.free, l)
+		return false
+	}
+	l.take()
+	c.start() // what one batch cannot hold
+	return true
+}
+
+func (l *lane[C]) measure() {
+	ctx := context.Background()
+	l.c.meters.batch.Record(ctx, int64(len(l.batch)))
+	for _, e := range l.batch {
+		l.c.meters.waited.Record(ctx, l.taken.Sub(e.arrived).Seconds())
+	}
+}
+
+// release gives the keys of the batch to those that wait for them.
+func (l *lane[C]) release() {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	for _, e := range l.batch {
+		l.c.queue.release(e)
+	}
+}
+
+// answer tells the callers, and empties the lane. An entry belongs to its
+// caller again as soon as it has its answer.
+func (l *lane[C]) answer() {
+	for i, e := range l.batch {
+		e.done <- l.errs[i]
+	}
+	clear(l.batch)
+	clear(l.commands)
+	clear(l.errs)
+	l.batch, l.commands, l.errs = l.batch[:0], l.commands[:0], l.errs[:0]
+}

@@ -1,0 +1,84 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// Announce implements store.Registry.
+func (m *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
+	if err := m.enter(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	m.executors[executorID] = now
+	for _, a := range agents {
+		m.agents[a.Type] = a
+	}
+	return nil
+}
+
+// Beat implements store.Registry.
+func (m *Store) Beat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
+	if err := m.enter(ctx); err != nil {
+		return false, err
+	}
+	defer m.mu.Unlock()
+	if !m.lives(executorID) {
+		return false, nil
+	}
+	m.executors[executorID] = now
+	return true, nil
+}
+
+// Stops implements store.Registry.
+func (m *Store) Stops(ctx context.Context, executorID string) ([]store.StoppedRun, error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var stopped []store.StoppedRun
+	for _, r := range m.sessions {
+		for _, run := range r.runs {
+			if run.Status == session.RunRunning && run.ExecutorID == executorID && run.Stop != nil {
+				stopped = append(stopped, store.StoppedRun{RunID: run.RunID, Stop: *run.Stop})
+			}
+		}
+	}
+	slices.SortFunc(stopped, func(a, b store.StoppedRun) int { return cmp.Compare(a.RunID, b.RunID) })
+	return stopped, nil
+}
+
+// Forget implements store.Registry.
+func (m *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, error) {
+	if err := m.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer m.mu.Unlock()
+	forgotten := 0
+	for id, heard := range m.executors {
+		if heard < heardBefore {
+			delete(m.executors, id)
+			forgotten++
+		}
+	}
+	return forgotten, nil
+}
+
+// Agents implements store.Registry.
+func (m *Store) Agents(ctx context.Context) ([]session.Agent, error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var list []session.Agent
+	for _, a := range m.agents {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
+	return list, nil
+}

@@ -1,0 +1,169 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// statement is a text of SQL. A connection prepares it on the way when it first
+// runs it, and keeps its plan.
+type statement struct{ name, text string }
+
+func prepared(text string) *statement {
+	digest := sha256.Sum256([]byte(text))
+	return &statement{name: "holdfast_" + hex.EncodeToString(digest[:8]), text: text}
+}
+
+var (
+	begin    = prepared(`BEGIN`)
+	commit   = prepared(`COMMIT`)
+	rollback = prepared(`ROLLBACK`)
+	snapshot = prepared(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`)
+)
+
+// pipeline is statements that travel to the server together and are answered
+// together. Without a BEGIN among them they are one transaction. After an error
+// the server passes over the rest.
+type pipeline struct{ steps []step }
+
+type step struct {
+	statement *statement
+	params    [][]byte
+	scan      func(*row) // nil for a statement whose rows nobody reads
+	affected  *int64     // nil when nobody asks
+}
+
+// queue adds a statement, and the function that reads each of its rows.
+func (p *pipeline) queue(s *statement, params [][]byte, scan func(*row)) {
+	p.steps = append(p.steps, step{statement: s, params: params, scan: scan})
+}
+
+// exec adds a statement that has no rows.
+func (p *pipeline) exec(s *statement, params ...[]byte) { p.queue(s, params, nil) }
+
+// count adds a statement that has no rows; to gets how many it has written.
+func (p *pipeline) count(s *statement, to *int64, params ...[]byte) {
+	p.steps = append(p.steps, step{statement: s, params: params, affected: to})
+}
+
+// inBinary is the format of all parameters and columns.
+var inBinary = []int16{1}
+
+// memory is what is remembered of a connection.
+type memory struct {
+	statements map[string]*pgconn.StatementDescription // prepared, by name
+	replan     time.Time                               // when its plans are too old
+	age        time.Duration                           // that they reach before
+}
+
+// Plans are made anew, at first soon and then every oldestPlan: a plan that was
+// best while a table was all but empty is not when it has filled.
+const (
+	youngestPlan = time.Second
+	oldestPlan   = time.Minute
+)
+
+func memoryOf(conn *pgconn.PgConn) *memory {
+	const key = "holdfast"
+	m, ok := conn.CustomData()[key].(*memory)
+	if !ok {
+		m = &memory{statements: map[string]*pgconn.StatementDescription{}, replan: time.Now().Add(youngestPlan), age: youngestPlan}
+		conn.CustomData()[key] = m
+	}
+	return m
+}
+
+// outdated reports whether the plans are to be discarded now.
+func (m *memory) outdated() bool {
+	now := time.Now()
+	if now.Before(m.replan) {
+		return false
+	}
+	m.age = min(2*m.age, oldestPlan)
+	m.replan = now.Add(m.age)
+	return true
+}
+
+// run sends the statements, reads what they answer, and empties the pipeline.
+func (p *pipeline) run(ctx context.Context, conn *pgconn.PgConn) error {
+	defer func() { p.steps = p.steps[:0] }()
+	m := memoryOf(conn)
+	have := m.statements
+	if m.outdated() {
+		// By itself, since some of what follows has to be the first of a transaction.
+		if _, err := conn.Exec(ctx, `DISCARD PLANS`).ReadAll(); err != nil {
+			return err
+		}
+	}
+	pipe := conn.StartPipeline(ctx)
+	var asked []string
+	for i := range p.steps {
+		s := &p.steps[i]
+		if description := have[s.statement.name]; description != nil {
+			pipe.SendQueryStatement(description, s.params, inBinary, inBinary)
+			continue
+		}
+		if !slices.Contains(asked, s.statement.name) {
+			pipe.SendPrepare(s.statement.name, s.statement.text, nil)
+			asked = append(asked, s.statement.name)
+		}
+		pipe.SendQueryPrepared(s.statement.name, s.params, inBinary, inBinary)
+	}
+	err := pipe.Sync()
+	if err == nil {
+		err = p.read(pipe, have)
+	}
+	if closing := pipe.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// read reads the answers in their order. What the server passes over after an
+// error it has not prepared either.
+func (p *pipeline) read(pipe *pgconn.Pipeline, have map[string]*pgconn.StatementDescription) error {
+	for i := range p.steps {
+		s := &p.steps[i]
+		results, err := pipe.GetResults()
+		if description, isNew := results.(*pgconn.StatementDescription); isNew {
+			description.Name, description.SQL = s.statement.name, s.statement.text
+			have[s.statement.name] = description
+			results, err = pipe.GetResults()
+		}
+		if err != nil {
+			return err
+		}
+		reader, ok := results.(*pgconn.ResultReader)
+		if !ok {
+			return fmt.Errorf("the server answers %q with %T", s.statement.text, results)
+		}
+		if err := s.read(reader); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *step) read(reader *pgconn.ResultReader) error {
+	var broken error
+	for reader.NextRow() {
+		if s.scan == nil || broken != nil {
+			continue
+		}
+		r := row{values: reader.Values()}
+		s.scan(&r)
+		broken = r.err
+	}
+	tag, err := reader.Close()
+	if s.affected != nil {
+		*s.affected = tag.RowsAffected()
+	}
+	return errors.Join(err, broken)
+}

@@ -1,0 +1,286 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// The tables of which there may be so many rows that no query reads them all.
+var large = []string{
+	"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "session_facets",
+	"memories", "memory_words",
+}
+
+// dueOnly are the indexes that hold nothing but work that is due, and so may
+// be read as a whole.
+var dueOnly = []string{"runs_held", "runs_due", "runs_due_settling"}
+
+type planNode struct {
+	Type     string     `json:"Node Type"`
+	Relation string     `json:"Relation Name"`
+	Index    string     `json:"Index Name"`
+	Cond     string     `json:"Index Cond"`
+	Rows     float64    `json:"Plan Rows"`
+	Children []planNode `json:"Plans"`
+}
+
+// checkPlans fails the test for every statement on a connection that may read
+// a whole table. Every test checks what it has run when it ends, on the tables
+// as they are: young ones, of which the planner knows nothing.
+func checkPlans(t testing.TB, s *Store) {
+	t.Helper()
+	ctx := context.Background() // the test's own has ended
+	for _, conn := range s.pool.AcquireAllIdle(ctx) {
+		for text, plan := range plansOf(ctx, t, conn.Conn()) {
+			for _, problem := range plan.problems() {
+				t.Errorf("%s, by the plan of\n%s", problem, text)
+			}
+		}
+		conn.Release()
+	}
+}
+
+// plansOf returns the plans of the statements that a connection has prepared.
+func plansOf(ctx context.Context, t testing.TB, conn *pgx.Conn) map[string]planNode {
+	t.Helper()
+	rows, err := conn.Query(ctx, `SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE name LIKE 'holdfast%'
+		AND statement !~ '^(BEGIN|COMMIT|ROLLBACK)'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type prepared struct {
+		Name, Text string
+		Params     int
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[prepared])
+	if err != nil {
+		t.Fatal(err)
+	}
+	plans := map[string]planNode{}
+	for _, p := range all {
+		execute := p.Name
+		if p.Params > 0 {
+			execute += "(" + strings.TrimSuffix(strings.Repeat("NULL,", p.Params), ",") + ")"
+		}
+		var text []byte
+		if err := conn.QueryRow(ctx, `EXPLAIN (FORMAT JSON) EXECUTE `+execute, pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
+			t.Fatalf("%s: %v", p.Text, err)
+		}
+		var explained []struct{ Plan planNode }
+		if err := json.Unmarshal(text, &explained); err != nil {
+			t.Fatal(err)
+		}
+		plans[p.Text] = explained[0].Plan
+	}
+	return plans
+}
+
+func (n planNode) problems() (list []string) {
+	switch {
+	case n.Type == "Seq Scan" && slices.Contains(large, n.Relation):
+		list = append(list, "a scan of all "+n.Relation)
+	case strings.Contains(n.Type, "Index") && n.Cond == "" && n.Rows > 1 && !slices.Contains(dueOnly, n.Index) && (n.Relation == "" || slices.Contains(large, n.Relation)):
+		list = append(list, "a walk through all of the index "+n.Index)
+	}
+	for _, child := range n.Children {
+		list = append(list, child.problems()...)
+	}
+	return list
+}
+
+// alone is a store on one connection, which so knows what it has read.
+func alone(t *testing.T) *Store {
+	t.Helper()
+	one := commits
+	one.Lanes = 1
+	s, err := Open(t.Context(), pgtest.URL(t), 1, one, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		checkPlans(t, s)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// tally is what the statistics of the database say, by connection of alone.
+func tally(t *testing.T, s *Store, query string) int {
+	t.Helper()
+	ask[any](t, s, `SELECT pg_stat_force_next_flush()`)
+	return ask[int](t, s, query)
+}
+
+// grow gives a session a past of so many steps, each a run of its own.
+func grow(t *testing.T, s *Store, key session.Key, n int) {
+	t.Helper()
+	for _, insert := range []string{
+		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence, step_count, output,
+			failure, completion_reason, settled, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
+			created_at, started_at, completed_at)
+			SELECT $1, $2, 'old-' || i, 'support', i, 'completed', 'old-' || i, '', '', 0, 1, '', '', '', true, 1, 1, '', 0, i, i, '', '', 0, 0, 0
+			FROM generate_series(1, $3) i`,
+		`INSERT INTO messages (tenant, session_id, ordinal, message_id, role, run_id, step, created_at, size, body)
+			SELECT $1, $2, i - 1, 'old-' || i, 'user', 'old-' || i, i, 0, 1, 'x' FROM generate_series(1, $3) i`,
+		`INSERT INTO states (tenant, session_id, version, base_version, state) SELECT $1, $2, i, i, '{"seen":[]}' FROM generate_series(2, $3) i`,
+		`INSERT INTO checkpoints (tenant, session_id, step, checkpoint_id, run_id, epoch, version, message_count, stream_sequence, status, state_version,
+			state_base, warnings, created_at)
+			SELECT $1, $2, i, 'old-' || i, 'old-' || i, 1, i, i, 0, 'active', i, i, '', 0 FROM generate_series(1, $3) i`,
+		`INSERT INTO calls (tenant, root_id, call_id, session_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash, created_at,
+			deadline_at, answer, revision, response, answered_at, consumed_at, late, late_at, told)
+			SELECT $1, $2, 'old-' || i, $2, 'old-' || i, i, '', '', 'client_tool', '', '', '', 0, 0, 'client', 1, '', 1, 1, '', 0, false FROM generate_series(1, $3) i`,
+		`UPDATE sessions SET turn = $3, step_count = $3, message_count = $3, version = $3, state_version = $3, state_base = $3, current_run_id = 'old-' || $3,
+			status = 'completed' WHERE tenant = $1 AND session_id = $2`,
+	} {
+		if _, err := s.pool.Exec(t.Context(), insert, pgx.QueryExecModeSimpleProtocol, key.Tenant, key.SessionID, n); err != nil {
+			t.Fatalf("%s: %v", insert, err)
+		}
+	}
+}
+
+func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
+	t.Parallel()
+	const old, most = 2000, 40
+	s := alone(t)
+	w := newWorker(t, s)
+	keys := keysOf("t", 3)
+	for _, key := range keys {
+		w.must(s.Update(t.Context(), targets(session.Need{}, key), 1, func([]*session.View) ([]*session.Change, error) {
+			return []*session.Change{created(key)}, nil
+		}))
+	}
+	grow(t, s, keys[1], old)
+	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes`
+	before := tally(t, s, read)
+	commands := 0
+	count := func(what string, n int) {
+		t.Helper()
+		commands += n
+		now := tally(t, s, read)
+		if rows := now - before; rows > most*n {
+			t.Errorf("%s read %d index entries, want at most %d", what, rows, most*n)
+		}
+		before = tally(t, s, read)
+	}
+	refs := w.begin(keys[1])
+	count("a start and a claim", 2)
+	for step := range int32(5) {
+		c := w.stepOf(refs[0], old+step+1)
+		c.Ops = []session.StateOp{{Key: "seen", Kind: session.Append, Value: `[1]`}}
+		w.must(w.commit(t.Context(), c))
+	}
+	count("steps", 5)
+	w.must(w.run(t.Context(), keys[1], session.Need{
+		RunID: "old-7", RequestKey: "old-8", AgentType: agent, MessageIDs: []string{"old-1", "old-2"}, CallIDs: []string{"old-3"},
+		CheckpointID: "old-1999", Current: true, Open: true, State: true, Journal: true, Calls: true, Children: true,
+		Tail: session.Tail{Messages: 3, Bytes: 1 << 20},
+	}, func(v *session.View) (*session.Change, error) {
+		if v.Run == nil || v.Keyed == nil || len(v.Taken) != 2 || len(v.Named) != 1 || v.Checkpoint == nil || v.Current == nil || v.Live == nil || len(v.Tail) != 3 {
+			t.Errorf("got %+v", v)
+		}
+		return nil, nil
+	}))
+	count("a command that wants everything", 1)
+	reads := []func() error{
+		func() error { _, err := s.Session(t.Context(), keys[1]); return err },
+		func() error { _, err := s.Run(t.Context(), keys[1], "old-7"); return err },
+		func() error { _, err := s.Runs(t.Context(), keys[1], 1000, 5); return err },
+		func() error {
+			_, _, err := s.Messages(t.Context(), keys[1], store.Page{From: 1000, Limit: 5, MaxBytes: 1000})
+			return err
+		},
+		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], ""); return err },
+		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], "old-1000"); return err },
+		func() error { _, err := s.Owner(t.Context(), keys[1], "old-1000"); return err },
+		func() error { _, err := s.Family(t.Context(), keys[1], 5); return err },
+	}
+	for i, read := range reads {
+		w.must(read())
+		count(fmt.Sprint("read ", i), 1)
+	}
+	// What the planner finds out about the tables may change nothing.
+	if _, err := s.pool.Exec(t.Context(), `ANALYZE`); err != nil {
+		t.Fatal(err)
+	}
+	before = tally(t, s, read)
+	w.must(w.commit(t.Context(), w.stepOf(refs[0], old+6)))
+	count("a step after ANALYZE", 1)
+}
+
+func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
+	t.Parallel()
+	s := alone(t)
+	w := newWorker(t, s)
+	refs := w.begin(keysOf("t", 4)...)
+	const steps = 50
+	query := func(column, table string) string {
+		return `SELECT ` + column + ` FROM pg_stat_user_tables WHERE relname = '` + table + `'`
+	}
+	for _, table := range []string{"sessions", "runs"} {
+		updated, hot := tally(t, s, query("n_tup_upd", table)), tally(t, s, query("n_tup_hot_upd", table))
+		defer func() {
+			updated, hot = tally(t, s, query("n_tup_upd", table))-updated, tally(t, s, query("n_tup_hot_upd", table))-hot
+			if updated != steps*len(refs) || hot < updated*9/10 {
+				t.Errorf("%d of %d updates of %s stayed in their page, want %d and nearly all", hot, updated, table, steps*len(refs))
+			}
+		}()
+	}
+	for step := range int32(steps) {
+		for _, ref := range refs {
+			w.must(w.commit(t.Context(), w.stepOf(ref, step+1)))
+		}
+	}
+}
+
+func TestAListReadsNoMoreThanItsPage(t *testing.T) {
+	t.Parallel()
+	s := alone(t)
+	const sessions = 3000
+	// Sessions of two users, of which one has few; every tenth has failed.
+	_, err := s.pool.Exec(t.Context(), `INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
+			message_count, state_version, output, failure, stream_sequence, stream_step, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)
+		SELECT 't', 's' || i, 'a', '', 's' || i, 'completed', 1, 0, 0, 0, 0, 1, '', '', 0, 0, '', '', '', '', i, i, 0 FROM generate_series(1, 3000) i`)
+	if err == nil {
+		_, err = s.pool.Exec(t.Context(), `INSERT INTO session_facets (tenant, facet, created_at, session_id)
+			SELECT 't', convert_to(f, 'UTF8'), i, 's' || i FROM generate_series(1, 3000) i, unnest(ARRAY['all',
+				CASE WHEN i % 100 = 0 THEN 'user:few' ELSE 'user:many' END, CASE WHEN i % 10 = 0 THEN 'status:failed' ELSE 'status:completed' END]) f`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname <> 'pg_class'`
+	few, many, failed, completed := session.OfUser("few"), session.OfUser("many"), session.OfStatus(session.Failed), session.OfStatus(session.Completed)
+	for _, q := range []struct {
+		store.SessionQuery
+		rows, most int
+	}{
+		{store.SessionQuery{Limit: 10}, 10, 60},
+		{store.SessionQuery{Limit: 10, After: &store.SessionPlace{CreatedAt: 1500, SessionID: "s1500"}}, 10, 60},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{many}}, 10, 60},
+		{store.SessionQuery{Limit: 10, Any: []session.Facet{failed, completed}}, 10, 120},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{many, completed}}, 10, 2*sizesMatter + 100},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{session.AllSessions, few, failed}}, 10, sizesMatter + 400},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{few}, Any: []session.Facet{completed}}, 0, 200},
+	} {
+		before := tally(t, s, read)
+		list, err := s.Sessions(t.Context(), "t", q.SessionQuery)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := tally(t, s, read) - before; len(list) != q.rows || n > q.most {
+			t.Errorf("%+v: got %d sessions from %d index entries, want %d from at most %d", q.SessionQuery, len(list), n, q.rows, q.most)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package postgres
+
+import "fmt"
+
+// found joins the one row of a table that has a value beside the key of v. It
+// says so in a way that has one plan only, whatever the planner believes of the
+// table: a range in the order of the column, for which sorting is off, comes from
+// the index over the key and the column. As an equation it might as well be a
+// filter over all rows of the session, which are few while the table is young.
+func found(alias, table, column, value string) string {
+	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %[2]s WHERE tenant = v.tenant AND session_id = v.session_id
+		AND %[3]s >= %[4]s AND %[3]s <= %[4]s ORDER BY %[3]s LIMIT 1) %[1]s`, alias, table, column, value)
+}
+
+// listed joins the rows of a table that satisfy a condition beside the key of v.
+// OFFSET 0 keeps the planner from beginning with the table, which is cheaper as
+// long as the table is all but empty.
+func listed(alias, table, condition string) string {
+	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
+}
+
+// foundBy is found for a query whose parameters are the key and the value.
+func foundBy(table, column, kind string) string {
+	return fmt.Sprintf(`(SELECT * FROM %[1]s WHERE tenant = $1::text AND session_id = $2::text
+		AND %[2]s >= $3::%[3]s AND %[2]s <= $3 ORDER BY %[2]s LIMIT 1)`, table, column, kind)
+}
+
+// between joins the states that make up the one which owner names, in their
+// order.
+func between(owner string) string {
+	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT version, base_version IN (0, version) AS whole, state FROM states
+		WHERE tenant = %[1]s.tenant AND session_id = %[1]s.session_id AND version >= %[1]s.state_base AND version <= %[1]s.state_version
+		ORDER BY version) st`, owner)
+}
+
+// Each of these reads one kind of rows for all views that want it. The first
+// column is the place of the view among those; the rows of one view come in the
+// order in which it shows them.
+var (
+	lockSessions = prepared(`SELECT v.n, ` + sessionShown.names("s.") + ` FROM ` + asked() + `
+		CROSS JOIN LATERAL (SELECT * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
+		ORDER BY v.n`)
+
+	readRuns  = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id"))
+	readKeyed = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked("request_key text") +
+		found("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
+	readCurrent = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
+		listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id"))
+	readLive = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
+		listed("r", "runs", " AND status IN ('queued', 'running')"))
+	readUnsettled = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
+		listed("r", "runs", " AND NOT settled AND status NOT IN ('queued', 'running')"))
+
+	readStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("always boolean") + listed("s", "sessions", "") + between("s") + `
+		WHERE v.always OR EXISTS (SELECT 1 FROM results r WHERE r.tenant = v.tenant AND r.session_id = v.session_id AND r.ops <> '')
+		ORDER BY v.n, st.version`)
+	readPlans   = prepared(`SELECT v.n, ` + planShown.names("p.") + ` FROM ` + asked() + listed("p", "plans", ""))
+	readResults = prepared(`SELECT v.n, ` + resultShown.names("r.") + ` FROM ` + asked() + listed("r", "results", "") + `
+		ORDER BY v.n, r.position`)
+
+	readCheckpoints = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("checkpoint_id text") +
+		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id"))
+	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("checkpoint_id text") +
+		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id") + between("c") + ` ORDER BY v.n, st.version`)
+	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))
+
+	readTaken = prepared(`SELECT v.n, m.message_id FROM ` + asked("message_id text") + found("m", "messages", "message_id", "v.message_id"))
+	readTails = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + asked("most bigint, bytes bigint") + `
+		CROSS JOIN LATERAL (
+			SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
+				(SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id ORDER BY ordinal DESC LIMIT v.most) newest) m
+		WHERE m.total <= v.bytes OR m.place = 1
+		ORDER BY v.n, m.ordinal`)
+
+	readCalls = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + asked() +
+		listed("c", "calls", " AND (consumed_at = 0 OR (late_at > 0 AND NOT told))") + `
+		ORDER BY v.n, c.created_at, c.call_id`)
+	readNamed = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + asked("call_id text") + listed("s", "sessions", "") + `
+		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = v.tenant AND root_id = s.root_id
+			AND call_id >= v.call_id AND call_id <= v.call_id ORDER BY call_id LIMIT 1) c
+		ORDER BY c.call_id`)
+	readChildren = prepared(`SELECT v.n, ` + childShown.names("c.") + ` FROM ` + asked() + listed("c", "sub_sessions", "") + `
+		ORDER BY v.n, c.child_id`)
+
+	readAgents = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
+	readSilent = prepared(`SELECT v.n FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id") + `
+		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
+)

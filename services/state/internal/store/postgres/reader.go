@@ -1,0 +1,270 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// read runs the queries that f queues in one round trip and with one snapshot:
+// what they see is as of one moment.
+func (s *Store) read(ctx context.Context, f func(*pipeline)) error {
+	return s.with(ctx, func(conn *pgconn.PgConn) error {
+		var p pipeline
+		p.exec(snapshot)
+		f(&p)
+		p.exec(commit)
+		err := p.run(ctx, conn)
+		if err != nil {
+			abandon(ctx, conn)
+		}
+		return err
+	})
+}
+
+// pipe runs the statements that f queues in one round trip, as one transaction
+// that is run anew when another one was in the way.
+func (s *Store) pipe(ctx context.Context, f func(*pipeline)) error {
+	return s.with(ctx, func(conn *pgconn.PgConn) (err error) {
+		for range attempts {
+			var p pipeline
+			f(&p)
+			if err = p.run(ctx, conn); !isConflict(err) {
+				break
+			}
+		}
+		return lasting(err)
+	})
+}
+
+// query runs one query.
+func (s *Store) query(ctx context.Context, query *statement, scan func(*row), params ...[]byte) error {
+	return s.pipe(ctx, func(p *pipeline) { p.queue(query, params, scan) })
+}
+
+func (s *Store) with(ctx context.Context, f func(*pgconn.PgConn) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return f(conn.Conn().PgConn())
+}
+
+var readKnown = prepared(`SELECT message_count FROM sessions WHERE tenant = $1::text AND session_id = $2::text`)
+
+// of is read for what hangs on a session, which f is to queue: NotFound
+// (SESSION_NOT_FOUND) when there is no such session. It returns how many messages
+// the session has.
+func (s *Store) of(ctx context.Context, key session.Key, f func(*pipeline)) (messages int64, err error) {
+	known := false
+	err = s.read(ctx, func(p *pipeline) {
+		p.queue(readKnown, keyParams(key), func(r *row) { messages, known = r.number(), true })
+		f(p)
+	})
+	if err == nil && !known {
+		err = session.NoSession(key)
+	}
+	return messages, err
+}
+
+func keyParams(key session.Key, more ...[]byte) [][]byte {
+	return append([][]byte{text(key.Tenant), text(key.SessionID)}, more...)
+}
+
+var (
+	readSession = prepared(`SELECT ` + sessionShown.names("s.") + ` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`)
+	readState   = prepared(`SELECT st.whole, st.state FROM sessions s` + between("s") + `
+		WHERE s.tenant = $1::text AND s.session_id = $2::text ORDER BY st.version`)
+	readNewest = prepared(`SELECT ` + runShown.names("r.") + ` FROM sessions s
+		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = s.tenant AND session_id = s.session_id
+			AND run_id >= s.current_run_id AND run_id <= s.current_run_id ORDER BY run_id LIMIT 1) r
+		WHERE s.tenant = $1::text AND s.session_id = $2::text`)
+	readOpenCalls = prepared(`SELECT ` + callShown.names("c.") + ` FROM sessions s
+		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
+		WHERE s.tenant = $1::text AND s.session_id = $2::text AND (s.session_id = s.root_id OR c.session_id = s.session_id)
+		ORDER BY c.created_at, c.call_id`)
+	readSubSessions = prepared(`SELECT ` + childShown.names("c.") + ` FROM sub_sessions c
+		WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`)
+)
+
+// Session implements store.Reader.
+func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, error) {
+	found := false
+	shot := &store.Snapshot{Session: session.Session{Key: key}}
+	var state states
+	err := s.read(ctx, func(p *pipeline) {
+		p.queue(readSession, keyParams(key), func(r *row) {
+			r.session(&shot.Session)
+			found = true
+		})
+		p.queue(readState, keyParams(key), state.scan)
+		p.queue(readNewest, keyParams(key), func(r *row) { shot.Current = r.run() })
+		p.queue(readOpenCalls, keyParams(key), func(r *row) { shot.Calls = append(shot.Calls, r.call()) })
+		p.queue(readSubSessions, keyParams(key), func(r *row) { shot.Children = append(shot.Children, r.child()) })
+	})
+	if err == nil && !found {
+		err = session.NoSession(key)
+	}
+	if err == nil {
+		shot.Session.State, err = state.fold()
+	}
+	if err != nil {
+		return nil, wrap(ctx, err, "read session %q of tenant %q", key.SessionID, key.Tenant)
+	}
+	return shot, nil
+}
+
+var readRun = prepared(`SELECT ` + runShown.names("r.") + ` FROM ` + foundBy("runs", "run_id", "text") + ` r`)
+
+// Run implements store.Reader.
+func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
+	_, err = s.of(ctx, key, func(p *pipeline) {
+		p.queue(readRun, keyParams(key, text(runID)), func(r *row) { run = r.run() })
+	})
+	if err == nil && run == nil {
+		err = session.NoRun(runID)
+	}
+	return run, wrap(ctx, err, "read run %q", runID)
+}
+
+var readRunsPage = prepared(`SELECT ` + runShown.namesBut("r.", "output") + ` FROM runs r
+	WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.turn < $3::bigint ORDER BY r.turn DESC LIMIT $4::bigint`)
+
+// below is the bound of a page whose first rows are unbounded at 0.
+func below(bound int32) int64 {
+	if bound == 0 {
+		return math.MaxInt64
+	}
+	return int64(bound)
+}
+
+// Runs implements store.Reader.
+func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
+	_, err = s.of(ctx, key, func(p *pipeline) {
+		p.queue(readRunsPage, keyParams(key, number(below(beforeTurn)), number(limit)), func(r *row) { page = append(page, *r.run()) })
+	})
+	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
+}
+
+var readMessages = prepared(`SELECT ` + messageShown.names("m.") + ` FROM
+		(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
+			(SELECT * FROM messages WHERE tenant = $1::text AND session_id = $2::text AND ordinal >= $3::bigint ORDER BY ordinal LIMIT $4::bigint) page) m
+	WHERE m.total <= $5::bigint OR m.ordinal = $3 ORDER BY m.ordinal`)
+
+// Messages implements store.Reader.
+func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
+	total, err = s.of(ctx, key, func(p *pipeline) {
+		p.queue(readMessages, keyParams(key, number(page.From), number(page.Limit), number(page.MaxBytes)),
+			func(r *row) { messages = append(messages, r.message()) })
+	})
+	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
+}
+
+// A checkpoint is found by its id, and the newest by its step.
+var (
+	checkpointByID = foundBy("checkpoints", "checkpoint_id", "text")
+	checkpointLast = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND $3::text = '' ORDER BY step DESC LIMIT 1)`
+
+	readCheckpoint          = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM ` + checkpointByID + ` c`)
+	readCheckpointState     = prepared(`SELECT st.whole, st.state FROM ` + checkpointByID + ` c` + between("c") + ` ORDER BY st.version`)
+	readLastCheckpoint      = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM ` + checkpointLast + ` c`)
+	readLastCheckpointState = prepared(`SELECT st.whole, st.state FROM ` + checkpointLast + ` c` + between("c") + ` ORDER BY st.version`)
+)
+
+// Checkpoint implements store.Reader.
+func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (checkpoint *session.Checkpoint, state string, err error) {
+	one, ofState := readCheckpoint, readCheckpointState
+	if id == "" {
+		one, ofState = readLastCheckpoint, readLastCheckpointState
+	}
+	var texts states
+	_, err = s.of(ctx, key, func(p *pipeline) {
+		p.queue(one, keyParams(key, text(id)), func(r *row) { checkpoint = r.checkpoint() })
+		p.queue(ofState, keyParams(key, text(id)), texts.scan)
+	})
+	switch {
+	case err != nil:
+	case checkpoint == nil:
+		err = noCheckpoint(id)
+	default:
+		state, err = texts.fold()
+	}
+	if err != nil {
+		return nil, "", wrap(ctx, err, "read checkpoint %q of session %q", id, key.SessionID)
+	}
+	return checkpoint, state, nil
+}
+
+func noCheckpoint(id string) error {
+	if id == "" {
+		return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint; its first step makes one")
+	}
+	return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint %q", id)
+}
+
+var (
+	readCheckpointsPage = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM checkpoints c
+		WHERE c.tenant = $1::text AND c.session_id = $2::text AND c.step < $3::bigint
+		ORDER BY c.step DESC OFFSET $4::bigint LIMIT $5::bigint`)
+	countCheckpoints = prepared(`SELECT count(*) FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text`)
+)
+
+// Checkpoints implements store.Reader.
+func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
+	_, err = s.of(ctx, key, func(p *pipeline) {
+		p.queue(readCheckpointsPage, keyParams(key, number(below(beforeStep)), number(offset), number(limit)),
+			func(r *row) { page = append(page, *r.checkpoint()) })
+		p.queue(countCheckpoints, keyParams(key), func(r *row) { total = r.number() })
+	})
+	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)
+}
+
+var readOwner = prepared(`SELECT c.session_id FROM sessions s
+	CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id
+		AND call_id >= $3::text AND call_id <= $3 ORDER BY call_id LIMIT 1) c
+	WHERE s.tenant = $1::text AND s.session_id = $2::text`)
+
+// Owner implements store.Reader.
+func (s *Store) Owner(ctx context.Context, key session.Key, callID string) (session.Key, error) {
+	owner := session.Key{Tenant: key.Tenant}
+	_, err := s.of(ctx, key, func(p *pipeline) {
+		p.queue(readOwner, keyParams(key, text(callID)), func(r *row) { owner.SessionID = r.text() })
+	})
+	if err == nil && owner.SessionID == "" {
+		err = fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "no session of the family of %q waits or has waited for a call %q", key.SessionID, callID)
+	}
+	if err != nil {
+		return session.Key{}, wrap(ctx, err, "find the owner of call %q", callID)
+	}
+	return owner, nil
+}
+
+// familyOf is a session and the sub-sessions below it, found by their facet.
+var familyOf = `WITH RECURSIVE family (session_id, depth) AS (
+		SELECT s.session_id COLLATE "C", 0 FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text
+		UNION
+		SELECT f.session_id, above.depth + 1 FROM family above
+		JOIN session_facets f ON f.tenant = $1::text AND f.facet = convert_to('` + parentFacet + `' || above.session_id, 'UTF8'))`
+
+// parentFacet is what the facet of every sub-session begins with, before the
+// id of its parent.
+var parentFacet = strings.TrimSuffix(string(session.OfParent("x")), "x")
+
+var readFamily = prepared(familyOf + ` SELECT session_id FROM family ORDER BY depth, session_id LIMIT $3::bigint`)
+
+// Family implements store.Reader.
+func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
+	_, err = s.of(ctx, key, func(p *pipeline) {
+		p.queue(readFamily, keyParams(key, number(limit)), func(r *row) {
+			family = append(family, session.Key{Tenant: key.Tenant, SessionID: r.text()})
+		})
+	})
+	return family, wrap(ctx, err, "read the family of session %q", key.SessionID)
+}

@@ -1,0 +1,249 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// shown is a session that a command locks, and what it is shown of it.
+type shown struct {
+	session.Target
+	view              *session.View
+	state, checkpoint states
+}
+
+// states are the rows of a custom state: the last whole one, and the writes to
+// it.
+type states struct {
+	whole  string
+	writes []string
+}
+
+func (s *states) scan(r *row) {
+	if whole, text := r.truth(), r.text(); whole {
+		s.whole, s.writes = text, nil
+	} else {
+		s.writes = append(s.writes, text)
+	}
+}
+
+func (s *states) fold() (string, error) {
+	if len(s.writes) == 0 {
+		return s.whole, nil
+	}
+	return session.Fold(s.whole, s.writes)
+}
+
+// reader queues the queries that fill views. The server runs them one after
+// the other, so those behind the lock see what its former holder has written.
+type reader struct {
+	pipeline
+	all []shown // complete before the first query
+}
+
+// wanted is what several views want of one kind.
+type wanted struct {
+	rows
+	by []*shown
+}
+
+// add begins a row with the key of the session.
+func (w *wanted) add(s *shown) *rows {
+	w.by = append(w.by, s)
+	return w.next().key(s.Key)
+}
+
+// read queues a query for those of the views that want its rows.
+func (r *reader) read(query *statement, want func(*wanted, *shown), scan func(*shown, *row)) {
+	w := &wanted{}
+	for i := range r.all {
+		want(w, &r.all[i])
+	}
+	if len(w.by) == 0 {
+		return
+	}
+	r.queue(query, w.params(), func(row *row) { scan(w.by[row.number()-1], row) })
+}
+
+// when is the want of a query that is given no more than keys.
+func when(needed func(*session.Need) bool) func(*wanted, *shown) {
+	return func(w *wanted, s *shown) {
+		if needed(&s.Need) {
+			w.add(s)
+		}
+	}
+}
+
+// named is the want of a query that is given a name too.
+func named(name func(*session.Need) string) func(*wanted, *shown) {
+	return func(w *wanted, s *shown) {
+		if id := name(&s.Need); id != "" {
+			w.add(s).text(id)
+		}
+	}
+}
+
+// each is the want of a query that is given several names.
+func each(names func(*session.Need) []string) func(*wanted, *shown) {
+	return func(w *wanted, s *shown) {
+		for _, id := range names(&s.Need) {
+			w.add(s).text(id)
+		}
+	}
+}
+
+// views locks the sessions and fills their views, in one round trip with what
+// was queued before.
+func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
+	r.sessions()
+	r.agents()
+	r.runs()
+	r.states()
+	r.journals()
+	r.messages()
+	r.calls()
+	if err := r.run(ctx, conn); err != nil {
+		return err
+	}
+	for i := range r.all {
+		if err := r.all[i].finish(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish makes the view whole.
+func (s *shown) finish() (err error) {
+	v := s.view
+	if v.Session == nil {
+		// There was no row to lock, and the queries behind it may have met a
+		// session that was created meanwhile. Shown none, a command that creates
+		// it runs into its key and is shown everything.
+		*v = session.View{AgentKnown: v.AgentKnown}
+		return nil
+	}
+	if v.Checkpoint != nil && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
+		v.Checkpoint = nil // of an earlier step
+	}
+	if v.Session.State, err = s.state.fold(); err == nil {
+		v.CheckpointState, err = s.checkpoint.fold()
+	}
+	if err != nil {
+		return fmt.Errorf("custom state of session %q: %w", s.SessionID, err)
+	}
+	return nil
+}
+
+// sessions locks the sessions in the order of their keys, since others may lock
+// some of them too.
+func (r *reader) sessions() {
+	w := &wanted{}
+	for i := range r.all {
+		w.by = append(w.by, &r.all[i])
+	}
+	slices.SortFunc(w.by, func(a, b *shown) int { return compare(a.Key, b.Key) })
+	for _, s := range w.by {
+		w.next().key(s.Key)
+	}
+	r.queue(lockSessions, w.params(), func(row *row) {
+		s := w.by[row.number()-1]
+		s.view.Session = &session.Session{Key: s.Key}
+		row.session(s.view.Session)
+	})
+}
+
+func compare(a, b session.Key) int {
+	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.SessionID, b.SessionID))
+}
+
+// agents asks for all agents at once: they belong to no session.
+func (r *reader) agents() {
+	var types []string
+	for i := range r.all {
+		if agent := r.all[i].Need.AgentType; agent != "" {
+			types = append(types, agent)
+		}
+	}
+	if len(types) == 0 {
+		return
+	}
+	r.queue(readAgents, [][]byte{texts(types)}, func(row *row) {
+		known := row.text()
+		for i := range r.all {
+			if r.all[i].Need.AgentType == known {
+				r.all[i].view.AgentKnown = true
+			}
+		}
+	})
+}
+
+func (r *reader) runs() {
+	r.read(readRuns, named(func(n *session.Need) string { return n.RunID }), func(s *shown, row *row) { s.view.Run = row.run() })
+	r.read(readKeyed, named(func(n *session.Need) string { return n.RequestKey }), func(s *shown, row *row) { s.view.Keyed = row.run() })
+	r.read(readCurrent, when(func(n *session.Need) bool { return n.Current }), func(s *shown, row *row) { s.view.Current = row.run() })
+	open := when(func(n *session.Need) bool { return n.Open })
+	r.read(readLive, open, func(s *shown, row *row) { s.view.Live = row.run() })
+	r.read(readUnsettled, open, func(s *shown, row *row) { s.view.Unsettled = row.run() })
+}
+
+// silent fills View.HolderSilent of runs that are due.
+func (r *reader) silent() {
+	r.read(readSilent, named(func(n *session.Need) string { return n.RunID }), func(s *shown, _ *row) { s.view.HolderSilent = true })
+}
+
+func (r *reader) states() {
+	r.read(readStates, func(w *wanted, s *shown) {
+		if s.Need.State || s.Need.Written {
+			w.add(s).truth(s.Need.State)
+		}
+	}, func(s *shown, row *row) { s.state.scan(row) })
+
+	checkpoint := named(func(n *session.Need) string { return n.CheckpointID })
+	r.read(readCheckpoints, checkpoint, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
+	r.read(readCheckpointStates, checkpoint, func(s *shown, row *row) { s.checkpoint.scan(row) })
+	r.read(readSteps, func(w *wanted, s *shown) {
+		if s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" {
+			w.add(s).number(int64(s.Need.CheckpointAt))
+		}
+	}, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
+}
+
+func (r *reader) journals() {
+	journal := when(func(n *session.Need) bool { return n.Journal })
+	r.read(readPlans, journal, func(s *shown, row *row) { s.view.Journal = row.plan() })
+	r.read(readResults, journal, func(s *shown, row *row) {
+		if j := s.view.Journal; j != nil {
+			j.Results = append(j.Results, row.result())
+		}
+	})
+}
+
+func (r *reader) messages() {
+	r.read(readTaken, each(func(n *session.Need) []string { return n.MessageIDs }), func(s *shown, row *row) {
+		s.view.Taken = append(s.view.Taken, row.text())
+	})
+	r.read(readTails, func(w *wanted, s *shown) {
+		if t := s.Need.Tail; t.Messages > 0 {
+			w.add(s).number(int64(t.Messages), int64(t.Bytes))
+		}
+	}, func(s *shown, row *row) { s.view.Tail = append(s.view.Tail, row.message()) })
+}
+
+func (r *reader) calls() {
+	r.read(readCalls, when(func(n *session.Need) bool { return n.Calls }), func(s *shown, row *row) {
+		s.view.Calls = append(s.view.Calls, row.call())
+	})
+	r.read(readNamed, each(func(n *session.Need) []string { return n.CallIDs }), func(s *shown, row *row) {
+		s.view.Named = append(s.view.Named, row.call())
+	})
+	r.read(readChildren, when(func(n *session.Need) bool { return n.Children }), func(s *shown, row *row) {
+		s.view.Children = append(s.view.Children, row.child())
+	})
+}

@@ -1,0 +1,267 @@
+package postgres
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// The statements that write, each once for all the rows of a transaction, in
+// the order of execution: a run leaves the index of those that are live or
+// unsettled before another one enters it, and rows are deleted before those
+// are inserted that take their place.
+const (
+	sessionInsert = iota
+	sessionPaced
+	sessionEdited
+	messageRewind
+	checkpointRewind
+	stateRewind
+	messageCopy
+	stateInsert
+	runSettled
+	runUpdate
+	runInsert
+	messageInsert
+	planDelete
+	resultDelete
+	planInsert
+	resultInsert
+	checkpointInsert
+	usageInsert
+	callDelete
+	callInsert
+	callUpdate
+	childUpsert
+	facetDelete
+	facetInsert
+	writesNumber
+)
+
+var writes = [writesNumber]*statement{
+	sessionInsert: prepared(sessionRows.insert()),
+	sessionPaced:  prepared(sessionPaces.update(2)),
+	sessionEdited: prepared(sessionEdits.update(2)),
+
+	messageRewind: prepared(`DELETE FROM messages t USING ` + asked("messages bigint") + `
+		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.ordinal >= v.messages`),
+	checkpointRewind: prepared(`DELETE FROM checkpoints t USING ` + asked("messages bigint, version bigint") + `
+		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND (t.message_count > v.messages OR (v.version <> 0 AND t.state_version > v.version))`),
+	stateRewind: prepared(`DELETE FROM states t USING ` + asked("version bigint") + `
+		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.version > v.version`),
+	messageCopy: prepared(`INSERT INTO messages (tenant, session_id, size, ` + messageShown.names("") + `)
+		SELECT v.tenant, v.session_id, m.size, ` + messageShown.names("m.") + ` FROM ` + asked("source text, messages bigint") + `
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`),
+
+	stateInsert:      prepared(stateRows.insert()),
+	runSettled:       prepared(runLives.update(4)),
+	runUpdate:        prepared(runLives.update(4)),
+	runInsert:        prepared(runRows.insert()),
+	messageInsert:    prepared(messageRows.insert()),
+	planDelete:       prepared(columns("plans", keyColumns).delete()),
+	resultDelete:     prepared(columns("results", keyColumns).delete()),
+	planInsert:       prepared(planRows.insert()),
+	resultInsert:     prepared(resultRows.insert()),
+	checkpointInsert: prepared(checkpointRows.insert()),
+	usageInsert:      prepared(usageRows.insert()),
+	callDelete:       prepared(columns("calls", callKey).delete()),
+	callInsert:       prepared(callRows.insert()),
+	callUpdate:       prepared(callRows.update(3)),
+	childUpsert:      prepared(childRows.upsert(3)),
+	facetDelete:      prepared(facetRows.delete()),
+	facetInsert:      prepared(facetRows.insert()),
+}
+
+// deletes are the statements after which nothing of a session is left but its
+// facets.
+var deletes = func() (list []*statement) {
+	for _, name := range []string{
+		"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions",
+	} {
+		list = append(list, prepared(columns(name, keyColumns).delete()))
+	}
+	return list
+}()
+
+// writer gathers the rows of changes, and queues one statement for each kind.
+type writer struct {
+	gone rows
+	rows [writesNumber]rows
+}
+
+// writers are used again, with the memory that they have; not those that a
+// rare transaction has made large.
+var writers = sync.Pool{New: func() any { return &writer{} }}
+
+const largeWriter = 4 << 20
+
+func newWriter() *writer { return writers.Get().(*writer) } //nolint:errcheck // the pool has nothing else
+
+// release gives the writer back, when what it has queued was sent.
+func (w *writer) release() {
+	kept := w.gone.clear()
+	for i := range w.rows {
+		kept += w.rows[i].clear()
+	}
+	if kept < largeWriter {
+		writers.Put(w)
+	}
+}
+
+// change adds what one command writes in one session.
+func (w *writer) change(s *shown, c *session.Change) {
+	if c.Delete {
+		w.gone.next().key(s.Key)
+		w.facets(s.view.Session, nil)
+		return
+	}
+	if c.Session != nil {
+		w.session(s.view.Session, c)
+	}
+	w.conversation(s.Key, c)
+	for i := range c.Runs {
+		kind := runUpdate
+		if c.Runs[i].Settled {
+			kind = runSettled
+		}
+		w.rows[kind].next().runLife(s.Key, &c.Runs[i])
+	}
+	if c.NewRun != nil {
+		w.rows[runInsert].next().run(s.Key, c.NewRun)
+	}
+	w.journal(s.Key, c)
+	if c.Checkpoint != nil {
+		w.rows[checkpointInsert].next().checkpoint(s.Key, c.Checkpoint)
+	}
+	for i := range c.Usage {
+		w.rows[usageInsert].next().usage(s.Key, &c.Usage[i])
+	}
+	w.calls(s, c)
+	w.children(s.Key, c.Children)
+}
+
+func (w *writer) session(before *session.Session, c *session.Change) {
+	after := c.Session
+	switch {
+	case c.Created:
+		w.rows[sessionInsert].next().session(after)
+	case before != nil && paced(before, after):
+		w.rows[sessionPaced].next().sessionPace(after)
+	default:
+		w.rows[sessionEdited].next().sessionEdit(after)
+	}
+	if c.Created {
+		before = nil
+	}
+	w.facets(before, after)
+	switch {
+	case c.NewState:
+		w.rows[stateInsert].next().key(after.Key).number(after.StateVersion, after.StateVersion).text(after.State)
+	case len(c.StateWrite) > 0:
+		w.rows[stateInsert].next().key(after.Key).number(after.StateVersion, after.StateBase).json(store.In(&c.StateWrite))
+	}
+}
+
+// paced reports whether what may be large is as it was, so that a step does
+// not write it again.
+func paced(a, b *session.Session) bool {
+	return a.Output == b.Output && a.Failure == b.Failure && a.Suspension == b.Suspension && a.Interruption == b.Interruption &&
+		a.UserID == b.UserID && a.OrganizationID == b.OrganizationID && slices.Equal(a.Tags, b.Tags) && maps.Equal(a.Metadata, b.Metadata)
+}
+
+func (w *writer) facets(before, after *session.Session) {
+	lost, gained := session.Refacet(before, after)
+	for _, f := range lost {
+		w.rows[facetDelete].next().facet(before, f)
+	}
+	for _, f := range gained {
+		w.rows[facetInsert].next().facet(after, f)
+	}
+}
+
+func (w *writer) conversation(k session.Key, c *session.Change) {
+	if back := c.Rewind; back != nil {
+		w.rows[messageRewind].next().key(k).number(back.Messages)
+		w.rows[checkpointRewind].next().key(k).number(back.Messages, back.StateVersion) // a checkpoint goes with its state too
+		if back.StateVersion != 0 {
+			w.rows[stateRewind].next().key(k).number(back.StateVersion)
+		}
+	}
+	if c.Copy != nil {
+		w.rows[messageCopy].next().key(k).text(c.Copy.From).number(c.Copy.Messages)
+	}
+	for i := range c.Messages {
+		w.rows[messageInsert].next().message(k, &c.Messages[i])
+	}
+}
+
+func (w *writer) journal(k session.Key, c *session.Change) {
+	if c.ClearJournal {
+		w.rows[planDelete].next().key(k)
+		w.rows[resultDelete].next().key(k)
+	}
+	if c.Plan != nil {
+		w.rows[planInsert].next().plan(k, c.Plan)
+	}
+	if c.Result != nil {
+		w.rows[resultInsert].next().result(k, c.ResultAt, c.Result)
+	}
+}
+
+// calls finds calls by the root of the family, which a session never leaves.
+func (w *writer) calls(s *shown, c *session.Change) {
+	if len(c.DropCalls)+len(c.NewCalls)+len(c.Calls) == 0 {
+		return
+	}
+	root := s.SessionID
+	switch {
+	case c.Session != nil:
+		root = c.Session.RootID
+	case s.view.Session != nil:
+		root = s.view.Session.RootID
+	}
+	for _, id := range c.DropCalls {
+		w.rows[callDelete].next().text(s.Tenant, root, id)
+	}
+	for i := range c.NewCalls {
+		w.rows[callInsert].next().call(s.Tenant, root, &c.NewCalls[i])
+	}
+	for i := range c.Calls {
+		w.rows[callUpdate].next().call(s.Tenant, root, &c.Calls[i])
+	}
+}
+
+// children writes the last of what is said of each.
+func (w *writer) children(k session.Key, children []session.Child) {
+	for i := range children {
+		if later := children[i+1:]; slices.ContainsFunc(later, func(c session.Child) bool { return c.SessionID == children[i].SessionID }) {
+			continue
+		}
+		w.rows[childUpsert].next().child(k, &children[i])
+	}
+}
+
+// queue adds the statements that have something to write. It reports false
+// when none has.
+func (w *writer) queue(p *pipeline) (something bool, err error) {
+	if w.gone.count > 0 {
+		something = true
+		for _, s := range deletes {
+			p.queue(s, w.gone.params(), nil)
+		}
+	}
+	for i := range w.rows {
+		r := &w.rows[i]
+		if r.err != nil {
+			return false, r.err
+		}
+		if r.count > 0 {
+			something = true
+			p.queue(writes[i], r.params(), nil)
+		}
+	}
+	return something, nil
+}

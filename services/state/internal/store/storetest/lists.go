@@ -1,0 +1,222 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+var lists = []test{
+	{"sessions are found by what they have", func(b *bench) {
+		m := b.populate(90)
+		for _, q := range m.queries() {
+			m.compare(b, q)
+		}
+	}},
+	{"a list follows every change of a session", func(b *bench) {
+		m := b.populate(40)
+		for i := range m.sessions {
+			s := &m.sessions[i]
+			key, place := s.Key, [2]any{s.CreatedAt, s.Version}
+			if i%4 == 0 {
+				b.must(b.delete(key))
+				continue
+			}
+			*s = m.random(key)
+			s.CreatedAt, s.Version = place[0].(session.Millis), place[1].(int64)+1
+			s.AgentType, s.ParentID = m.agents[key], m.parents[key]
+			b.write(key, &session.Change{Session: s})
+		}
+		m.sessions = slices.DeleteFunc(m.sessions, func(s session.Session) bool {
+			_, err := b.Store.Session(b.Context(), s.Key)
+			return err != nil
+		})
+		same(b, "sessions that are left", len(m.sessions), 30)
+		for _, q := range m.queries() {
+			m.compare(b, q)
+		}
+	}},
+	{"a long value is as good as a short one", func(b *bench) {
+		long := strings.Repeat("x", 5000)
+		for i, value := range []string{long, long + "y", "x", "xö:=\x01", ""} {
+			c := b.createOf(at(fmt.Sprint(i)))
+			c.Metadata = map[string]string{"k": value}
+			b.create(c)
+		}
+		for i, value := range []string{long, long + "y", "x", "xö:=\x01", ""} {
+			list, err := b.Store.Sessions(b.Context(), home.Tenant, store.SessionQuery{All: []session.Facet{session.OfMetadata("k", value)}, Limit: 10})
+			b.must(err)
+			if len(list) != 1 || list[0].SessionID != fmt.Sprint(i) || list[0].Metadata["k"] != value {
+				b.Errorf("value %d: got %d sessions", i, len(list))
+			}
+		}
+	}},
+	{"a list has neither states nor outputs", func(b *bench) {
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		b.finish(ref)
+		list, err := b.Store.Sessions(b.Context(), home.Tenant, store.SessionQuery{Limit: 10})
+		b.must(err)
+		want := b.snapshot(home).Session
+		want.State, want.Output = "", ""
+		same(b, "list", list, []session.Session{want})
+	}},
+}
+
+// listing is a plain list of what sessions there are.
+type listing struct {
+	rand     *rand.Rand
+	sessions []session.Session
+	agents   map[session.Key]string
+	parents  map[session.Key]string
+}
+
+// populate writes random sessions, whose ids are hostile and whose ages repeat.
+func (b *bench) populate(n int) *listing {
+	b.Helper()
+	m := &listing{rand: rand.New(rand.NewPCG(1, uint64(n))), agents: map[session.Key]string{}, parents: map[session.Key]string{}}
+	for i := range n {
+		key := session.Key{Tenant: []string{"acme", "acme", "other"}[i%3], SessionID: fmt.Sprint(hostile[i%20], i)}
+		s := m.random(key)
+		m.agents[key], m.parents[key] = s.AgentType, s.ParentID
+		m.sessions = append(m.sessions, s)
+	}
+	together(func(part int) {
+		for i := part; i < n; i += crowd {
+			s := m.sessions[i]
+			if err := b.tryWrite(s.Key, &session.Change{Session: &s, Created: true, NewState: true}); err != nil {
+				b.Errorf("write session %d: %v", i, err)
+			}
+		}
+	})
+	return m
+}
+
+func (m *listing) pick(values ...string) string { return values[m.rand.IntN(len(values))] }
+
+func (m *listing) some(values ...string) (some []string) {
+	for _, v := range values {
+		if m.rand.IntN(3) == 0 {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+func (m *listing) random(key session.Key) session.Session {
+	s := session.Session{
+		Key: key, RootID: key.SessionID, AgentType: m.pick("support", "sales"), ParentID: m.pick("", "", "p1", "p%"), Version: 1, StateVersion: 1, StateBase: 1, State: "{}",
+		Status: session.Status(m.pick("active", "completed", "failed", "paused", "suspended_client_tool")), UserID: m.pick("", "u1", "U1"), OrganizationID: m.pick("", "o1"),
+		Tags: m.some("a", "b", "A"), Metadata: map[string]string{}, CreatedAt: session.Millis(1000 + m.rand.IntN(30)),
+	}
+	for _, k := range m.some("k", "l") {
+		s.Metadata[k] = m.pick("v", "w")
+	}
+	return s
+}
+
+// facets are one of each kind, and some that nobody has.
+func facets() []session.Facet {
+	return []session.Facet{
+		session.AllSessions, session.OfUser("u1"), session.OfUser("U1"), session.OfUser("u"), session.OfOrganization("o1"), session.OfAgent("sales"),
+		session.OfStatus(session.Active), session.OfStatus(session.Completed), session.OfStatus(session.Paused), session.OfParent(""), session.OfParent("p%"),
+		session.OfTag("a"), session.OfTag("A"), session.OfTag("none"), session.OfMetadata("k", "v"), session.OfMetadata("k", "w"), session.OfMetadata("l", "v"),
+	}
+}
+
+// queries are each condition alone, and many together.
+func (m *listing) queries() []store.SessionQuery {
+	list := []store.SessionQuery{
+		{}, {From: 1010}, {Before: 1010}, {From: 1010, Before: 1020}, {From: 1010, Before: 1010}, {From: 5000}, {Offset: 5}, {Offset: 500},
+		{After: &store.SessionPlace{CreatedAt: 1015, SessionID: "a"}}, {After: &store.SessionPlace{CreatedAt: 1, SessionID: "a"}},
+	}
+	all := facets()
+	for _, f := range all {
+		list = append(list, store.SessionQuery{All: []session.Facet{f}}, store.SessionQuery{Any: []session.Facet{f}})
+	}
+	for range 40 {
+		q := store.SessionQuery{}
+		for range m.rand.IntN(3) {
+			q.All = append(q.All, all[m.rand.IntN(len(all))])
+		}
+		for range m.rand.IntN(4) {
+			q.Any = append(q.Any, all[m.rand.IntN(len(all))])
+		}
+		if m.rand.IntN(3) == 0 {
+			q.From = session.Millis(1000 + m.rand.IntN(30))
+		}
+		if m.rand.IntN(3) == 0 {
+			q.Before = session.Millis(1000 + m.rand.IntN(30))
+		}
+		if m.rand.IntN(3) == 0 {
+			s := m.sessions[m.rand.IntN(len(m.sessions))]
+			q.After = &store.SessionPlace{CreatedAt: s.CreatedAt, SessionID: s.SessionID}
+		}
+		q.Offset = m.rand.IntN(4)
+		list = append(list, q)
+	}
+	return list
+}
+
+// fits is the contract of SessionQuery, said once more.
+func fits(s *session.Session, q store.SessionQuery) bool {
+	have := s.Facets()
+	has := func(f session.Facet) bool { return slices.Contains(have, f) }
+	lacks := func(f session.Facet) bool { return !has(f) }
+	switch {
+	case slices.ContainsFunc(q.All, lacks), len(q.Any) > 0 && !slices.ContainsFunc(q.Any, has):
+		return false
+	case q.From != 0 && s.CreatedAt < q.From, q.Before != 0 && s.CreatedAt >= q.Before:
+		return false
+	}
+	return true
+}
+
+func younger(a, b session.Session) int {
+	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), strings.Compare(b.SessionID, a.SessionID))
+}
+
+func (m *listing) compare(b *bench, q store.SessionQuery) {
+	b.Helper()
+	var want []string
+	matching := 0
+	slices.SortFunc(m.sessions, younger)
+	for _, s := range m.sessions {
+		if s.Tenant != "acme" || !fits(&s, q) {
+			continue
+		}
+		matching++
+		behind := q.After == nil || younger(s, session.Session{Key: session.Key{SessionID: q.After.SessionID}, CreatedAt: q.After.CreatedAt}) > 0
+		if behind {
+			want = append(want, s.SessionID)
+		}
+	}
+	want = want[min(q.Offset, len(want)):]
+	for _, limit := range []int{3, 1000} {
+		q.Limit = limit
+		list, err := b.Store.Sessions(b.Context(), "acme", q)
+		b.must(err)
+		var got []string
+		for _, s := range list {
+			got = append(got, s.SessionID)
+		}
+		if !slices.Equal(got, want[:min(limit, len(want))]) {
+			b.Errorf("%+v\n got %q\nwant %q", q, got, want)
+		}
+	}
+	for _, most := range []int{0, 7} {
+		counted := matching
+		if most > 0 {
+			counted = min(matching, most)
+		}
+		n, err := b.Store.CountSessions(b.Context(), "acme", q, most)
+		if err != nil || n != int64(counted) {
+			b.Errorf("%+v: counted %d, %v up to %d, want %d", q, n, err, most, counted)
+		}
+	}
+}

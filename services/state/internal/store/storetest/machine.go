@@ -1,0 +1,355 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// patience is after how long no new history begins, unless -rapid.checks says
+// how many there are to be. A history that has failed is replayed without bounds.
+const patience = 8 * time.Second
+
+// Machine holds a store against a plain model over random histories. Commands
+// that are sent one after the other have to do exactly what the model says, in all
+// that can be read. Commands that are sent at once have to leave the store in
+// a state that is sound, with each write that was acknowledged and none that was
+// refused.
+//
+// All histories happen in one store, each under ids of its own.
+func Machine(t *testing.T, open func(testing.TB) store.Store) {
+	s := open(t)
+	began, count, failing := time.Now(), 0, false
+	bounded := true
+	flag.Visit(func(f *flag.Flag) { bounded = bounded && f.Name != "rapid.checks" })
+	rapid.Check(t, func(r *rapid.T) {
+		if bounded && !failing && time.Since(began) > patience {
+			return
+		}
+		count++
+		done := false
+		defer func() { failing = failing || !done || r.Failed() }()
+		w := newWorld(t, s, count)
+		w.T = r
+		r.Repeat(map[string]func(*rapid.T){"one": w.one, "another": w.one, "a third": w.one, "burst": w.burst, "": w.check})
+		done = true
+	})
+}
+
+// world is a history: what the store should have, and who claims what.
+type world struct {
+	*rapid.T
+	t        *testing.T
+	store    store.Store
+	name     string // of the history; in all ids that are not of one session
+	now      session.Millis
+	ids      int
+	keys     []session.Key
+	sessions map[session.Key]*plain
+	claims   map[session.Key][]session.Ref // all that there ever were
+	told     []string                      // the calls of any time, for Owner and tombstones
+}
+
+func newWorld(t *testing.T, s store.Store, n int) *world {
+	w := &world{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*plain{}, claims: map[session.Key][]session.Ref{}}
+	for _, tenant := range []string{"a", "b"} {
+		for _, id := range []string{"one", "two"} {
+			w.keys = append(w.keys, session.Key{Tenant: w.name + tenant, SessionID: id})
+		}
+	}
+	w.announce()
+	return w
+}
+
+func (w *world) announce() {
+	if err := w.store.Announce(w.t.Context(), w.name, []session.Agent{{Type: w.name}}, w.now); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) id(prefix string) string {
+	w.ids++
+	return fmt.Sprint(prefix, w.ids)
+}
+
+// one sends a command, and holds all that it answers and does against the
+// model.
+func (w *world) one(r *rapid.T) {
+	w.T = r
+	w.now++
+	a := w.draw()
+	after := maps.Clone(w.sessions)
+	for key, p := range after {
+		after[key] = p.clone()
+	}
+	want := a.predict(after)
+	err := a.send()
+	if got := reason(err); got != want {
+		w.Fatalf("%s: got %q (%v), want %q", a.name, got, err, want)
+	}
+	for _, key := range w.keys {
+		got := w.observe(key)
+		if !reflect.DeepEqual(normal(got), normal(after[key])) {
+			w.Fatalf("%s: %v\n got %+v\nwant %+v\n was %+v", a.name, key, got, after[key], w.sessions[key])
+		}
+	}
+	w.sessions = after
+}
+
+// burst sends several commands at once.
+func (w *world) burst(r *rapid.T) {
+	w.T = r
+	acts := make([]act, rapid.IntRange(2, 6).Draw(r, "commands"))
+	for i := range acts {
+		w.now++
+		acts[i] = w.draw()
+	}
+	errs := make([]error, len(acts))
+	var wg sync.WaitGroup
+	for i, a := range acts {
+		wg.Go(func() { errs[i] = a.send() })
+	}
+	wg.Wait()
+	before := w.sessions
+	w.sessions = map[session.Key]*plain{}
+	for _, key := range w.keys {
+		if p := w.observe(key); p != nil {
+			w.sessions[key] = p
+			w.sound(key, before[key], acts)
+		}
+	}
+	for i, a := range acts {
+		w.acknowledged(a, errs[i], acts)
+	}
+	w.adopt()
+}
+
+// acknowledged holds the message of a command against its answer.
+func (w *world) acknowledged(a act, err error, acts []act) {
+	if err != nil && fault.ReasonOf(err) == "" {
+		w.Fatalf("%s: got %v, which is no fault", a.name, err)
+	}
+	p := w.sessions[a.key]
+	undone := slices.ContainsFunc(acts, func(o act) bool { return o.undoes && o.key == a.key })
+	if a.message == "" || undone {
+		return
+	}
+	if there := p != nil && slices.Contains(p.Messages, a.message); there != (err == nil) && (there || !a.repeats) {
+		w.Fatalf("%s: got %v, and the message is there: %v", a.name, err, there)
+	}
+}
+
+// sound holds a session against what must hold whatever was sent.
+func (w *world) sound(key session.Key, before *plain, acts []act) {
+	p := w.sessions[key]
+	live, running, unsettled := 0, 0, 0
+	var steps int32
+	for _, r := range p.Runs {
+		steps += r.Steps
+		switch {
+		case r.Status.Live():
+			live++
+		case !r.Settled:
+			unsettled++
+		}
+		if r.Status == session.RunRunning {
+			running++
+		}
+	}
+	switch {
+	case live > 1, unsettled > 1, running > 0 && unsettled > 0, (live == 1) != (p.Status == session.Active):
+		w.Fatalf("%v is %s with %d live runs, %d unsettled: %+v", key, p.Status, live, unsettled, p)
+	case len(p.Runs) != int(p.Turn), steps != p.Steps:
+		w.Fatalf("%v has %d runs in turn %d, and %d steps of %d", key, len(p.Runs), p.Turn, steps, p.Steps)
+	case p.Status.Suspended() && len(p.open()) == 0:
+		w.Fatalf("%v waits for nothing: %+v", key, p)
+	}
+	for i := 1; i < len(p.Checkpoints); i++ {
+		if p.Checkpoints[i].Step <= p.Checkpoints[i-1].Step {
+			w.Fatalf("%v has checkpoints %+v", key, p.Checkpoints)
+		}
+	}
+	deleted := slices.ContainsFunc(acts, func(a act) bool { return a.deletes && a.key == key })
+	if before != nil && !deleted && (p.Epoch < before.Epoch || p.Version < before.Version || p.Steps < before.Steps || p.Turn < before.Turn) {
+		w.Fatalf("%v went back from %+v to %+v", key, before, p)
+	}
+}
+
+// adopt learns the claims that a burst has made.
+func (w *world) adopt() {
+	for key, p := range w.sessions {
+		for _, r := range p.Runs {
+			if ref := (session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch}); r.Epoch > 0 && !slices.Contains(w.claims[key], ref) {
+				w.claims[key] = append(w.claims[key], ref)
+			}
+		}
+	}
+}
+
+// check reads what is stored beside the sessions' own rows.
+func (w *world) check(r *rapid.T) {
+	w.T = r
+	for key, p := range w.sessions {
+		for _, i := range []int{0, len(p.Checkpoints) - 1} {
+			if i < 0 || i >= len(p.Checkpoints) {
+				continue
+			}
+			want := p.Checkpoints[i]
+			got, state, err := w.store.Checkpoint(w.t.Context(), key, want.ID)
+			if err != nil || got.Step != want.Step || !maps.Equal(decoded(w.T, state), want.State) {
+				w.Fatalf("%v: checkpoint %+v with the state %s, %v; want %+v with %v", key, got, state, err, want, want.State)
+			}
+		}
+	}
+}
+
+// observe reads a session; nil when there is none.
+func (w *world) observe(key session.Key) *plain {
+	ctx := w.t.Context()
+	snapshot, err := w.store.Session(ctx, key)
+	if errors.Is(err, fault.NotFound) {
+		return nil
+	}
+	w.must(err)
+	s := snapshot.Session
+	p := &plain{
+		Status: s.Status, Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, Steps: s.StepCount, Resumes: s.ResumeCount, State: decoded(w.T, s.State), StateVersion: s.StateVersion,
+		Calls: map[string]plainCall{}, Expires: s.ExpiresAt, Interrupted: s.Interruption != nil, Failed: s.Failure != nil,
+	}
+	if s.Status.Suspended() != (s.Suspension != nil) {
+		w.Fatalf("%v is %s with the suspension %+v", key, s.Status, s.Suspension)
+	}
+	messages, total, err := w.store.Messages(ctx, key, store.Page{Limit: 10_000, MaxBytes: 1 << 20})
+	w.must(err)
+	for i, m := range messages {
+		if m.Ordinal != int64(i) || total != int64(len(messages)) || s.MessageCount != total {
+			w.Fatalf("%v: got message %d at %d of %d; the session says %d", key, i, m.Ordinal, total, s.MessageCount)
+		}
+		p.Messages = append(p.Messages, m.ID)
+	}
+	w.observeRuns(ctx, key, snapshot, p)
+	w.observeCalls(ctx, key, snapshot, p)
+	return p
+}
+
+func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *store.Snapshot, p *plain) {
+	runs, err := w.store.Runs(ctx, key, 0, 10_000)
+	w.must(err)
+	slices.Reverse(runs)
+	for i, r := range runs {
+		if r.Turn != int32(i)+1 || r.Stop != nil && r.Stop.Kind == "" {
+			w.Fatalf("%v: got run %+v at the place of turn %d", key, r, i+1)
+		}
+		run := plainRun{
+			ID: r.RunID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "", Settled: r.Settled,
+			Due: r.DueAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt,
+		}
+		if r.Stop != nil {
+			run.Stop = r.Stop.Kind
+		}
+		if f := r.Outcome.Failure; f != nil {
+			run.Failure = f.Error
+		}
+		p.Runs = append(p.Runs, run)
+	}
+	if n := len(runs); n > 0 && (snapshot.Current == nil || snapshot.Current.RunID != runs[n-1].RunID || snapshot.Session.CurrentRunID != runs[n-1].RunID) {
+		w.Fatalf("%v: the newest run is %+v; the session says %q", key, runs[n-1], snapshot.Session.CurrentRunID)
+	}
+	list, total, err := w.store.Checkpoints(ctx, key, 0, 0, 10_000)
+	w.must(err)
+	if total != int64(len(list)) {
+		w.Fatalf("%v: got %d of %d checkpoints", key, len(list), total)
+	}
+	for _, c := range slices.Backward(list) {
+		p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion})
+	}
+	w.remember(key, p)
+}
+
+// remember gives the checkpoints the states that the model knows of them, since
+// the store shows those one by one only.
+func (w *world) remember(key session.Key, p *plain) {
+	known := w.sessions[key]
+	for i := range p.Checkpoints {
+		c := &p.Checkpoints[i]
+		if known != nil {
+			if at := slices.IndexFunc(known.Checkpoints, func(k plainCheckpoint) bool { return k.ID == c.ID }); at >= 0 {
+				c.State = known.Checkpoints[at].State
+				continue
+			}
+		}
+		_, state, err := w.store.Checkpoint(w.t.Context(), key, c.ID)
+		w.must(err)
+		c.State = decoded(w.T, state)
+	}
+}
+
+func (w *world) observeCalls(ctx context.Context, key session.Key, snapshot *store.Snapshot, p *plain) {
+	need := session.Need{Journal: true, CallIDs: w.told}
+	err := w.store.Update(ctx, []session.Target{{Key: key, Need: need}}, weight, func(views []*session.View) ([]*session.Change, error) {
+		v := views[0]
+		clear(p.Calls)
+		p.Plan, p.Results = "", nil
+		for _, c := range v.Named {
+			p.Calls[c.CallID] = plainCall{
+				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Late: c.LateAt != 0, Told: c.Told,
+			}
+		}
+		if j := v.Journal; j != nil {
+			p.Plan = string(j.Plan)
+			for _, r := range j.Results {
+				p.Results = append(p.Results, r.CallID)
+			}
+		}
+		return nil, nil
+	})
+	w.must(err)
+	if waiting := len(p.open()) + len(p.answered()); len(snapshot.Calls) != waiting {
+		w.Fatalf("%v: the snapshot shows %d calls, %d are not consumed", key, len(snapshot.Calls), waiting)
+	}
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// decoded takes a custom state apart.
+func decoded(t *rapid.T, text string) map[string]string {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &values); err != nil {
+		t.Fatalf("state %q: %v", text, err)
+	}
+	state := map[string]string{}
+	for key, value := range values {
+		state[key] = string(value)
+	}
+	return state
+}
+
+// reason is the fault's reason; an error without one is itself.
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	if r := fault.ReasonOf(err); r != "" {
+		return r
+	}
+	return err.Error()
+}

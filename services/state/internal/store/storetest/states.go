@@ -1,0 +1,167 @@
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+var states = []test{
+	{"a state is written over, and merged into", func(b *bench) {
+		b.create(b.createOf(home))
+		version, err := b.saveState(session.SaveState{Key: home, State: `{"a": [1], "b": 2}`, ExpectedVersion: 1, Limits: limits, Now: b.now})
+		b.must(err)
+		same(b, "version", version, int64(2))
+		same(b, "state", b.snapshot(home).Session.State, `{"a": [1], "b": 2}`)
+		merged, err := b.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: b.now, Ops: []session.StateOp{
+			{Key: "a", Kind: session.Append, Value: `[2]`}, {Key: "b", Kind: session.Append, Value: `[3]`}, {Key: "c", Kind: session.Replace, Value: `null`},
+		}})
+		b.must(err)
+		s := b.snapshot(home).Session
+		if merged.Version != 3 || s.Version != 3 || s.State != `{"a":[1,2],"b":[3],"c":null}` {
+			b.Errorf("got version %d of %d, state %s", merged.Version, s.Version, s.State)
+		}
+		if len(merged.Warnings) != 1 || !strings.Contains(merged.Warnings[0], `"b"`) {
+			b.Errorf("got warnings %q, want one of b", merged.Warnings)
+		}
+		_, err = b.saveState(session.SaveState{Key: home, State: `{}`, ExpectedVersion: 2, Limits: limits, Now: b.now})
+		b.refuses(err, fault.Stale, "VERSION_STALE")
+		_, err = b.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: b.now})
+		b.refuses(err, fault.Stale, "VERSION_STALE")
+		big := `{"big":"` + strings.Repeat("x", limits.State) + `"}`
+		_, err = b.saveState(session.SaveState{Key: home, State: big, Limits: limits, Now: b.now})
+		b.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		_, err = b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{{Key: "big", Kind: session.Replace, Value: big}}})
+		b.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		same(b, "session after refusals", b.snapshot(home).Session, s)
+	}},
+	{"merges that come at once lose nothing", func(b *bench) {
+		b.create(b.createOf(home))
+		together(func(i int) {
+			_, err := b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{
+				{Key: fmt.Sprint("k", i), Kind: session.Replace, Value: "true"}, {Key: "all", Kind: session.Append, Value: fmt.Sprintf("[%d]", i)},
+			}})
+			if err != nil {
+				b.Errorf("merge %d: %v", i, err)
+			}
+		})
+		s := b.snapshot(home).Session
+		var state map[string]any
+		b.must(json.Unmarshal([]byte(s.State), &state))
+		if all, _ := state["all"].([]any); len(state) != crowd+1 || len(all) != crowd || s.Version != crowd+1 {
+			b.Errorf("got version %d, %s", s.Version, s.State)
+		}
+	}},
+	{"a small write to a large state is kept beside it", func(b *bench) {
+		c := b.createOf(home)
+		c.State = `{"big":"` + strings.Repeat("x", 4000) + `","log":[]}`
+		b.create(c)
+		large := session.Limits{State: 10_000, Journal: 10_000}
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		var log []string
+		var stored int64
+		want := map[int32]string{}
+		for step := int32(1); step <= 100; step++ {
+			log = append(log, fmt.Sprintf(`"entry ö %d"`, step))
+			commit := b.commitOf(ref, step)
+			commit.Limits = large
+			commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.Delete}}
+			if step%10 == 0 {
+				commit.Ops = nil
+				log = log[:len(log)-1]
+			}
+			b.commit(commit)
+			s, _ := b.session(home)
+			want[step] = `{"big":"` + strings.Repeat("x", 4000) + `","log":[` + strings.Join(log, ",") + `]}`
+			if s.State != want[step] {
+				b.Fatalf("step %d: got state %s", step, s.State)
+			}
+			if s.StateBytes > int64(len(s.State)) || s.StateWrites > 64 {
+				b.Fatalf("step %d: %d writes of %d bytes are kept beside a state of %d", step, s.StateWrites, s.StateBytes, len(s.State))
+			}
+			if s.StateBase == s.StateVersion {
+				stored += int64(len(s.State))
+			}
+		}
+		if stored > 10*4000 { // of 90 changes, a few wrote the whole anew
+			b.Errorf("%d bytes of whole states were kept for 90 small writes", stored)
+		}
+		for _, c := range b.checkpoints(home) {
+			_, state, err := b.Store.Checkpoint(b.Context(), home, c.ID)
+			b.must(err)
+			if state != want[c.Step] {
+				b.Errorf("checkpoint of step %d has the state %s", c.Step, state)
+			}
+		}
+		if rows := b.Rows(b.T, home)["states"]; rows != 91 {
+			b.Errorf("got %d rows of states, want one for each change", rows)
+		}
+	}},
+	{"a write that is kept beside the state keeps every byte", func(b *bench) {
+		c := b.createOf(home)
+		c.State = `{"big":"` + strings.Repeat("é", 450) + `"}`
+		b.create(c)
+		for i, value := range []string{`"\u0000<&>"`, `"` + "\u2028" + `"`, `{"n":1.0e+2}`, `[ 1 , 2 ]`} {
+			_, err := b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{{Key: "<k>\u2028\x01'\"", Kind: session.Replace, Value: value}}})
+			b.must(err)
+			s := b.snapshot(home).Session
+			if s.StateBase == s.StateVersion {
+				b.Errorf("write %d was not kept beside the state", i)
+			}
+			if !strings.HasSuffix(s.State, ":"+value+"}") {
+				b.Errorf("write %d: got state %q, want it to end with %q", i, s.State, value)
+			}
+		}
+	}},
+	{"a write of several columns of a state is read as of one moment", func(b *bench) {
+		c := b.createOf(home)
+		c.State = `{"big":"` + strings.Repeat("x", 300) + `"}`
+		b.create(c)
+		done := make(chan struct{})
+		b.beside(func() {
+			for i := range 60 {
+				_, err := b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{{Key: "version", Kind: session.Replace, Value: fmt.Sprint(i + 2)}}})
+				if err != nil {
+					b.Error(err)
+				}
+			}
+			close(done)
+		}, func() bool {
+			s := b.snapshot(home).Session
+			if want := fmt.Sprintf(`"version":%d}`, s.Version); s.Version > 1 && !strings.HasSuffix(s.State, want) {
+				b.Errorf("got version %d with the state %s", s.Version, s.State[300:])
+			}
+			return closed(done)
+		})
+	}},
+}
+
+// beside runs work and looks again and again until look is true or the test has
+// failed. It waits for both.
+func (b *bench) beside(work func(), looks ...func() bool) {
+	together := make(chan struct{})
+	for _, look := range looks {
+		go func() {
+			defer func() { together <- struct{}{} }()
+			for !look() && !b.Failed() {
+			}
+		}()
+	}
+	work()
+	for range looks {
+		<-together
+	}
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,180 @@
+package sweep_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
+)
+
+// listed is a store whose sessions are due until they are done.
+type listed struct {
+	store.Store
+	mu     sync.Mutex
+	due    []session.Key
+	done   map[session.Key]int // how often each was tried
+	fails  map[session.Key]bool
+	atOnce int // how many are worked on now
+	most   int // and were at most
+	looks  int
+	broken error
+}
+
+func newListed(n int) *listed {
+	l := &listed{Store: memory.New(), done: map[session.Key]int{}, fails: map[session.Key]bool{}}
+	for i := range n {
+		l.due = append(l.due, session.Key{Tenant: "t", SessionID: fmt.Sprint(i)})
+	}
+	return l
+}
+
+func (l *listed) find(limit int) ([]session.Key, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looks++
+	if l.broken != nil {
+		return nil, l.broken
+	}
+	var keys []session.Key
+	for _, key := range l.due {
+		if len(keys) < limit && (l.done[key] == 0 || l.fails[key]) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
+func (l *listed) Overdue(_ context.Context, _ session.Millis, limit int) ([]session.Key, error) {
+	return l.find(limit)
+}
+
+func (l *listed) Expired(_ context.Context, _ session.Millis, limit int) ([]session.Key, error) {
+	return l.find(limit)
+}
+
+var errStuck = errors.New("it cannot be done")
+
+func (l *listed) do(key session.Key) error {
+	l.mu.Lock()
+	l.done[key]++
+	l.atOnce++
+	l.most = max(l.most, l.atOnce)
+	l.mu.Unlock()
+	time.Sleep(time.Millisecond) // of fake time: the others come meanwhile
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.atOnce--
+	if l.fails[key] {
+		return errStuck
+	}
+	return nil
+}
+
+func (l *listed) expiry() sweep.Expiry {
+	return sweep.Expiry{
+		Store: l, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Expire: func(_ context.Context, key session.Key) (session.Expired, error) {
+			if err := l.do(key); err != nil {
+				return "", err
+			}
+			switch key.SessionID {
+			case "1":
+				return session.ExpiryAlreadyTerminal, nil
+			case "2":
+				return "", session.NoSession(key)
+			case "3":
+				return session.ExpiryNotDue, nil
+			}
+			return session.ExpiryMarked, nil
+		},
+	}
+}
+
+func TestAnExpirySaysWhatItDid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newListed(250)
+		for i := range 120 { // more than a page of them stand before all others
+			l.fails[l.due[10+i]] = true
+		}
+		got, err := l.expiry().Run(t.Context(), 1000)
+		want := sweep.Summary{Detected: 250, Marked: 127, AlreadyTerminal: 2, Errors: 120}
+		if err != nil || got != want {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+		for key, n := range l.done {
+			if n != 1 {
+				t.Errorf("%v was tried %d times, want once", key, n)
+			}
+		}
+		if l.most != 8 {
+			t.Errorf("got %d at once, want 8", l.most)
+		}
+	})
+}
+
+func TestAnExpiryStopsAtItsLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newListed(250)
+		got, err := l.expiry().Run(t.Context(), 120)
+		if err != nil || got.Detected != 120 || len(l.done) != 120 {
+			t.Errorf("got %+v, %v and %d done, want 120", got, err, len(l.done))
+		}
+	})
+}
+
+func TestAnExpiryThatCannotLookSaysWhy(t *testing.T) {
+	t.Parallel()
+	l := newListed(1)
+	l.broken = store.Unavailable(errors.New("gone"))
+	if _, err := l.expiry().Run(t.Context(), 10); !errors.Is(err, l.broken) {
+		t.Errorf("got %v, want the store's failure", err)
+	}
+}
+
+func TestAnExpiryEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newListed(5000)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		got, err := l.expiry().Run(ctx, 5000)
+		if !errors.Is(err, context.DeadlineExceeded) || got.Detected == 0 || got.Detected == 5000 {
+			t.Errorf("got %+v, %v; want a part", got, err)
+		}
+	})
+}
+
+func TestDeadlinesAndExpiryGoAtTheirOwnPace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newListed(3)
+		l.fails[l.due[0]] = true // is tried with each sweep, and holds nobody up
+		w := worker(l)
+		w.TimeOut = func(_ context.Context, key session.Key) error { return l.do(key) }
+		var expiries int
+		w.Expire = func(context.Context, int) (sweep.Summary, error) {
+			expiries++
+			return sweep.Summary{}, store.Unavailable(errors.New("gone"))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = w.Run(ctx) })
+		time.Sleep(3*time.Minute + time.Second)
+		cancel()
+		wg.Wait()
+		if l.done[l.due[0]] < 350 || l.done[l.due[1]] != 1 || l.done[l.due[2]] != 1 || expiries != 3 {
+			t.Errorf("got %v tries and %d expiries", l.done, expiries)
+		}
+	})
+}
