@@ -155,7 +155,7 @@ func newRawLite(b *testing.B, path string) *rawLite {
 		b.Fatal(err)
 	}
 	for _, s := range rawStatements {
-		stmt, err := db.PrepareContext(b.Context(), numbered(s.text))
+		stmt, err := db.PrepareContext(b.Context(), numbered(s.text)) //nolint:sqlclosecheck // goes with the database
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -193,10 +193,12 @@ func (r *rawLite) commit(ctx context.Context, session string, n int) error {
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	var epoch, steps int64
 	var status string
+	//nolint:sqlclosecheck // goes with the transaction, as those below
 	if err := tx.StmtContext(ctx, r.lock).QueryRowContext(ctx, session).Scan(&epoch, &steps, &status); err != nil {
 		return err
 	}
 	for i, s := range rawStatements {
+		//nolint:sqlclosecheck // see above
 		if _, err := tx.StmtContext(ctx, r.write[i]).ExecContext(ctx, s.args(session, n)...); err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ var sessions = func() (ids []string) {
 // world is the service under test and what its clients were told.
 type world struct {
 	*testing.T
-	ctx     context.Context // ends when everything has to be over
+	ctx     context.Context //nolint:containedctx // a world is one test: it ends when everything has to be over
 	proxies []*harness.Proxy
 	conns   [][]*grpc.ClientConn // by replica
 	closing atomic.Bool          // no new work is begun

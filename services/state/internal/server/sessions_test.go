@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -151,7 +152,7 @@ func TestASessionGoesBackToACheckpointAndBranchesFromIt(t *testing.T) {
 		var points []string
 		for n := int32(1); n <= 3; n++ {
 			commit := step(ref, n)
-			commit.Ops = []*statev1.StateOp{{Key: "n", Op: &statev1.StateOp_Replace{Replace: string(rune('0' + n))}}}
+			commit.Ops = []*statev1.StateOp{{Key: "n", Op: &statev1.StateOp_Replace{Replace: strconv.Itoa(int(n))}}}
 			points = append(points, b.commit(commit).GetCheckpointId())
 		}
 		var listed []string

@@ -17,12 +17,20 @@ type Facet string
 // AllSessions is the facet that every session has.
 const AllSessions Facet = "all"
 
-// OfUser, and the functions after it, name the sessions that have a property.
-func OfUser(id string) Facet         { return facet("user", id) }
+// OfUser names the sessions of a user.
+func OfUser(id string) Facet { return facet("user", id) }
+
+// OfOrganization names the sessions of an organization.
 func OfOrganization(id string) Facet { return facet("organization", id) }
+
+// OfAgent names the sessions of an agent.
 func OfAgent(agentType string) Facet { return facet("agent", agentType) }
-func OfStatus(s Status) Facet        { return facet("status", string(s)) }
-func OfTag(tag string) Facet         { return facet("tag", tag) }
+
+// OfStatus names the sessions that have the status now.
+func OfStatus(s Status) Facet { return facet("status", string(s)) }
+
+// OfTag names the sessions with a tag.
+func OfTag(tag string) Facet { return facet("tag", tag) }
 
 // OfParent names the sub-sessions of a session; with an empty id, the roots.
 func OfParent(id string) Facet { return facet("parent", id) }

@@ -64,10 +64,10 @@ func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 	r.Outcome = o
 	r.CompletedAt = now
 	r.FinishVersion = s.Version
-	switch o.Status {
-	case RunFailed:
+	if o.Status == RunFailed {
 		change.drop(v, r.RunID)
-	case RunInterrupted:
+	}
+	if o.Status == RunInterrupted {
 		s.Interruption = &Interruption{RunID: r.RunID, At: now}
 		if r.Stop != nil {
 			s.Interruption.Reason = r.Stop.Reason

@@ -43,10 +43,10 @@ func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 		return nil, StatusSet{Version: s.Version, Status: s.Status}, nil
 	}
 	f := force{status: c.Status, now: c.Now}
-	switch c.Status {
-	case Failed:
+	if c.Status == Failed {
 		f.failure = c.Failure
-	case Interrupted:
+	}
+	if c.Status == Interrupted {
 		f.interruption = c.interruption(s)
 	}
 	change := f.end(v)

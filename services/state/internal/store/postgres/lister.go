@@ -90,7 +90,8 @@ func (s *Store) listing(ctx context.Context, tenant string, q store.SessionQuery
 	all := slices.DeleteFunc(slices.Clone(q.All), func(f session.Facet) bool { return f == session.AllSessions })
 	slices.Sort(all)
 	all = slices.Compact(all)
-	driving, beside := all, q.Any
+	beside := q.Any
+	var driving []session.Facet
 	switch {
 	case len(all) > 0:
 		driver, err := s.smallest(ctx, tenant, all, q.From, before)

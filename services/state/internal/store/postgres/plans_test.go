@@ -247,7 +247,6 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
-	const sessions = 3000
 	// Sessions of two users, of which one has few; every tenth has failed.
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
 			message_count, state_version, output, failure, stream_sequence, stream_step, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)

@@ -76,8 +76,8 @@ var (
 
 const callKey = "tenant text, root_id text, call_id text"
 
-func (r *rows) call(tenant, root string, c *session.Call) *rows {
-	return r.text(tenant, root, c.CallID, c.SessionID, c.RunID).number(int64(c.Step)).
+func (r *rows) call(tenant, root string, c *session.Call) {
+	r.text(tenant, root, c.CallID, c.SessionID, c.RunID).number(int64(c.Step)).
 		text(c.StepID, c.ToolName, string(c.Kind), c.ApprovalID, c.Input).bytes(c.Stash).
 		number(int64(c.CreatedAt), int64(c.DeadlineAt)).text(string(c.Answer)).number(int64(c.Revision)).bytes(c.Response).
 		number(int64(c.AnsweredAt), int64(c.ConsumedAt)).bytes(c.Late).number(int64(c.LateAt)).truth(c.Told)
@@ -116,6 +116,6 @@ func (r *row) child() session.Child {
 
 var facetRows = columns("session_facets", "tenant text, session_id text, facet bytea, created_at bigint")
 
-func (r *rows) facet(s *session.Session, f session.Facet) *rows {
-	return r.key(s.Key).bytes([]byte(f)).number(int64(s.CreatedAt))
+func (r *rows) facet(s *session.Session, f session.Facet) {
+	r.key(s.Key).bytes([]byte(f)).number(int64(s.CreatedAt))
 }

@@ -98,7 +98,7 @@ var writers = sync.Pool{New: func() any { return &writer{} }}
 
 const largeWriter = 4 << 20
 
-func newWriter() *writer { return writers.Get().(*writer) } //nolint:errcheck // the pool has nothing else
+func newWriter() *writer { return writers.Get().(*writer) }
 
 // release gives the writer back, when what it has queued was sent.
 func (w *writer) release() {

@@ -97,8 +97,9 @@ func quiet(decide func(*session.View) (*session.Change, error)) func(...*session
 	}
 }
 
-func newPlain(turn session.Status) *plain {
-	return &plain{Status: turn, Version: 1, State: map[string]string{}, StateVersion: 1, Calls: map[string]plainCall{}}
+// newPlain is a session without a run.
+func newPlain() *plain {
+	return &plain{Status: session.Paused, Version: 1, State: map[string]string{}, StateVersion: 1, Calls: map[string]plainCall{}}
 }
 
 func (w *world) create(key session.Key) act {
@@ -107,7 +108,7 @@ func (w *world) create(key session.Key) act {
 		if p != nil {
 			return "SESSION_EXISTS"
 		}
-		all[key] = newPlain(session.Paused)
+		all[key] = newPlain()
 		return ""
 	})
 }
@@ -123,7 +124,7 @@ func (w *world) start(key session.Key) act {
 	a := command(w, "start "+c.RequestKey, key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
 		switch {
 		case p == nil:
-			p = newPlain(session.Paused)
+			p = newPlain()
 			p.Version = 0
 			all[key] = p
 		case c.RequestKey != "" && slices.ContainsFunc(p.Runs, func(r plainRun) bool { return r.Key == c.RequestKey }):
@@ -151,7 +152,7 @@ func (w *world) abandon(key session.Key) act {
 	a := command(w, "start that abandons", key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
 		switch {
 		case p == nil:
-			p = newPlain(session.Paused)
+			p = newPlain()
 			p.Version = 0
 			all[key] = p
 		case p.Status == session.Active:
@@ -302,7 +303,7 @@ func (w *world) branch(from session.Key) act {
 			if to == nil {
 				return "CHECKPOINT_NOT_FOUND"
 			}
-			all[key] = newPlain(session.Paused)
+			all[key] = newPlain()
 			all[key].Messages, all[key].State = slices.Clone(p.Messages[:to.Messages]), maps.Clone(to.State)
 			return ""
 		},

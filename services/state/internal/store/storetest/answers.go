@@ -126,7 +126,7 @@ var answers = []test{
 		same(b, "overdue once the first is answered", keys, []session.Key{{Tenant: "tenant0", SessionID: "2"}})
 	}},
 	{"a deadline that passes answers the call and continues the session", func(b *bench) {
-		b.withDeadline(10)
+		b.withDeadline()
 		same(b, "too early", len(b.timeout(home)), 0)
 		b.now += 10
 		late := b.timeout(home)
@@ -142,7 +142,7 @@ var answers = []test{
 		}
 	}},
 	{"a real answer takes the place of a timeout that no step has taken", func(b *bench) {
-		ref := b.withDeadline(10)
+		ref := b.withDeadline()
 		b.now += 10
 		b.timeout(home)
 		answer := b.submit(b.submitOf(home, "c1"))
@@ -160,13 +160,13 @@ var answers = []test{
 		same(b, "answer once it is consumed", b.submit(b.submitOf(home, "c1")).Status, session.AlreadyCompleted)
 	}},
 	{"an answer after the deadline that nobody has stored yet is taken", func(b *bench) {
-		b.withDeadline(10)
+		b.withDeadline()
 		b.now += 50
 		same(b, "answer", b.submit(b.submitOf(home, "c1")).Status, session.Accepted)
 		same(b, "timeouts", len(b.timeout(home)), 0)
 	}},
 	{"an answer that comes after a timeout was taken is kept once and told once", func(b *bench) {
-		ref := b.withDeadline(10)
+		ref := b.withDeadline()
 		b.now += 10
 		b.timeout(home)
 		b.settled(ref)
@@ -214,13 +214,13 @@ var answers = []test{
 	}},
 }
 
-// withDeadline suspends home on the call c1 with a deadline.
-func (b *bench) withDeadline(after session.Millis) session.Ref {
+// withDeadline suspends home on the call c1 for ten milliseconds.
+func (b *bench) withDeadline() session.Ref {
 	b.Helper()
 	b.start(b.startOf(home))
 	ref, _ := b.claim(executor)
 	c := b.suspending(ref, 1, "c1")
-	c.Calls[0].DeadlineAt = b.now + after
+	c.Calls[0].DeadlineAt = b.now + 10
 	b.commit(c)
 	return ref
 }

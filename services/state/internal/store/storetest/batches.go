@@ -46,7 +46,7 @@ var batches = []test{
 					if err == nil || errors.Is(err, fault.Unavailable) {
 						b.Errorf("command %d wrote what must not be: got %v", i, err)
 					}
-				case want != nil && !errors.Is(err, want) && err != want, want == nil && err != nil:
+				case want != nil && !errors.Is(err, want), want == nil && err != nil:
 					b.Errorf("command %d: got %v, want %v", i, err, want)
 				}
 			})

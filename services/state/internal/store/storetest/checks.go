@@ -35,6 +35,10 @@ var checks = []test{
 		newest, _, err := b.Store.Checkpoint(b.Context(), home, "")
 		b.must(err)
 		same(b, "newest", newest.Step, int32(7))
+		same(b, "last step's, shown to a command", b.view(home, session.Need{CheckpointAt: 7}).Checkpoint.ID, newest.ID)
+		if v := b.view(home, session.Need{CheckpointAt: 6}); v.Checkpoint != nil {
+			b.Error("the checkpoint of a step was shown that is not the last one")
+		}
 		same(b, "what the session says", b.snapshot(home).Session.CheckpointID, newest.ID)
 	}},
 	{"a session without steps has no checkpoint", func(b *bench) {

@@ -48,6 +48,21 @@ var claims = []test{
 			b.Errorf("the run was claimed twice")
 		}
 	}},
+	{"a run that cannot be claimed stands in nobody's way", func(b *bench) {
+		b.start(b.startOf(at("delayed")))
+		ref, _ := b.claim(executor)
+		c := session.Release{Ref: ref, Delay: 1000, Now: b.now}
+		b.must(b.send(c.Key, c.Need(), c.Decide))
+		b.start(b.startOf(at("unsettled")))
+		ref, _ = b.claim(executor)
+		b.finish(ref)
+		b.start(b.startOf(at("unsettled")))
+		b.now++
+		b.start(b.startOf(at("free")))
+		if ref, _ := b.claim(executor); ref.SessionID != "free" {
+			b.Errorf("got a claim of %v", ref.Key)
+		}
+	}},
 	{"an agent that is named twice gets its runs once", func(b *bench) {
 		b.start(b.startOf(home))
 		due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent, agent}, Now: b.now}

@@ -277,12 +277,12 @@ func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *stor
 	for _, c := range slices.Backward(list) {
 		p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion})
 	}
-	w.remember(key, p)
+	w.remember(ctx, key, p)
 }
 
 // remember gives the checkpoints the states that the model knows of them, since
 // the store shows those one by one only.
-func (w *world) remember(key session.Key, p *plain) {
+func (w *world) remember(ctx context.Context, key session.Key, p *plain) {
 	known := w.sessions[key]
 	for i := range p.Checkpoints {
 		c := &p.Checkpoints[i]
@@ -292,7 +292,7 @@ func (w *world) remember(key session.Key, p *plain) {
 				continue
 			}
 		}
-		_, state, err := w.store.Checkpoint(w.t.Context(), key, c.ID)
+		_, state, err := w.store.Checkpoint(ctx, key, c.ID)
 		w.must(err)
 		c.State = decoded(w.T, state)
 	}

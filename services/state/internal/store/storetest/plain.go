@@ -152,16 +152,15 @@ func (p *plain) wake(id string, now session.Millis) bool {
 
 // owns gives the reason for which the claim may not write; empty for none.
 func (p *plain) owns(run string, epoch int64) string {
-	switch r := (*plainRun)(nil); {
-	case p == nil:
+	if p == nil {
 		return "SESSION_NOT_FOUND"
+	}
+	switch r := p.run(run); {
+	case r == nil:
+		return "RUN_NOT_FOUND"
+	case epoch != p.Epoch, epoch != r.Epoch, r.Status == session.RunQueued:
+		return "EPOCH_STALE"
 	default:
-		if r = p.run(run); r == nil {
-			return "RUN_NOT_FOUND"
-		}
-		if epoch != p.Epoch || epoch != r.Epoch || r.Status == session.RunQueued {
-			return "EPOCH_STALE"
-		}
 		return ""
 	}
 }

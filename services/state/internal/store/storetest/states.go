@@ -56,50 +56,8 @@ var states = []test{
 		}
 	}},
 	{"a small write to a large state is kept beside it", func(b *bench) {
-		c := b.createOf(home)
-		c.State = `{"big":"` + strings.Repeat("x", 4000) + `","log":[]}`
-		b.create(c)
-		large := session.Limits{State: 10_000, Journal: 10_000}
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		var log []string
-		var stored int64
-		want := map[int32]string{}
-		for step := int32(1); step <= 100; step++ {
-			log = append(log, fmt.Sprintf(`"entry ö %d"`, step))
-			commit := b.commitOf(ref, step)
-			commit.Limits = large
-			commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.Delete}}
-			if step%10 == 0 {
-				commit.Ops = nil
-				log = log[:len(log)-1]
-			}
-			b.commit(commit)
-			s, _ := b.session(home)
-			want[step] = `{"big":"` + strings.Repeat("x", 4000) + `","log":[` + strings.Join(log, ",") + `]}`
-			if s.State != want[step] {
-				b.Fatalf("step %d: got state %s", step, s.State)
-			}
-			if s.StateBytes > int64(len(s.State)) || s.StateWrites > 64 {
-				b.Fatalf("step %d: %d writes of %d bytes are kept beside a state of %d", step, s.StateWrites, s.StateBytes, len(s.State))
-			}
-			if s.StateBase == s.StateVersion {
-				stored += int64(len(s.State))
-			}
-		}
-		if stored > 10*4000 { // of 90 changes, a few wrote the whole anew
-			b.Errorf("%d bytes of whole states were kept for 90 small writes", stored)
-		}
-		for _, c := range b.checkpoints(home) {
-			_, state, err := b.Store.Checkpoint(b.Context(), home, c.ID)
-			b.must(err)
-			if state != want[c.Step] {
-				b.Errorf("checkpoint of step %d has the state %s", c.Step, state)
-			}
-		}
-		if rows := b.Rows(b.T, home)["states"]; rows != 91 {
-			b.Errorf("got %d rows of states, want one for each change", rows)
-		}
+		b.growing(at("bounded by bytes"), 4000)
+		b.growing(at("bounded by writes"), 24_000)
 	}},
 	{"a write that is kept beside the state keeps every byte", func(b *bench) {
 		c := b.createOf(home)
@@ -138,6 +96,50 @@ var states = []test{
 			return closed(done)
 		})
 	}},
+}
+
+// growing commits 80 steps, 72 of which add a little to a state of a size.
+func (b *bench) growing(key session.Key, size int) {
+	b.Helper()
+	const steps = 80
+	start := b.startOf(key)
+	start.State = `{"big":"` + strings.Repeat("x", size) + `","log":[]}`
+	b.start(start)
+	ref := b.claimOf(key)
+	var log []string
+	wholes := 0
+	want := map[int32]string{}
+	for step := int32(1); step <= steps; step++ {
+		commit := b.commitOf(ref, step)
+		commit.Limits.State = 2 * size
+		if step%10 != 0 {
+			log = append(log, fmt.Sprintf(`"entry ö %d"`, step))
+			commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.Delete}}
+		}
+		b.commit(commit)
+		s := b.snapshot(key).Session
+		want[step] = `{"big":"` + strings.Repeat("x", size) + `","log":[` + strings.Join(log, ",") + `]}`
+		if s.State != want[step] {
+			b.Fatalf("step %d: got state %s", step, s.State)
+		}
+		if s.StateBytes > int64(len(s.State))/2 || s.StateWrites > 64 {
+			b.Fatalf("step %d: %d writes of %d bytes are kept beside a state of %d", step, s.StateWrites, s.StateBytes, len(s.State))
+		}
+		if s.StateBase == s.Version {
+			wholes++
+		}
+	}
+	if wholes == 0 || wholes > 6 {
+		b.Errorf("%d of 72 small writes wrote the whole state of %d bytes anew", wholes, size)
+	}
+	for _, c := range b.checkpoints(key) {
+		_, state, err := b.Store.Checkpoint(b.Context(), key, c.ID)
+		b.must(err)
+		if state != want[c.Step] {
+			b.Errorf("checkpoint of step %d has the state %s", c.Step, state)
+		}
+	}
+	same(b, "rows of states", b.Rows(b.T, key)["states"], 73)
 }
 
 // beside runs work and looks again and again until look is true or the test has

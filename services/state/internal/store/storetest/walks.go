@@ -53,7 +53,7 @@ var walks = []test{
 		for i := range n {
 			b.create(b.createOf(at(fmt.Sprint(i))))
 		}
-		any := []session.Facet{session.OfStatus(session.Paused), session.OfStatus(session.Interrupted)}
+		either := []session.Facet{session.OfStatus(session.Paused), session.OfStatus(session.Interrupted)}
 		done := make(chan struct{})
 		b.beside(func() {
 			for round := range 3 {
@@ -66,11 +66,11 @@ var walks = []test{
 			}
 			close(done)
 		}, func() bool {
-			list, err := b.Store.Sessions(b.Context(), home.Tenant, store.SessionQuery{Any: any, Limit: 100})
+			list, err := b.Store.Sessions(b.Context(), home.Tenant, store.SessionQuery{Any: either, Limit: 100})
 			if err != nil || len(list) != n {
 				b.Errorf("got %d sessions, %v; want %d", len(list), err, n)
 			}
-			count, err := b.Store.CountSessions(b.Context(), home.Tenant, store.SessionQuery{Any: any}, 0)
+			count, err := b.Store.CountSessions(b.Context(), home.Tenant, store.SessionQuery{Any: either}, 0)
 			if err != nil || count != n {
 				b.Errorf("counted %d sessions, %v; want %d", count, err, n)
 			}
