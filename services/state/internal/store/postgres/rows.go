@@ -50,7 +50,7 @@ func (t table) unnest() string {
 }
 
 func (t table) insert() string {
-	return fmt.Sprintf("INSERT INTO %s (%s) SELECT * FROM %s", t.name, t.names(""), t.unnest())
+	return fmt.Sprintf("INSERT INTO %s (%s) SELECT * FROM %s AS v", t.name, t.names(""), t.unnest())
 }
 
 // matches joins t to v by the first key columns. The two conditions on v hold

@@ -68,7 +68,7 @@ func (r *reader) read(query *statement, want func(*wanted, *shown), scan func(*s
 	if len(w.by) == 0 {
 		return
 	}
-	r.queue(query, w.params(), func(row *row) { scan(w.by[row.number()-1], row) })
+	r.each(query, &w.rows, func(row *row) { scan(w.by[row.number()-1], row) })
 }
 
 // when is the want of a query that is given no more than keys.
@@ -152,7 +152,7 @@ func (r *reader) sessions() {
 	for _, s := range w.by {
 		w.next().key(s.Key)
 	}
-	r.queue(lockSessions, w.params(), func(row *row) {
+	r.each(lockSessions, &w.rows, func(row *row) {
 		s := w.by[row.number()-1]
 		s.view.Session = &session.Session{Key: s.Key}
 		row.session(s.view.Session)

@@ -186,6 +186,15 @@ func (r *rows) params() [][]byte {
 	return params
 }
 
+// single gives the values of the only row there is.
+func (r *rows) single() [][]byte {
+	params := make([][]byte, len(r.columns))
+	for i := range r.columns {
+		params[i] = r.columns[i].data[len(blank)+4:] // behind the array's head and the length
+	}
+	return params
+}
+
 // row is a row from the server. Its values are read in the order of the
 // columns, and are copies.
 type row struct {

@@ -250,7 +250,7 @@ func (w *writer) queue(p *pipeline) (something bool, err error) {
 	if w.gone.count > 0 {
 		something = true
 		for _, s := range deletes {
-			p.queue(s, w.gone.params(), nil)
+			p.each(s, &w.gone, nil)
 		}
 	}
 	for i := range w.rows {
@@ -260,7 +260,7 @@ func (w *writer) queue(p *pipeline) (something bool, err error) {
 		}
 		if r.count > 0 {
 			something = true
-			p.queue(writes[i], r.params(), nil)
+			p.each(writes[i], r, nil)
 		}
 	}
 	return something, nil
