@@ -59,7 +59,7 @@ func compare(b *testing.B, store string, n int, got, raw, pipelined *measured) {
 	line := fmt.Sprintf("%-8s %4d sessions: %7.0f commits/s, p50 %8s | raw %7.0f/s, p50 %8s: %.2fx rate, %.2fx latency",
 		store, n, got.rate, got.p50, raw.rate, raw.p50, got.rate/raw.rate, float64(got.p50)/float64(raw.p50))
 	if pipelined != nil {
-		line += fmt.Sprintf(" | one round trip %7.0f/s: %.2fx", pipelined.rate, got.rate/pipelined.rate)
+		line += fmt.Sprintf(" | one round trip %7.0f/s, p50 %7s: %.2fx, %.2fx", pipelined.rate, pipelined.p50, got.rate/pipelined.rate, float64(got.p50)/float64(pipelined.p50))
 	}
 	fmt.Println(line)
 	b.ReportMetric(got.rate/raw.rate, fmt.Sprintf("x-raw-%s-%d", strings.ToLower(store), n))

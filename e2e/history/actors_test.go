@@ -23,13 +23,12 @@ func (w *world) starter() {
 			r.Parent = &statev1.Parent{SessionId: root, ToolCallId: "spawn"}
 		}
 		twice(func() {
-			answer, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.StartRunResponse, error) { return c.StartRun(ctx, r) })
+			answer, unsure, err := attempt(w, func(ctx context.Context, c client) (*statev1.StartRunResponse, error) { return c.StartRun(ctx, r) })
 			w.noteFault(err)
-			if err != nil {
-				w.refused("start", err, "AGENT_NOT_FOUND", "SESSION_BUSY", "SESSION_SUSPENDED", "SESSION_NOT_FOUND")
-				return
-			}
-			w.told(func(h *history) { h.starts = append(h.starts, start{session, key, answer.GetRun().GetRunId()}) })
+			w.refused("start", err, "AGENT_NOT_FOUND", "SESSION_BUSY", "SESSION_SUSPENDED", "SESSION_NOT_FOUND")
+			w.told(func(h *history) {
+				h.starts = append(h.starts, start{session, key, answer.GetRun().GetRunId(), fateOf(unsure, err)})
+			})
 		})
 		pause(30 * time.Millisecond)
 	}
@@ -48,11 +47,11 @@ func (w *world) submitter() {
 					Tenant: tenant, SessionId: root, ToolCallId: call,
 					Answer: &statev1.CallAnswer{Answer: &statev1.CallAnswer_Result{Result: fmt.Sprintf("%q", payload)}},
 				}
-				answer, unsure, err := attempt(w, func(ctx context.Context, c client) (*statev1.SubmitCallResponse, error) { return c.SubmitCall(ctx, r) })
+				answer, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.SubmitCallResponse, error) { return c.SubmitCall(ctx, r) })
 				w.noteFault(err)
 				w.refused("submit", err, "OWNER_NOT_CONTINUABLE", "UNKNOWN_TOOL_CALL")
 				w.told(func(h *history) {
-					h.submits = append(h.submits, submit{session, call, payload, answer.GetOutcome(), unsure})
+					h.submits = append(h.submits, submit{session, call, payload, answer.GetOutcome()})
 				})
 			})
 		}
@@ -144,14 +143,13 @@ func (w *world) merge(session string) {
 	item := w.id("host")
 	r := &statev1.MergeStateRequest{Tenant: tenant, SessionId: session, Ops: []*statev1.StateOp{appendTo("log", item)}}
 	answer, err := once(w.ctx, w.client(), func(ctx context.Context, c client) (*statev1.MergeStateResponse, error) { return c.MergeState(ctx, r) })
-	kind := fault.KindOf(err)
-	if err != nil && kind != fault.Unavailable && kind != fault.Exhausted {
+	unsure := fault.KindOf(err) == fault.Unavailable
+	if !unsure {
 		w.noteFault(err)
-		w.refused("merge", err, "SESSION_NOT_FOUND")
-		return
+		w.refused("merge", err, "SESSION_NOT_FOUND", "QUEUE_FULL")
 	}
 	w.told(func(h *history) {
-		h.commits = append(h.commits, commit{session: session, log: []string{item}, acked: err == nil})
+		h.commits = append(h.commits, commit{session: session, log: []string{item}, fate: fateOf(unsure, err)})
 		if err == nil {
 			h.wrote(w.T, session, answer.GetVersion(), item)
 		}

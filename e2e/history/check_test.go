@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -15,13 +16,18 @@ type ending struct {
 	runs     []*statev1.Run
 	messages []string // ids
 	log      []string
+	unread   map[string]string // the answers that no step has consumed, by call
 }
 
 // quiet reports whether no session has a run that anybody works on, and says
 // which one has.
 func (w *world) quiet() (bool, string) {
 	for _, id := range sessions {
-		for _, r := range w.runs(id) {
+		runs, err := w.runs(id)
+		if err != nil && fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
+			return false, err.Error()
+		}
+		for _, r := range runs {
 			if !r.GetSettled() {
 				return false, r.String()
 			}
@@ -30,16 +36,16 @@ func (w *world) quiet() (bool, string) {
 	return true, ""
 }
 
-func (w *world) runs(session string) (all []*statev1.Run) {
+func (w *world) runs(session string) (all []*statev1.Run, err error) {
 	for before := int32(0); ; {
 		r := &statev1.ListRunsRequest{Tenant: tenant, SessionId: session, BeforeTurn: before, Limit: 200}
 		page, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.ListRunsResponse, error) { return c.ListRuns(ctx, r) })
 		if err != nil {
-			return all
+			return nil, err
 		}
 		all = append(all, page.GetRuns()...)
 		if !page.GetHasMore() {
-			return all
+			return all, nil
 		}
 		before = all[len(all)-1].GetTurn()
 	}
@@ -47,10 +53,21 @@ func (w *world) runs(session string) (all []*statev1.Run) {
 
 func (w *world) ending(id string) (e ending) {
 	answer, _, err := w.get(id)
-	if err != nil {
-		return e
+	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
+		return e // nobody has started it
 	}
-	e.session, e.runs = answer.GetSession(), w.runs(id)
+	if err == nil {
+		e.runs, err = w.runs(id)
+	}
+	if err != nil {
+		w.Fatalf("read session %s: %v", id, err)
+	}
+	e.session, e.unread = answer.GetSession(), map[string]string{}
+	for _, c := range answer.GetCalls() {
+		if c.GetSessionId() == id {
+			e.unread[c.GetToolCallId()] = payload(c.GetAnswer())
+		}
+	}
 	for more := true; more; {
 		r := &statev1.ListMessagesRequest{Tenant: tenant, SessionId: id, Offset: int64(len(e.messages)), Limit: 200}
 		page, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.ListMessagesResponse, error) {
@@ -85,7 +102,7 @@ func (w *world) check() {
 	w.checkStarts(endings)
 	w.checkClaims()
 	w.checkCommits(endings)
-	w.checkAnswers()
+	w.checkAnswers(endings)
 }
 
 func (w *world) checkSession(id string, e ending) {
@@ -117,10 +134,16 @@ func (w *world) checkSession(id string, e ending) {
 	}
 }
 
-// checkStarts: a request key names one run, and the run is there.
+// checkStarts: a request key names one run, and the run is there; a key that
+// was refused to all who sent it names none.
 func (w *world) checkStarts(endings map[string]ending) {
 	named := map[string]string{}
+	best := map[string]fate{}
 	for _, s := range w.history.starts {
+		best[s.key] = max(best[s.key], s.fate)
+		if s.fate != acked {
+			continue
+		}
 		if first := named[s.key]; first != "" && first != s.run {
 			w.Errorf("request key %s started %s and %s", s.key, first, s.run)
 		}
@@ -136,11 +159,15 @@ func (w *world) checkStarts(endings map[string]ending) {
 				w.Errorf("session %s has two runs for the request key %s", id, r.GetRequestKey())
 			}
 			keys[r.GetRequestKey()] = true
+			if fate, sent := best[r.GetRequestKey()]; sent && fate == refused {
+				w.Errorf("session %s has the run %s for the request key %s, which was refused", id, r.GetRunId(), r.GetRequestKey())
+			}
 		}
 	}
 }
 
-// checkClaims: no two claims of a session share an epoch.
+// checkClaims: no two claims of a session share an epoch, and a step that was
+// sent when a later claim was known already is not taken.
 func (w *world) checkClaims() {
 	seen := map[claim]bool{}
 	for _, c := range w.history.claims {
@@ -149,11 +176,17 @@ func (w *world) checkClaims() {
 			w.Errorf("epoch %d of session %s was given out twice", c.epoch, c.session)
 		}
 		seen[place] = true
+		for _, step := range w.history.commits {
+			if step.session == c.session && step.step > 0 && step.fate == acked && step.epoch < c.epoch && step.begun > c.told {
+				w.Errorf("session %s: step %d of epoch %d was taken although it was sent after epoch %d had begun", c.session, step.step, step.epoch, c.epoch)
+			}
+		}
 	}
 }
 
-// checkCommits: what was acknowledged is there, what was not is there as a
-// whole or not at all; a step has one owner, and later steps no earlier one.
+// checkCommits: what was acknowledged is there, what was refused is not, and
+// what was lost on its way is there as a whole or not at all; a step has one
+// owner, and later steps no earlier one.
 func (w *world) checkCommits(endings map[string]ending) {
 	type place struct {
 		session string
@@ -176,8 +209,8 @@ func (w *world) checkCommits(endings map[string]ending) {
 		// The plan and the results of a step that another owner has committed
 		// are there, and the item of this commit's own is not.
 		written := len(c.log) > 0 && slices.Contains(e.log, c.log[len(c.log)-1])
-		if c.acked && !written || written && found != items {
-			w.Errorf("session %s, step %d of epoch %d: acknowledged %v, written %v, %d of %d items are there", c.session, c.step, c.epoch, c.acked, written, found, items)
+		if c.fate == acked && !written || c.fate == refused && written || written && found != items {
+			w.Errorf("session %s, step %d of epoch %d: fate %d, written %v, %d of %d items are there", c.session, c.step, c.epoch, c.fate, written, found, items)
 		}
 		if c.step == 0 || !written {
 			continue
@@ -196,8 +229,8 @@ func (w *world) checkCommits(endings map[string]ending) {
 }
 
 // checkAnswers: of the answers to a call one was accepted, and the step that
-// consumed the call, one at most, has read that one.
-func (w *world) checkAnswers() {
+// consumed the call, one at most, has read that one; or it waits to be read.
+func (w *world) checkAnswers(endings map[string]ending) {
 	accepted := map[string]submit{}
 	given := map[string]map[string]bool{}
 	for _, s := range w.history.submits {
@@ -215,7 +248,7 @@ func (w *world) checkAnswers() {
 	}
 	consumed := map[string]bool{}
 	for _, c := range w.history.commits {
-		if !c.acked {
+		if c.fate == refused || len(c.log) == 0 || !slices.Contains(endings[c.session].log, c.log[len(c.log)-1]) {
 			continue
 		}
 		for call, payload := range c.consumed {
@@ -229,6 +262,11 @@ func (w *world) checkAnswers() {
 			if !strings.HasPrefix(payload, "ANSWER_SOURCE_") && !given[call][payload] {
 				w.Errorf("call %s was consumed with %q, which nobody gave", call, payload)
 			}
+		}
+	}
+	for call, a := range accepted {
+		if unread, waits := endings[a.session].unread[call]; !consumed[call] && (!waits || unread != a.payload) {
+			w.Errorf("call %s accepted %s, which no step has read and which does not wait: %q", call, a.payload, unread)
 		}
 	}
 }

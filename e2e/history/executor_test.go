@@ -77,7 +77,7 @@ func (w *world) claimOn(ctx context.Context, id string, done <-chan struct{}) (d
 
 func (w *world) claimed(c *statev1.Claim) {
 	w.told(func(h *history) {
-		got := claim{c.GetSession().GetSessionId(), c.GetRun().GetRunId(), c.GetEpoch()}
+		got := claim{c.GetSession().GetSessionId(), c.GetRun().GetRunId(), c.GetEpoch(), w.ticks.Add(1)}
 		h.claims = append(h.claims, got)
 	})
 }
@@ -239,10 +239,10 @@ func (s *stepper) consume(r *statev1.CommitStepRequest) {
 // commit sends the step. An answer that has changed since it was read is read
 // again.
 func (s *stepper) commit(r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
-	lost := false
+	unsure, begun := false, s.ticks.Add(1)
 	for {
-		answer, unsure, err := attempt(s.world, func(ctx context.Context, c client) (*statev1.CommitStepResponse, error) { return c.CommitStep(ctx, r) })
-		lost = lost || unsure
+		answer, again, err := attempt(s.world, func(ctx context.Context, c client) (*statev1.CommitStepResponse, error) { return c.CommitStep(ctx, r) })
+		unsure = unsure || again
 		if fault.ReasonOf(err) == "ANSWER_CHANGED" {
 			if s.calls, err = s.reread(); err != nil {
 				return nil, err
@@ -250,9 +250,7 @@ func (s *stepper) commit(r *statev1.CommitStepRequest) (*statev1.CommitStepRespo
 			s.consume(r)
 			continue
 		}
-		if err == nil || lost || errors.Is(err, errNoAnswer) {
-			s.note(r, answer, err == nil)
-		}
+		s.note(r, answer, fateOf(unsure || errors.Is(err, errNoAnswer), err), begun)
 		return answer, err
 	}
 }
@@ -263,8 +261,11 @@ func (s *stepper) reread() ([]*statev1.Call, error) {
 	return own, err
 }
 
-func (s *stepper) note(r *statev1.CommitStepRequest, answer *statev1.CommitStepResponse, acked bool) {
-	c := commit{session: s.ref.GetSessionId(), run: s.ref.GetRunId(), epoch: s.ref.GetEpoch(), step: s.step, log: s.log, acked: acked, consumed: map[string]string{}}
+func (s *stepper) note(r *statev1.CommitStepRequest, answer *statev1.CommitStepResponse, fate fate, begun int64) {
+	c := commit{
+		session: s.ref.GetSessionId(), run: s.ref.GetRunId(), epoch: s.ref.GetEpoch(), step: s.step,
+		log: s.log, fate: fate, begun: begun, consumed: map[string]string{},
+	}
 	for _, m := range r.GetMessages() {
 		c.messages = append(c.messages, m.GetId())
 	}
@@ -277,7 +278,7 @@ func (s *stepper) note(r *statev1.CommitStepRequest, answer *statev1.CommitStepR
 	}
 	s.told(func(h *history) {
 		h.commits = append(h.commits, c)
-		if acked {
+		if fate == acked {
 			h.wrote(s.T, c.session, answer.GetVersion(), fmt.Sprint("step ", c.step))
 		}
 	})

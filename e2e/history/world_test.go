@@ -44,6 +44,7 @@ type world struct {
 	conns   [][]*grpc.ClientConn // by replica
 	closing atomic.Bool          // no new work is begun
 	ids     atomic.Int64
+	ticks   atomic.Int64 // the clients' common clock: what has a lower tick was over before
 
 	mu      sync.Mutex
 	history history
@@ -137,11 +138,36 @@ type history struct {
 	reads    int
 }
 
-type start struct{ session, key, run string }
+// fate is what became of a write, as far as its client was told.
+type fate int
+
+const (
+	refused fate = iota // it is not there
+	lost                // it is there as a whole, or not at all
+	acked               // it is there
+)
+
+// fateOf is the fate of a request by what attempt has given.
+func fateOf(unsure bool, err error) fate {
+	switch {
+	case err == nil:
+		return acked
+	case unsure:
+		return lost
+	default:
+		return refused
+	}
+}
+
+type start struct {
+	session, key, run string
+	fate              fate
+}
 
 type claim struct {
 	session, run string
 	epoch        int64
+	told         int64 // the tick at which the executor had it
 }
 
 type commit struct {
@@ -151,13 +177,13 @@ type commit struct {
 	messages     []string          // ids, in their order
 	log          []string          // items of the state's log
 	consumed     map[string]string // by call: the answer as the step read it
-	acked        bool              // else it may have been written or not
+	fate         fate
+	begun        int64 // the tick at which it was sent first
 }
 
 type submit struct {
 	session, call, payload string
 	outcome                statev1.SubmitCallResponse_Outcome
-	unsure                 bool
 }
 
 // wrote notes the version that a write was told.

@@ -42,7 +42,8 @@ type CheckpointServiceClient interface {
 	// were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error)
 	// Branch makes a new session that begins where a checkpoint stood. The
-	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS).
+	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS), which is also
+	// what a repetition meets; without an id a repetition makes another.
 	Branch(ctx context.Context, in *BranchRequest, opts ...grpc.CallOption) (*BranchResponse, error)
 }
 
@@ -111,7 +112,8 @@ type CheckpointServiceServer interface {
 	// were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	Rewind(context.Context, *RewindRequest) (*RewindResponse, error)
 	// Branch makes a new session that begins where a checkpoint stood. The
-	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS).
+	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS), which is also
+	// what a repetition meets; without an id a repetition makes another.
 	Branch(context.Context, *BranchRequest) (*BranchResponse, error)
 	mustEmbedUnimplementedCheckpointServiceServer()
 }

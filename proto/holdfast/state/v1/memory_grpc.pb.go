@@ -32,7 +32,8 @@ const (
 //
 // MemoryService keeps facts that outlive sessions.
 type MemoryServiceClient interface {
-	// AddMemory adds a record, or writes it over the one with its id.
+	// AddMemory adds a record, or writes it over the one with its id; without an
+	// id a repetition adds another.
 	// INVALID_ARGUMENT: MEMORY_INVALID, MEMORY_TOO_LARGE, METADATA_INVALID.
 	AddMemory(ctx context.Context, in *AddMemoryRequest, opts ...grpc.CallOption) (*AddMemoryResponse, error)
 	// GetMemory: NOT_FOUND (MEMORY_NOT_FOUND).
@@ -111,7 +112,8 @@ func (c *memoryServiceClient) ListEntities(ctx context.Context, in *ListEntities
 //
 // MemoryService keeps facts that outlive sessions.
 type MemoryServiceServer interface {
-	// AddMemory adds a record, or writes it over the one with its id.
+	// AddMemory adds a record, or writes it over the one with its id; without an
+	// id a repetition adds another.
 	// INVALID_ARGUMENT: MEMORY_INVALID, MEMORY_TOO_LARGE, METADATA_INVALID.
 	AddMemory(context.Context, *AddMemoryRequest) (*AddMemoryResponse, error)
 	// GetMemory: NOT_FOUND (MEMORY_NOT_FOUND).

@@ -35,8 +35,8 @@ type RunServiceClient interface {
 	// appends the messages, makes the next run, `queued`, and sets the session
 	// `active`. When it answers, the run will be executed, whatever dies.
 	//
-	// With a request key it is idempotent: a repetition of the key in the
-	// session gets the first run, live or finished, and writes nothing
+	// With a request key it is idempotent (without a session id too, since the id
+	// is made from the key then): a repetition of the key in the session gets the first run, live or finished, and writes nothing
 	// (`repeated` is set); the same key with another agent or other messages is
 	// FAILED_PRECONDITION (REQUEST_KEY_REUSED).
 	//
@@ -127,8 +127,8 @@ type RunServiceServer interface {
 	// appends the messages, makes the next run, `queued`, and sets the session
 	// `active`. When it answers, the run will be executed, whatever dies.
 	//
-	// With a request key it is idempotent: a repetition of the key in the
-	// session gets the first run, live or finished, and writes nothing
+	// With a request key it is idempotent (without a session id too, since the id
+	// is made from the key then): a repetition of the key in the session gets the first run, live or finished, and writes nothing
 	// (`repeated` is set); the same key with another agent or other messages is
 	// FAILED_PRECONDITION (REQUEST_KEY_REUSED).
 	//

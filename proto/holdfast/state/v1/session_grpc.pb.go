@@ -45,9 +45,11 @@ const (
 // another version: ABORTED (VERSION_STALE; metadata currentVersion).
 type SessionServiceClient interface {
 	// CreateSession makes a session without a run: it is `paused` until one
-	// starts. One that exists is FAILED_PRECONDITION (SESSION_EXISTS). With a
+	// starts. One that exists is FAILED_PRECONDITION (SESSION_EXISTS), which is
+	// also what a repetition meets; without an id a repetition makes another. With a
 	// parent, the parent's reference to it is written in the same transaction; a
-	// parent that does not exist is NOT_FOUND (SESSION_NOT_FOUND). Further: as
+	// parent that does not exist is NOT_FOUND (SESSION_NOT_FOUND), one that has
+	// failed FAILED_PRECONDITION (PARENT_ENDED). Further: as
 	// StartRun.
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*CreateSessionResponse, error)
 	// GetSession gives the session, its newest run, what it waits for and what is
@@ -74,11 +76,14 @@ type SessionServiceClient interface {
 	// STATE_SIZE_EXCEEDED.
 	SaveState(ctx context.Context, in *SaveStateRequest, opts ...grpc.CallOption) (*SaveStateResponse, error)
 	// MergeState applies writes to the custom state, in their order. Merges that
-	// come at the same time lose nothing. STATE_INVALID, STATE_SIZE_EXCEEDED
+	// come at the same time lose nothing. An append that is sent again appends
+	// again, unless expected_version refuses it. STATE_INVALID (more writes than
+	// the configured number, too), STATE_SIZE_EXCEEDED
 	// (metadata changedKeys, limitBytes, sizeBytes).
 	MergeState(ctx context.Context, in *MergeStateRequest, opts ...grpc.CallOption) (*MergeStateResponse, error)
 	// AppendMessages puts messages behind the conversation, whoever else does the
-	// same. MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// same. A request whose messages are all there, by their ids, is answered and
+	// writes nothing: give ids to be able to send it again. MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE.
 	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
 	// TruncateMessages takes back the messages behind the first `count`, and the
 	// checkpoints that count more. Refused with FAILED_PRECONDITION
@@ -246,9 +251,11 @@ func (c *sessionServiceClient) ListAgents(ctx context.Context, in *ListAgentsReq
 // another version: ABORTED (VERSION_STALE; metadata currentVersion).
 type SessionServiceServer interface {
 	// CreateSession makes a session without a run: it is `paused` until one
-	// starts. One that exists is FAILED_PRECONDITION (SESSION_EXISTS). With a
+	// starts. One that exists is FAILED_PRECONDITION (SESSION_EXISTS), which is
+	// also what a repetition meets; without an id a repetition makes another. With a
 	// parent, the parent's reference to it is written in the same transaction; a
-	// parent that does not exist is NOT_FOUND (SESSION_NOT_FOUND). Further: as
+	// parent that does not exist is NOT_FOUND (SESSION_NOT_FOUND), one that has
+	// failed FAILED_PRECONDITION (PARENT_ENDED). Further: as
 	// StartRun.
 	CreateSession(context.Context, *CreateSessionRequest) (*CreateSessionResponse, error)
 	// GetSession gives the session, its newest run, what it waits for and what is
@@ -275,11 +282,14 @@ type SessionServiceServer interface {
 	// STATE_SIZE_EXCEEDED.
 	SaveState(context.Context, *SaveStateRequest) (*SaveStateResponse, error)
 	// MergeState applies writes to the custom state, in their order. Merges that
-	// come at the same time lose nothing. STATE_INVALID, STATE_SIZE_EXCEEDED
+	// come at the same time lose nothing. An append that is sent again appends
+	// again, unless expected_version refuses it. STATE_INVALID (more writes than
+	// the configured number, too), STATE_SIZE_EXCEEDED
 	// (metadata changedKeys, limitBytes, sizeBytes).
 	MergeState(context.Context, *MergeStateRequest) (*MergeStateResponse, error)
 	// AppendMessages puts messages behind the conversation, whoever else does the
-	// same. MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// same. A request whose messages are all there, by their ids, is answered and
+	// writes nothing: give ids to be able to send it again. MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE.
 	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
 	// TruncateMessages takes back the messages behind the first `count`, and the
 	// checkpoints that count more. Refused with FAILED_PRECONDITION

@@ -31,7 +31,8 @@ const (
 //
 // UsageService adds up what was measured.
 type UsageServiceClient interface {
-	// RecordUsage adds measurements outside of a step. USAGE_INVALID.
+	// RecordUsage adds measurements outside of a step. It counts again when it is
+	// sent again. USAGE_INVALID.
 	RecordUsage(ctx context.Context, in *RecordUsageRequest, opts ...grpc.CallOption) (*RecordUsageResponse, error)
 	// ListUsage gives the entries of a session in the order of their recording.
 	ListUsage(ctx context.Context, in *ListUsageRequest, opts ...grpc.CallOption) (*ListUsageResponse, error)
@@ -97,7 +98,8 @@ func (c *usageServiceClient) QueryUsage(ctx context.Context, in *QueryUsageReque
 //
 // UsageService adds up what was measured.
 type UsageServiceServer interface {
-	// RecordUsage adds measurements outside of a step. USAGE_INVALID.
+	// RecordUsage adds measurements outside of a step. It counts again when it is
+	// sent again. USAGE_INVALID.
 	RecordUsage(context.Context, *RecordUsageRequest) (*RecordUsageResponse, error)
 	// ListUsage gives the entries of a session in the order of their recording.
 	ListUsage(context.Context, *ListUsageRequest) (*ListUsageResponse, error)

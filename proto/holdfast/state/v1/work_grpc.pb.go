@@ -47,7 +47,9 @@ type WorkServiceClient interface {
 	// request announces the executor and its agents; each request adds credits,
 	// and each claim takes one. Claims come oldest first among the runs of the
 	// announced agents. A stream that breaks loses nothing: what was claimed and
-	// not received goes back to the queue, see `held_run_ids`.
+	// not received goes back to the queue, see `held_run_ids`. A run whose journal,
+	// calls and last message are too large together for one message fails, and its
+	// end is handed out to be told.
 	//
 	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
 	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.
@@ -211,7 +213,9 @@ type WorkServiceServer interface {
 	// request announces the executor and its agents; each request adds credits,
 	// and each claim takes one. Claims come oldest first among the runs of the
 	// announced agents. A stream that breaks loses nothing: what was claimed and
-	// not received goes back to the queue, see `held_run_ids`.
+	// not received goes back to the queue, see `held_run_ids`. A run whose journal,
+	// calls and last message are too large together for one message fails, and its
+	// end is handed out to be told.
 	//
 	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
 	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.

@@ -96,6 +96,9 @@ func (l Limits) checkMessage(m *eventv1.Message, limit int) error {
 	if size := proto.Size(m); size > limit {
 		return fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "message %q has %d bytes; the limit is %d", m.GetId(), size, limit)
 	}
+	if err := checkOptionalID("a message's run_id", m.GetRunId()); err != nil {
+		return err
+	}
 	return l.checkMetadata(m.GetMetadata())
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -263,6 +266,10 @@ func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, lim
 func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(store.Decided) (*statev1.ClaimRunsResponse, error)) error {
 	for i, claim := range claims {
 		answer, err := out(claim)
+		if err == nil && !fitted(answer) {
+			c.giveUp(ctx, claim, proto.Size(answer))
+			continue
+		}
 		if err == nil {
 			err = c.stream.Send(answer)
 		}
@@ -273,6 +280,46 @@ func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(sto
 		c.credits.take(1)
 	}
 	return nil
+}
+
+// mostClaim is how large a claim may be: what one message may have, less some
+// room for its frame.
+const mostClaim = rpc.DefaultMaxMessageBytes - 64<<10
+
+// fitted reports whether the claim can be sent, after it has left messages out
+// where it must: the executor reads those that it was not handed.
+func fitted(answer *statev1.ClaimRunsResponse) bool {
+	if proto.Size(answer) <= mostClaim {
+		return true
+	}
+	claim := answer.GetExecute()
+	if n := len(claim.GetMessages()); n > 1 {
+		claim.Messages = claim.Messages[n-1:]
+	}
+	return proto.Size(answer) <= mostClaim
+}
+
+// giveUp ends a run that no executor can be handed. Given back, it would be
+// claimed again at once, and break one stream after the other.
+func (c *claimer) giveUp(ctx context.Context, d store.Decided, size int) {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	s, run := c.server, d.Change.Runs[0]
+	s.log.ErrorContext(ctx, "a run is too large to be handed to an executor and fails", "session", d.View.Session.SessionID, "run", run.RunID, "bytes", size)
+	command := session.Finish{
+		Ref: session.Ref{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}, Now: s.millis(), Sequence: d.View.Session.StreamSequence,
+		Outcome: session.Outcome{Status: session.RunFailed, Failure: &session.Failure{
+			Error: "What the conversation has to go on with is too large.", Code: "framework_internal_error",
+			Detail: fmt.Sprintf("the claim of the run has %d bytes; the limit is %d: give smaller inputs and answers to calls", size, mostClaim),
+		}},
+	}
+	_, err := spread(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, size, command.Now, alone(command.Decide))
+	if err == nil {
+		err = s.release(ctx, command.Ref, 0) // somebody has to tell the end
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "a run that is too large was not ended; it is found again", "run", run.RunID, "error", err)
+	}
 }
 
 func (c *claimer) giveBack(ctx context.Context, claims []store.Decided) {

@@ -19,8 +19,9 @@ type Config struct {
 
 // Limits bound what a request may bring and an answer may carry. All sizes are
 // in bytes. A claim travels in one message of at most 16 MiB: two StepBytes, the
-// state and TailBytes have to fit into it. Two are enough, since of the journal,
-// the answers to calls and the last message one is small while the others grow.
+// state and TailBytes have to fit into it. Mostly one of the journal, the calls
+// with their answers and the last message is large; a run for which they are too
+// large together fails.
 type Limits struct {
 	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message and largest plan"`
 	ResultBytes   int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
@@ -28,6 +29,7 @@ type Limits struct {
 	StateBytes    int `env:"HOLDFAST_STATE_MAX_STATE_BYTES" envDefault:"1887436" doc:"largest custom state, as JSON"`
 	StagedBytes   int `env:"HOLDFAST_STATE_MAX_STAGED_BYTES" envDefault:"1887436" doc:"largest state writes of one result, step or merge, keys and values together"`
 	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are cut, others are refused"`
+	Ops           int `env:"HOLDFAST_STATE_MAX_OPS" envDefault:"1000" doc:"most state writes of one result, step or merge"`
 	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most calls that one step leaves open, and most sub-sessions that it waits for or writes"`
 	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family that change in one write"`
 	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
@@ -56,7 +58,7 @@ func (c Config) Check() error {
 		value    int64
 	}{
 		{"CLAIM_POLL", int64(c.Poll)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
-		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)},
+		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
 		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(l.TailMessages)}, {"TAIL_BYTES", int64(l.TailBytes)},

@@ -85,6 +85,9 @@ func fingerprint(messages []*eventv1.Message) ([]byte, error) {
 
 // opsIn gives Invalid (STATE_INVALID) and TooLarge (STATE_SIZE_EXCEEDED).
 func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
+	if len(ops) > l.Ops {
+		return nil, fault.New(fault.Invalid, "STATE_INVALID", "there are %d state writes; the limit is %d: write a key once, with all its items", len(ops), l.Ops)
+	}
 	var rows []session.StateOp
 	for i, op := range ops {
 		bad := func(what string) error {

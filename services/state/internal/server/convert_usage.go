@@ -12,6 +12,10 @@ import (
 // can be added up.
 const mostMeasured = 1_000_000_000_000
 
+// mostCounted is the largest value of a custom measurement, either way: what
+// stores add up stays far from where a float overflows.
+const mostCounted = 1e15
+
 // usageSources are who measures; the first one does where an entry is silent.
 var usageSources = []string{"agent", "tool", "subagent"}
 
@@ -81,8 +85,8 @@ func wrongWith(u session.Usage) string {
 			return "has a number that is negative or above 10^12"
 		}
 	}
-	if math.IsNaN(u.Value) || math.IsInf(u.Value, 0) {
-		return "has a value that is no number"
+	if math.IsNaN(u.Value) || math.Abs(u.Value) > mostCounted {
+		return "has a value that is no number, or beyond 10^15"
 	}
 	return ""
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -57,7 +59,7 @@ func (s *Server) start(r *statev1.StartRunRequest) (session.Start, error) {
 		command.Abandon = always(answer)
 	}
 	if command.SessionID == "" {
-		command.SessionID = "ses_" + s.newID()
+		command.SessionID = s.sessionOf(r)
 	}
 	if command.State == "" {
 		command.State = "{}"
@@ -65,6 +67,17 @@ func (s *Server) start(r *statev1.StartRunRequest) (session.Start, error) {
 	command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	command.Messages, err = messagesIn(r.GetMessages(), origin{runID: command.RunID, now: command.Now, newID: s.newID})
 	return command, err
+}
+
+// sessionOf makes the id of a session that the request does not name. With a
+// request key it is made from that, so that a repetition meets the same session
+// and its run.
+func (s *Server) sessionOf(r *statev1.StartRunRequest) string {
+	if r.GetRequestKey() == "" {
+		return "ses_" + s.newID()
+	}
+	digest := sha256.Sum256([]byte(r.GetTenant() + "\x00" + r.GetRequestKey()))
+	return "ses_" + hex.EncodeToString(digest[:16])
 }
 
 func (l Limits) checkStart(r *statev1.StartRunRequest) error {
