@@ -41,6 +41,9 @@ func TestATraceGoesOnInTheExecutorThatTakesOver(t *testing.T) {
 	for _, service := range []string{"holdfast-state", "holdfast-stream"} {
 		waitSpan(t, collector, trace, "of "+service, func(span harness.Span) bool { return span.Service == service })
 	}
+	for _, name := range []string{"holdfast.state.batch.size", "holdfast.state.queue.time"} {
+		harness.WaitFor(t, spansLimit, name+" to be measured", func() (bool, string) { return collector.Measured(name), "it is not" })
+	}
 }
 
 func waitSpan(t *testing.T, c *harness.Collector, trace, which string, is func(harness.Span) bool) {

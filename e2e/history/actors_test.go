@@ -25,7 +25,7 @@ func (w *world) starter() {
 		twice(func() {
 			answer, unsure, err := attempt(w, func(ctx context.Context, c client) (*statev1.StartRunResponse, error) { return c.StartRun(ctx, r) })
 			w.noteFault(err)
-			w.refused("start", err, "AGENT_NOT_FOUND", "SESSION_BUSY", "SESSION_SUSPENDED", "SESSION_NOT_FOUND")
+			w.refused("start", err, "AGENT_NOT_FOUND", "PARENT_ENDED", "SESSION_BUSY", "SESSION_SUSPENDED", "SESSION_NOT_FOUND")
 			w.told(func(h *history) {
 				h.starts = append(h.starts, start{session, key, answer.GetRun().GetRunId(), fateOf(unsure, err)})
 			})

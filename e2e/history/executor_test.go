@@ -15,7 +15,8 @@ import (
 )
 
 // executor claims runs and does their steps, one run at a time. Now and then it
-// drops everything without a word and comes back under another id.
+// falls silent and comes back under another id; the run that it had is dropped,
+// or worked on by a zombie that has not noticed.
 func (w *world) executor(done <-chan struct{}) {
 	for !ended(done) {
 		id := w.id("executor")
@@ -31,6 +32,10 @@ func (w *world) executor(done <-chan struct{}) {
 		beating.Wait()
 	}
 }
+
+// zombieSleep is at most how long a zombie stands still: mostly longer than
+// anybody waits for it.
+const zombieSleep = 4 * time.Second
 
 func (w *world) beat(ctx context.Context, id string) {
 	for ctx.Err() == nil {
@@ -62,7 +67,14 @@ func (w *world) claimOn(ctx context.Context, id string, done <-chan struct{}) (d
 			c = work.GetSettle()
 		}
 		w.claimed(c)
-		if chance(4) {
+		if chance(2) {
+			return true
+		}
+		if chance(4) && work.GetExecute() != nil {
+			w.zombies.Go(func() {
+				pause(zombieSleep)
+				w.run(c)
+			})
 			return true
 		}
 		if work.GetSettle() != nil {

@@ -72,7 +72,11 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 	harness.WaitFor(t, settleWithin, "all runs to be settled", w.quiet)
 	close(done)
 	cancelled := make(chan struct{})
-	go func() { executors.Wait(); close(cancelled) }()
+	go func() {
+		executors.Wait()
+		w.zombies.Wait()
+		close(cancelled)
+	}()
 	select {
 	case <-cancelled:
 	case <-time.After(settleWithin):
@@ -143,7 +147,7 @@ func (w *world) checkThatMuchHappened() {
 	w.Logf("told: %d starts, %d claims, %d steps, %d answers accepted, %d consumed, %d reads; refused: %v",
 		begun, len(h.claims), steps, accepted, consumed, h.reads, h.faults)
 	for what, n := range map[string]int{"starts": begun, "steps": steps, "answers accepted": accepted, "answers consumed": consumed} {
-		if n < 10 {
+		if n < 5 {
 			w.Errorf("there were only %d %s; the test has proved little", n, what)
 		}
 	}

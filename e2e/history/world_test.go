@@ -43,6 +43,7 @@ type world struct {
 	proxies []*harness.Proxy
 	conns   [][]*grpc.ClientConn // by replica
 	closing atomic.Bool          // no new work is begun
+	zombies sync.WaitGroup
 	ids     atomic.Int64
 	ticks   atomic.Int64 // the clients' common clock: what has a lower tick was over before
 

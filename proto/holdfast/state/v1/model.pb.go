@@ -1961,7 +1961,9 @@ type Call struct {
 	ToolCallId string `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// The session that waits for the answer: the root or one below it.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The run that suspended on the call, and its step.
+	// The run that suspended on the call, and its step. Empty when that has
+	// failed and the call is kept because of its entry_input: no suspension waits
+	// for it then.
 	RunId    string   `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Step     int32    `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
 	StepId   string   `protobuf:"bytes,5,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`

@@ -82,7 +82,9 @@ func TestReasonsOfSessionsTravel(t *testing.T) {
 			{svc + "SetStatus", &statev1.SetStatusRequest{Tenant: "acme", SessionId: "s", Status: sessionKO}, fault.Invalid, "FAILURE_MISSING"},
 			{svc + "AppendMessages", &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s"}, fault.Invalid, "MESSAGE_INVALID"},
 			{svc + "AppendMessages", &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s", Messages: []*eventv1.Message{said(0, "", "x")}}, fault.Invalid, "MESSAGE_INVALID"},
-			{svc + "AppendMessages", &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s", Messages: []*eventv1.Message{said(eventv1.Role_ROLE_USER, "m1", "x")}}, fault.Conflict, "MESSAGE_EXISTS"},
+			{svc + "AppendMessages", &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s", Messages: []*eventv1.Message{
+				said(eventv1.Role_ROLE_USER, "m1", "x"), said(eventv1.Role_ROLE_USER, "m2", "x"),
+			}}, fault.Conflict, "MESSAGE_EXISTS"},
 			{svc + "TruncateMessages", &statev1.TruncateMessagesRequest{Tenant: "acme", SessionId: "s", Count: 2}, fault.Invalid, "COUNT_INVALID"},
 			{svc + "TruncateMessages", &statev1.TruncateMessagesRequest{Tenant: "acme", SessionId: "s", Count: -1}, fault.Invalid, "COUNT_INVALID"},
 			{svc + "TruncateMessages", &statev1.TruncateMessagesRequest{Tenant: "acme", SessionId: "busy"}, fault.Conflict, "SESSION_BUSY"},

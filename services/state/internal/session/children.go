@@ -32,8 +32,7 @@ func (c PutChild) Decide(v *View) (*Change, error) {
 	}
 	old, known := childOf(v.Children, c.Child.SessionID)
 	if !known && c.Child.Location != Remote {
-		return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN",
-			"session %q has no sub-session %q; a local one is made with its parent named when it is created or started", c.SessionID, c.Child.SessionID)
+		return nil, noChild(c.Key, c.Child.SessionID)
 	}
 	s := *v.Session
 	change := &Change{Session: &s}
@@ -46,6 +45,18 @@ func (c PutChild) Decide(v *View) (*Change, error) {
 	s.UpdatedAt = c.Now
 	s.Suspension, _ = s.Suspension.told(child.SessionID, child.Status)
 	return change, nil
+}
+
+// noChild is the fault for a local sub-session that does not exist: a note of
+// it would speak of nobody, and whoever waits for it would wait for ever.
+func noChild(k Key, childID string) error {
+	return fault.New(fault.Conflict, "CHILD_UNKNOWN",
+		"session %q has no sub-session %q; a local one is made with its parent named when it is created or started", k.SessionID, childID)
+}
+
+func fixed(old Child, location Location) error {
+	return fault.New(fault.Conflict, "LOCATION_FIXED",
+		"sub-session %q is %s, and stays so; note one that is %s under an id of its own", old.SessionID, old.Location, location)
 }
 
 // put writes a child of the session.
@@ -78,8 +89,7 @@ func (c Child) kept(old Child, known bool, now Millis) (Child, error) {
 		old = Child{AgentType: c.AgentType, Status: Active, Mode: Ephemeral, Location: cmp.Or(c.Location, Local), StartedAt: now}
 	}
 	if c.Location != "" && c.Location != old.Location {
-		return Child{}, fault.New(fault.Conflict, "LOCATION_FIXED",
-			"sub-session %q is %s, and stays so; note one that is %s under an id of its own", c.SessionID, old.Location, c.Location)
+		return Child{}, fixed(old, c.Location)
 	}
 	child := Child{
 		SessionID: c.SessionID, AgentType: cmp.Or(c.AgentType, old.AgentType), CallID: cmp.Or(c.CallID, old.CallID),
@@ -106,10 +116,17 @@ func (c Child) dated(now Millis) Child {
 
 // children puts the step's children into the change. The step's writer may
 // know less than what came by the side door meanwhile: a remote child that has
-// ended stays ended, unless it was started again after that.
+// ended stays ended, unless it was started again after that. A new one is
+// remote: Conflict (CHILD_UNKNOWN) for a local one, as PutChild gives it.
 func (c Commit) children(v *View, change *Change) error {
 	for _, child := range c.Children {
 		old, known := childOf(v.Children, child.SessionID)
+		if !known {
+			old, known = childOf(change.Children, child.SessionID) // it stands twice in the request
+		}
+		if !known && child.Location != Remote {
+			return noChild(c.Key, child.SessionID)
+		}
 		if known && old.Status.Terminal() && child.StartedAt <= old.CompletedAt {
 			child.Status, child.CompletedAt = old.Status, old.CompletedAt
 		}
@@ -117,8 +134,7 @@ func (c Commit) children(v *View, change *Change) error {
 		if err != nil {
 			return err
 		}
-		_, repeated := childOf(change.Children, child.SessionID)
-		change.put(kept, known || repeated)
+		change.put(kept, known)
 	}
 	return nil
 }
@@ -132,6 +148,7 @@ func (s *Suspension) waited(v *View, change *Change) (*Suspension, error) {
 		waited = *s
 	}
 	waited.Children = nil
+	waited.Keep, waited.ExpiresAt, waited.Holds = 0, 0, nil
 	for id, wait := range s.children() {
 		child, known := childOf(slices.Concat(change.Children, v.Children), id)
 		if !known {
@@ -142,6 +159,9 @@ func (s *Suspension) waited(v *View, change *Change) (*Suspension, error) {
 			waited.Children = map[string]ChildWait{}
 		}
 		waited.Children[id] = wait
+		if child.Location == Local && (child.Status == Active || child.Status.Suspended()) {
+			waited.hold(id, 0) // until when a suspended one is kept is not known yet; its end will be told
+		}
 	}
 	return &waited, nil
 }

@@ -42,6 +42,25 @@ func TestAChildStaysWhereItIs(t *testing.T) {
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
 }
 
+func TestAStepNotesNoLocalChildThatNobodyMade(t *testing.T) {
+	t.Parallel()
+	for _, location := range []Location{Local, ""} {
+		c := Commit{
+			Ref: ref, Step: 4, Children: []Child{{SessionID: "ghost", Status: Active, Location: location}},
+			Outcome:    &Outcome{Status: RunSuspendedAwaitingChildren},
+			Suspension: &Suspension{Children: map[string]ChildWait{"ghost": {}}},
+		}
+		_, _, err := c.Decide(owned())
+		refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
+	}
+	twice := Commit{Ref: ref, Step: 4, Children: []Child{{SessionID: "far", Location: Remote}, {SessionID: "far", Name: "critic"}}}
+	change, _, err := twice.Decide(owned())
+	must(t, err)
+	if len(change.Children) != 1 || change.Session.Children != 1 || change.Children[0].Location != Remote || change.Children[0].Name != "critic" {
+		t.Errorf("got %+v", change.Children)
+	}
+}
+
 // Nobody but the child says what a local child is: a parent that believed
 // another one would wake too early, or never.
 func TestALocalChildSpeaksForItself(t *testing.T) {

@@ -1,9 +1,15 @@
 package session
 
-import "github.com/holdfast-run/holdfast/pkg/fault"
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
 
 // Commit makes a step durable. A repetition of the last committed step under
-// the same epoch is answered as before and changes nothing.
+// the same epoch is answered as before and changes nothing: that of one which
+// ended its run also when the next run was claimed since, for as long as no step
+// follows it.
 //
 // A step that suspends the session, fails it or ends it goes through
 // Family.Spread, which also continues a session whose answers were faster than
@@ -49,6 +55,9 @@ func (c Commit) fails() bool    { return c.Outcome != nil && c.Outcome.Status ==
 
 // Decide commits the step. The answer is the step's checkpoint.
 func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
+	if c.settled(v) && c.repeats(v) {
+		return nil, *v.Checkpoint, nil
+	}
 	if err := c.owns(v); err != nil {
 		return nil, Checkpoint{}, err
 	}
@@ -160,15 +169,41 @@ func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 		}
 		return nil
 	}
+	if len(s.Suspension.Children) == 0 && !slices.ContainsFunc(calls, Call.awaited) {
+		calls = change.adopt(calls, r.RunID)
+	}
 	if c.ExpireAfter > 0 {
-		s.ExpiresAt = c.Now + c.ExpireAfter
-		for _, call := range calls {
-			if call.open() {
-				s.ExpiresAt = max(s.ExpiresAt, call.DeadlineAt)
-			}
-		}
+		c.keep(s, calls)
 	}
 	return nil
+}
+
+// keep says until when the suspended session is kept: for as long as it waits
+// for one of the calls, at least.
+func (c Commit) keep(s *Session, calls []Call) {
+	s.ExpiresAt = c.Now + c.ExpireAfter
+	for _, call := range calls {
+		if call.awaited() {
+			s.ExpiresAt = max(s.ExpiresAt, call.DeadlineAt)
+		}
+	}
+	if len(s.Suspension.Children) > 0 {
+		s.Suspension.Keep, s.Suspension.ExpiresAt = c.ExpireAfter, s.ExpiresAt
+		s.ExpiresAt = s.Suspension.expiry()
+	}
+}
+
+// adopt lets the run wait for the open calls that nobody waits for any more: a
+// run that suspends on nothing else means them.
+func (change *Change) adopt(calls []Call, runID string) []Call {
+	adopted := slices.Clone(calls)
+	for i := range adopted {
+		if call := &adopted[i]; call.open() {
+			call.RunID = runID
+			change.Calls = append(change.Calls, *call)
+		}
+	}
+	return adopted
 }
 
 func entries(runID string, step int32, at Millis, usage []Usage) []UsageEntry {

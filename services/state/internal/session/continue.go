@@ -25,9 +25,9 @@ func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
 }
 
 // waits reports whether a suspended session has something left to wait for:
-// one of the calls that is open, or a child that has not ended.
+// one of the calls that is awaited, or a child that has not ended.
 func (s *Session) waits(calls []Call) bool {
-	if slices.ContainsFunc(calls, Call.open) {
+	if slices.ContainsFunc(calls, Call.awaited) {
 		return true
 	}
 	for _, child := range s.Suspension.children() {
@@ -39,6 +39,10 @@ func (s *Session) waits(calls []Call) bool {
 }
 
 func (c Call) open() bool { return c.Answer == "" }
+
+// awaited reports whether the call keeps a suspended session from going on: it
+// is open, and no failure has made an orphan of it.
+func (c Call) awaited() bool { return c.open() && c.RunID != "" }
 
 // children returns the children that the suspension waits for; of no
 // suspension none.
@@ -80,17 +84,4 @@ func (change *Change) callsOf(v *View) []Call {
 		}
 	}
 	return calls
-}
-
-// unanswered returns the ids of the open calls that nothing waits for when
-// their run fails: a call with a stash still holds somebody's message. An empty
-// run id stands for all runs.
-func unanswered(calls []Call, runID string) []string {
-	var ids []string
-	for _, call := range calls {
-		if call.open() && len(call.Stash) == 0 && (runID == "" || call.RunID == runID) {
-			ids = append(ids, call.CallID)
-		}
-	}
-	return ids
 }

@@ -6,8 +6,9 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 //
 // A sub-session is told to its parent by Family.Spread.
 //
-// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND), NotFound
-// (SESSION_NOT_FOUND) for the parent, Wider to see it.
+// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND); of a
+// sub-session NotFound (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED,
+// LOCATION_FIXED), Wider to see the parent.
 type Create struct {
 	Key
 	AgentType      string
@@ -57,20 +58,27 @@ func (c Create) birth(views []*View) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.RootID = parent.RootID
+	if row, known := childOf(parent.Children, c.SessionID); known && row.Location == Remote {
+		return nil, fixed(row, Local)
+	}
+	s.RootID = parent.Session.RootID
 	change.joins = c.child(&s)
 	return change, nil
 }
 
-// parent finds the parent among the views. Those behind the first are of no
-// certain session: an earlier try may have asked for the family of one that is
+// parent finds the parent among the views, and gives Conflict (PARENT_ENDED)
+// when it has failed: nothing below it goes on. The views behind the first are of
+// no certain session: an earlier try may have asked for the family of one that is
 // gone by now.
-func (c Create) parent(views []*View) (*Session, error) {
+func (c Create) parent(views []*View) (*View, error) {
 	key := Key{c.Tenant, c.ParentID}
 	gone := c.ParentID == c.SessionID // it does not exist yet
 	for _, v := range views[1:] {
 		if v.Session != nil && v.Session.Key == key {
-			return v.Session, nil
+			if v.Session.Status == Failed {
+				return nil, fault.New(fault.Conflict, "PARENT_ENDED", "session %q, the parent, has failed; start it again before its sub-sessions", c.ParentID)
+			}
+			return v, nil
 		}
 		gone = gone || v.Session == nil
 	}

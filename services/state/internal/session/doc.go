@@ -35,7 +35,8 @@
 // session has another, when the run was claimed under another, or when the run
 // is queued: then its claim was given back or taken away, even though nobody
 // has claimed it since. So two owners never write to one session, whatever they
-// believe.
+// believe. The claim that settled a run may repeat the run's end even after the
+// next claim, only to be told what it was told before.
 //
 // # A step
 //
@@ -143,6 +144,14 @@
 // A local child's status comes from the child alone, never from its parent's
 // executor, whose knowledge may be old.
 //
+// A parent that waits does not expire before the local child that it waits for,
+// since its end would be the child's: not at all while the child is active, and
+// with it or later once the child is suspended. So a change of that time goes up
+// as a change of status does. A time that a host sets itself stands.
+//
+// Nothing begins below a session that has failed, for a caller that names it as
+// the parent. Below one that is completed it may: companions outlive a run.
+//
 // # Forced ends
 //
 // SetStatus, Expire, a stop of a session that only waits, and a parent's end
@@ -158,7 +167,9 @@
 // former.
 //
 // A session that fails drops the open calls whose answers nobody could use,
-// but for those that hold somebody's message (Call.Stash).
+// but for those that hold somebody's message (Call.Stash). These lose their run:
+// they can be answered, but no later suspension waits for them, unless a run
+// suspends on nothing else and so takes them over.
 //
 // # The custom state as a whole and its writes
 //
@@ -197,19 +208,24 @@
 //	§2.5 another version is a typed conflict          TestAStepOfAnotherVersionIsRefused
 //	                                                  TestAWriteOfAnotherVersionIsRefused
 //	§2.6 the time of expiry covers the deadlines      TestAStepSuspendsWithItsCallsInOneWrite
+//	§2.6 it covers the children that are waited for   TestAParentIsKeptForAsLongAsTheChildItWaitsFor
+//	                                                  TestTheParentOfAParentIsKeptToo
 //	§4.9 an abort outranks an interrupt               TestTheFirstStopStandsButAnAbortOutranksAnInterrupt
 //	§4.9 an interrupted run says why                  TestAnInterruptedRunSaysWhy
 //	§5.2 the kinds of state writes                    TestStateWritesMergeInTheirOrder
 //	§5.3 parallel writes merge in the order of calls  TestMergedStateIsWhatAMapWouldHold
 //	§5.3 warnings of a merge                          TestMergingWarnsAndRespectsTheLimit
 //	§5.4 a state above the limit names its keys       TestAStateAboveTheLimitNamesItsKeys
+//	                                                  TestAFaultNamesAFewKeysOfMany
 //	§6.1 a step is one write, its repetition none     TestACommitThatIsRepeatedAnswersAsBefore
+//	                                                  TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed
 //	§6.2 C-1: calls, messages, checkpoint together    TestAStepSuspendsWithItsCallsInOneWrite
 //	§6.3 a suspension has something to wait for       TestASuspensionNeedsSomethingToWaitFor
 //	§6.4 rewind                                       TestARewoundSessionIsWhatItWasAndNumbersOn
 //	                                                  TestALiveSessionIsNotTakenBack
 //	§6.4 branch                                       TestABranchBeginsWhereTheCheckpointStands
 //	§6.6 appending is safe at any time                TestMessagesAreAppendedAtAnyTime
+//	                                                  TestMessagesThatAreAllThereAreNotAppendedAgain
 //	§7.4 accepted, already_completed, late            TestAnAnswerFindsTheCallAsItIs
 //	§7.4 unknown_tool_call                            TestAnAnswerToNoCallOfTheSessionIsRefused
 //	§7.4 owner_not_continuable                        TestASessionThatHasEndedTakesNoAnswers
@@ -226,6 +242,9 @@
 //	                                                  TestWhateverIsSentASessionStaysSound
 //	§8.1 a child is noted with its making             TestANewSubSessionIsNotedInItsParentByTheSameWrite
 //	§8.1 a child's status is its own word             TestALocalChildSpeaksForItself
+//	§8.1 nobody waits for a child that nobody made    TestAStepNotesNoLocalChildThatNobodyMade
+//	§8.1 a child has one parent, which goes on        TestASessionHasTheParentThatItWasMadeWith
+//	                                                  TestNothingBeginsBelowASessionThatHasFailed
 //	§8.3 a remote child is a note                     TestARemoteChildIsNotedAndItsEndWakesTheParent
 //	§13.1 the state is saved as a whole               TestTheWholeStateIsSavedOverWhatThereWas
 //	§13.1 truncate                                    TestATruncatedConversationForgetsItsCheckpoint
@@ -237,20 +256,25 @@
 //	H2 a stop is a record of its run                  TestAStopOfALiveRunIsKeptWithTheRun
 //	                                                  TestAStopNamesItsRun
 //	                                                  TestASessionThatOnlyWaitsIsStoppedAtOnce
+//	                                                  TestAStopThatIsRepeatedIsDone
 //	H8 an answer fits the kind of its call            TestAnAnswerOfTheWrongKindIsRefused
 //	H9 who continues                                  TestTheLastAnswerContinuesTheSessionInTheSameWrite
 //	                                                  TestAnAnswerToALiveSessionIsForItsRun
 //	H10 late answers, kept once and told once         TestALateAnswerIsKeptOnceAndTheModelIsToldOnce
 //	H11 a failed run drops its unanswered calls       TestAFailedRunTakesItsOpenCallsWithIt
+//	H11 what it leaves holds nobody                   TestWhatAFailedRunLeftBehindHoldsNoLaterSuspension
+//	                                                  TestARunMaySuspendAgainOnWhatIsLeft
 //	H20 a foreign checkpoint is refused               TestAForeignCheckpointIsRefused
 //	H20 truncated messages stay away                  TestMessagesThatWereTruncatedDoNotComeBack
 //	H23 an end from outside fences the owner          TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled
 //	                                                  TestARunThatNeverBeganEndsSettledWhenTheFormerIsNot
 //	H26 a delayed retry waits for its time            TestADelayedRunIsNotClaimedBeforeItsTime
+//	                                                  TestARunThatWasAskedToStopIsNotDelayed
 //	H29 a request key starts one run                  TestARequestKeyStartsOneRunWhateverItStarts
 //	H30 call ids are unique in the family             TestACallIdIsUsedOnceInAFamily
 //	H31 deletion takes the local tree                 TestADeletedSessionTakesItsLocalTreeWithIt
 //	H31 a child's location is fixed                   TestAChildStaysWhereItIs
+//	                                                  TestARemoteSubSessionIsNotMadeHereUnderItsId
 //	H33 an oversize state is refused by type          TestAStateAboveTheLimitNamesItsKeys
 //	state: kept writes read as the merged text        TestWhatIsKeptOfTheStateReadsAsTheMergedText
 //	state: a small write is kept alone                TestAWriteThatIsSmallBesideTheStateIsKeptAlone

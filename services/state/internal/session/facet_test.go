@@ -83,3 +83,15 @@ func TestATextIsFoundByItsWords(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestAFacetOfFewRanksBeforeOneOfMany(t *testing.T) {
+	t.Parallel()
+	order := []Facet{
+		OfUser("u"), OfParent("p"), OfMetadata("k", "v"), OfTag(strings.Repeat("t", 300)), OfOrganization("o"), OfAgent("a"), OfStatus(Active), AllSessions,
+	}
+	for i := range order[1:] {
+		if order[i].Rank() >= order[i+1].Rank() {
+			t.Errorf("%s ranks %d, %s behind it %d", order[i], order[i].Rank(), order[i+1], order[i+1].Rank())
+		}
+	}
+}

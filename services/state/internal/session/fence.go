@@ -42,6 +42,13 @@ func (r Ref) owns(v *View) error {
 	return nil
 }
 
+// settled reports whether the run is settled, and this claim was its last. Then
+// it wrote the run's end, or found it written, and may repeat that even though
+// the session's next run was claimed since.
+func (r Ref) settled(v *View) bool {
+	return v.Session != nil && v.Run != nil && v.Run.Settled && v.Run.Epoch == r.Epoch
+}
+
 // runs gives what owns gives, and Stale (RUN_FINISHED) when the run is over.
 func (r Ref) runs(v *View) error {
 	if err := r.owns(v); err != nil {

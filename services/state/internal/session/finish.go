@@ -1,13 +1,10 @@
 package session
 
-import (
-	"slices"
-
-	"github.com/holdfast-run/holdfast/pkg/fault"
-)
+import "github.com/holdfast-run/holdfast/pkg/fault"
 
 // Finish ends a run outside of a step. A repetition of it under the same
-// epoch is answered as before and changes nothing. The journal is cleared, but
+// epoch is answered as before and changes nothing, even if the session's next
+// run was claimed since. The journal is cleared, but
 // its usage is kept. What becomes of the family is for Family.Spread.
 //
 // Faults: those of every write, Invalid (OUTCOME_INVALID): a run suspends with
@@ -25,11 +22,14 @@ func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true, Calls: 
 
 // Decide ends the run. The answer is the session's version after it.
 func (c Finish) Decide(v *View) (*Change, int64, error) {
+	if c.settled(v) && c.repeats(v.Run) {
+		return nil, v.Run.FinishVersion, nil
+	}
 	if err := c.owns(v); err != nil {
 		return nil, 0, err
 	}
 	if !v.Run.Status.Live() {
-		if v.Run.FinishStep == 0 && c.Outcome.equal(v.Run.Outcome) {
+		if c.repeats(v.Run) {
 			return nil, v.Run.FinishVersion, nil
 		}
 		return nil, 0, finished(v.Run)
@@ -50,11 +50,15 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 	return change, s.Version, nil
 }
 
+// repeats reports whether the finished run ended like this, outside of a step.
+func (c Finish) repeats(r *Run) bool { return r.FinishStep == 0 && c.Outcome.equal(r.Outcome) }
+
 // end writes the outcome into the session's row and the run's. The session's
 // version is the one after the write.
 //
 // A run that fails takes its open calls with it: nobody could use the answers,
-// and no model takes a call without a result.
+// and no model takes a call without a result. A call that still holds somebody's
+// message stays, but no suspension waits for it.
 func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 	s := change.Session
 	s.Status = statusAfter(o.Status)
@@ -76,19 +80,32 @@ func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 }
 
 // drop lets the open calls of a run go, or those of all runs for an empty id.
-// The new ones among them are not made at all.
+// The new ones among them are not made at all. One with a stash stays, without
+// a run.
 func (change *Change) drop(v *View, runID string) {
-	gone := unanswered(change.callsOf(v), runID)
-	kept := change.NewCalls[:0]
+	mine := func(call Call) bool { return call.open() && (runID == "" || call.RunID == runID) }
+	var made []Call
 	for _, call := range change.NewCalls {
-		if i := slices.Index(gone, call.CallID); i >= 0 {
-			gone = slices.Delete(gone, i, i+1)
-			continue
+		switch {
+		case !mine(call):
+			made = append(made, call)
+		case len(call.Stash) > 0:
+			call.RunID = ""
+			made = append(made, call)
 		}
-		kept = append(kept, call)
 	}
-	change.NewCalls = kept
-	change.DropCalls = append(change.DropCalls, gone...)
+	change.NewCalls = nil
+	for _, call := range change.callsOf(v) {
+		switch {
+		case !mine(call):
+		case len(call.Stash) == 0:
+			change.DropCalls = append(change.DropCalls, call.CallID)
+		case call.RunID != "":
+			call.RunID = ""
+			change.Calls = append(change.Calls, call)
+		}
+	}
+	change.NewCalls = made
 }
 
 // statusAfter is the session's status after a run with the outcome. The names

@@ -8,7 +8,13 @@ type kin struct {
 	target Target
 	view   *View
 	change *Change // nil: nothing
+
+	known   map[string]Child // the view's children; nil until somebody asks for one
+	written map[string]int   // the places of the change's children, likewise
 }
+
+// becomes gives the session another change.
+func (k *kin) becomes(change *Change) { k.change, k.written = change, nil }
 
 func (k *kin) gone() bool { return k.change != nil && k.change.Delete }
 
@@ -41,17 +47,67 @@ func (k *kin) statusChanged() bool {
 	return before.Status != after.Status
 }
 
+// keptOtherwise reports whether a session that waits on is kept until another
+// time: its parent is not to expire before it.
+func (k *kin) keptOtherwise() bool {
+	before, after := k.view.Session, k.after()
+	return before != nil && after != nil && after.Status.Suspended() && before.ExpiresAt != after.ExpiresAt
+}
+
 // failed reports whether the session fails with what is to be written.
 func (k *kin) failed() bool {
 	after := k.after()
 	return after != nil && after.Status == Failed && k.statusChanged()
 }
 
+// index makes the maps by which children are found: a session may have many,
+// and all of them may end at once.
+func (k *kin) index() {
+	if k.known == nil {
+		k.known = make(map[string]Child, len(k.view.Children))
+		for _, child := range k.view.Children {
+			k.known[child.SessionID] = child
+		}
+	}
+	if k.written == nil {
+		k.written = map[string]int{}
+		if k.change != nil {
+			for i, child := range k.change.Children {
+				k.written[child.SessionID] = i
+			}
+		}
+	}
+}
+
+// child returns a sub-session as it will be.
+func (k *kin) child(id string) (Child, bool) {
+	k.index()
+	if i, written := k.written[id]; written {
+		return k.change.Children[i], true
+	}
+	child, known := k.known[id]
+	return child, known
+}
+
+// put writes a sub-session into the session's change.
+func (k *kin) put(child Child) {
+	if _, known := k.child(child.SessionID); !known {
+		k.change.Session.Children++
+	}
+	if i, written := k.written[child.SessionID]; written {
+		k.change.Children[i] = child
+		return
+	}
+	k.written[child.SessionID] = len(k.change.Children)
+	k.change.Children = append(k.change.Children, child)
+}
+
 // children returns the sub-sessions as they will be.
 func (k *kin) children() []Child {
+	k.index()
 	children := slices.Clone(k.change.Children)
 	for _, child := range k.view.Children {
-		if _, changed := childOf(k.change.Children, child.SessionID); !changed {
+		if _, changed := k.written[child.SessionID]; !changed {
 			children = append(children, child)
 		}
 	}
@@ -79,11 +135,7 @@ func (k *kin) touch(now Millis) *Session {
 // told notes the status of a child, and reports whether that was news. joins
 // is set for a child that is new.
 func (k *kin) told(child *Session, status Status, joins *Child, now Millis) bool {
-	rows := k.view.Children
-	if k.change != nil {
-		rows = k.children()
-	}
-	row, known := childOf(rows, child.SessionID)
+	row, known := k.child(child.SessionID)
 	if !known && joins == nil {
 		return false
 	}
@@ -93,13 +145,18 @@ func (k *kin) told(child *Session, status Status, joins *Child, now Millis) bool
 	}
 	next.Status = status
 	next = next.dated(now)
-	suspension, waits := k.after().Suspension.told(child.SessionID, status)
-	if known && next == row && !waits {
+	before := k.after().Suspension
+	suspension, waits := before.told(child.SessionID, status)
+	suspension, holds := suspension.held(child.SessionID, status, child.ExpiresAt, waits, now)
+	if known && next == row && !waits && !holds {
 		return false
 	}
 	s := k.touch(now)
 	s.Suspension = suspension
-	k.change.put(next, known)
+	if s.ExpiresAt == before.expiry() { // else a host has set another time, which stands
+		s.ExpiresAt = suspension.expiry()
+	}
+	k.put(next)
 	return true
 }
 

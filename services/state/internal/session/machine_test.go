@@ -87,10 +87,16 @@ func (m *machine) claim(t *rapid.T) (ref session.Ref, owns bool) {
 	return ref, ref.Epoch == m.last[ref.Key].Epoch
 }
 
-// write sends a write of a claim, which must fail when the claim is not the
-// owner's.
+// write sends a write of a claim, which must write nothing when the claim is
+// not the owner's.
 func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Need, command decide) {
-	if done := m.update(t, ref.Key, need, command); done && !owns {
+	var wrote bool
+	watched := func(views ...*session.View) (*session.Change, error) {
+		change, err := command(views...)
+		wrote = change != nil
+		return change, err
+	}
+	if done := m.update(t, ref.Key, need, watched); done && wrote && !owns {
 		t.Fatal("a write of a former claim was taken")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -49,13 +48,18 @@ type mergeResult struct {
 	warnings []string
 }
 
+// mostWarnings is how many warnings of one merge are told one by one.
+const mostWarnings = 50
+
 // merge applies the ops to a JSON object in their order, and keeps the order
 // and the text of the keys that they leave alone. Without ops the state comes
-// back as it is, byte for byte.
+// back as it is, byte for byte. It takes time in proportion to the state and
+// the ops together, since a store waits for it with the session locked.
 //
 // Append to a missing key makes the array; append to what is no array
 // replaces it and warns, as does append to a key that an earlier op has
-// replaced or deleted, since the writers did not know of each other.
+// replaced or deleted, since the writers did not know of each other. Behind
+// mostWarnings warnings one more says how many there were besides.
 //
 // TooLarge (STATE_SIZE_EXCEEDED) when the state would have more than limit
 // bytes.
@@ -68,16 +72,24 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 		return mergeResult{}, fmt.Errorf("parse stored state: %w", err)
 	}
 	var warnings []string
+	untold := 0
 	rewritten := map[string]bool{}
 	for _, op := range ops {
 		warning, err := o.apply(op, rewritten[op.Key])
 		if err != nil {
 			return mergeResult{}, err
 		}
-		if warning != "" {
+		switch {
+		case warning == "":
+		case len(warnings) < mostWarnings:
 			warnings = append(warnings, warning)
+		default:
+			untold++
 		}
 		rewritten[op.Key] = rewritten[op.Key] || op.Kind != Append
+	}
+	if untold > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d more warnings of this kind are left out", untold))
 	}
 	merged := o.text()
 	if len(merged) > limit {
@@ -86,26 +98,55 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 	return mergeResult{merged, warnings}, nil
 }
 
+// What a fault names of the keys that were to be written: it travels in the
+// head of an answer, which has little room.
+const (
+	mostKeysNamed  = 64
+	mostBytesNamed = 4 << 10
+)
+
 // StateTooLarge is the fault for a custom state above the limit. Its metadata
-// says which keys the ops wanted to write.
+// says which keys the ops wanted to write: mostKeysNamed of them and
+// mostBytesNamed bytes at most, and "…" in the place of the others.
 func StateTooLarge(size, limit int, ops []StateOp) error {
-	var keys []string
-	for _, op := range ops {
-		if !slices.Contains(keys, op.Key) {
-			keys = append(keys, op.Key)
-		}
-	}
 	return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED",
 		"the custom state would have %d bytes; the limit is %d: keep large artefacts elsewhere and refer to them", size, limit).
-		With("changedKeys", strings.Join(keys, ",")).
+		With("changedKeys", changedKeys(ops)).
 		With("limitBytes", strconv.Itoa(limit)).
 		With("sizeBytes", strconv.Itoa(size))
 }
 
-// object is a JSON object with the order of its keys.
+func changedKeys(ops []StateOp) string {
+	var keys []string
+	size, named := 0, map[string]bool{}
+	for _, op := range ops {
+		if named[op.Key] {
+			continue
+		}
+		size += len(op.Key) + len(",")
+		if len(keys) == mostKeysNamed || size > mostBytesNamed {
+			keys = append(keys, "…")
+			break
+		}
+		named[op.Key] = true
+		keys = append(keys, op.Key)
+	}
+	return strings.Join(keys, ",")
+}
+
+// object is a JSON object with the order of its keys. An array that is
+// appended to is taken apart once, and put together when the text is asked for.
 type object struct {
-	keys   []string
-	values map[string]json.RawMessage
+	fields []*field          // in their order; those that were removed stay, and are gone
+	known  map[string]*field // those that are not gone
+}
+
+type field struct {
+	key   string
+	value json.RawMessage   // while list is false
+	items []json.RawMessage // while list is true
+	list  bool
+	gone  bool
 }
 
 // parseObject reads one JSON object. Of a key that stands twice the last value
@@ -117,7 +158,7 @@ func parseObject(text string) (*object, error) {
 	} else if t != json.Delim('{') {
 		return nil, fmt.Errorf("not a JSON object: begins with %v", t)
 	}
-	o := &object{values: map[string]json.RawMessage{}}
+	o := &object{known: map[string]*field{}}
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
@@ -132,16 +173,28 @@ func parseObject(text string) (*object, error) {
 	return o, nil
 }
 
-func (o *object) set(key string, value json.RawMessage) {
-	if _, known := o.values[key]; !known {
-		o.keys = append(o.keys, key)
+// at returns the field of the key, which is put behind the others when it is
+// new.
+func (o *object) at(key string) *field {
+	f, known := o.known[key]
+	if !known {
+		f = &field{key: key}
+		o.fields = append(o.fields, f)
+		o.known[key] = f
 	}
-	o.values[key] = value
+	return f
+}
+
+func (o *object) set(key string, value json.RawMessage) {
+	f := o.at(key)
+	f.value, f.items, f.list = value, nil, false
 }
 
 func (o *object) remove(key string) {
-	delete(o.values, key)
-	o.keys = slices.DeleteFunc(o.keys, func(k string) bool { return k == key })
+	if f, known := o.known[key]; known {
+		f.gone, f.value, f.items = true, nil, nil
+		delete(o.known, key)
+	}
 }
 
 // apply writes one op. raced says that an earlier op of the same merge has
@@ -162,23 +215,23 @@ func (o *object) apply(op StateOp, raced bool) (warning string, err error) {
 	}
 }
 
-func (o *object) extend(op StateOp, raced bool) (string, error) {
+func (o *object) extend(op StateOp, raced bool) (warning string, err error) {
 	added, ok := items(json.RawMessage(op.Value))
 	if !ok {
 		return "", fmt.Errorf("append to %q: the value is not a JSON array", op.Key)
 	}
-	old, known := o.values[op.Key]
-	if !known {
-		o.set(op.Key, array(added))
-		return raceWarning(op.Key, raced), nil
+	_, known := o.known[op.Key]
+	f := o.at(op.Key)
+	warning = raceWarning(op.Key, raced)
+	if known && !f.list {
+		if f.items, ok = items(f.value); !ok {
+			f.items = nil
+			warning = fmt.Sprintf("append to %q: its value was not an array and was replaced", op.Key)
+		}
 	}
-	present, ok := items(old)
-	if !ok {
-		o.set(op.Key, array(added))
-		return fmt.Sprintf("append to %q: its value was not an array and was replaced", op.Key), nil
-	}
-	o.set(op.Key, array(slices.Concat(present, added)))
-	return raceWarning(op.Key, raced), nil
+	f.value, f.list = nil, true
+	f.items = append(f.items, added...)
+	return warning, nil
 }
 
 func raceWarning(key string, raced bool) string {
@@ -197,32 +250,39 @@ func items(text json.RawMessage) (list []json.RawMessage, ok bool) {
 	return list, err == nil
 }
 
-func array(list []json.RawMessage) json.RawMessage {
-	var b bytes.Buffer
+func (o *object) text() string {
+	var b strings.Builder
+	b.WriteByte('{')
+	first := true
+	for _, f := range o.fields {
+		if f.gone {
+			continue
+		}
+		if !first {
+			b.WriteByte(',')
+		}
+		first = false
+		b.WriteString(quote(f.key))
+		b.WriteByte(':')
+		f.write(&b)
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func (f *field) write(b *strings.Builder) {
+	if !f.list {
+		b.Write(f.value)
+		return
+	}
 	b.WriteByte('[')
-	for i, item := range list {
+	for i, item := range f.items {
 		if i > 0 {
 			b.WriteByte(',')
 		}
 		b.Write(item)
 	}
 	b.WriteByte(']')
-	return b.Bytes()
-}
-
-func (o *object) text() string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, key := range o.keys {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(quote(key))
-		b.WriteByte(':')
-		b.Write(o.values[key])
-	}
-	b.WriteByte('}')
-	return b.String()
 }
 
 // quote writes a key as JSON without the escapes that HTML would need.

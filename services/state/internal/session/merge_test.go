@@ -57,6 +57,70 @@ func TestAStateAboveTheLimitNamesItsKeys(t *testing.T) {
 	}
 }
 
+// The sizes would take minutes if a write cost as much as what was written
+// before it.
+func TestManyWritesCostNoMoreThanTheirText(t *testing.T) {
+	t.Parallel()
+	const n = 50_000
+	var appends, removes []StateOp
+	var wide strings.Builder
+	for i := range n {
+		appends = append(appends, StateOp{"list", Append, `[1]`})
+		removes = append(removes, StateOp{Key: fmt.Sprint("k", i), Kind: Delete})
+		fmt.Fprintf(&wide, `"k%d":1,`, i)
+	}
+	merged, err := merge(`{"list":[`+strings.Repeat("1,", 500_000)+`1]}`, appends, 10<<20)
+	if want := `{"list":[` + strings.Repeat("1,", n+500_000) + `1]}`; err != nil || merged.state != want {
+		t.Errorf("got %d bytes, %v; want %d", len(merged.state), err, len(want))
+	}
+	merged, err = merge(`{`+wide.String()+`"last":0}`, removes, 10<<20)
+	if err != nil || merged.state != `{"last":0}` {
+		t.Errorf("got %d bytes, %v", len(merged.state), err)
+	}
+}
+
+func TestAKeyThatComesBackStandsLast(t *testing.T) {
+	t.Parallel()
+	ops := []StateOp{{"a", Append, `[2]`}, {"a", Delete, ""}, {"a", Append, `[3]`}, {"a", Append, `[4]`}}
+	got, err := merge(`{"a":[ 1 ],"b":[ 1 ]}`, ops, 100)
+	if err != nil || got.state != `{"b":[ 1 ],"a":[3,4]}` {
+		t.Errorf("got %s, %v", got.state, err)
+	}
+}
+
+func TestAFaultNamesAFewKeysOfMany(t *testing.T) {
+	t.Parallel()
+	var many []StateOp
+	for i := range 100_000 {
+		many = append(many, StateOp{fmt.Sprint("k", i), Replace, `1`})
+	}
+	long := []StateOp{{"first", Replace, `1`}, {strings.Repeat("x", 5000), Replace, `1`}, {"last", Replace, `1`}}
+	for _, c := range []struct {
+		ops  []StateOp
+		keys int
+	}{{many[:64], 64}, {many, 65}, {long, 2}, {long[1:], 1}} {
+		f, _ := fault.From(StateTooLarge(2, 1, c.ops))
+		keys := strings.Split(f.Meta["changedKeys"], ",")
+		if cut := keys[len(keys)-1] == "…"; len(keys) != c.keys || cut != (c.keys != 64) || len(f.Meta["changedKeys"]) > 4200 {
+			t.Errorf("got %d keys: %.100s", len(keys), f.Meta["changedKeys"])
+		}
+	}
+}
+
+func TestManyWarningsAreCounted(t *testing.T) {
+	t.Parallel()
+	var ops []StateOp
+	for range 60 {
+		ops = append(ops, StateOp{"a", Replace, `1`}, StateOp{"a", Append, `[1]`})
+	}
+	for n, want := range map[int]int{50: 50, 60: 51} {
+		got, err := merge(`{}`, ops[:2*n], 100)
+		if err != nil || len(got.warnings) != want || strings.HasPrefix(got.warnings[want-1], "10 more") != (n == 60) {
+			t.Errorf("of %d: got %d warnings, the last %q, %v", n, len(got.warnings), got.warnings[len(got.warnings)-1], err)
+		}
+	}
+}
+
 func TestMergedStateIsWhatAMapWouldHold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

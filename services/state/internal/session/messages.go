@@ -17,9 +17,12 @@ func messageIDs(messages []Message) []string {
 // unique gives Conflict (MESSAGE_EXISTS) for the first message whose id is
 // taken, by the session or by an earlier message.
 func unique(messages []Message, taken []string) error {
-	seen := make(map[string]bool, len(messages))
+	seen := make(map[string]bool, len(messages)+len(taken))
+	for _, id := range taken {
+		seen[id] = true
+	}
 	for _, m := range messages {
-		if seen[m.ID] || slices.Contains(taken, m.ID) {
+		if seen[m.ID] {
 			return fault.New(fault.Conflict, "MESSAGE_EXISTS", "the session has a message %q already; give the new one another id", m.ID)
 		}
 		seen[m.ID] = true
@@ -38,8 +41,11 @@ func place(messages []Message, from int64) []Message {
 
 // AppendMessages puts messages behind the conversation, whoever owns the
 // session: they follow what is there, and what a step brings follows them.
+// Messages that are all there by their ids were appended before: a repetition
+// changes nothing.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS).
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS) when some of
+// them are there, or two are the same.
 type AppendMessages struct {
 	Key
 	Messages []Message
@@ -54,7 +60,7 @@ func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	if v.Session == nil {
 		return nil, 0, NoSession(c.Key)
 	}
-	if len(c.Messages) == 0 {
+	if c.repeats(v.Taken) {
 		return nil, v.Session.MessageCount, nil
 	}
 	if err := unique(c.Messages, v.Taken); err != nil {
@@ -66,6 +72,22 @@ func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	s.Version++
 	s.UpdatedAt = c.Now
 	return change, s.MessageCount, nil
+}
+
+// repeats reports whether all of the messages are among those taken, which no
+// messages are, too.
+func (c AppendMessages) repeats(taken []string) bool {
+	there := make(map[string]bool, len(taken))
+	for _, id := range taken {
+		there[id] = true
+	}
+	for _, m := range c.Messages {
+		if !there[m.ID] {
+			return false
+		}
+		delete(there, m.ID) // one that stands twice was never written
+	}
+	return true
 }
 
 // Truncate takes the last messages back, and the checkpoints that counted them.

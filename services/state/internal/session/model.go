@@ -96,6 +96,11 @@ type Suspension struct {
 	StepID   string               `json:"stepId,omitempty"`   // names the step whose calls are open
 	Children map[string]ChildWait `json:"children,omitempty"` // by session id: those that it waits for
 	Tracing  *Tracing             `json:"tracing,omitempty"`
+
+	// When a session that waits for children expires; see expiry.
+	Keep      Millis            `json:"keep,omitempty"`      // how long it was to be kept
+	ExpiresAt Millis            `json:"expiresAt,omitempty"` // until when, but for its children; 0 for ever
+	Holds     map[string]Millis `json:"holds,omitempty"`     // by session id: until when a local child keeps it at least; 0 for as long as the child likes
 }
 
 // ChildWait is what a parent waits for.
@@ -300,7 +305,7 @@ type Checkpoint struct {
 type Call struct {
 	CallID     string // unique in the family
 	SessionID  string // the owner
-	RunID      string // the run that suspended on it
+	RunID      string // the run that suspended on it; empty for a call that outlived the failure of its run or session: nobody waits for it
 	Step       int32
 	StepID     string
 	ToolName   string

@@ -9,7 +9,7 @@ import "slices"
 // Faults: those of every write, and Stale (RUN_FINISHED) for a settled run.
 type Release struct {
 	Ref
-	Delay Millis // the run is not claimed before it has passed; 0 for at once
+	Delay Millis // the run is not claimed before it has passed; 0 for at once, as for a run that was asked to stop
 	Now   Millis
 }
 
@@ -33,7 +33,7 @@ func (c Release) Decide(v *View) (*Change, error) {
 	}
 	change := free(v, c.Now)
 	change.Runs[0].DueAt = 0
-	if c.Delay > 0 {
+	if c.Delay > 0 && v.Run.Stop == nil {
 		change.Runs[0].DueAt = c.Now + c.Delay
 	}
 	return change, nil

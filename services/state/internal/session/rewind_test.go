@@ -128,9 +128,21 @@ func TestMessagesAreAppendedAtAnyTime(t *testing.T) {
 		t.Errorf("got %d and %+v", count, change)
 	}
 	v.Taken = []string{"x"}
-	_, _, err = AppendMessages{Key: ours, Messages: []Message{{ID: "x"}}}.Decide(v)
+	_, _, err = AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "new"}}}.Decide(v)
 	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
 	if change, count, err := (AppendMessages{Key: ours}).Decide(v); err != nil || change != nil || count != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)
 	}
+}
+
+func TestMessagesThatAreAllThereAreNotAppendedAgain(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Taken = []string{"y", "x"}
+	change, count, err := AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
+	if err != nil || change != nil || count != 5 {
+		t.Errorf("got %+v, %d, %v", change, count, err)
+	}
+	_, _, err = AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "x"}}}.Decide(v)
+	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
 }

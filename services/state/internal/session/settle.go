@@ -3,7 +3,8 @@ package session
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
 // Settle records that the terminal record of a finished run is in the stream.
-// A repetition changes nothing.
+// A repetition under the same epoch changes nothing, even if the session's next
+// run was claimed since.
 //
 // The session's next run may have been started before: its chunks come after
 // the terminal record, and so its start is raised to that.
@@ -20,14 +21,14 @@ func (c Settle) Need() Need { return Need{RunID: c.RunID, Open: true} }
 
 // Decide settles the run.
 func (c Settle) Decide(v *View) (*Change, error) {
+	if c.settled(v) {
+		return nil, nil
+	}
 	if err := c.owns(v); err != nil {
 		return nil, err
 	}
 	if v.Run.Status.Live() {
 		return nil, fault.New(fault.Conflict, "RUN_NOT_FINISHED", "run %q is %s; commit its outcome before settling it", c.RunID, v.Run.Status)
-	}
-	if v.Run.Settled {
-		return nil, nil
 	}
 	s, r := *v.Session, *v.Run
 	s.StreamSequence = max(s.StreamSequence, c.Sequence)

@@ -32,8 +32,8 @@ func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
 		return nil, err
 	}
 	s.moved(s.kin[0])
-	if len(s.missing) > 0 {
-		return nil, &Wider{s.missing}
+	if len(s.missing.targets) > 0 {
+		return nil, &Wider{s.missing.targets}
 	}
 	changes := make([]*Change, len(views))
 	for i, k := range s.kin {
@@ -46,7 +46,8 @@ func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
 type spreading struct {
 	Family
 	kin     []*kin // one for each view
-	missing []Target
+	byKey   map[Key]*kin
+	missing wanted
 }
 
 func (f Family) gather(views []*View, own *Change) (*spreading, error) {
@@ -63,9 +64,13 @@ func (f Family) gather(views []*View, own *Change) (*spreading, error) {
 		// A view of a session that is gone does not say which one that was.
 		return nil, errors.New("spread over a family: Family.Targets has to name the session of each view")
 	}
-	s := &spreading{Family: f}
+	s := &spreading{Family: f, byKey: make(map[Key]*kin, len(views))}
 	for i, v := range views {
-		s.kin = append(s.kin, &kin{target: targets[i], view: v})
+		k := &kin{target: targets[i], view: v}
+		s.kin = append(s.kin, k)
+		if _, twice := s.byKey[k.target.Key]; !twice {
+			s.byKey[k.target.Key] = k
+		}
 	}
 	s.kin[0].change = own
 	return s, nil
@@ -74,23 +79,17 @@ func (f Family) gather(views []*View, own *Change) (*spreading, error) {
 // find returns the session when the views show it with what need names. Else
 // it is nil, and noted as missing.
 func (s *spreading) find(key Key, need Need) *kin {
-	for i, k := range s.kin {
-		if k.target.Key == key && (i == 0 || k.target.Need.covers(need)) {
-			return k
-		}
+	if k := s.byKey[key]; k != nil && (k == s.kin[0] || k.target.Need.covers(need)) {
+		return k
 	}
-	s.miss(key, need)
+	s.missing.add(Target{key, need})
 	return nil
-}
-
-func (s *spreading) miss(key Key, need Need) {
-	s.missing = (&Wider{[]Target{{key, need}}}).Widen(s.missing)
 }
 
 // moved looks at what has become of a session so far, and passes it on.
 func (s *spreading) moved(k *kin) {
 	s.wake(k)
-	if k.statusChanged() {
+	if k.statusChanged() || k.keptOtherwise() {
 		s.up(k)
 	}
 	if k.gone() || k.failed() {
@@ -111,7 +110,7 @@ func (s *spreading) wake(k *kin) {
 	}
 	if k.view.Current == nil {
 		if !k.target.Need.Current {
-			s.miss(k.target.Key, Need{Current: true})
+			s.missing.add(Target{k.target.Key, Need{Current: true}})
 		}
 		return
 	}
@@ -140,14 +139,15 @@ func (s *spreading) up(k *kin) {
 }
 
 // down ends the local sub-sessions of a session that has failed, or deletes
-// those of one that goes away.
+// those of one that goes away. A session that ends waits for nobody, and its own
+// parent has learned of it: so its children tell it, and it tells nobody more.
 func (s *spreading) down(k *kin) {
 	before := k.view.Session
 	if before == nil || before.Children == 0 && len(k.change.Children) == 0 {
 		return
 	}
 	if before.Children > 0 && len(k.view.Children) == 0 && !k.target.Need.Children {
-		s.miss(k.target.Key, needGone)
+		s.missing.add(Target{k.target.Key, needGone})
 		return
 	}
 	for _, row := range k.children() {
@@ -170,12 +170,13 @@ func (s *spreading) take(parent *kin, childID string) {
 	}
 	switch {
 	case parent.gone():
-		child.change = &Change{Delete: true}
+		child.becomes(&Change{Delete: true})
 	case child.after().Status.Terminal():
 		return
 	default:
 		failure := &Failure{Error: "The parent session has ended.", Code: cancelled, Reason: ParentFailed}
-		child.change = force{status: Failed, failure: failure, now: s.Now}.end(child.view)
+		child.becomes(force{status: Failed, failure: failure, now: s.Now}.end(child.view))
+		parent.told(child.after(), Failed, nil, s.Now)
 	}
-	s.moved(child)
+	s.down(child)
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -121,6 +122,34 @@ func TestTheSubSessionsOfAFailedSessionFailToTheLast(t *testing.T) {
 		if got := f.spread(t, "s", finishAs("s", status)); len(got) != 1 {
 			t.Errorf("%s: got %+v", status, got)
 		}
+	}
+}
+
+// The size would take minutes if each child that ends looked at all the others.
+func TestASessionOfManyChildrenEndsWithAllOfThem(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	top := owned()
+	views := []*View{top}
+	for i := range n {
+		id := fmt.Sprint("k", i)
+		top.knows(id, Active)
+		views = append(views, child(id, "s"))
+	}
+	f := familyOf(views...)
+	got := f.spread(t, "s", finishAs("s", RunFailed))
+	if len(got) != n+1 || len(got["s"].Children) != n || got["s"].Session.Children != n || got["s"].Session.Version != 8 {
+		t.Fatalf("got %d sessions changed; the parent notes %d children and counts %d", len(got), len(got["s"].Children), got["s"].Session.Children)
+	}
+	for i, row := range got["s"].Children {
+		if row.Status != Failed || row.CompletedAt != 100 || got[row.SessionID].Session.Status != Failed {
+			t.Fatalf("%d: got %+v", i, row)
+		}
+	}
+	c := DeleteSession{Key: ours}
+	got = f.spread(t, "s", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })
+	if len(got) != n+1 || !got["k0"].Delete {
+		t.Errorf("got %d sessions deleted", len(got))
 	}
 }
 

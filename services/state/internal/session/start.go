@@ -10,9 +10,10 @@ import (
 // new status is told to its parent by Family.Spread.
 //
 // Faults: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, AGENT_MISMATCH,
-// SESSION_BUSY, SESSION_SUSPENDED, SESSION_COMPLETED, MESSAGE_EXISTS), NotFound
-// (AGENT_NOT_FOUND), NotFound (SESSION_NOT_FOUND) when a session is expected
-// and for the parent, Wider to see the parent.
+// PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED, SESSION_BUSY, SESSION_SUSPENDED,
+// SESSION_COMPLETED, MESSAGE_EXISTS), NotFound (AGENT_NOT_FOUND), NotFound
+// (SESSION_NOT_FOUND) when a session is expected and for the parent, Wider to see
+// the parent.
 type Start struct {
 	Key
 	AgentType   string // may be empty for a session that exists
@@ -28,8 +29,9 @@ type Start struct {
 	Abandon     func(Call) []byte // gives the answers to the open calls, for which nobody waits any more; nil leaves them open
 	Now         Millis
 
+	ParentID string // of a sub-session that is to be a new one, or one of this parent; empty for whatever it is
+
 	// For a session that is new; as in Create.
-	ParentID       string
 	Child          Child
 	UserID         string
 	OrganizationID string
@@ -55,8 +57,8 @@ func (c Start) Need() Need {
 }
 
 // Decide starts the run, or finds that the request was answered before. The
-// first view is the session's own; the parent's, which only a new sub-session
-// needs, is among the others.
+// first view is the session's own; the parent's, when one is named, is among the
+// others.
 func (c Start) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
 	if v.Keyed != nil {
@@ -103,6 +105,10 @@ func (c Start) admit(v *View) error {
 		return fault.New(fault.Conflict, "AGENT_MISMATCH",
 			"session %q belongs to agent %q, not %q; leave the agent out or begin another session", c.SessionID, s.AgentType, c.AgentType)
 	}
+	if c.ParentID != "" && c.ParentID != s.ParentID {
+		return fault.New(fault.Conflict, "PARENT_MISMATCH",
+			"session %q exists and is no sub-session of %q; leave the parent out or begin another session", c.SessionID, c.ParentID)
+	}
 	switch s.Status {
 	case Completed:
 		if c.Resume {
@@ -129,7 +135,12 @@ func (c Start) admitNew(v *View) error {
 }
 
 func (c Start) admitSuspended(v *View) error {
-	open := len(c.openCalls(v))
+	open := 0
+	for _, call := range v.Calls {
+		if call.awaited() {
+			open++
+		}
+	}
 	switch {
 	case c.Abandon != nil, c.Resume && open == 0:
 		return nil
@@ -155,6 +166,11 @@ func (c Start) openCalls(v *View) []Call {
 func (c Start) session(views []*View) (*Change, error) {
 	change := &Change{}
 	if v := views[0]; v.Session != nil {
+		if c.ParentID != "" {
+			if _, err := c.create().parent(views); err != nil {
+				return nil, err
+			}
+		}
 		s := *v.Session
 		s.Version++
 		change.Session = &s

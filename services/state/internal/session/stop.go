@@ -2,7 +2,7 @@ package session
 
 // RequestStop asks that a session's work ends early. A live run is asked by a
 // record that stays with it until its end, whoever executes it; a session that
-// only waits is stopped at once.
+// only waits is stopped at once. A repetition finds the stop done.
 //
 // Faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 type RequestStop struct {
@@ -32,7 +32,7 @@ type Stopped struct {
 // Need says what Decide wants to see.
 func (c RequestStop) Need() Need {
 	need := needForce
-	need.RunID = c.RunID
+	need.RunID, need.Current = c.RunID, true
 	return need
 }
 
@@ -48,11 +48,30 @@ func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
 		if v.Run == nil {
 			return nil, Stopped{}, NoRun(c.RunID)
 		}
+		if c.done(v) {
+			return nil, Stopped{c.RunID, StopDone}, nil
+		}
 		if !v.Session.Status.Suspended() || v.Session.CurrentRunID != c.RunID {
 			return nil, Stopped{c.RunID, StopNone}, nil
 		}
 	}
 	return c.halt(v)
+}
+
+// done reports whether such a stop has ended the session before, while it only
+// waited. The end of a run that saw its stop is the run's own: nothing is left to
+// stop then. An interrupt of whatever it does is content with each interrupt.
+func (c RequestStop) done(v *View) bool {
+	s := v.Session
+	ownEnd := func(status RunStatus) bool { return v.Current != nil && v.Current.Status == status }
+	if c.Kind == StopAbort {
+		return s.Status == Failed && s.Failure != nil && s.Failure.Code == cancelled && s.Failure.Reason == "" &&
+			(c.RunID == "" || c.RunID == s.CurrentRunID) && !ownEnd(RunFailed)
+	}
+	if c.RunID == "" {
+		return s.Status == Interrupted
+	}
+	return s.Status == Interrupted && s.Interruption != nil && s.Interruption.RunID == c.RunID && !ownEnd(RunInterrupted)
 }
 
 // ask leaves the stop with the live run. The first one stands, but an abort
@@ -70,12 +89,12 @@ func (c RequestStop) ask(v *View) *Change {
 // halt stops a session that has no live run.
 func (c RequestStop) halt(v *View) (*Change, Stopped, error) {
 	s := *v.Session
+	done := Stopped{s.CurrentRunID, StopDone}
+	if c.done(v) {
+		return nil, done, nil
+	}
 	if s.Status.Terminal() {
 		return nil, Stopped{s.CurrentRunID, StopNone}, nil
-	}
-	done := Stopped{s.CurrentRunID, StopDone}
-	if s.Status == Interrupted && c.Kind == StopInterrupt {
-		return nil, done, nil
 	}
 	s.halt(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}, s.CurrentRunID, c.Now)
 	return force{s.Status, s.Failure, s.Interruption, c.Now}.end(v), done, nil

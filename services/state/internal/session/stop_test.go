@@ -83,6 +83,45 @@ func TestASessionThatOnlyWaitsIsStoppedAtOnce(t *testing.T) {
 	}
 }
 
+func TestAStopThatIsRepeatedIsDone(t *testing.T) {
+	t.Parallel()
+	for kind, status := range map[StopKind]Status{StopInterrupt: Interrupted, StopAbort: Failed} {
+		for _, runID := range []string{"", "r"} {
+			v := suspended(call("c"))
+			v.Run = v.Current
+			change, _, err := stop(kind, runID).Decide(v)
+			must(t, err)
+			v.Session, v.Calls = change.Session, nil
+			if v.Session.Status != status {
+				t.Fatalf("%s: got %+v", kind, v.Session)
+			}
+			change, got, err := stop(kind, runID).Decide(v)
+			if err != nil || change != nil || got != (Stopped{"r", StopDone}) {
+				t.Errorf("%s of %q: got %+v and %+v, %v", kind, runID, got, change, err)
+			}
+			v.Run = &Run{RunID: "r0", Status: RunCompleted}
+			if _, got, err := stop(kind, "r0").Decide(v); err != nil || got != (Stopped{"r0", StopNone}) {
+				t.Errorf("%s of a former run: got %+v, %v", kind, got, err)
+			}
+		}
+	}
+	for kind, status := range map[StopKind]RunStatus{StopInterrupt: RunInterrupted, StopAbort: RunFailed} {
+		v := owned()
+		v.Run.Stop = &Stop{Kind: kind}
+		change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: status, Failure: &Failure{Error: "e", Code: cancelled}}}.Decide(v)
+		must(t, err)
+		v.Session, v.Run, v.Current, v.Live = change.Session, &change.Runs[0], &change.Runs[0], nil
+		if _, got, err := stop(kind, "r").Decide(v); err != nil || got != (Stopped{"r", StopNone}) {
+			t.Errorf("%s of a run that has seen its stop: got %+v, %v", kind, got, err)
+		}
+	}
+	failed := suspended()
+	failed.Session.Status, failed.Session.Failure, failed.Run = Failed, &Failure{Error: "of its own"}, failed.Current
+	if _, got, err := stop(StopAbort, "r").Decide(failed); err != nil || got.Effect != StopNone {
+		t.Errorf("of a run that failed by itself: got %+v, %v", got, err)
+	}
+}
+
 func TestAStopNamesItsRun(t *testing.T) {
 	t.Parallel()
 	_, _, err := stop(StopAbort, "nobody").Decide(&View{Session: owned().Session})

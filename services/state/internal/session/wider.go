@@ -19,16 +19,32 @@ func (w *Wider) Error() string {
 // had, in their order, and those that it asks for. A session that is among both
 // keeps its place and is shown whatever either wants to see.
 func (w *Wider) Widen(had []Target) []Target {
-	targets := slices.Clone(had)
-	for _, t := range w.Targets {
-		i := slices.IndexFunc(targets, func(h Target) bool { return h.Key == t.Key })
-		if i < 0 {
-			targets = append(targets, t)
-			continue
-		}
-		targets[i].Need = targets[i].Need.with(t.Need)
+	wanted := wanted{targets: slices.Clone(had), places: make(map[Key]int, len(had))}
+	for i, t := range slices.Backward(had) {
+		wanted.places[t.Key] = i
 	}
-	return targets
+	for _, t := range w.Targets {
+		wanted.add(t)
+	}
+	return wanted.targets
+}
+
+// wanted is a list of targets, each session once.
+type wanted struct {
+	targets []Target
+	places  map[Key]int
+}
+
+func (w *wanted) add(t Target) {
+	if i, known := w.places[t.Key]; known {
+		w.targets[i].Need = w.targets[i].Need.with(t.Need)
+		return
+	}
+	if w.places == nil {
+		w.places = map[Key]int{}
+	}
+	w.places[t.Key] = len(w.targets)
+	w.targets = append(w.targets, t)
 }
 
 // with returns the need of a command that wants to see what either wants. The

@@ -104,6 +104,14 @@ func decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, decide store
 // has locked it.
 const free = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
 
+// queued are the runs of an agent that wait for an executor. Those that wait for
+// a time as well stand behind the others in the index, and are in nobody's way.
+const queued = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
+	` + free + `
+	WHERE r.status = 'queued' AND r.agent_type = a.agent_type
+		AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
+			AND NOT f.settled AND f.status NOT IN ('queued', 'running') OFFSET 0)`
+
 // These find runs that are due and lock their sessions, but for those that are
 // locked. For each agent the oldest are found by index, and the oldest of those
 // taken; sessions that were locked in vain are free again after the commit, and
@@ -111,12 +119,9 @@ const free = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant
 var (
 	findQueued = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
 		CROSS JOIN LATERAL (
-			SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-			` + free + `
-			WHERE r.status = 'queued' AND r.agent_type = a.agent_type AND r.due_at <= $4::bigint
-				AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
-					AND NOT f.settled AND f.status NOT IN ('queued', 'running') OFFSET 0)
-			ORDER BY r.created_at LIMIT $3::bigint) d
+			(` + queued + ` AND r.due_at = 0 ORDER BY r.created_at LIMIT $3::bigint)
+			UNION ALL
+			(` + queued + ` AND r.due_at > 0 AND r.due_at <= $4::bigint ORDER BY r.due_at, r.created_at LIMIT $3::bigint)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
 		ORDER BY d.created_at LIMIT $3::bigint`)
 	findUnsettled = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
@@ -135,7 +140,8 @@ var (
 		LIMIT $1::bigint`)
 	findLost = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
 		` + free + `
-		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.claimed_at < $2::bigint AND r.run_id <> ALL ($3::text[])
+		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.claimed_at < $2::bigint
+			AND r.run_id NOT IN (SELECT h FROM unnest($3::text[]) h)
 		LIMIT $4::bigint`)
 )
 

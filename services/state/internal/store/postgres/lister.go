@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -47,7 +48,7 @@ var (
 )
 
 // sizesMatter is how many sessions of a facet are counted to find the facet
-// that drives.
+// that drives. Of those that have so many their kind decides.
 const sizesMatter = 1000
 
 // Sessions implements store.Lister.
@@ -121,7 +122,13 @@ func (s *Store) smallest(ctx context.Context, tenant string, among []session.Fac
 	if err != nil {
 		return 0, err
 	}
-	return slices.Index(sizes, slices.Min(sizes)), nil
+	best := 0
+	for i := range among {
+		if cmp.Or(cmp.Compare(sizes[i], sizes[best]), cmp.Compare(among[i].Rank(), among[best].Rank())) < 0 {
+			best = i
+		}
+	}
+	return best, nil
 }
 
 // A session with several overdue calls counts by the first of them.

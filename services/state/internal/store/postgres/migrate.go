@@ -12,8 +12,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// migrations are named in their order and only added to. Code of one release
-// before runs on the schema after them.
+// migrations are named in their order and only added to. Version 2 is not for a
+// rolling upgrade: the code before it cannot read a custom state that is kept
+// as writes, and keeps no facets, so that its sessions are listed only after
+// this code has written them. Its replicas are to be stopped first.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -23,9 +25,19 @@ var migrations embed.FS
 // "holdfast" in ASCII.
 const migrationLock int64 = 0x686f6c6466617374
 
-// migrate runs what of the migrations the database has not had, in one
-// transaction: a boot that dies leaves nothing half done.
-func migrate(ctx context.Context, conn *pgx.Conn) error {
+// migrate runs what of the migrations the database has not had, anew when
+// another transaction was in the way.
+func migrate(ctx context.Context, conn *pgx.Conn) (err error) {
+	for range attempts {
+		if err = migrateOnce(ctx, conn); !isConflict(err) {
+			break
+		}
+	}
+	return err
+}
+
+// migrateOnce is one transaction: a boot that dies leaves nothing half done.
+func migrateOnce(ctx context.Context, conn *pgx.Conn) error {
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return err

@@ -1,10 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -160,8 +160,9 @@ func (p *pipeline) run(ctx context.Context, conn *pgconn.PgConn) error {
 }
 
 // read reads the answers in their order. What the server passes over after an
-// error it has not prepared either.
+// error it has not prepared either; a row that cannot be read is no such error.
 func (p *pipeline) read(pipe *pgconn.Pipeline, have map[string]*pgconn.StatementDescription) error {
+	var broken error
 	for i := range p.steps {
 		s := &p.steps[i]
 		results, err := pipe.GetResults()
@@ -177,15 +178,17 @@ func (p *pipeline) read(pipe *pgconn.Pipeline, have map[string]*pgconn.Statement
 		if !ok {
 			return fmt.Errorf("the server answers %q with %T", s.statement.text, results)
 		}
-		if err := s.read(reader); err != nil {
+		unread, err := s.read(reader)
+		if err != nil {
 			return err
 		}
+		broken = cmp.Or(broken, unread)
 	}
-	return nil
+	return broken
 }
 
-func (s *step) read(reader *pgconn.ResultReader) error {
-	var broken error
+// read returns the first row that could not be read, and what the server says.
+func (s *step) read(reader *pgconn.ResultReader) (broken, err error) {
 	for reader.NextRow() {
 		if s.scan == nil || broken != nil {
 			continue
@@ -198,5 +201,5 @@ func (s *step) read(reader *pgconn.ResultReader) error {
 	if s.affected != nil {
 		*s.affected = tag.RowsAffected()
 	}
-	return errors.Join(err, broken)
+	return broken, err
 }

@@ -47,7 +47,9 @@ import (
 
 // The limits of statements, where the URL says nothing else.
 const (
-	statementLimit = 30 * time.Second // of one, with its wait for locks, and of standing still in a transaction
+	statementLimit = 30 * time.Second // of one
+	lockLimit      = time.Second      // of a wait for a lock: a batch that does not get one is taken apart
+	idleLimit      = 3 * time.Second  // of standing still in a transaction: only decisions lie between the two trips, so a process that does is frozen
 	migrationLimit = 15 * time.Minute // of one while the schema is brought up to date
 )
 
@@ -56,7 +58,8 @@ const (
 // what it costs is what it computes, since the pages that matter are in memory.
 var settings = map[string]string{
 	"statement_timeout":                   strconv.FormatInt(statementLimit.Milliseconds(), 10),
-	"idle_in_transaction_session_timeout": strconv.FormatInt(statementLimit.Milliseconds(), 10),
+	"lock_timeout":                        strconv.FormatInt(lockLimit.Milliseconds(), 10),
+	"idle_in_transaction_session_timeout": strconv.FormatInt(idleLimit.Milliseconds(), 10),
 	"plan_cache_mode":                     "force_generic_plan",
 	"enable_seqscan":                      "off",
 	"enable_hashjoin":                     "off",
@@ -136,10 +139,11 @@ func (s *Store) Close() error {
 }
 
 // isConflict reports whether another transaction was in the way:
-// serialization_failure, deadlock_detected, unique_violation.
+// serialization_failure, deadlock_detected, lock_not_available,
+// unique_violation.
 func isConflict(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "40001" || e.Code == "40P01" || e.Code == "23505")
+	return ok && (e.Code == "40001" || e.Code == "40P01" || e.Code == "55P03" || e.Code == "23505")
 }
 
 // duplicate reports whether the conflict was unique_violation.
@@ -187,8 +191,8 @@ func unreachable(err error) bool {
 			return true
 		}
 		switch e.Code {
-		case "57P01", "57P02", "57P03", // shutdown, crash, cannot connect now
-			"57014", "55P03", "25P03", // the limits on statements, locks and idle transactions
+		case "57P01", "57P02", "57P03", "57P05", // shutdown, crash, cannot connect now, idle for too long
+			"57014", "25P03", // the limits on statements and idle transactions
 			"25006": // a standby that is not primary yet
 			return true
 		}

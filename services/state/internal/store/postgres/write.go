@@ -72,7 +72,8 @@ var writes = [writesNumber]*statement{
 	callUpdate:       prepared(callRows.update(3)),
 	childUpsert:      prepared(childRows.upsert(3)),
 	facetDelete:      prepared(facetRows.delete()),
-	facetInsert:      prepared(facetRows.insert()),
+	// A facet may be there already, left behind by a release that kept none.
+	facetInsert: prepared(facetRows.insert() + ` ON CONFLICT DO NOTHING`),
 }
 
 // deletes are the statements after which nothing of a session is left but its

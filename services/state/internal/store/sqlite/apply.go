@@ -12,10 +12,11 @@ import (
 // writer writes the change of one session. After the first error it does
 // nothing more, and keeps that.
 type writer struct {
-	run  func(query string, args ...any) (changed int64, err error)
-	key  session.Key
-	root string // of the session's family
-	err  error
+	run   func(query string, args ...any) (changed int64, err error)
+	key   session.Key
+	shown *session.View // the rows before the change
+	root  string        // of the session's family
+	err   error
 }
 
 // exec runs a statement whose first two arguments are tenant and session id.
@@ -27,17 +28,24 @@ func (w *writer) exec(query string, args ...any) (changed int64) {
 	return changed
 }
 
-// update is exec for a statement that changes one row, which has to be there.
+// update runs a statement that changes one row, which has to be there. Its
+// last two arguments are tenant and session id.
 func (w *writer) update(what, query string, args ...any) {
-	if changed := w.exec(query, args...); w.err == nil && changed != 1 {
-		w.err = fmt.Errorf("%s: %d rows changed, not one", what, changed)
+	if w.err != nil {
+		return
 	}
+	changed, err := w.run(query, append(args, w.key.Tenant, w.key.SessionID)...)
+	if err == nil && changed != 1 {
+		err = fmt.Errorf("%s: %d rows changed, not one", what, changed)
+	}
+	w.err = err
 }
 
-// apply writes the change of the session that was before, which is nil for a
-// new one.
-func apply(ctx context.Context, c *connection, key session.Key, before *session.Session, change *session.Change) error {
-	w := &writer{key: key, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
+// apply writes the change of the session that was shown. The view has no
+// session when it is a new one.
+func apply(ctx context.Context, c *connection, key session.Key, shown *session.View, change *session.Change) error {
+	before := shown.Session
+	w := &writer{key: key, shown: shown, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
 	switch {
 	case change.Delete:
 		w.erase(before)
@@ -54,7 +62,7 @@ func apply(ctx context.Context, c *connection, key session.Key, before *session.
 // settled, then those that end, then the new one.
 func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.Session != nil {
-		w.session(c)
+		w.session(before, c)
 		lost, gained := session.Refacet(before, c.Session)
 		w.facets(c.Session.CreatedAt, lost, gained)
 	}
@@ -75,7 +83,7 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.NewRun != nil {
 		w.insertRun(c.NewRun)
 	}
-	for i := range c.Messages {
+	for i := range c.Messages { // a row each: an INSERT of several keeps a journal of its own to undo half of it, and is slower
 		w.message(&c.Messages[i])
 	}
 	w.journal(c)

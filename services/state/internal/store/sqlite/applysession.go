@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -23,37 +25,57 @@ func (w *writer) erase(before *session.Session) {
 	}
 }
 
-func (w *writer) session(c *session.Change) {
+func (w *writer) session(before *session.Session, c *session.Change) {
 	s := c.Session
 	if s.Key != w.key && w.err == nil {
 		w.err = fmt.Errorf("the row names session %q of tenant %q", s.SessionID, s.Tenant)
 	}
-	if c.Created {
-		w.exec(`INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, created_at, status, version, epoch, turn, step_count,
-				resume_count, message_count, state_version, state_base, state_writes, state_bytes, output, failure, stream_sequence,
-				stream_step, current_run_id, checkpoint_id, suspension_context, interruption, children, usage_count, user_id,
-				organization_id, tags, metadata, updated_at, expires_at)
+	switch {
+	case c.Created:
+		w.exec(`INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, created_at, version, step_count, message_count,
+				state_version, state_base, state_writes, state_bytes, stream_sequence, stream_step, checkpoint_id, usage_count, updated_at,
+				status, epoch, turn, resume_count, output, failure, current_run_id, suspension_context, interruption, children, user_id,
+				organization_id, tags, metadata, expires_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			append([]any{s.AgentType, s.ParentID, s.RootID, s.CreatedAt}, changing(s)...)...)
-		return
+			slices.Concat([]any{s.AgentType, s.ParentID, s.RootID, s.CreatedAt}, pace(s), rest(s))...)
+	case paced(before, s):
+		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
+				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?
+			WHERE tenant = ? AND session_id = ?`, pace(s)...)
+	default:
+		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
+				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
+				status = ?, epoch = ?, turn = ?, resume_count = ?, output = ?, failure = ?, current_run_id = ?, suspension_context = ?,
+				interruption = ?, children = ?, user_id = ?, organization_id = ?, tags = ?, metadata = ?, expires_at = ?
+			WHERE tenant = ? AND session_id = ?`, append(pace(s), rest(s)...)...)
 	}
-	w.update("session", `UPDATE sessions SET status = ?3, version = ?4, epoch = ?5, turn = ?6, step_count = ?7,
-			resume_count = ?8, message_count = ?9, state_version = ?10, state_base = ?11, state_writes = ?12, state_bytes = ?13, output = ?14,
-			failure = ?15, stream_sequence = ?16, stream_step = ?17, current_run_id = ?18, checkpoint_id = ?19, suspension_context = ?20,
-			interruption = ?21, children = ?22, usage_count = ?23, user_id = ?24, organization_id = ?25, tags = ?26, metadata = ?27,
-			updated_at = ?28, expires_at = ?29
-		WHERE tenant = ?1 AND session_id = ?2`, changing(s)...)
 }
 
-// changing are the columns of a session that commands write over.
-func changing(s *session.Session) []any {
+// pace are the columns of a session that every step writes. None is in an
+// index: SQLite writes each index anew that has a column of a SET.
+func pace(s *session.Session) []any {
 	return []any{
-		s.Status, s.Version, s.Epoch, s.Turn, s.StepCount,
-		s.ResumeCount, s.MessageCount, s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes, s.Output,
-		store.In(&s.Failure), s.StreamSequence, s.StreamStep, s.CurrentRunID, s.CheckpointID, store.In(&s.Suspension),
-		store.In(&s.Interruption), s.Children, s.UsageCount, s.UserID, s.OrganizationID, store.In(&s.Tags), store.In(&s.Metadata),
-		s.UpdatedAt, s.ExpiresAt,
+		s.Version, s.StepCount, s.MessageCount, s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes, s.StreamSequence, s.StreamStep,
+		s.CheckpointID, s.UsageCount, s.UpdatedAt,
 	}
+}
+
+// rest are the other columns of a session that commands write over.
+func rest(s *session.Session) []any {
+	return []any{
+		s.Status, s.Epoch, s.Turn, s.ResumeCount, s.Output, store.In(&s.Failure), s.CurrentRunID, store.In(&s.Suspension),
+		store.In(&s.Interruption), s.Children, s.UserID, s.OrganizationID, store.In(&s.Tags), store.In(&s.Metadata), s.ExpiresAt,
+	}
+}
+
+// paced reports whether a write changes nothing of a session but its pace.
+func paced(before, after *session.Session) bool {
+	b, a := *before, *after
+	b.Version, b.StepCount, b.MessageCount, b.StateVersion, b.StateBase, b.StateWrites, b.StateBytes, b.StreamSequence, b.StreamStep,
+		b.CheckpointID, b.UsageCount, b.UpdatedAt = a.Version, a.StepCount, a.MessageCount, a.StateVersion, a.StateBase, a.StateWrites,
+		a.StateBytes, a.StreamSequence, a.StreamStep, a.CheckpointID, a.UsageCount, a.UpdatedAt
+	a.State, b.State = "", "" // has a table of its own
+	return reflect.DeepEqual(a, b)
 }
 
 func (w *writer) facets(createdAt session.Millis, lost, gained []session.Facet) {
@@ -65,7 +87,9 @@ func (w *writer) facets(createdAt session.Millis, lost, gained []session.Facet) 
 	}
 }
 
-const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, created_at) VALUES (?, ?, ?, ?)`
+// insertFacet leaves a facet alone that is there: an older binary, which deletes
+// a session without them, may have left it behind.
+const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
 // rewind takes messages, checkpoints and states away. A checkpoint goes with
 // its state too.
@@ -111,13 +135,30 @@ func (w *writer) insertRun(r *session.Run) {
 		r.StartedAt, r.CompletedAt)
 }
 
-// updateRun writes what of a run can change after its start.
+// updateRun writes what of a run can change after its start; of one that goes
+// on, only what a step changes, which is in no index.
 func (w *writer) updateRun(r *session.Run) {
-	w.update("run", `UPDATE runs SET status = ?4, start_sequence = ?5, step_count = ?6, output = ?7, failure = ?8, completion_reason = ?9,
-			settled = ?10, attempt = ?11, stop = ?12, due_at = ?13, losses = ?14, epoch = ?15, executor_id = ?16, claimed_at = ?17,
-			finish_step = ?18, finish_version = ?19, started_at = ?20, completed_at = ?21
-		WHERE tenant = ?1 AND session_id = ?2 AND run_id = ?3`,
-		r.RunID, r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
+	if goesOn(w.shown, r) {
+		w.update("run", `UPDATE runs SET step_count = ?, losses = ? WHERE run_id = ? AND tenant = ? AND session_id = ?`, r.StepCount, r.Losses, r.RunID)
+		return
+	}
+	w.update("run", `UPDATE runs SET status = ?, start_sequence = ?, step_count = ?, output = ?, failure = ?, completion_reason = ?,
+			settled = ?, attempt = ?, stop = ?, due_at = ?, losses = ?, epoch = ?, executor_id = ?, claimed_at = ?, finish_step = ?,
+			finish_version = ?, started_at = ?, completed_at = ?
+		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
+		r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
 		r.Settled, r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
-		r.StartedAt, r.CompletedAt)
+		r.StartedAt, r.CompletedAt, r.RunID)
+}
+
+// goesOn reports whether the run was shown and differs by a step at most.
+func goesOn(shown *session.View, r *session.Run) bool {
+	for _, before := range []*session.Run{shown.Run, shown.Current, shown.Live, shown.Unsettled, shown.Keyed} {
+		if before != nil && before.RunID == r.RunID {
+			b := *before
+			b.StepCount, b.Losses = r.StepCount, r.Losses
+			return reflect.DeepEqual(b, *r)
+		}
+	}
+	return false
 }

@@ -41,26 +41,26 @@ func (w *writer) usage(u *session.UsageEntry) {
 
 func (w *writer) calls(c *session.Change) {
 	for _, id := range c.DropCalls {
-		w.exec(`DELETE FROM calls WHERE tenant = ?1 AND session_id = ?2 AND root_id = ?3 AND call_id = ?4`, w.root, id)
+		w.exec(`DELETE FROM calls WHERE tenant = ? AND session_id = ? AND root_id = ? AND call_id = ?`, w.root, id)
 	}
 	for i := range c.NewCalls {
 		l := &c.NewCalls[i]
 		w.exec(`INSERT INTO calls (tenant, session_id, root_id, call_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash,
 				created_at, deadline_at, answer, revision, response, answered_at, consumed_at, late, late_at, told)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, callColumnsOf(w.root, l)...)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{w.root, l.CallID}, callColumnsOf(l)...)...)
 	}
 	for i := range c.Calls {
 		l := &c.Calls[i]
-		w.update("call", `UPDATE calls SET run_id = ?5, step = ?6, step_id = ?7, tool_name = ?8, kind = ?9, approval_id = ?10, input = ?11,
-				stash = ?12, created_at = ?13, deadline_at = ?14, answer = ?15, revision = ?16, response = ?17, answered_at = ?18,
-				consumed_at = ?19, late = ?20, late_at = ?21, told = ?22
-			WHERE tenant = ?1 AND session_id = ?2 AND root_id = ?3 AND call_id = ?4`, callColumnsOf(w.root, l)...)
+		w.update("call", `UPDATE calls SET run_id = ?, step = ?, step_id = ?, tool_name = ?, kind = ?, approval_id = ?, input = ?,
+				stash = ?, created_at = ?, deadline_at = ?, answer = ?, revision = ?, response = ?, answered_at = ?, consumed_at = ?,
+				late = ?, late_at = ?, told = ?
+			WHERE root_id = ? AND call_id = ? AND tenant = ? AND session_id = ?`, append(callColumnsOf(l), w.root, l.CallID)...)
 	}
 }
 
-func callColumnsOf(root string, l *session.Call) []any {
+func callColumnsOf(l *session.Call) []any {
 	return []any{
-		root, l.CallID, l.RunID, l.Step, l.StepID, l.ToolName, l.Kind, l.ApprovalID, l.Input, blob(l.Stash),
+		l.RunID, l.Step, l.StepID, l.ToolName, l.Kind, l.ApprovalID, l.Input, blob(l.Stash),
 		l.CreatedAt, l.DeadlineAt, l.Answer, l.Revision, blob(l.Response), l.AnsweredAt, l.ConsumedAt, blob(l.Late), l.LateAt, l.Told,
 	}
 }

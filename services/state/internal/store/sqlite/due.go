@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -12,12 +14,12 @@ import (
 // those who ask again and again for work that is not there do not stand in the
 // way of the writer.
 func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
-	var found []candidate
+	something := false
 	err := s.read(ctx, func(c *connection) (err error) {
-		found, err = candidates(ctx, c, due, 1)
+		something, err = anyDue(ctx, c, due)
 		return err
 	})
-	if err != nil || len(found) == 0 {
+	if err != nil || !something {
 		return nil, wrap(ctx, err, "find due runs")
 	}
 	var done []store.Decided
@@ -40,7 +42,7 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 			if change == nil {
 				continue
 			}
-			if err := apply(ctx, c, one.key, v.Session, change); err != nil {
+			if err := apply(ctx, c, one.key, v, change); err != nil {
 				return fmt.Errorf("write session %q of tenant %q: %w", one.key.SessionID, one.key.Tenant, err)
 			}
 			done = append(done, store.Decided{View: v, Change: change})
@@ -67,44 +69,109 @@ func viewDue(ctx context.Context, c *connection, one candidate, need session.Nee
 }
 
 type candidate struct {
-	key   session.Key
-	runID string
+	key       session.Key
+	runID     string
+	createdAt session.Millis
 }
 
-// candidates returns the runs that are due, those with an order in it.
-func candidates(ctx context.Context, c *connection, due store.Due, limit int) ([]candidate, error) {
+// dueQuery is a query for due runs. Its last argument is how many of them.
+type dueQuery struct {
+	query string
+	args  []any
+}
+
+const dueRun = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r WHERE `
+
+const (
+	registered = ` AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)`
+	nobodys    = ` AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`
+	behind     = ` AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
+		AND NOT f.settled AND f.status NOT IN ('queued', 'running'))`
+	oldest = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`
+)
+
+// The queries for due runs. Those of one agent walk an index in its order, and
+// so find the first runs at the same price however many there are.
+const (
+	queuedAtOnce = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + behind + oldest
+	queuedLater  = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + behind + ` ORDER BY r.due_at LIMIT ?`
+	unsettled    = dueRun + `NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = ?` + registered + nobodys + oldest
+	silent       = dueRun + `r.executor_id <> '' AND r.status = 'running'` + nobodys + ` LIMIT ?`
+	lost         = dueRun + `r.executor_id <> '' AND r.executor_id = ? AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
+)
+
+// dueQueries returns the queries that together find the due runs.
+func dueQueries(due store.Due) (queries []dueQuery, err error) {
 	switch due := due.(type) {
 	case store.Queued:
-		return findRuns(ctx, c, `SELECT r.tenant, r.session_id, r.run_id FROM runs r
-			WHERE r.status = 'queued' AND r.agent_type IN (SELECT value FROM json_each(?)) AND r.due_at <= ?
-				AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)
-				AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
-					AND NOT f.settled AND f.status NOT IN ('queued', 'running'))
-			ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`, list(due.AgentTypes), due.Now, due.ExecutorID, limit)
+		for _, agent := range once(due.AgentTypes) {
+			queries = append(queries, dueQuery{queuedAtOnce, arguments(agent, due.ExecutorID)}, dueQuery{queuedLater, arguments(agent, due.Now, due.ExecutorID)})
+		}
 	case store.Unsettled:
-		return findRuns(ctx, c, `SELECT r.tenant, r.session_id, r.run_id FROM runs r
-			WHERE NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type IN (SELECT value FROM json_each(?))
-				AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)
-				AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)
-			ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`, list(due.AgentTypes), due.ExecutorID, limit)
+		for _, agent := range once(due.AgentTypes) {
+			queries = append(queries, dueQuery{unsettled, arguments(agent, due.ExecutorID)})
+		}
 	case store.Silent:
-		return findRuns(ctx, c, `SELECT r.tenant, r.session_id, r.run_id FROM runs r
-			WHERE r.executor_id <> '' AND r.status = 'running'
-				AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id) LIMIT ?`, limit)
+		queries = append(queries, dueQuery{silent, nil})
 	case store.Lost:
-		return findRuns(ctx, c, `SELECT r.tenant, r.session_id, r.run_id FROM runs r
-			WHERE r.executor_id <> '' AND r.executor_id = ? AND r.claimed_at < ?
-				AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`, due.ExecutorID, due.ClaimedBefore, list(due.Held), limit)
+		queries = append(queries, dueQuery{lost, arguments(due.ExecutorID, due.ClaimedBefore, list(due.Held))})
 	default:
 		return nil, fmt.Errorf("unknown kind of due work %T", due)
 	}
+	return queries, nil
 }
 
-func findRuns(ctx context.Context, c *connection, query string, args ...any) ([]candidate, error) {
+// once returns every item once.
+func once(items []string) []string { return slices.Compact(slices.Sorted(slices.Values(items))) }
+
+// anyDue reports whether candidates would find something.
+func anyDue(ctx context.Context, c *connection, due store.Due) (bool, error) {
+	queries, err := dueQueries(due)
+	if err != nil {
+		return false, err
+	}
+	for _, one := range queries {
+		if found, err := findRuns(ctx, c, one, 1); err != nil || len(found) > 0 {
+			return len(found) > 0, err
+		}
+	}
+	return false, nil
+}
+
+// waited is how many of an agent's runs whose wait is over are put in order of
+// their age. Where there are more, those come first whose wait was over first:
+// looking at all of them would make every claim as slow as they are many.
+const waited = 128
+
+// candidates returns at most limit runs that are due, the oldest first.
+func candidates(ctx context.Context, c *connection, due store.Due, limit int) ([]candidate, error) {
+	queries, err := dueQueries(due)
+	if err != nil {
+		return nil, err
+	}
+	var all []candidate
+	for _, one := range queries {
+		most := limit
+		if one.query == queuedLater {
+			most = max(limit, waited)
+		}
+		found, err := findRuns(ctx, c, one, most)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.createdAt, b.createdAt), cmp.Compare(a.key.Tenant, b.key.Tenant), cmp.Compare(a.key.SessionID, b.key.SessionID))
+	})
+	return all[:min(limit, len(all))], nil
+}
+
+func findRuns(ctx context.Context, c *connection, q dueQuery, most int) ([]candidate, error) {
 	var found []candidate
-	err := c.each(ctx, query, args, func(row scanner) error {
+	err := c.each(ctx, q.query, append(slices.Clip(q.args), most), func(row scanner) error {
 		var one candidate
-		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID)
+		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID, &one.createdAt)
 		found = append(found, one)
 		return err
 	})

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -24,9 +25,10 @@ type search struct {
 	reach    int                // how many of each walk can matter
 }
 
-// probe is how far facets are counted to find the one that leaves the least to
-// walk.
-const probe = 1000
+// firstProbe is how far facets are counted to find the one that leaves the
+// least to walk. While all have more, they are counted ten times as far, at most to
+// lastProbe.
+const firstProbe, lastProbe = 1000, 10_000
 
 // plan chooses what is walked.
 func plan(ctx context.Context, c *connection, tenant string, q store.SessionQuery) (*search, error) {
@@ -54,16 +56,15 @@ func plan(ctx context.Context, c *connection, tenant string, q store.SessionQuer
 	return f, nil
 }
 
-// walkRarest takes the one of all that has the fewest sessions in the range.
+// walkRarest takes the one of all that has the fewest sessions in the range; of
+// those that cannot be told apart, the one whose kind drives best.
 func (f *search) walkRarest(ctx context.Context, c *connection) error {
+	slices.SortStableFunc(f.all, func(a, b session.Facet) int { return cmp.Compare(a.Rank(), b.Rank()) })
 	rarest := 0
-	if len(f.all) > 1 {
-		fewest := math.MaxInt
+	for probe := firstProbe; len(f.all) > 1 && probe <= lastProbe; probe *= 10 {
+		fewest := probe
 		for i, facet := range f.all {
-			var n int
-			_, err := c.one(ctx, `SELECT count(*) FROM (SELECT 1 FROM session_facets f WHERE f.tenant = ? AND f.facet = ? AND f.created_at >= ?
-				AND (f.created_at, f.session_id) < (?, ?) LIMIT ?)`,
-				arguments(f.tenant, facet, f.from, f.below.CreatedAt, f.below.SessionID, min(probe, fewest)), &n)
+			n, err := f.count(ctx, c, facet, fewest)
 			if err != nil {
 				return err
 			}
@@ -71,10 +72,21 @@ func (f *search) walkRarest(ctx context.Context, c *connection) error {
 				fewest, rarest = n, i
 			}
 		}
+		if fewest < probe {
+			break
+		}
 	}
 	f.walked = []session.Facet{f.all[rarest]}
 	f.all = slices.Delete(f.all, rarest, rarest+1)
 	return nil
+}
+
+// count counts the sessions in the range that have the facet, up to most.
+func (f *search) count(ctx context.Context, c *connection, facet session.Facet, most int) (n int, err error) {
+	_, err = c.one(ctx, `SELECT count(*) FROM (SELECT 1 FROM session_facets f WHERE f.tenant = ? AND f.facet = ? AND f.created_at >= ?
+		AND (f.created_at, f.session_id) < (?, ?) LIMIT ?)`,
+		arguments(f.tenant, facet, f.from, f.below.CreatedAt, f.below.SessionID, most), &n)
+	return n, err
 }
 
 // text returns the query for the places that fit, the youngest first, and its

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -152,6 +153,42 @@ func TestASessionWithSeveralAlternativesIsListedOnce(t *testing.T) {
 	for most, want := range map[int]int64{0: 6, 4: 4, 9: 6} {
 		if n, err := s.CountSessions(t.Context(), "acme", store.SessionQuery{Any: either}, most); n != want || err != nil {
 			t.Errorf("at most %d: got %d, %v; want %d", most, n, err, want)
+		}
+	}
+}
+
+func TestFacetsThatManyHaveAreCountedFurther(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	user, tag, agent, status := session.OfUser("zoe"), session.OfTag("z"), session.OfAgent("a"), session.OfStatus(session.Active)
+	err := s.write(t.Context(), func(ctx context.Context, c *connection) error {
+		for facet, n := range map[session.Facet]int{user: 2 * firstProbe, tag: firstProbe + 1, agent: 2 * firstProbe, status: 2 * firstProbe} {
+			if _, err := c.exec(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+				INSERT INTO session_facets (tenant, facet, created_at, session_id) SELECT 'acme', ?, i, 's' FROM n`, n, facet); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		all    []session.Facet
+		walked session.Facet
+	}{
+		{[]session.Facet{status, agent, user, tag}, tag},
+		{[]session.Facet{agent, status, user}, user}, // all have the same number
+	} {
+		err := s.read(t.Context(), func(conn *connection) error {
+			f, err := plan(t.Context(), conn, "acme", store.SessionQuery{All: c.all})
+			if err == nil && (len(f.walked) != 1 || f.walked[0] != c.walked || len(f.all) != len(c.all)-1) {
+				t.Errorf("%q: got %q walked and %q looked up, want %q walked", c.all, f.walked, f.all, c.walked)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

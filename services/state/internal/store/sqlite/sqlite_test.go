@@ -313,3 +313,29 @@ func TestAReaderThatGivesUpLeavesItsConnectionAsItWas(t *testing.T) {
 		}
 	}
 }
+
+// An older binary that ran on the newer schema knows no facets: it has left
+// them behind where it deleted a session.
+func TestASessionStartsWhereFacetsWereLeftBehind(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	announce(t, s, "executor-1")
+	key := session.Key{Tenant: "acme", SessionID: "s1"}
+	start(t, s, key)
+	err := s.write(t.Context(), func(ctx context.Context, c *connection) error {
+		for _, table := range owned {
+			if _, err := c.exec(ctx, `DELETE FROM `+table); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, key)
+	page, err := s.Sessions(t.Context(), "acme", store.SessionQuery{All: []session.Facet{session.OfAgent("support")}, Limit: 9})
+	if err != nil || len(page) != 1 {
+		t.Errorf("got %d sessions, %v; want the one", len(page), err)
+	}
+}

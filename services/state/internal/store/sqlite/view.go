@@ -3,13 +3,14 @@ package sqlite
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// view reads what need names. It makes one query for each part: in one
-// process a query costs microseconds.
+// view reads what need names. It makes one query for each part but the first
+// two: in one process a query costs microseconds.
 func view(ctx context.Context, c *connection, key session.Key, need session.Need) (*session.View, error) {
 	v := &session.View{}
 	if need.AgentType != "" {
@@ -17,14 +18,12 @@ func view(ctx context.Context, c *connection, key session.Key, need session.Need
 			return nil, err
 		}
 	}
-	var err error
-	if v.Session, err = readSession(ctx, c, key); err != nil || v.Session == nil {
+	planned, err := viewSession(ctx, c, key, need, v)
+	if err != nil || v.Session == nil {
 		return v, err
 	}
-	steps := []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-		viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState,
-	}
-	for _, step := range steps {
+	need.Journal = need.Journal && planned
+	for _, step := range viewSteps {
 		if err := step(ctx, c, key, need, v); err != nil {
 			return nil, err
 		}
@@ -32,18 +31,52 @@ func view(ctx context.Context, c *connection, key session.Key, need session.Need
 	return v, nil
 }
 
-func viewRuns(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
+var viewSteps = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
+	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState,
+}
+
+const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
+
+var (
+	sessionShown = `SELECT ` + sessionColumns + planExists + ` FROM sessions s WHERE s.tenant = ? AND s.session_id = ?`
+	bothShown    = `SELECT ` + sessionColumns + planExists + `, ` + runColumns("r.output") + ` FROM sessions s
+		JOIN runs r ON r.tenant = s.tenant AND r.session_id = s.session_id WHERE s.tenant = ? AND s.session_id = ? AND r.run_id = ?`
+)
+
+// viewSession shows the session with the run that need names, and reports
+// whether a step in flight has a plan. Most steps ask for just this.
+func viewSession(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (planned bool, err error) {
+	s := session.Session{Key: key}
+	var r session.Run
+	fields := append(sessionFields(&s), &planned)
+	found := false
 	if need.RunID != "" {
-		if v.Run, err = readRun(ctx, c, runByID, key, need.RunID); err != nil {
-			return err
+		if found, err = c.one(ctx, bothShown, arguments(key.Tenant, key.SessionID, need.RunID), append(fields, runFields(&r)...)...); err != nil {
+			return false, err
 		}
 	}
+	if found {
+		ended(&r)
+		v.Session, v.Run = &s, &r
+		return planned, nil
+	}
+	if found, err = c.one(ctx, sessionShown, arguments(key.Tenant, key.SessionID), fields...); found {
+		v.Session = &s
+	}
+	return planned, err
+}
+
+func viewRuns(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	if need.RequestKey != "" {
 		if v.Keyed, err = readRun(ctx, c, runByKey, key, need.RequestKey); err != nil {
 			return err
 		}
 	}
-	if need.Current && v.Session.CurrentRunID != "" {
+	switch {
+	case !need.Current || v.Session.CurrentRunID == "":
+	case v.Run != nil && v.Run.RunID == v.Session.CurrentRunID:
+		v.Current = v.Run
+	default:
 		if v.Current, err = readRun(ctx, c, runByID, key, v.Session.CurrentRunID); err != nil {
 			return err
 		}
@@ -91,15 +124,36 @@ func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need se
 	return err
 }
 
+const takenAmong = `SELECT message_id FROM messages WHERE tenant = ? AND session_id = ? AND message_id IN `
+
+// taken are the queries for so many message ids: an argument for each is found
+// sooner than a list of them, which takenListed has.
+var taken = func() (texts [9]string) {
+	for n := range texts {
+		texts[n] = takenAmong + `(` + strings.TrimPrefix(strings.Repeat(`, ?`, n), `, `) + `)`
+	}
+	return texts
+}()
+
+const takenListed = takenAmong + `(SELECT value FROM json_each(?))`
+
 func viewMessages(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
-	if len(need.MessageIDs) > 0 {
-		err := c.each(ctx, `SELECT message_id FROM messages WHERE tenant = ? AND session_id = ? AND message_id IN (SELECT value FROM json_each(?))`,
-			arguments(key.Tenant, key.SessionID, list(need.MessageIDs)), func(row scanner) error {
-				var id string
-				err := row.Scan(&id)
-				v.Taken = append(v.Taken, id)
-				return err
-			})
+	if n := len(need.MessageIDs); n > 0 && v.Session.MessageCount > 0 {
+		query, args := takenListed, arguments(key.Tenant, key.SessionID)
+		if n < len(taken) {
+			query = taken[n]
+			for _, id := range need.MessageIDs {
+				args = append(args, id)
+			}
+		} else {
+			args = append(args, list(need.MessageIDs))
+		}
+		err := c.each(ctx, query, args, func(row scanner) error {
+			var id string
+			err := row.Scan(&id)
+			v.Taken = append(v.Taken, id)
+			return err
+		})
 		if err != nil {
 			return err
 		}

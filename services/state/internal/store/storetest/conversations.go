@@ -96,8 +96,12 @@ var conversations = []test{
 		_, err := b.truncate(home, 1)
 		b.must(err)
 		b.append(home, "b")
-		_, err = b.tryAppend(home, "a")
+		_, err = b.tryAppend(home, "a", "c")
 		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
+		count, err := b.tryAppend(home, "b", "a")
+		b.must(err)
+		same(b, "count after a repetition", count, int64(2))
+		same(b, "messages after a repetition", len(b.messages(home)), 2)
 	}},
 	{"nothing is taken back while a run is live", func(b *bench) {
 		b.steps(home, 1)
@@ -176,7 +180,7 @@ var conversations = []test{
 		b.refuses(err, fault.Conflict, "SESSION_EXISTS")
 		_, err = b.branch(at("nobody"), target.ID, at("newer"))
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		_, err = b.tryAppend(at("new"), messages[0].ID)
+		_, err = b.tryAppend(at("new"), messages[0].ID, "no such")
 		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		b.append(at("new"), "its own")
 		same(b, "messages of the source", b.messages(home), messages)

@@ -207,8 +207,9 @@ func outcomeOf(status session.RunStatus) *session.Outcome {
 // the same claim with the same outcome, since its messages are new; but it may be
 // taken for one.
 func (p *plain) commit(c session.Commit) string {
-	if reason := p.owns(c.RunID, c.Epoch); reason != "" {
-		return reason
+	stale := p.owns(c.RunID, c.Epoch)
+	if stale != "" && !p.settled(c.RunID, c.Epoch) {
+		return stale
 	}
 	r := p.run(c.RunID)
 	if n := len(p.Checkpoints); n > 0 && c.Step == p.Steps {
@@ -291,14 +292,17 @@ func (w *world) finish(key session.Key) act {
 	status := rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(w.T, "outcome")
 	c := session.Finish{Ref: w.ref(key), Outcome: *outcomeOf(status), Now: w.now}
 	return command(w, "finish "+string(status), key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
-		if reason := p.owns(c.RunID, c.Epoch); reason != "" {
-			return reason
+		stale := p.owns(c.RunID, c.Epoch)
+		if stale != "" && !p.settled(c.RunID, c.Epoch) {
+			return stale
 		}
 		r := p.run(c.RunID)
 		switch {
 		case r.Status.Live():
 		case r.Finished == 0 && r.Status == status && r.Failure == failureOf(status):
 			return ""
+		case stale != "":
+			return stale
 		default:
 			return "RUN_FINISHED"
 		}
@@ -315,6 +319,9 @@ func (w *world) settle(key session.Key) act {
 	}
 	c := session.Settle{Ref: w.ref(key), Now: w.now}
 	return command(w, "settle", key, c.Need(), quiet(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
+		if p.settled(c.RunID, c.Epoch) {
+			return ""
+		}
 		if reason := p.owns(c.RunID, c.Epoch); reason != "" {
 			return reason
 		}
@@ -346,7 +353,7 @@ func (w *world) release(key session.Key) act {
 			return "RUN_FINISHED"
 		}
 		r.Held, r.Due = false, 0
-		if c.Delay > 0 {
+		if c.Delay > 0 && r.Stop == "" {
 			r.Due = c.Now + c.Delay
 		}
 		if r.Status == session.RunRunning {

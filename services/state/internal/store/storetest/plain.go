@@ -165,6 +165,16 @@ func (p *plain) owns(run string, epoch int64) string {
 	}
 }
 
+// settled reports whether the claim was the last one of a run that is settled,
+// whose end it may repeat.
+func (p *plain) settled(run string, epoch int64) bool {
+	if p == nil {
+		return false
+	}
+	r := p.run(run)
+	return r != nil && r.Settled && r.Epoch == epoch
+}
+
 // writes is owns for a run that must be live, in the step in flight.
 func (p *plain) writes(run string, epoch int64, step int32) string {
 	if reason := p.owns(run, epoch); reason != "" {

@@ -97,7 +97,8 @@ var stops = []test{
 		if s.Status != session.Failed || s.Failure == nil || s.Failure.Code != "framework_cancelled" || len(b.snapshot(at("s2")).Calls) != 0 {
 			b.Errorf("got %+v", s)
 		}
-		same(b, "answer of what is over", b.stop(at("s2"), session.StopAbort, "why").Effect, session.StopNone)
+		same(b, "answer once more", b.stop(at("s2"), session.StopAbort, "why").Effect, session.StopDone)
+		same(b, "answer of what is over", b.stop(at("s2"), session.StopInterrupt, "why").Effect, session.StopNone)
 	}},
 	{"a released run waits for its time", func(b *bench) {
 		b.start(b.startOf(home))

@@ -28,15 +28,19 @@ CREATE INDEX sessions_expiry ON sessions (expires_at) WHERE expires_at > 0 AND s
 
 -- A row whose base_version is its version is the whole text of the custom state.
 -- In any other, state is a list of writes, to be folded onto the row of
--- base_version after those between. 0 is for rows without either.
+-- base_version after those between. 0 is for the rows that were there before: they
+-- are whole.
 ALTER TABLE states ADD COLUMN base_version BIGINT NOT NULL DEFAULT 0;
-UPDATE states SET base_version = version;
 
 ALTER TABLE runs
     ADD COLUMN entry  TEXT    NOT NULL DEFAULT 'start',
     ADD COLUMN stop   TEXT    NOT NULL DEFAULT '',
     ADD COLUMN due_at BIGINT  NOT NULL DEFAULT 0,
     ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
+
+-- Queued runs, those that wait for a time behind those that do not.
+DROP INDEX runs_due;
+CREATE INDEX runs_due ON runs (agent_type, due_at, created_at) WHERE status = 'queued';
 
 ALTER TABLE checkpoints ADD COLUMN state_base BIGINT NOT NULL DEFAULT 0;
 UPDATE checkpoints SET state_base = state_version;

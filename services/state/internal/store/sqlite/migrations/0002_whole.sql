@@ -55,16 +55,22 @@ ALTER TABLE sessions_rebuilt RENAME TO sessions;
 
 CREATE INDEX sessions_expiring ON sessions (expires_at) WHERE expires_at > 0 AND status NOT IN ('completed', 'failed');
 
--- Where base_version is the version, state is the whole custom state; else it is
--- a write, and the whole one is made of the row of base_version and the writes from
--- there on.
+-- Where base_version is 0 or the version, state is the whole custom state; else
+-- it is a write, and the whole one is made of the row of base_version and the
+-- writes from there on.
 ALTER TABLE states ADD COLUMN base_version INTEGER NOT NULL DEFAULT 0;
-UPDATE states SET base_version = version;
 
 ALTER TABLE runs ADD COLUMN entry  TEXT    NOT NULL DEFAULT 'start';
 ALTER TABLE runs ADD COLUMN stop   TEXT    NOT NULL DEFAULT '';
 ALTER TABLE runs ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE runs ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
+
+-- Due work in the order of its search: the runs that wait for a time are not
+-- met by who looks for those that wait for none.
+DROP INDEX runs_due;
+DROP INDEX runs_due_settling;
+CREATE INDEX runs_due ON runs (agent_type, due_at, created_at, tenant, session_id) WHERE status = 'queued';
+CREATE INDEX runs_due_settling ON runs (agent_type, created_at, tenant, session_id) WHERE NOT settled AND status NOT IN ('queued', 'running');
 
 ALTER TABLE checkpoints ADD COLUMN state_base INTEGER NOT NULL DEFAULT 0;
 UPDATE checkpoints SET state_base = state_version;

@@ -1,0 +1,58 @@
+package session
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+func TestARemoteSubSessionIsNotMadeHereUnderItsId(t *testing.T) {
+	t.Parallel()
+	parent := owned().knows("far", Active)
+	parent.Children[0].Location = Remote
+	create := Create{Key: Key{"t", "far"}, AgentType: "a", ParentID: "s", State: "{}"}
+	_, _, err := create.Decide(&View{AgentKnown: true}, parent)
+	refused(t, err, fault.Conflict, "LOCATION_FIXED")
+	_, _, err = Start{Key: create.Key, AgentType: "a", ParentID: "s", RunID: "r1", State: "{}"}.Decide(&View{AgentKnown: true}, parent)
+	refused(t, err, fault.Conflict, "LOCATION_FIXED")
+}
+
+func TestNothingBeginsBelowASessionThatHasFailed(t *testing.T) {
+	t.Parallel()
+	known := child("k", "s")
+	known.Session.Status, known.Live = Completed, nil
+	for status, reason := range map[Status]string{Failed: "PARENT_ENDED", Completed: "", Active: "", Interrupted: "", Paused: ""} {
+		parent := owned().knows("k", Completed)
+		parent.Session.Status = status
+		for name, v := range map[string]*View{"new": {AgentKnown: true}, "known": known} {
+			_, _, err := Start{Key: Key{"t", "k"}, AgentType: "a", ParentID: "s", RunID: "r1", State: "{}"}.Decide(v, parent)
+			if fault.ReasonOf(err) != reason || (err != nil) != (reason != "") {
+				t.Errorf("start of a %s one below a %s one: got %v", name, status, err)
+			}
+		}
+		_, _, err := Create{Key: Key{"t", "new"}, AgentType: "a", ParentID: "s", State: "{}"}.Decide(&View{AgentKnown: true}, parent)
+		if fault.ReasonOf(err) != reason {
+			t.Errorf("making one below a %s one: got %v", status, err)
+		}
+	}
+	if _, _, err := (Start{Key: Key{"t", "k"}, RunID: "r1"}).Decide(known); err != nil {
+		t.Errorf("start without a parent named: %v", err)
+	}
+	_, _, err := Start{Key: Key{"t", "k"}, ParentID: "s", RunID: "r1"}.Decide(known)
+	if wider, ok := errors.AsType[*Wider](err); !ok || wider.Targets[0].Key != ours {
+		t.Errorf("got %v, which does not ask for the parent", err)
+	}
+}
+
+func TestASessionHasTheParentThatItWasMadeWith(t *testing.T) {
+	t.Parallel()
+	root, other := owned(), child("s", "another")
+	for name, v := range map[string]*View{"a root": root, "another one's": other} {
+		v.Session.Status, v.Live = Completed, nil
+		_, _, err := Start{Key: ours, ParentID: "p", RunID: "next"}.Decide(v)
+		if f := refused(t, err, fault.Conflict, "PARENT_MISMATCH"); f.Detail == "" {
+			t.Errorf("%s: no detail", name)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package session
+
+import "testing"
+
+// waitingFor lets the shown run wait for its child from now on, and gives the
+// views as they are after that.
+func waitingFor(t *testing.T, child *View, keep Millis) *family {
+	t.Helper()
+	id := child.Session.SessionID
+	parent := owned().knows(id, child.Session.Status)
+	c := Commit{
+		Ref: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},
+		Suspension: &Suspension{Children: map[string]ChildWait{id: {}}}, ExpireAfter: keep, Limits: Limits{State: 100}, Now: 100,
+	}
+	change, _, err := c.Decide(parent)
+	must(t, err)
+	after := *parent
+	after.Session, after.Current, after.Live, after.Unsettled = change.Session, &change.Runs[0], nil, &change.Runs[0]
+	return familyOf(&after, child)
+}
+
+// write puts the sessions and children of the changes into the views.
+func (f *family) write(changes map[string]*Change) {
+	for id, change := range changes {
+		v := *f.views[id]
+		if change.Session != nil {
+			v.Session = change.Session
+		}
+		if len(change.Children) > 0 {
+			v.Children = change.Children
+		}
+		if len(change.Runs) > 0 {
+			v.Current, v.Live = &change.Runs[0], nil
+		}
+		if change.NewRun != nil {
+			v.Current, v.Live = change.NewRun, change.NewRun
+		}
+		f.views[id] = &v
+	}
+}
+
+func (f *family) kept(id string) Millis { return f.views[id].Session.ExpiresAt }
+
+func suspendAt(sessionID string, now, keep Millis) func(...*View) (*Change, error) {
+	c := Commit{
+		Ref: Ref{Key{"t", sessionID}, "r", 4}, Step: 4, Outcome: &Outcome{Status: RunSuspendedClientTool},
+		Calls: []Call{{CallID: "c of " + sessionID}}, ExpireAfter: keep, Limits: Limits{State: 100}, Now: now,
+	}
+	return func(views ...*View) (*Change, error) {
+		change, _, err := c.Decide(views[0])
+		return change, err
+	}
+}
+
+func TestAParentIsKeptForAsLongAsTheChildItWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := waitingFor(t, child("k", "s"), 50)
+	if got := f.kept("s"); got != 0 {
+		t.Errorf("while its child works it expires at %d", got)
+	}
+	f.write(f.spread(t, "k", suspendAt("k", 200, 1000)))
+	if got := f.kept("s"); got != 1200 || f.kept("k") != 1200 {
+		t.Errorf("its child is kept until %d, it until %d", f.kept("k"), got)
+	}
+	later := Millis(3000)
+	update := UpdateSession{Key: Key{"t", "k"}, ExpiresAt: &later}
+	f.write(f.spread(t, "k", deciding(update.Decide)))
+	if got := f.kept("s"); got != 3000 {
+		t.Errorf("its child is kept longer now, it until %d", got)
+	}
+	f.write(f.spread(t, "k", deciding(RequestStop{Key: Key{"t", "k"}, Kind: StopInterrupt, Now: 300}.Decide)))
+	if got := f.kept("s"); got != 150 {
+		t.Errorf("its child was interrupted at 100 by the clock of the family, it is kept until %d", got)
+	}
+	f.write(f.spread(t, "k", startAgain("k")))
+	if got := f.kept("s"); got != 0 || f.views["s"].Session.Status != SuspendedAwaitingChildren {
+		t.Errorf("its child works again, it expires at %d: %+v", got, f.views["s"].Session)
+	}
+}
+
+func TestTheParentOfAParentIsKeptToo(t *testing.T) {
+	t.Parallel()
+	middle := child("m", "s").knows("k", Active)
+	middle.Session.Status, middle.Live = SuspendedAwaitingChildren, nil
+	middle.Session.Suspension = &Suspension{Children: map[string]ChildWait{"k": {Status: Active}}, Keep: 10, ExpiresAt: 110, Holds: map[string]Millis{"k": 0}}
+	f := waitingFor(t, middle, 50)
+	if f.kept("s") != 0 {
+		t.Errorf("got %d of a child that is kept for ever", f.kept("s"))
+	}
+	f.views["k"] = child("k", "m")
+	f.write(f.spread(t, "k", suspendAt("k", 200, 1000)))
+	if f.kept("s") != 1200 || f.kept("m") != 1200 || f.kept("k") != 1200 {
+		t.Errorf("got %d, %d, %d", f.kept("s"), f.kept("m"), f.kept("k"))
+	}
+}
+
+func TestATimeThatAHostHasSetStands(t *testing.T) {
+	t.Parallel()
+	f := waitingFor(t, child("k", "s"), 50)
+	own := Millis(70)
+	f.write(f.spread(t, "s", deciding(UpdateSession{Key: ours, ExpiresAt: &own}.Decide)))
+	f.write(f.spread(t, "k", suspendAt("k", 200, 1000)))
+	if f.kept("s") != 70 {
+		t.Errorf("got %d", f.kept("s"))
+	}
+	forEver := waitingFor(t, child("k", "s"), 0)
+	forEver.write(forEver.spread(t, "k", suspendAt("k", 200, 1000)))
+	if forEver.kept("s") != 0 {
+		t.Errorf("a session that is kept for ever expires at %d", forEver.kept("s"))
+	}
+}
+
+// A remote child may be lost without a word.
+func TestARemoteChildHoldsNobody(t *testing.T) {
+	t.Parallel()
+	parent := owned().knows("far", Active)
+	parent.Children[0].Location = Remote
+	c := Commit{
+		Ref: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},
+		Suspension: &Suspension{Children: map[string]ChildWait{"far": {}}}, ExpireAfter: 50, Limits: Limits{State: 100}, Now: 100,
+	}
+	change, _, err := c.Decide(parent)
+	must(t, err)
+	if change.Session.ExpiresAt != 150 {
+		t.Errorf("got %d", change.Session.ExpiresAt)
+	}
+}

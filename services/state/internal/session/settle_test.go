@@ -1,0 +1,81 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// over shows the session after run "r" ended with the change and was settled,
+// and another claim raised the epoch for the run after it.
+func over(change *Change) *View {
+	v := owned()
+	s, r := *change.Session, change.Runs[0]
+	s.Epoch, s.Status, s.CurrentRunID = 5, Active, "next"
+	r.Settled, r.ExecutorID = true, ""
+	next := &Run{RunID: "next", Status: RunRunning, Epoch: 5}
+	v.Session, v.Run, v.Current, v.Live = &s, &r, next, next
+	v.Checkpoint = change.Checkpoint
+	return v
+}
+
+func TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed(t *testing.T) {
+	t.Parallel()
+	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted, CompletionReason: "stop"}, Now: 50}
+	change, version, err := finish.Decide(owned())
+	must(t, err)
+	after := over(change)
+	if change, again, err := finish.Decide(after); err != nil || change != nil || again != version {
+		t.Errorf("finish: got %+v, %d, %v", change, again, err)
+	}
+	settle := Settle{Ref: ref, Sequence: 41}
+	if change, err := settle.Decide(after); err != nil || change != nil {
+		t.Errorf("settle: got %+v, %v", change, err)
+	}
+	commit := suspends(RunSuspendedClientTool, Call{CallID: "c"})
+	change, checkpoint, err := commit.Decide(owned())
+	must(t, err)
+	after = over(change)
+	if change, again, err := commit.Decide(after); err != nil || change != nil || again.ID != checkpoint.ID || again.Version != checkpoint.Version {
+		t.Errorf("commit: got %+v, %+v, %v", change, again, err)
+	}
+	after.Checkpoint = nil // the next run has committed a step
+	_, _, err = commit.Decide(after)
+	refused(t, err, fault.Stale, "EPOCH_STALE")
+}
+
+func TestWhatIsNoRepetitionIsStaleAfterTheNextClaim(t *testing.T) {
+	t.Parallel()
+	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}
+	change, _, err := finish.Decide(owned())
+	must(t, err)
+	after := over(change)
+	other := finish
+	other.Outcome.Output = "1"
+	_, _, err = other.Decide(after)
+	refused(t, err, fault.Stale, "EPOCH_STALE")
+	after.Run.Epoch = 5 // another claim has settled it
+	_, err = Settle{Ref: ref}.Decide(after)
+	refused(t, err, fault.Stale, "EPOCH_STALE")
+	_, _, err = finish.Decide(after)
+	refused(t, err, fault.Stale, "EPOCH_STALE")
+
+	forced := force{status: Interrupted, now: 50}.end(owned()) // and not settled: nobody has told of it
+	v := owned()
+	v.Session, v.Run, v.Live = forced.Session, &forced.Runs[0], nil
+	_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted}}.Decide(v)
+	refused(t, err, fault.Stale, "EPOCH_STALE")
+}
+
+func TestARunThatWasAskedToStopIsNotDelayed(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []*Stop{nil, {Kind: StopInterrupt}} {
+		v := owned()
+		v.Run.Stop = asked
+		change, err := Release{Ref: ref, Delay: 900, Now: 50}.Decide(v)
+		must(t, err)
+		if due := change.Runs[0].DueAt; (due == 0) != (asked != nil) {
+			t.Errorf("stop %+v: due at %d", asked, due)
+		}
+	}
+}
