@@ -25,7 +25,7 @@ func (h *house) dial(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -50,6 +50,10 @@ func TestAnswersThatNobodyReadsHoldNoConnection(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.WriteTimeout = 50 * time.Millisecond })
 	for _, path := range []string{"/healthz", "/nowhere"} {
 		conn := h.dial(t)
+		// Little room for answers, so that the server soon has nowhere to put them.
+		if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
 		requests := []byte(strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000))
 		var err error
 		for err == nil {

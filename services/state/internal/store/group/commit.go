@@ -48,31 +48,38 @@ func (l *lane[C]) commit() {
 }
 
 // alone writes each command of the batch by itself, so that only the one that
-// is guilty fails. An outage ends it for the rest too.
+// is guilty fails. Those that conflict are tried again when the others are
+// written: they may be waiting for what somebody else does not let go of.
 func (l *lane[C]) alone(ctx context.Context) {
 	for i := range l.commands {
-		each, err := l.c.persist(ctx, l.commands[i:i+1:i+1])
-		switch {
-		case err != nil && outage(err):
-			fill(l.errs[i:], err)
-			return
-		case err != nil:
-			l.errs[i] = err
-		default:
-			copy(l.errs[i:i+1], each)
-		}
+		l.pending = append(l.pending, i)
 	}
+	for range attempts {
+		l.round(ctx)
+	}
+	l.pending = l.pending[:0]
 }
 
-// persist writes one command, again while it conflicts.
-func (c *Committer[C]) persist(ctx context.Context, one []C) (each []error, err error) {
-	for range attempts {
-		each, err = c.try(ctx, one)
-		if !errors.Is(err, ErrConflict) || outage(err) {
+// round tries each pending command once, and keeps those pending that conflict.
+// An outage ends it for the rest too.
+func (l *lane[C]) round(ctx context.Context) {
+	again := l.pending[:0]
+	for n, i := range l.pending {
+		each, err := l.c.try(ctx, l.commands[i:i+1:i+1])
+		if err != nil && outage(err) {
+			for _, i := range l.pending[n:] {
+				l.errs[i] = err
+			}
+			again = again[:0]
 			break
 		}
+		l.errs[i] = err
+		copy(l.errs[i:i+1], each)
+		if errors.Is(err, ErrConflict) {
+			again = append(again, i)
+		}
 	}
-	return each, err
+	l.pending = again
 }
 
 // try calls Write once. A panic of it is an error that is no conflict.

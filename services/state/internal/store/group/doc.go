@@ -46,7 +46,7 @@
 //	each[i]                         command i gets it, its neighbours are written
 //	Unavailable, DeadlineExceeded   all get it: another try would multiply an outage
 //	any other error, a panic        each command is written again by itself, in order
-//	Conflict, of a command alone    again, five times in all
+//	Conflict, of a command alone    again after the others, five times in all
 //
 // A command that is written again may have been written before, when the error
 // came after the commit. Commands stand that (they name their epoch, version or

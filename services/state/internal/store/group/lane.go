@@ -13,6 +13,7 @@ type lane[C any] struct {
 	batch    []*entry[C]
 	commands []C // of the batch
 	errs     []error
+	pending  []int // commands that are written alone and have no outcome yet
 	taken    time.Time
 }
 

@@ -41,6 +41,10 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 	each, err := transact(ctx, raw, batch)
 	if err != nil {
 		abandon(ctx, raw)
+		if ctx.Err() == nil && cancelled(err) {
+			// One of them takes too long, and the others are written without it.
+			return nil, fmt.Errorf("write %d commands: %w", len(batch), err)
+		}
 		err = wrap(ctx, err, "write %d commands", len(batch))
 	}
 	return each, err
@@ -131,15 +135,16 @@ func abandon(ctx context.Context, conn *pgconn.PgConn) {
 	_ = p.run(ctx, conn) // the pool looks at the connection itself
 }
 
-// lasting turns a conflict that did not end into what callers are told.
+// lasting turns a conflict that did not end, and a statement that did not, into
+// what callers are told.
 func lasting(err error) error {
-	if !isConflict(err) {
-		return err
-	}
-	if duplicate(err) {
+	switch {
+	case duplicate(err):
 		return fmt.Errorf("the rows of the command exist already: %w", err)
+	case isConflict(err), cancelled(err):
+		return store.Unavailable(err)
 	}
-	return store.Unavailable(err)
+	return err
 }
 
 var _ group.Write[command] = (*Store)(nil).write

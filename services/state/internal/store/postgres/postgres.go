@@ -146,6 +146,12 @@ func isConflict(err error) bool {
 	return ok && (e.Code == "40001" || e.Code == "40P01" || e.Code == "55P03" || e.Code == "23505")
 }
 
+// cancelled reports whether a statement has run into its limit: query_canceled.
+func cancelled(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "57014"
+}
+
 // duplicate reports whether the conflict was unique_violation.
 func duplicate(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
