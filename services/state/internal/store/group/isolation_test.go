@@ -189,7 +189,7 @@ func TestAConflictThatEndsIsNoErrorAndHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	tries := 0
 	errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
-		if tries++; len(batch) > 1 || (batch[0] == "b" && tries < 7) {
+		if tries++; len(batch) > 1 || (batch[0] == "b" && tries < 8) {
 			return nil, group.Conflict(errPoison)
 		}
 		return nil, nil

@@ -13,9 +13,11 @@ import (
 )
 
 // migrations are named in their order and only added to. Version 2 is not for a
-// rolling upgrade: the code before it cannot read a custom state that is kept
-// as writes, and keeps no facets, so that its sessions are listed only after
-// this code has written them. Its replicas are to be stopped first.
+// rolling upgrade: the code before it cannot read a custom state that is kept as
+// writes, and keeps no facets. A session that it creates is in no list, also
+// after this code has written it, since only facets that change are written and
+// no boot looks for missing ones: that would read all sessions. Its replicas are
+// to be stopped first.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS

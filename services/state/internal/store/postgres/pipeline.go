@@ -78,6 +78,14 @@ func (p *pipeline) each(s *statement, r *rows, scan func(*row)) {
 	p.queue(s, r.params(), scan)
 }
 
+// exactly adds a statement that is run for all the rows, and fails when it does
+// not write so many.
+func (p *pipeline) exactly(s *statement, r *rows, n int64) {
+	p.each(s, r, nil)
+	last := &p.steps[len(p.steps)-1]
+	last.params = append(last.params, number(n))
+}
+
 // exec adds a statement that has no rows.
 func (p *pipeline) exec(s *statement, params ...[]byte) { p.queue(s, params, nil) }
 

@@ -232,7 +232,7 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 		updated, hot := tally(t, s, query("n_tup_upd", table)), tally(t, s, query("n_tup_hot_upd", table))
 		defer func() {
 			updated, hot = tally(t, s, query("n_tup_upd", table))-updated, tally(t, s, query("n_tup_hot_upd", table))-hot
-			if updated != steps*len(refs) || hot < updated*9/10 {
+			if updated != steps*len(refs) || hot < updated*3/4 { // but for those while something else of the server looks on
 				t.Errorf("%d of %d updates of %s stayed in their page, want %d and nearly all", hot, updated, table, steps*len(refs))
 			}
 		}()

@@ -73,6 +73,12 @@ func (t table) update(key int) string {
 		t.name, strings.Join(sets, ", "), t.unnest(), t.names(""), t.matches(key))
 }
 
+// exactly makes a statement fail that does not write as many rows as the
+// parameter behind its own says.
+func exactly(statement string, params int) string {
+	return fmt.Sprintf("WITH done AS (%s RETURNING 1) SELECT 1 / (count(*) = $%d::bigint)::int FROM done", statement, params+1)
+}
+
 // upsert is insert, or update where there is a row with the key.
 func (t table) upsert(key int) string {
 	var keys, sets []string

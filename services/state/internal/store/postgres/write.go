@@ -52,9 +52,9 @@ var writes = [writesNumber]*statement{
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND (t.message_count > v.messages OR (v.version <> 0 AND t.state_version > v.version))`),
 	stateRewind: prepared(`DELETE FROM states t USING ` + asked("version bigint") + `
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.version > v.version`),
-	messageCopy: prepared(`INSERT INTO messages (tenant, session_id, size, ` + messageShown.names("") + `)
-		SELECT v.tenant, v.session_id, m.size, ` + messageShown.names("m.") + ` FROM ` + asked("source text, messages bigint") + `
-		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`),
+	messageCopy: prepared(exactly(`INSERT INTO messages (tenant, session_id, size, `+messageShown.names("")+`)
+		SELECT v.tenant, v.session_id, m.size, `+messageShown.names("m.")+` FROM `+asked("source text, messages bigint")+`
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, 4)),
 
 	stateInsert:      prepared(stateRows.insert()),
 	runSettled:       prepared(runLives.update(4)),
@@ -76,6 +76,17 @@ var writes = [writesNumber]*statement{
 	facetInsert: prepared(facetRows.insert() + ` ON CONFLICT DO NOTHING`),
 }
 
+// unseen are the statements for rows among which some were not shown to the
+// command that writes over them. An UPDATE that hits nothing would pass unnoticed,
+// and counting costs; what a command was shown of a session that it has locked is
+// there for certain.
+var unseen = map[int]*statement{
+	sessionEdited: prepared(exactly(sessionEdits.update(2), len(sessionEdits.columns))),
+	runSettled:    prepared(exactly(runLives.update(4), len(runLives.columns))),
+	runUpdate:     prepared(exactly(runLives.update(4), len(runLives.columns))),
+	callUpdate:    prepared(exactly(callRows.update(3), len(callRows.columns))),
+}
+
 // deletes are the statements after which nothing of a session is left but its
 // facets.
 var deletes = func() (list []*statement) {
@@ -89,8 +100,10 @@ var deletes = func() (list []*statement) {
 
 // writer gathers the rows of changes, and queues one statement for each kind.
 type writer struct {
-	gone rows
-	rows [writesNumber]rows
+	gone   rows
+	rows   [writesNumber]rows
+	unseen [writesNumber]bool // whether some of the rows are over others that nobody was shown
+	copied int64              // messages, by messageCopy
 }
 
 // writers are used again, with the memory that they have; not those that a
@@ -103,6 +116,7 @@ func newWriter() *writer { return writers.Get().(*writer) }
 
 // release gives the writer back, when what it has queued was sent.
 func (w *writer) release() {
+	w.unseen, w.copied = [writesNumber]bool{}, 0
 	kept := w.gone.clear()
 	for i := range w.rows {
 		kept += w.rows[i].clear()
@@ -128,7 +142,7 @@ func (w *writer) change(s *shown, c *session.Change) {
 		if c.Runs[i].Settled {
 			kind = runSettled
 		}
-		w.rows[kind].next().runLife(s.Key, &c.Runs[i])
+		w.over(kind, showsRun(s.view, c.Runs[i].RunID)).runLife(s.Key, &c.Runs[i])
 	}
 	if c.NewRun != nil {
 		w.rows[runInsert].next().run(s.Key, c.NewRun)
@@ -144,6 +158,23 @@ func (w *writer) change(s *shown, c *session.Change) {
 	w.children(s.Key, c.Children)
 }
 
+// over begins a row that is written over one that is there.
+func (w *writer) over(kind int, shown bool) *rows {
+	w.unseen[kind] = w.unseen[kind] || !shown
+	return w.rows[kind].next()
+}
+
+func showsRun(v *session.View, id string) bool {
+	return slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live, v.Unsettled}, func(r *session.Run) bool {
+		return r != nil && r.RunID == id
+	})
+}
+
+func showsCall(v *session.View, id string) bool {
+	is := func(c session.Call) bool { return c.CallID == id }
+	return slices.ContainsFunc(v.Calls, is) || slices.ContainsFunc(v.Named, is)
+}
+
 func (w *writer) session(before *session.Session, c *session.Change) {
 	after := c.Session
 	switch {
@@ -152,7 +183,7 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 	case before != nil && paced(before, after):
 		w.rows[sessionPaced].next().sessionPace(after)
 	default:
-		w.rows[sessionEdited].next().sessionEdit(after)
+		w.over(sessionEdited, before != nil).sessionEdit(after)
 	}
 	if c.Created {
 		before = nil
@@ -193,6 +224,7 @@ func (w *writer) conversation(k session.Key, c *session.Change) {
 	}
 	if c.Copy != nil {
 		w.rows[messageCopy].next().key(k).text(c.Copy.From).number(c.Copy.Messages)
+		w.copied += c.Copy.Messages
 	}
 	for i := range c.Messages {
 		w.rows[messageInsert].next().message(k, &c.Messages[i])
@@ -231,7 +263,7 @@ func (w *writer) calls(s *shown, c *session.Change) {
 		w.rows[callInsert].next().call(s.Tenant, root, &c.NewCalls[i])
 	}
 	for i := range c.Calls {
-		w.rows[callUpdate].next().call(s.Tenant, root, &c.Calls[i])
+		w.over(callUpdate, showsCall(s.view, c.Calls[i].CallID)).call(s.Tenant, root, &c.Calls[i])
 	}
 }
 
@@ -259,8 +291,16 @@ func (w *writer) queue(p *pipeline) (something bool, err error) {
 		if r.err != nil {
 			return false, r.err
 		}
-		if r.count > 0 {
-			something = true
+		if r.count == 0 {
+			continue
+		}
+		something = true
+		switch {
+		case i == messageCopy:
+			p.exactly(writes[i], r, w.copied)
+		case w.unseen[i]:
+			p.exactly(unseen[i], r, int64(r.count))
+		default:
 			p.each(writes[i], r, nil)
 		}
 	}
