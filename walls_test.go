@@ -24,7 +24,7 @@ type wall struct {
 
 var walls = []wall{
 	{
-		from: below("pkg/fault", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
+		from: below("pkg/fault", "pkg/fanout", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
 		forbids: func(_, imported string) bool {
 			return strings.HasPrefix(imported, module) && imported != module+"pkg/fault"
 		},

@@ -25,7 +25,12 @@ var configurations = map[string]any{
 type composeFile struct {
 	Services map[string]struct {
 		Environment map[string]string `yaml:"environment"`
-		Build       struct {
+		Command     []string          `yaml:"command"`
+		Volumes     []string          `yaml:"volumes"`
+		Healthcheck struct {
+			Test []string `yaml:"test"`
+		} `yaml:"healthcheck"`
+		Build struct {
 			Args map[string]string `yaml:"args"`
 		} `yaml:"build"`
 	} `yaml:"services"`

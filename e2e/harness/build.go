@@ -15,6 +15,10 @@ import (
 // module is the import path of the repository's module.
 const module = "github.com/holdfast-run/holdfast"
 
+// natsServer is the package of the NATS server's own program, in the version
+// that the stream service embeds.
+const natsServer = "github.com/nats-io/nats-server/v2"
+
 // buildLimit leaves room for an empty build cache on a small machine.
 const buildLimit = 10 * time.Minute
 
@@ -22,19 +26,23 @@ const buildLimit = 10 * time.Minute
 var (
 	binaries = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "holdfast-e2e-") })
 	services = sync.OnceValue(func() error {
-		return build("services/state/cmd/state", "services/stream/cmd/stream",
-			"services/executor/cmd/executor", "services/gateway/cmd/gateway")
+		return build(module+"/services/state/cmd/state", module+"/services/stream/cmd/stream",
+			module+"/services/executor/cmd/executor", module+"/services/gateway/cmd/gateway")
 	})
-	holdfast = sync.OnceValue(func() error { return build("cmd/holdfast") })
+	holdfast = sync.OnceValue(func() error { return build(module + "/cmd/holdfast") })
+	nats     = sync.OnceValue(func() error { return build(natsServer) })
 )
 
-// Binary returns the path of a built binary: state, stream, executor, gateway
-// or holdfast.
+// Binary returns the path of a built binary: state, stream, executor, gateway,
+// holdfast or nats-server.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
 	built := services
-	if name == "holdfast" {
+	switch name {
+	case "holdfast":
 		built = holdfast
+	case "nats-server":
+		built = nats
 	}
 	if err := built(); err != nil {
 		t.Fatalf("build %s: %v", name, err)
@@ -54,10 +62,7 @@ func build(packages ...string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-o", dir + string(filepath.Separator)}
-	for _, p := range packages {
-		args = append(args, module+"/"+p)
-	}
+	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, packages...)
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {

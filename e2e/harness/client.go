@@ -89,12 +89,17 @@ func (c Client) send(ctx context.Context, q request) (*http.Response, error) {
 
 // ChatBody is the request that the AI SDK's transport sends for a new turn.
 func ChatBody(session, agent, text string) []byte {
+	return chatBody(session, agent, text, "user-"+strconv.FormatInt(time.Now().UnixNano(), 36))
+}
+
+// chatBody is ChatBody with the message's id.
+func chatBody(session, agent, text, id string) []byte {
 	b, err := json.Marshal(map[string]any{
 		"id":        session,
 		"agentType": agent,
 		"trigger":   "submit-message",
 		"messages": []any{map[string]any{
-			"id":    "user-" + strconv.FormatInt(time.Now().UnixNano(), 36),
+			"id":    id,
 			"role":  "user",
 			"parts": []any{map[string]any{"type": "text", "text": text}},
 		}},
@@ -273,6 +278,27 @@ func (c Client) WaitStatus(t testing.TB, session, want string) {
 		err := json.Unmarshal([]byte(a.Body), &s)
 		return err == nil && a.Code == http.StatusOK && s.Status == want, a.Body
 	})
+}
+
+// load reads a JSON answer; a *notOKError says that there is none.
+func (c Client) load(ctx context.Context, path string, answer any) error {
+	q := request{method: http.MethodGet, path: path}
+	response, err := c.send(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDropped, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return &notOKError{q, response.StatusCode, string(text)}
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("GET %s: %w in %s", path, err, text)
+	}
+	return nil
 }
 
 func (c Client) get(t testing.TB, path string, answer any) {

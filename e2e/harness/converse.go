@@ -17,7 +17,7 @@ const retryPause = 100 * time.Millisecond
 // that there is nothing to attach to. The error is ctx's, or says what a client
 // must never see.
 func (c Client) Converse(ctx context.Context, session, agent, text string) (UIMessage, error) {
-	ask := request{method: http.MethodPost, path: "/chat", body: ChatBody(session, agent, text), requestKey: session + " " + text}
+	ask := turn(session, agent, text)
 	attach := request{method: http.MethodGet, path: resumePath(session)}
 	next := ask
 	for {
@@ -45,6 +45,37 @@ func (c Client) Converse(ctx context.Context, session, agent, text string) (UIMe
 		case <-time.After(retryPause):
 		case <-ctx.Done():
 			return UIMessage{}, fmt.Errorf("the answer of %q is not whole: %w; the last attempt: %w", session, ctx.Err(), err)
+		}
+	}
+}
+
+// turn is the request for a turn, the same however often it is made.
+func turn(session, agent, text string) request {
+	key := session + " " + text
+	return request{method: http.MethodPost, path: "/chat", body: chatBody(session, agent, text, key), requestKey: key}
+}
+
+// Ask makes a turn and goes away as soon as it is accepted: it repeats the
+// request under the same key until then. Nobody listens to the answer; Converse
+// with the same text gets it.
+func (c Client) Ask(ctx context.Context, session, agent, text string) error {
+	q := turn(session, agent, text)
+	for {
+		stream, err := c.open(ctx, q)
+		if err == nil {
+			stream.Close()
+			return nil
+		}
+		if refusal, ok := errors.AsType[*notOKError](err); ok && refusal.code == http.StatusNoContent {
+			return nil // it is over already
+		}
+		if !passes(err) {
+			return err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%q is not accepted: %w; the last attempt: %w", session, ctx.Err(), err)
 		}
 	}
 }

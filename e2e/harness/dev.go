@@ -25,7 +25,7 @@ func StartDev(t testing.TB, agents string) *Dev {
 		args: []string{"dev", "--listen", address, "--data", filepath.Join(dir, "data"),
 			"--agents", writeFile(t, dir, "agents.yaml", agents)},
 		env:   append(baseEnv(), "HOLDFAST_LOG_LEVEL=debug", "HOLDFAST_EXECUTOR_NOTES_DIR="+dir),
-		ready: httpReady(address),
+		ready: ok("http://" + address + "/readyz"),
 	}
 	t.Cleanup(p.cleanup)
 	p.Start()

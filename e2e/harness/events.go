@@ -20,27 +20,48 @@ func (e Event) String() string { return fmt.Sprintf("%s %s %s", e.ID, e.Name, e.
 // ErrDropped says that a body broke off instead of ending.
 var ErrDropped = errors.New("the connection broke")
 
-// Events reads the server-sent events of a body.
-// (https://html.spec.whatwg.org/multipage/server-sent-events.html)
+// Events reads the events of a body, or of a socket.
 type Events struct {
 	// Seen is everything that Next has returned.
 	Seen []Event
 
-	body io.ReadCloser
-	r    *bufio.Reader
+	source interface {
+		next() (Event, error)
+		close()
+	}
 }
 
 func newEvents(body io.ReadCloser) *Events {
-	return &Events{body: body, r: bufio.NewReader(body)}
+	return &Events{source: &lines{body, bufio.NewReader(body)}}
 }
 
 // Next returns the next event; io.EOF at the clean end of the body, ErrDropped
 // when it breaks off.
 func (e *Events) Next() (Event, error) {
+	event, err := e.source.next()
+	if err == nil {
+		e.Seen = append(e.Seen, event)
+	}
+	return event, err
+}
+
+// Close goes away in the middle, as a browser does.
+func (e *Events) Close() { e.source.close() }
+
+// lines reads the server-sent events of a body.
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html)
+type lines struct {
+	body io.ReadCloser
+	r    *bufio.Reader
+}
+
+func (l *lines) close() { _ = l.body.Close() }
+
+func (l *lines) next() (Event, error) {
 	var event Event
 	var data []string
 	for {
-		line, err := e.r.ReadString('\n')
+		line, err := l.r.ReadString('\n')
 		if errors.Is(err, io.EOF) {
 			return Event{}, io.EOF
 		}
@@ -54,7 +75,6 @@ func (e *Events) Next() (Event, error) {
 				continue
 			}
 			event.Data = strings.Join(data, "\n")
-			e.Seen = append(e.Seen, event)
 			return event, nil
 		}
 		name, value, _ := strings.Cut(line, ":")
@@ -69,6 +89,3 @@ func (e *Events) Next() (Event, error) {
 		}
 	}
 }
-
-// Close goes away in the middle, as a browser does.
-func (e *Events) Close() { _ = e.body.Close() }

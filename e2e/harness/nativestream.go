@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,8 +18,10 @@ type NativeStream struct {
 	Chunks []NativeChunk
 	// Cursor is the highest sequence seen.
 	Cursor int64
-	// Rewinds counts how often something was taken back.
-	Rewinds int
+	// Rewinds counts how often something was taken back, and RewoundAt is where
+	// that began the last time.
+	Rewinds   int
+	RewoundAt int64
 	// End is the terminal frame: its name and its data. Empty before it came.
 	End, EndData string
 
@@ -29,9 +32,11 @@ type NativeStream struct {
 // NativeChunk has the fields of all types of chunk that tests look at.
 type NativeChunk struct {
 	Sequence   int64           `json:"-"`
+	SessionID  string          `json:"-"` // of a descendant's chunk; empty for the session's own
 	Type       string          `json:"type"`
 	AgentID    string          `json:"agentId"`
 	Step       int             `json:"step"`
+	MessageID  string          `json:"messageId"`
 	Delta      string          `json:"delta"`
 	ToolCallID string          `json:"toolCallId"`
 	ToolName   string          `json:"toolName"`
@@ -92,17 +97,7 @@ func (s *NativeStream) apply(e Event) error {
 	case "chunk":
 		return s.chunk(e)
 	case "rewound":
-		var frame struct {
-			At int64 `json:"at"`
-		}
-		if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
-			return err
-		}
-		s.Rewinds++
-		for len(s.Chunks) > 0 && s.Chunks[len(s.Chunks)-1].Sequence > frame.At {
-			s.Chunks = s.Chunks[:len(s.Chunks)-1]
-		}
-		return s.advance(e.ID)
+		return s.rewound(e)
 	case "caught-up":
 		return nil
 	case "end", "fail", "truncated":
@@ -113,10 +108,34 @@ func (s *NativeStream) apply(e Event) error {
 	}
 }
 
+// rewound drops what the frame takes back, of the session that it names.
+func (s *NativeStream) rewound(e Event) error {
+	var frame struct {
+		At        int64  `json:"at"`
+		SessionID string `json:"sessionId"`
+	}
+	if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
+		return err
+	}
+	if err := s.advance(e.ID); err != nil {
+		return err
+	}
+	if frame.At >= s.Cursor {
+		return errors.New("it takes back what comes behind it")
+	}
+	s.Rewinds++
+	s.RewoundAt = frame.At
+	s.Chunks = slices.DeleteFunc(s.Chunks, func(c NativeChunk) bool {
+		return c.SessionID == frame.SessionID && c.Sequence > frame.At
+	})
+	return nil
+}
+
 func (s *NativeStream) chunk(e Event) error {
 	var frame struct {
-		Sequence int64       `json:"sequence"`
-		Chunk    NativeChunk `json:"chunk"`
+		Sequence  int64       `json:"sequence"`
+		SessionID string      `json:"sessionId"`
+		Chunk     NativeChunk `json:"chunk"`
 	}
 	if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
 		return err
@@ -124,7 +143,7 @@ func (s *NativeStream) chunk(e Event) error {
 	if got, want := e.ID, strconv.FormatInt(frame.Sequence, 10); got != want {
 		return fmt.Errorf("its id is %q, want its sequence %q", got, want)
 	}
-	frame.Chunk.Sequence = frame.Sequence
+	frame.Chunk.Sequence, frame.Chunk.SessionID = frame.Sequence, frame.SessionID
 	if err := s.advance(e.ID); err != nil {
 		return err
 	}

@@ -113,6 +113,19 @@ func (p *Process) Kill() {
 	p.end(syscall.SIGKILL, killLimit)
 }
 
+// Freeze stops the process where it stands (SIGSTOP), as a machine does that
+// hangs: its connections stay open, and nobody answers. Thaw lets it go on.
+func (p *Process) Freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+}
+
+// Thaw ends Freeze.
+func (p *Process) Thaw() {
+	p.t.Helper()
+	p.signal(syscall.SIGCONT)
+}
+
 // Stop asks the process to end (SIGTERM). It fails the test when the process
 // takes longer than the limit or does not end with exit status 0, and returns
 // how long it took.
@@ -142,17 +155,24 @@ func (p *Process) Log() string { return p.log.last(logKept) }
 
 func (p *Process) end(signal syscall.Signal, limit time.Duration) {
 	p.t.Helper()
-	if !p.Running() {
-		p.t.Fatalf("%s does not run\n%s", p.Name, p.log.last(logShown))
+	if p.life != nil {
+		p.life.ordered = true
 	}
-	p.life.ordered = true
-	if err := p.life.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Fatalf("send %v to %s: %v", signal, p.Name, err)
-	}
+	p.signal(signal)
 	select {
 	case <-p.life.ended:
 	case <-time.After(limit):
 		p.t.Fatalf("%s still runs %v after %v\n%s", p.Name, limit, signal, p.log.last(logShown))
+	}
+}
+
+func (p *Process) signal(signal syscall.Signal) {
+	p.t.Helper()
+	if !p.Running() {
+		p.t.Fatalf("%s does not run\n%s", p.Name, p.log.last(logShown))
+	}
+	if err := p.life.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatalf("send %v to %s: %v", signal, p.Name, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,15 +15,15 @@ type Proxy struct {
 	// URL is the address of the proxy as an HTTP URL, Address without that.
 	URL, Address string
 
-	target   string
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu    sync.Mutex
-	pairs map[*pair]struct{}
-	cutAt int64
-	cuts  int
-	ended bool
+	mu     sync.Mutex
+	target string
+	pairs  map[*pair]struct{}
+	cutAt  int64
+	cuts   int
+	ended  bool
 }
 
 // pair is a connection of a client and its continuation to the target.
@@ -54,14 +55,43 @@ func (p *Proxy) CutOnceAfter(bytes int64) {
 }
 
 // CutAll resets every connection that is open now; new ones pass.
-func (p *Proxy) CutAll() {
+func (p *Proxy) CutAll() { p.CutSome(1) }
+
+// CutSome resets a share of the connections that are open now, from 0 to 1:
+// each with that probability. It returns how many.
+func (p *Proxy) CutSome(share float64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	n := 0
 	for c := range p.pairs {
-		p.cuts++
+		if rand.Float64() >= share {
+			continue
+		}
+		n++
 		reset(c.client)
 		_ = c.server.Close()
+		delete(p.pairs, c)
 	}
+	p.cuts += n
+	return n
+}
+
+// Switch has new connections go to another address; CutAll makes the open ones
+// follow.
+func (p *Proxy) Switch(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+func (p *Proxy) dial() (net.Conn, error) {
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", target)
 }
 
 // Cuts tells how many connections the proxy has reset.
@@ -82,10 +112,7 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	var d net.Dialer
-	server, err := d.DialContext(ctx, "tcp", p.target)
+	server, err := p.dial()
 	if err != nil {
 		_ = client.Close()
 		return

@@ -6,9 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,17 +50,28 @@ type Options struct {
 	// and of the stream service: NAME=value.
 	ExecutorEnv, StreamEnv []string
 	LogLevel               string // of every process; empty means debug
+	// NATS keeps the chunks in this system, a copy on each of its servers,
+	// instead of in the stream service itself.
+	NATS *NATS
+	// Streams is how many replicas the stream service has, which needs NATS when
+	// it is more than one; 0 means 1.
+	Streams int
 }
 
 // System is the four services as processes of their own over a database of
-// their own: state on Postgres, stream with an embedded JetStream, executors,
-// a gateway that asks for API keys.
+// their own: state on Postgres, stream with an embedded JetStream or on NATS,
+// executors, a gateway that asks for API keys.
 type System struct {
 	Client // of the first tenant
 
 	State, Stream, Gateway *Process
 	Executors              []*Process
-	// StreamDir is where the stream service keeps its chunks.
+	// Streams are all replicas of the stream service, of which Stream is the
+	// first. Of several the gateway reads from the first and the executors write
+	// to the second, each through a proxy that can be switched to another one.
+	Streams                     []*Process
+	GatewayFront, ExecutorFront *Proxy // nil with one replica
+	// StreamDir is where the stream service keeps its chunks; on NATS, nowhere.
 	StreamDir string
 	// Effects is the file of the tools' effects.
 	Effects Effects
@@ -80,16 +91,13 @@ func Start(t testing.TB, o Options) *System {
 		"HOLDFAST_STATE_STORE=postgres",
 		"HOLDFAST_STATE_POSTGRES_URL="+pgtest.URL(t))
 	s.StreamDir = filepath.Join(dir, "stream")
-	s.Stream = o.service(t, "stream", "", append([]string{
-		"HOLDFAST_STREAM_BUS=embedded",
-		"HOLDFAST_STREAM_DATA_DIR=" + s.StreamDir,
-	}, o.StreamEnv...)...)
+	readFrom, writeTo := s.addStreams(o)
 	env := append([]string{
 		"HOLDFAST_EXECUTOR_AGENTS=" + writeFile(t, dir, "agents.yaml", o.Agents),
 		"HOLDFAST_EXECUTOR_NOTES_DIR=" + s.Effects.dir,
 		"HOLDFAST_EXECUTOR_DRAIN_GRACE=" + drainGrace.String(),
 		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + s.State.Address,
-		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + s.Stream.Address,
+		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + writeTo,
 	}, o.ExecutorEnv...)
 	for i := range max(o.Executors, 1) {
 		s.Executors = append(s.Executors, o.service(t, "executor", fmt.Sprintf("-%d", i+1), env...))
@@ -97,17 +105,42 @@ func Start(t testing.TB, o Options) *System {
 	s.Gateway = o.service(t, "gateway", "",
 		"HOLDFAST_GATEWAY_API_KEYS="+writeFile(t, dir, "keys.yaml", keysFile("first", Key, "other", OtherKey)),
 		"HOLDFAST_GATEWAY_STATE_ADDRESS="+s.State.Address,
-		"HOLDFAST_GATEWAY_STREAM_ADDRESS="+s.Stream.Address)
-	s.Gateway.ready = httpReady(s.Gateway.Address)
+		"HOLDFAST_GATEWAY_STREAM_ADDRESS="+readFrom)
+	s.Gateway.ready = ok("http://" + s.Gateway.Address + "/readyz")
 	s.Client = Client{URL: "http://" + s.Gateway.Address, Key: Key}
 	s.start()
 	return s
 }
 
+// addStreams adds the replicas of the stream service, and returns the address
+// that the gateway gets and the one that the executors get.
+func (s *System) addStreams(o Options) (readFrom, writeTo string) {
+	s.t.Helper()
+	env := []string{"HOLDFAST_STREAM_BUS=embedded", "HOLDFAST_STREAM_DATA_DIR=" + s.StreamDir}
+	if o.NATS != nil {
+		env = []string{
+			"HOLDFAST_STREAM_BUS=nats", "HOLDFAST_STREAM_NATS_URL=" + o.NATS.URL(),
+			fmt.Sprintf("HOLDFAST_STREAM_REPLICAS=%d", o.NATS.Nodes()),
+		}
+	}
+	env = append(env, o.StreamEnv...)
+	if o.Streams <= 1 {
+		s.Stream = o.service(s.t, "stream", "", env...)
+		s.Streams = []*Process{s.Stream}
+		return s.Stream.Address, s.Stream.Address
+	}
+	for i := range o.Streams {
+		s.Streams = append(s.Streams, o.service(s.t, "stream", fmt.Sprintf("-%d", i+1), env...))
+	}
+	s.Stream = s.Streams[0]
+	s.GatewayFront, s.ExecutorFront = StartProxy(s.t, s.Streams[0].Address), StartProxy(s.t, s.Streams[1].Address)
+	return s.GatewayFront.Address, s.ExecutorFront.Address
+}
+
 // start starts everything at once: services wait for each other by themselves.
 func (s *System) start() {
 	s.t.Helper()
-	all := append([]*Process{s.State, s.Stream, s.Gateway}, s.Executors...)
+	all := slices.Concat([]*Process{s.State, s.Gateway}, s.Streams, s.Executors)
 	s.t.Cleanup(func() {
 		for _, p := range all {
 			p.cleanup()
@@ -166,25 +199,6 @@ func grpcReady(address string) func(context.Context) error {
 			err = fmt.Errorf("its health is %v", answer.GetStatus())
 		}
 		return err
-	}
-}
-
-func httpReady(address string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		r.Close = true
-		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return err
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("GET /readyz: %s", response.Status)
-		}
-		return nil
 	}
 }
 

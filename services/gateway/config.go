@@ -12,22 +12,25 @@ import (
 
 // Config configures a gateway. The defaults are those of pkg/config.
 type Config struct {
-	StateAddress   string        `env:"HOLDFAST_GATEWAY_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
-	StreamAddress  string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
-	APIKeys        string        `env:"HOLDFAST_GATEWAY_API_KEYS" doc:"YAML file with the API keys: a list of {name, tenant, sha256}"`
-	InsecureNoAuth bool          `env:"HOLDFAST_GATEWAY_INSECURE_NO_AUTH" envDefault:"false" doc:"true serves without API keys, on loopback only"`
-	CORSOrigins    []string      `env:"HOLDFAST_GATEWAY_CORS_ORIGINS" doc:"origins whose pages may call, separated by commas, such as https://app.example.com"`
-	DefaultAgent   string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty takes the only one that is announced"`
-	AISDK          int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai that clients use unless they say ?aiSdk=6"`
-	MaxBodyBytes   int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
-	MaxStreams     int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
-	Heartbeat      time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
-	StreamPatience time.Duration `env:"HOLDFAST_GATEWAY_STREAM_PATIENCE" envDefault:"60s" doc:"how long the stream service may be away before open streams are cut"`
-	StatePatience  time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails"`
-	ReplayWindow   time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end a run that no reader saw end is told again"`
-	DeliveredRuns  int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"how many runs are remembered as seen to their end"`
-	ReadTimeout    time.Duration `env:"HOLDFAST_GATEWAY_READ_TIMEOUT" envDefault:"30s" doc:"how long a request body may take to arrive"`
-	WriteTimeout   time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read what is written at once"`
+	StateAddress     string        `env:"HOLDFAST_GATEWAY_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
+	StreamAddress    string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
+	APIKeys          string        `env:"HOLDFAST_GATEWAY_API_KEYS" doc:"YAML file with the API keys: a list of {name, tenant, sha256}"`
+	InsecureNoAuth   bool          `env:"HOLDFAST_GATEWAY_INSECURE_NO_AUTH" envDefault:"false" doc:"true serves without API keys, on loopback only"`
+	CORSOrigins      []string      `env:"HOLDFAST_GATEWAY_CORS_ORIGINS" doc:"origins whose pages may call, separated by commas, such as https://app.example.com"`
+	DefaultAgent     string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty takes the only one that is announced"`
+	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai that clients use unless they say ?aiSdk=6"`
+	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
+	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
+	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
+	StreamPatience   time.Duration `env:"HOLDFAST_GATEWAY_STREAM_PATIENCE" envDefault:"60s" doc:"how long the stream service may be away before open streams are cut"`
+	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails"`
+	HeartbeatPadding int           `env:"HOLDFAST_GATEWAY_HEARTBEAT_PADDING" envDefault:"2048" doc:"bytes that such a comment has more where the request came through a proxy, which may hold back what does not fill its buffer; 0 for none"`
+	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"chunks that a live reader may lag behind before it is cut"`
+	ReaderBytes      int           `env:"HOLDFAST_GATEWAY_READER_BYTES" envDefault:"4194304" doc:"the same in bytes; shared by the readers of a session"`
+	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end a run that no reader saw end is told again"`
+	DeliveredRuns    int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"how many runs are remembered as seen to their end"`
+	ReadTimeout      time.Duration `env:"HOLDFAST_GATEWAY_READ_TIMEOUT" envDefault:"30s" doc:"how long a request body may take to arrive"`
+	WriteTimeout     time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read what is written at once"`
 }
 
 // ProcessConfig configures a gateway process.
@@ -59,6 +62,9 @@ func CheckListen(address string, c Config) error {
 		"%q can be reached from other machines, and nobody would be asked for a key: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or listen on 127.0.0.1", address)
 }
 
+// maxPadding is more than any proxy holds back by itself.
+const maxPadding = 1 << 20
+
 func (c Config) check() error {
 	switch {
 	case c.APIKeys == "" && !c.InsecureNoAuth:
@@ -69,6 +75,10 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it has to be 5, 6, 7 or higher", c.AISDK)
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0 || c.DeliveredRuns <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES, _MAX_STREAMS and _DELIVERED_RUNS have to be above 0")
+	case c.ReaderChunks <= 0 || c.ReaderBytes <= 0:
+		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES have to be above 0")
+	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:
+		return invalid("HOLDFAST_GATEWAY_HEARTBEAT_PADDING is %d: it has to be 0 to %d bytes", c.HeartbeatPadding, maxPadding)
 	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0:
 		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT and _WRITE_TIMEOUT have to be above 0")
 	default:

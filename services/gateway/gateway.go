@@ -1,6 +1,6 @@
 // Package gateway is the only door to the public: HTTP for browsers (the AI SDK's
-// chat, native server-sent events, a page to chat on) and the Connect service,
-// on one port. It holds no state that matters; any replica serves any client.
+// chat, the native stream as server-sent events and over WebSockets, a page to chat on)
+// and the Connect service, on one port. It holds no state that matters; any replica serves any client.
 //
 //	browser ── POST /chat ──▶ chat ── StartRun ──▶ state
 //	        ◀─ UI message stream ── uistream ◀── feed ◀── Read ── stream
@@ -27,11 +27,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/snapshot"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/ws"
 )
 
 // Service is a gateway. It may be used by many goroutines.
@@ -108,16 +110,18 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: patience, DefaultAgent: c.DefaultAgent}
 	reader := &feed.Feed{
 		Client: streamv1.NewStreamServiceClient(s.stream), Beat: c.Heartbeat, Log: p.Log,
-		Policy: retry.Policy{Limit: c.StreamPatience, Now: p.Now},
+		Policy: retry.Policy{Limit: c.StreamPatience, Now: p.Now}, Chunks: c.ReaderChunks, Bytes: c.ReaderBytes,
 	}
+	loader := &snapshot.Loader{Sessions: sessions, Stream: reader.Client, Now: p.Now}
 	watcher := &watch.Watcher{Sessions: sessions, Feed: reader}
 	chats := chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Major: uistream.Major(c.AISDK)},
+		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK)},
 		chat.Parts{
 			Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now},
 			Runs:   runs, Sessions: sessions, Feed: reader, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
 		})
-	native := &sse.Native{Watcher: watcher, Streams: s.streams, Log: p.Log}
+	events := &native.Events{Watcher: watcher, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: p.Log}
+	sockets := &ws.Sockets{Watcher: watcher, Streams: s.streams, Timeout: c.WriteTimeout, Log: p.Log}
 	public := &api.Server{
 		Keys: keys, Runs: runs, Sessions: sessions, Watcher: watcher, Streams: s.streams,
 		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
@@ -128,7 +132,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	}
 	server := &httpapi.Server{
 		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
-		Routes: routes(chats, native, sessions, s.health()),
+		Routes: routes(chats, events, sockets, sessions, loader, s.health()),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
 	s.handler = httpapi.TimeWrites(server.Handler(), c.WriteTimeout, p.Now)
@@ -140,12 +144,15 @@ func (s *Service) health() *httpapi.Health {
 }
 
 // routes is the whole HTTP surface beside Connect.
-func routes(chats *chat.Chat, native *sse.Native, sessions *conversation.Reader, health *httpapi.Health) []httpapi.Route {
+func routes(chats *chat.Chat, events *native.Events, sockets *ws.Sockets, sessions *conversation.Reader, loader *snapshot.Loader, health *httpapi.Health) []httpapi.Route {
 	list := []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
 		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
-		{Method: http.MethodGet, Pattern: "/sse", Handler: native.Serve},
+		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve)},
+		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve},
 		{Method: http.MethodGet, Pattern: "/messages", Handler: sessions.Messages},
+		{Method: http.MethodGet, Pattern: "/snapshot", Handler: loader.Snapshot},
+		{Method: http.MethodGet, Pattern: "/history", Handler: loader.History},
 		{Method: http.MethodGet, Pattern: "/status", Handler: sessions.Status},
 		{Method: http.MethodGet, Pattern: "/agents", Handler: sessions.Agents},
 		{Method: http.MethodGet, Pattern: "/healthz", Handler: health.Live, Public: true},

@@ -26,7 +26,17 @@ type house struct {
 	stop    func() error // ends Serve
 }
 
-func open(t *testing.T, change func(*gateway.Config)) *house {
+func open(t testing.TB, change func(*gateway.Config)) *house {
+	t.Helper()
+	var listening net.ListenConfig
+	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openOn(t, listener, change)
+}
+
+func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config)) *house {
 	t.Helper()
 	world := gatewaytest.New(t)
 	c := gateway.Config{}
@@ -39,11 +49,6 @@ func open(t *testing.T, change func(*gateway.Config)) *house {
 		change(&c)
 	}
 	service, err := gateway.New(t.Context(), c, gateway.Peers{Network: world.Network, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var listening net.ListenConfig
-	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +74,7 @@ func open(t *testing.T, change func(*gateway.Config)) *house {
 	return h
 }
 
-func waitFor(t *testing.T, what string, done func() bool) {
+func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if done() {
@@ -79,7 +84,7 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	t.Fatalf("still waiting: %s", what)
 }
 
-func (h *house) request(t *testing.T, method, path, body string, headers ...string) *reply {
+func (h *house) request(t testing.TB, method, path, body string, headers ...string) *reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, h.url+path, strings.NewReader(body))
 	if err != nil {
@@ -104,7 +109,7 @@ type reply struct{ *http.Response }
 
 // leave closes a stream that nobody else watches, and waits until the gateway has
 // noticed.
-func (h *house) leave(t *testing.T, response *reply) {
+func (h *house) leave(t testing.TB, response *reply) {
 	t.Helper()
 	waitFor(t, "the stream is read", func() bool { return h.Stream.Calls() == 1 })
 	_ = response.Body.Close()

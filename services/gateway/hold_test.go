@@ -106,7 +106,7 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 		t.Cleanup(func() { _ = response.Body.Close() })
 		native[name] = streamOf(t, &reply{response})
 	}
-	waitFor(t, "all streams are open", func() bool { return h.Stream.Calls() == len(ended)+len(native) })
+	waitFor(t, "all streams are open", func() bool { return h.service.OpenStreams() == len(ended)+len(native) })
 	pause()
 	h.Stream.CutOff(CutNothing)
 	run.Say(1, Started())

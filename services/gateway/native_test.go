@@ -12,7 +12,7 @@ import (
 )
 
 // begin starts a run and leaves it to the test; nobody watches.
-func (h *house) begin(t *testing.T, session, text string, former *Run) *Run {
+func (h *house) begin(t testing.TB, session, text string, former *Run) *Run {
 	t.Helper()
 	response := h.request(t, http.MethodPost, "/chat", say(session, text))
 	run := h.Started(t, "default", session, former)
@@ -184,7 +184,7 @@ func TestStatusTellsHowASessionStands(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	run.Complete(Says(1, "Hi."))
-	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run-1","isExecuting":false}`+"\n"; got != want {
+	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run-1","checkpointId":"cp-1","isExecuting":false}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	failed := h.begin(t, "s2", "hi", nil)

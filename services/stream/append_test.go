@@ -164,14 +164,24 @@ func TestATooLargeChunkIsRefusedBeforeASequenceIsTaken(t *testing.T) {
 	h := start(t, c)
 	w := h.writer(refOf("large"), "run", 1)
 	w.say(t, 1, "a")
-	fits := text("run", 1, "")
-	fits.GetTextDelta().Delta = strings.Repeat("x", 2048-proto.Size(fits)-4)
-	if got := proto.Size(fits); got > 2048 || got < 2040 {
-		t.Fatalf("the chunk that fits has %d bytes", got)
+	const room = 2048
+	sized := func(bytes int) *streamv1.AppendRequest {
+		c := text("run", 1, strings.Repeat("x", bytes))
+		c.GetTextDelta().Delta = c.GetTextDelta().GetDelta()[:bytes-(proto.Size(c)-bytes)]
+		if got := proto.Size(c); got != bytes {
+			t.Fatalf("the chunk has %d bytes, want %d", got, bytes)
+		}
+		r := w.request()
+		r.Record = &streamv1.AppendRequest_Chunk{Chunk: c}
+		return r
 	}
-	refused(t, w.text(t.Context(), 1, strings.Repeat("x", 2048)), fault.TooLarge, "CHUNK_TOO_LARGE")
 	before := w.last
-	w.say(t, 1, said(fits))
+	for range 3 {
+		refused(t, w.append(t.Context(), sized(room+1)), fault.TooLarge, "CHUNK_TOO_LARGE")
+	}
+	if err := w.append(t.Context(), sized(room)); err != nil {
+		t.Fatal(err)
+	}
 	if w.last != before+1 {
 		t.Errorf("got sequence %d after %d: the refused chunk took one", w.last, before)
 	}

@@ -295,9 +295,10 @@ func TestInfoSaysWhereAStreamStands(t *testing.T) {
 		h.stands(t, ref, streamv1.StreamStatus_STREAM_STATUS_ACTIVE, first, w.last, 2)
 		w.end(t, ended("run"))
 		h.stands(t, ref, streamv1.StreamStatus_STREAM_STATUS_ENDED, first, w.last, 3)
+		w.run = "next"
 		w.say(t, 1, "c")
 		h.stands(t, ref, streamv1.StreamStatus_STREAM_STATUS_ACTIVE, first, w.last, 4)
-		w.end(t, &streamv1.Terminal{RunId: "run", Outcome: &streamv1.Terminal_End{End: &streamv1.End{Status: streamv1.EndStatus_END_STATUS_PAUSED}}})
+		w.end(t, paused("next"))
 		h.stands(t, ref, streamv1.StreamStatus_STREAM_STATUS_PAUSED, first, w.last, 5)
 		w.end(t, &streamv1.Terminal{RunId: "run", Outcome: &streamv1.Terminal_Fail{Fail: &streamv1.Fail{}}})
 		h.stands(t, ref, streamv1.StreamStatus_STREAM_STATUS_FAILED, first, w.last, 6)

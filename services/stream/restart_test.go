@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"errors"
 	"log/slog"
 	"testing"
 
@@ -33,7 +32,7 @@ func TestARestartedServiceKeepsEverythingAndReadersGoOn(t *testing.T) {
 	equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref}).rest(t), "a", "b", "c", "end run")
 }
 
-func TestALostLogTruncatesOldCursorsAndTakesTheRunningWriter(t *testing.T) {
+func TestALostLogTruncatesOldCursorsAndItsWriterTellsAnew(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]func(*testing.T) stream.Config{
 		"memory":    func(*testing.T) stream.Config { return onMemory() },
@@ -48,16 +47,32 @@ func TestALostLogTruncatesOldCursorsAndTakesTheRunningWriter(t *testing.T) {
 			h.stop()
 
 			w.house = start(t, config(t)) // a new directory
-			equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: cursor}).rest(t), "truncated")
-			w.say(t, 1, "d")
-			if w.last <= cursor {
-				t.Errorf("got sequence %d in the new log, want one above %d", w.last, cursor)
+			truncated := w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: cursor})
+			frame, err := truncated.stream.Recv()
+			if err != nil || frame.GetTruncated().GetFloor() <= cursor {
+				t.Fatalf("got %v, %v; want truncated with a floor above %d", frame, err, cursor)
 			}
-			for _, old := range []int64{0, cursor - 1} {
+			floor := frame.GetTruncated().GetFloor()
+			equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref, RecordedSequence: cursor}).rest(t), "truncated")
+			loaded := w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: floor, RecordedSequence: cursor})
+			equal(t, []string{loaded.next(t)}, "caught up")
+
+			for range 3 {
+				refused(t, w.text(t.Context(), 1, "d"), fault.Stale, "LOG_RENEWED")
+			}
+			if answer := w.rewind(t, cursor-2, 1); answer.GetAt() != 0 || answer.GetVoided() != 0 || len(answer.GetKept()) != 0 || answer.GetSequence() <= floor {
+				t.Errorf("got %v, want a marker above %d that says that nothing stands", answer, floor)
+			}
+			w.say(t, 1, "d")
+			for _, old := range []int64{0, cursor - 1, cursor, cursor + 1} {
 				equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: old}).rest(t), "truncated")
 			}
-			r := w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: cursor})
-			equal(t, []string{r.next(t), r.next(t)}, "d", "caught up")
+			w.end(t, ended("run"))
+			equal(t, loaded.rest(t), "d", "end run")
+			equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: floor}).rest(t), "d", "end run")
+			fresh := w.writer(refOf("fresh"), "run", 1)
+			fresh.say(t, 1, "f")
+			equal(t, w.stored(t, fresh.ref), "f", "caught up")
 		})
 	}
 }
@@ -68,30 +83,4 @@ func TestTwoServicesDoNotShareADirectory(t *testing.T) {
 	start(t, c)
 	_, err := stream.New(t.Context(), c, stream.Peers{Log: slog.New(slog.DiscardHandler)})
 	refused(t, err, fault.Invalid, "CONFIG_INVALID")
-}
-
-func TestAWrongConfigurationIsNamed(t *testing.T) {
-	t.Parallel()
-	for variable, spoil := range map[string]func(*stream.Config){
-		"HOLDFAST_STREAM_BUS":             func(c *stream.Config) { c.Bus = "kafka" },
-		"HOLDFAST_STREAM_DATA_DIR":        func(c *stream.Config) { c.DataDir = "" },
-		"HOLDFAST_STREAM_NAMESPACE":       func(c *stream.Config) { c.Namespace = "a.b" },
-		"HOLDFAST_STREAM_PARTITIONS":      func(c *stream.Config) { c.Partitions = 65 },
-		"HOLDFAST_STREAM_REPLICAS":        func(c *stream.Config) { c.Replicas = 0 },
-		"HOLDFAST_STREAM_TTL":             func(c *stream.Config) { c.TTL = 0 },
-		"HOLDFAST_STREAM_PARTITION_BYTES": func(c *stream.Config) { c.PartitionBytes = 1 },
-		"HOLDFAST_STREAM_CHUNK_BYTES":     func(c *stream.Config) { c.ChunkBytes = 1 << 30 },
-		"HOLDFAST_STREAM_CHECK":           func(c *stream.Config) { c.Check = 0 },
-		"HOLDFAST_STREAM_BOOT_TIMEOUT":    func(c *stream.Config) { c.BootTimeout = -1 },
-		"HOLDFAST_STREAM_READER_CHUNKS":   func(c *stream.Config) { c.ReaderChunks = 0 },
-		"HOLDFAST_STREAM_READER_BYTES":    func(c *stream.Config) { c.ReaderBytes = 0 },
-	} {
-		c := stream.Defaults()
-		spoil(&c)
-		_, err := stream.New(t.Context(), c, stream.Peers{})
-		f, ok := errors.AsType[*fault.Fault](err)
-		if !ok || f.Reason != "CONFIG_INVALID" || len(f.Detail) < len(variable) || f.Detail[:len(variable)] != variable {
-			t.Errorf("%s: got %v, want a fault that names it", variable, err)
-		}
-	}
 }

@@ -4,7 +4,7 @@
 //
 //	server ──▶ chunklog (the rules)
 //	   │
-//	   ├─▶ bus: memory or jetstream (embedded server or cluster)
+//	   ├─▶ bus: memory, or jetstream (embedded server, servers, or several systems of servers)
 //	   └─▶ hub ◀── bus (one feed, many readers)
 //
 // What an acknowledged chunk survives depends on the bus; the comment of
@@ -13,23 +13,28 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/memory"
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus/sharded"
 	"github.com/holdfast-run/holdfast/services/stream/internal/hub"
 	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
 // Peers is what the service is given by its process.
 type Peers struct {
-	Log *slog.Logger     // nil is slog.Default
-	Now func() time.Time // nil is time.Now
+	Log   *slog.Logger     // nil is slog.Default
+	Now   func() time.Time // nil is time.Now
+	Meter metric.Meter     // nil measures nothing
 }
 
 // Service is the stream service.
@@ -60,44 +65,94 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 		return nil, err
 	}
 	s.hub = hub.New(s.bus, hub.Limits{Records: c.ReaderChunks, Bytes: c.ReaderBytes})
-	s.server = server.New(s.bus, s.hub, c.ChunkBytes)
+	var err error
+	if s.server, err = server.New(s.bus, s.hub, server.Options{ChunkBytes: c.ChunkBytes, Meter: p.Meter, Now: p.Now}); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
 
 // open opens the log that the configuration names.
 func (s *Service) open(ctx context.Context, c Config, p Peers) error {
-	endpoint := jetstream.Endpoint{URL: c.NATSURL, CredsFile: c.NATSCreds}
 	switch c.Bus {
 	case BusMemory:
 		s.bus = memory.New(memory.Options{
-			MaxAge: c.TTL, MaxBytes: c.PartitionBytes * int64(c.Partitions), Now: p.Now,
+			MaxAge: c.TTL, MaxBytes: c.PartitionBytes * int64(c.Partitions), SessionRecords: int64(c.SessionChunks), Now: p.Now,
 		})
 		return nil
 	case BusEmbedded:
-		nats, err := jetstream.StartServer(c.DataDir, c.BootTimeout, p.Log)
-		if err != nil {
-			return err
-		}
-		s.nats, endpoint = nats, nats.Endpoint()
+		return s.openEmbedded(ctx, c, p)
 	}
-	log, err := jetstream.Open(ctx, endpoint, jetstream.Options{
+	return s.openNATS(ctx, c, p)
+}
+
+// openEmbedded starts the server in this process. Where the machine went down
+// while it ran, the end of the log may be lost, and it begins anew.
+func (s *Service) openEmbedded(ctx context.Context, c Config, p Peers) error {
+	nats, err := jetstream.StartServer(jetstream.ServerOptions{
+		Directory: c.DataDir, Wait: c.BootTimeout, SyncInterval: c.Sync, Log: p.Log,
+	})
+	if err != nil {
+		return err
+	}
+	options := logOptions(c, p)
+	options.Renew = nats.PowerLost()
+	log, err := jetstream.Open(ctx, nats.Endpoint(), options)
+	if err != nil {
+		nats.Close()
+		return err
+	}
+	s.nats, s.bus = nats, log
+	if err := nats.Renewed(); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return nil
+}
+
+// openNATS opens a log on each system of servers. A family is on one of them.
+func (s *Service) openNATS(ctx context.Context, c Config, p Peers) error {
+	systems := c.systems()
+	logs := make([]bus.Bus, len(systems))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, url := range systems {
+		group.Go(func() error {
+			options := logOptions(c, p)
+			options.Shards, options.Shard = len(systems), i
+			log, err := jetstream.Open(ctx, jetstream.Endpoint{URL: url, CredsFile: c.NATSCreds}, options)
+			if err == nil { // a nil *jetstream.Bus is no nil bus.Bus
+				logs[i] = log
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		for _, log := range logs {
+			if log != nil {
+				err = errors.Join(err, log.Close())
+			}
+		}
+		return err
+	}
+	if s.bus = logs[0]; len(logs) > 1 {
+		s.bus = sharded.New(logs)
+	}
+	return nil
+}
+
+func logOptions(c Config, p Peers) jetstream.Options {
+	return jetstream.Options{
 		Namespace:      c.Namespace,
 		Partitions:     c.Partitions,
 		Replicas:       c.Replicas,
 		MaxAge:         c.TTL,
 		PartitionBytes: c.PartitionBytes,
+		SessionRecords: int64(c.SessionChunks),
 		RecordBytes:    c.ChunkBytes,
 		Check:          c.Check,
 		Boot:           c.BootTimeout,
 		Log:            p.Log,
 		Now:            p.Now,
-	})
-	if err != nil {
-		s.closeServer()
-		return err
 	}
-	s.bus = log
-	return nil
 }
 
 // Register adds the service to a gRPC server.
@@ -114,14 +169,12 @@ func (s *Service) Run(ctx context.Context) error {
 
 // Close lets go of the log. Call it when Run has returned and no call is open.
 func (s *Service) Close() error {
-	s.hub.Close()
+	if s.hub != nil {
+		s.hub.Close()
+	}
 	err := s.bus.Close()
-	s.closeServer()
-	return err
-}
-
-func (s *Service) closeServer() {
 	if s.nats != nil {
 		s.nats.Close()
 	}
+	return err
 }

@@ -763,7 +763,9 @@ type Record struct {
 	//
 	//	*Record_Chunk
 	//	*Record_Terminal
+	//	*Record_Rewound
 	Record        isRecord_Record `protobuf_oneof:"record"`
+	SessionId     string          `protobuf:"bytes,5,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -830,6 +832,22 @@ func (x *Record) GetTerminal() *Terminal {
 	return nil
 }
 
+func (x *Record) GetRewound() *RewoundFrame {
+	if x != nil {
+		if x, ok := x.Record.(*Record_Rewound); ok {
+			return x.Rewound
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
 type isRecord_Record interface {
 	isRecord_Record()
 }
@@ -842,9 +860,446 @@ type Record_Terminal struct {
 	Terminal *Terminal `protobuf:"bytes,3,opt,name=terminal,proto3,oneof"`
 }
 
+type Record_Rewound struct {
+	// Only in ListResponse.
+	Rewound *RewoundFrame `protobuf:"bytes,4,opt,name=rewound,proto3,oneof"`
+}
+
 func (*Record_Chunk) isRecord_Record() {}
 
 func (*Record_Terminal) isRecord_Record() {}
+
+func (*Record_Rewound) isRecord_Record() {}
+
+type ResetRequest struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Stream               *StreamRef             `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Epoch                int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number               int64                  `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	ExpectedLastSequence int64                  `protobuf:"varint,4,opt,name=expected_last_sequence,json=expectedLastSequence,proto3" json:"expected_last_sequence,omitempty"`
+	RunId                string                 `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// As in StreamResync; empty is "reset".
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetRequest) Reset() {
+	*x = ResetRequest{}
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetRequest) ProtoMessage() {}
+
+func (x *ResetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
+func (*ResetRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ResetRequest) GetStream() *StreamRef {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+func (x *ResetRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ResetRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ResetRequest) GetExpectedLastSequence() int64 {
+	if x != nil {
+		return x.ExpectedLastSequence
+	}
+	return 0
+}
+
+func (x *ResetRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ResetRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ResetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sequence of the marker.
+	Sequence      int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetResponse) Reset() {
+	*x = ResetResponse{}
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetResponse) ProtoMessage() {}
+
+func (x *ResetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
+func (*ResetResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ResetResponse) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+type ResumeRequest struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Stream               *StreamRef             `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Epoch                int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number               int64                  `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	ExpectedLastSequence int64                  `protobuf:"varint,4,opt,name=expected_last_sequence,json=expectedLastSequence,proto3" json:"expected_last_sequence,omitempty"`
+	RunId                string                 `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *ResumeRequest) Reset() {
+	*x = ResumeRequest{}
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRequest) ProtoMessage() {}
+
+func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ResumeRequest) GetStream() *StreamRef {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+func (x *ResumeRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ResumeRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ResumeRequest) GetExpectedLastSequence() int64 {
+	if x != nil {
+		return x.ExpectedLastSequence
+	}
+	return 0
+}
+
+func (x *ResumeRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+type ResumeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sequence of the marker.
+	Sequence      int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeResponse) Reset() {
+	*x = ResumeResponse{}
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeResponse) ProtoMessage() {}
+
+func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
+func (*ResumeResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ResumeResponse) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+type ListRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Stream *StreamRef             `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	// Everything after this sequence; 0 from the beginning.
+	FromSequence int64 `protobuf:"varint,2,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
+	// How many records at most, 1 to 1,000; 0 is 100.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only records of this run.
+	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// Only chunks of this step and of later ones.
+	FromStep int32 `protobuf:"varint,5,opt,name=from_step,json=fromStep,proto3" json:"from_step,omitempty"`
+	// As in ReadRequest.
+	Family           bool  `protobuf:"varint,6,opt,name=family,proto3" json:"family,omitempty"`
+	RecordedSequence int64 `protobuf:"varint,7,opt,name=recorded_sequence,json=recordedSequence,proto3" json:"recorded_sequence,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ListRequest) Reset() {
+	*x = ListRequest{}
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRequest) ProtoMessage() {}
+
+func (x *ListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
+func (*ListRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListRequest) GetStream() *StreamRef {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+func (x *ListRequest) GetFromSequence() int64 {
+	if x != nil {
+		return x.FromSequence
+	}
+	return 0
+}
+
+func (x *ListRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ListRequest) GetFromStep() int32 {
+	if x != nil {
+		return x.FromStep
+	}
+	return 0
+}
+
+func (x *ListRequest) GetFamily() bool {
+	if x != nil {
+		return x.Family
+	}
+	return false
+}
+
+func (x *ListRequest) GetRecordedSequence() int64 {
+	if x != nil {
+		return x.RecordedSequence
+	}
+	return 0
+}
+
+type ListResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Records []*Record              `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// Records may follow: ask again from next_sequence.
+	HasMore bool `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	// The cursor behind this page; behind the last record of the page when records
+	// were passed over.
+	NextSequence int64 `protobuf:"varint,3,opt,name=next_sequence,json=nextSequence,proto3" json:"next_sequence,omitempty"`
+	// The last sequence of the stream, or of the family.
+	LatestSequence int64 `protobuf:"varint,4,opt,name=latest_sequence,json=latestSequence,proto3" json:"latest_sequence,omitempty"`
+	// Above 0: records between the cursor and this floor are gone, as in
+	// TruncatedFrame, and the page begins behind it.
+	Floor         int64 `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListResponse) Reset() {
+	*x = ListResponse{}
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListResponse) ProtoMessage() {}
+
+func (x *ListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
+func (*ListResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListResponse) GetRecords() []*Record {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ListResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+func (x *ListResponse) GetNextSequence() int64 {
+	if x != nil {
+		return x.NextSequence
+	}
+	return 0
+}
+
+func (x *ListResponse) GetLatestSequence() int64 {
+	if x != nil {
+		return x.LatestSequence
+	}
+	return 0
+}
+
+func (x *ListResponse) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
 
 type ReadRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -857,14 +1312,21 @@ type ReadRequest struct {
 	Family bool `protobuf:"varint,4,opt,name=family,proto3" json:"family,omitempty"`
 	// Stop at caught_up: the call ends after that frame, which is then the
 	// terminal one.
-	HistoryOnly   bool `protobuf:"varint,5,opt,name=history_only,json=historyOnly,proto3" json:"history_only,omitempty"`
+	HistoryOnly bool `protobuf:"varint,5,opt,name=history_only,json=historyOnly,proto3" json:"history_only,omitempty"`
+	// The highest sequence of this session's stream that the state service has
+	// recorded, looked up before the call; 0 when it is not known. When neither the
+	// log nor retention accounts for it, a power cut took the end of the log: the
+	// partition is begun anew, and the answer is `truncated`.
+	RecordedSequence int64 `protobuf:"varint,6,opt,name=recorded_sequence,json=recordedSequence,proto3" json:"recorded_sequence,omitempty"`
+	// No terminal record ends the call. Not together with run_id.
+	EveryRun      bool `protobuf:"varint,7,opt,name=every_run,json=everyRun,proto3" json:"every_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1338,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1351,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadRequest) GetStream() *StreamRef {
@@ -927,6 +1389,20 @@ func (x *ReadRequest) GetHistoryOnly() bool {
 	return false
 }
 
+func (x *ReadRequest) GetRecordedSequence() int64 {
+	if x != nil {
+		return x.RecordedSequence
+	}
+	return 0
+}
+
+func (x *ReadRequest) GetEveryRun() bool {
+	if x != nil {
+		return x.EveryRun
+	}
+	return false
+}
+
 type ReadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -944,7 +1420,7 @@ type ReadResponse struct {
 
 func (x *ReadResponse) Reset() {
 	*x = ReadResponse{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1432,7 @@ func (x *ReadResponse) String() string {
 func (*ReadResponse) ProtoMessage() {}
 
 func (x *ReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1445,7 @@ func (x *ReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadResponse.ProtoReflect.Descriptor instead.
 func (*ReadResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadResponse) GetFrame() isReadResponse_Frame {
@@ -1084,7 +1560,7 @@ type ChunkFrame struct {
 
 func (x *ChunkFrame) Reset() {
 	*x = ChunkFrame{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1572,7 @@ func (x *ChunkFrame) String() string {
 func (*ChunkFrame) ProtoMessage() {}
 
 func (x *ChunkFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1585,7 @@ func (x *ChunkFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChunkFrame.ProtoReflect.Descriptor instead.
 func (*ChunkFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ChunkFrame) GetSequence() int64 {
@@ -1138,13 +1614,14 @@ type EndFrame struct {
 	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	End           *End                   `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	SessionId     string                 `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndFrame) Reset() {
 	*x = EndFrame{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1633,7 @@ func (x *EndFrame) String() string {
 func (*EndFrame) ProtoMessage() {}
 
 func (x *EndFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1646,7 @@ func (x *EndFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndFrame.ProtoReflect.Descriptor instead.
 func (*EndFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EndFrame) GetSequence() int64 {
@@ -1193,18 +1670,26 @@ func (x *EndFrame) GetEnd() *End {
 	return nil
 }
 
+func (x *EndFrame) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
 type FailFrame struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Fail          *Fail                  `protobuf:"bytes,3,opt,name=fail,proto3" json:"fail,omitempty"`
+	SessionId     string                 `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FailFrame) Reset() {
 	*x = FailFrame{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1701,7 @@ func (x *FailFrame) String() string {
 func (*FailFrame) ProtoMessage() {}
 
 func (x *FailFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1714,7 @@ func (x *FailFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailFrame.ProtoReflect.Descriptor instead.
 func (*FailFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FailFrame) GetSequence() int64 {
@@ -1253,6 +1738,13 @@ func (x *FailFrame) GetFail() *Fail {
 	return nil
 }
 
+func (x *FailFrame) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
 // The cursor is below what is still kept, or above everything that exists (the
 // log was lost and made anew). Load the conversation from the state service
 // and read on from `floor`.
@@ -1266,7 +1758,7 @@ type TruncatedFrame struct {
 
 func (x *TruncatedFrame) Reset() {
 	*x = TruncatedFrame{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1770,7 @@ func (x *TruncatedFrame) String() string {
 func (*TruncatedFrame) ProtoMessage() {}
 
 func (x *TruncatedFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1783,7 @@ func (x *TruncatedFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncatedFrame.ProtoReflect.Descriptor instead.
 func (*TruncatedFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TruncatedFrame) GetFloor() int64 {
@@ -1301,21 +1793,24 @@ func (x *TruncatedFrame) GetFloor() int64 {
 	return 0
 }
 
-// Everything that the reader has seen after `at` is void.
+// Everything that the reader has seen of this session after `at` is void: of a
+// log that was begun anew and of a reset stream, `at` is 0.
 type RewoundFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sequence of the marker: the reader's new cursor.
-	Sequence      int64  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	At            int64  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	RunId         string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Sequence int64  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	At       int64  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	RunId    string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The session whose records are void.
+	SessionId     string `protobuf:"bytes,5,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RewoundFrame) Reset() {
 	*x = RewoundFrame{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[15]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1822,7 @@ func (x *RewoundFrame) String() string {
 func (*RewoundFrame) ProtoMessage() {}
 
 func (x *RewoundFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[15]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1835,7 @@ func (x *RewoundFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewoundFrame.ProtoReflect.Descriptor instead.
 func (*RewoundFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RewoundFrame) GetSequence() int64 {
@@ -1371,6 +1866,13 @@ func (x *RewoundFrame) GetReason() string {
 	return ""
 }
 
+func (x *RewoundFrame) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
 // What was stored when the call began has been delivered.
 type CaughtUpFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1382,7 +1884,7 @@ type CaughtUpFrame struct {
 
 func (x *CaughtUpFrame) Reset() {
 	*x = CaughtUpFrame{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[16]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1896,7 @@ func (x *CaughtUpFrame) String() string {
 func (*CaughtUpFrame) ProtoMessage() {}
 
 func (x *CaughtUpFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[16]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1909,7 @@ func (x *CaughtUpFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUpFrame.ProtoReflect.Descriptor instead.
 func (*CaughtUpFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CaughtUpFrame) GetSequence() int64 {
@@ -1426,7 +1928,7 @@ type GetInfoRequest struct {
 
 func (x *GetInfoRequest) Reset() {
 	*x = GetInfoRequest{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[17]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1940,7 @@ func (x *GetInfoRequest) String() string {
 func (*GetInfoRequest) ProtoMessage() {}
 
 func (x *GetInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[17]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1953,7 @@ func (x *GetInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetInfoRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetInfoRequest) GetStream() *StreamRef {
@@ -1475,7 +1977,7 @@ type GetInfoResponse struct {
 
 func (x *GetInfoResponse) Reset() {
 	*x = GetInfoResponse{}
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[18]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1989,7 @@ func (x *GetInfoResponse) String() string {
 func (*GetInfoResponse) ProtoMessage() {}
 
 func (x *GetInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[18]
+	mi := &file_holdfast_stream_v1_stream_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +2002,7 @@ func (x *GetInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetInfoResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_stream_v1_stream_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetInfoResponse) GetStatus() StreamStatus {
@@ -1585,18 +2087,54 @@ const file_holdfast_stream_v1_stream_proto_rawDesc = "" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x16\n" +
 	"\x06voided\x18\x03 \x01(\x05R\x06voided\x12.\n" +
-	"\x04kept\x18\x04 \x03(\v2\x1a.holdfast.stream.v1.RecordR\x04kept\"\x9c\x01\n" +
+	"\x04kept\x18\x04 \x03(\v2\x1a.holdfast.stream.v1.RecordR\x04kept\"\xf9\x01\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x120\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x18.holdfast.event.v1.ChunkH\x00R\x05chunk\x12:\n" +
-	"\bterminal\x18\x03 \x01(\v2\x1c.holdfast.stream.v1.TerminalH\x00R\bterminalB\b\n" +
-	"\x06record\"\xbb\x01\n" +
+	"\bterminal\x18\x03 \x01(\v2\x1c.holdfast.stream.v1.TerminalH\x00R\bterminal\x12<\n" +
+	"\arewound\x18\x04 \x01(\v2 .holdfast.stream.v1.RewoundFrameH\x00R\arewound\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x05 \x01(\tR\tsessionIdB\b\n" +
+	"\x06record\"\xd8\x01\n" +
+	"\fResetRequest\x125\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v1.StreamRefR\x06stream\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x03R\x06number\x124\n" +
+	"\x16expected_last_sequence\x18\x04 \x01(\x03R\x14expectedLastSequence\x12\x15\n" +
+	"\x06run_id\x18\x05 \x01(\tR\x05runId\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"+\n" +
+	"\rResetResponse\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\"\xc1\x01\n" +
+	"\rResumeRequest\x125\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v1.StreamRefR\x06stream\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x03R\x06number\x124\n" +
+	"\x16expected_last_sequence\x18\x04 \x01(\x03R\x14expectedLastSequence\x12\x15\n" +
+	"\x06run_id\x18\x05 \x01(\tR\x05runId\",\n" +
+	"\x0eResumeResponse\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\"\xf8\x01\n" +
+	"\vListRequest\x125\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v1.StreamRefR\x06stream\x12#\n" +
+	"\rfrom_sequence\x18\x02 \x01(\x03R\ffromSequence\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x15\n" +
+	"\x06run_id\x18\x04 \x01(\tR\x05runId\x12\x1b\n" +
+	"\tfrom_step\x18\x05 \x01(\x05R\bfromStep\x12\x16\n" +
+	"\x06family\x18\x06 \x01(\bR\x06family\x12+\n" +
+	"\x11recorded_sequence\x18\a \x01(\x03R\x10recordedSequence\"\xc3\x01\n" +
+	"\fListResponse\x124\n" +
+	"\arecords\x18\x01 \x03(\v2\x1a.holdfast.stream.v1.RecordR\arecords\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\x12#\n" +
+	"\rnext_sequence\x18\x03 \x01(\x03R\fnextSequence\x12'\n" +
+	"\x0flatest_sequence\x18\x04 \x01(\x03R\x0elatestSequence\x12\x14\n" +
+	"\x05floor\x18\x05 \x01(\x03R\x05floor\"\x85\x02\n" +
 	"\vReadRequest\x125\n" +
 	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v1.StreamRefR\x06stream\x12#\n" +
 	"\rfrom_sequence\x18\x02 \x01(\x03R\ffromSequence\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x16\n" +
 	"\x06family\x18\x04 \x01(\bR\x06family\x12!\n" +
-	"\fhistory_only\x18\x05 \x01(\bR\vhistoryOnly\"\xfa\x02\n" +
+	"\fhistory_only\x18\x05 \x01(\bR\vhistoryOnly\x12+\n" +
+	"\x11recorded_sequence\x18\x06 \x01(\x03R\x10recordedSequence\x12\x1b\n" +
+	"\tevery_run\x18\a \x01(\bR\beveryRun\"\xfa\x02\n" +
 	"\fReadResponse\x126\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x1e.holdfast.stream.v1.ChunkFrameH\x00R\x05chunk\x120\n" +
 	"\x03end\x18\x02 \x01(\v2\x1c.holdfast.stream.v1.EndFrameH\x00R\x03end\x123\n" +
@@ -1610,22 +2148,28 @@ const file_holdfast_stream_v1_stream_proto_rawDesc = "" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x18.holdfast.event.v1.ChunkR\x05chunk\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x03 \x01(\tR\tsessionId\"h\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\"\x87\x01\n" +
 	"\bEndFrame\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12)\n" +
-	"\x03end\x18\x03 \x01(\v2\x17.holdfast.stream.v1.EndR\x03end\"l\n" +
+	"\x03end\x18\x03 \x01(\v2\x17.holdfast.stream.v1.EndR\x03end\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\"\x8b\x01\n" +
 	"\tFailFrame\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12,\n" +
-	"\x04fail\x18\x03 \x01(\v2\x18.holdfast.stream.v1.FailR\x04fail\"&\n" +
+	"\x04fail\x18\x03 \x01(\v2\x18.holdfast.stream.v1.FailR\x04fail\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\"&\n" +
 	"\x0eTruncatedFrame\x12\x14\n" +
-	"\x05floor\x18\x01 \x01(\x03R\x05floor\"i\n" +
+	"\x05floor\x18\x01 \x01(\x03R\x05floor\"\x88\x01\n" +
 	"\fRewoundFrame\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"+\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x05 \x01(\tR\tsessionId\"+\n" +
 	"\rCaughtUpFrame\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\"G\n" +
 	"\x0eGetInfoRequest\x125\n" +
@@ -1646,11 +2190,14 @@ const file_holdfast_stream_v1_stream_proto_rawDesc = "" +
 	"\x16END_STATUS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14END_STATUS_COMPLETED\x10\x01\x12\x15\n" +
 	"\x11END_STATUS_PAUSED\x10\x02\x12\x1a\n" +
-	"\x16END_STATUS_INTERRUPTED\x10\x032\xd2\x02\n" +
+	"\x16END_STATUS_INTERRUPTED\x10\x032\xbc\x04\n" +
 	"\rStreamService\x12O\n" +
 	"\x06Append\x12!.holdfast.stream.v1.AppendRequest\x1a\".holdfast.stream.v1.AppendResponse\x12O\n" +
-	"\x06Rewind\x12!.holdfast.stream.v1.RewindRequest\x1a\".holdfast.stream.v1.RewindResponse\x12K\n" +
-	"\x04Read\x12\x1f.holdfast.stream.v1.ReadRequest\x1a .holdfast.stream.v1.ReadResponse0\x01\x12R\n" +
+	"\x06Rewind\x12!.holdfast.stream.v1.RewindRequest\x1a\".holdfast.stream.v1.RewindResponse\x12L\n" +
+	"\x05Reset\x12 .holdfast.stream.v1.ResetRequest\x1a!.holdfast.stream.v1.ResetResponse\x12O\n" +
+	"\x06Resume\x12!.holdfast.stream.v1.ResumeRequest\x1a\".holdfast.stream.v1.ResumeResponse\x12K\n" +
+	"\x04Read\x12\x1f.holdfast.stream.v1.ReadRequest\x1a .holdfast.stream.v1.ReadResponse0\x01\x12I\n" +
+	"\x04List\x12\x1f.holdfast.stream.v1.ListRequest\x1a .holdfast.stream.v1.ListResponse\x12R\n" +
 	"\aGetInfo\x12\".holdfast.stream.v1.GetInfoRequest\x1a#.holdfast.stream.v1.GetInfoResponseBDZBgithub.com/holdfast-run/holdfast/proto/holdfast/stream/v1;streamv1b\x06proto3"
 
 var (
@@ -1666,7 +2213,7 @@ func file_holdfast_stream_v1_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_holdfast_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_holdfast_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_holdfast_stream_v1_stream_proto_goTypes = []any{
 	(StreamStatus)(0),       // 0: holdfast.stream.v1.StreamStatus
 	(EndStatus)(0),          // 1: holdfast.stream.v1.EndStatus
@@ -1679,56 +2226,73 @@ var file_holdfast_stream_v1_stream_proto_goTypes = []any{
 	(*RewindRequest)(nil),   // 8: holdfast.stream.v1.RewindRequest
 	(*RewindResponse)(nil),  // 9: holdfast.stream.v1.RewindResponse
 	(*Record)(nil),          // 10: holdfast.stream.v1.Record
-	(*ReadRequest)(nil),     // 11: holdfast.stream.v1.ReadRequest
-	(*ReadResponse)(nil),    // 12: holdfast.stream.v1.ReadResponse
-	(*ChunkFrame)(nil),      // 13: holdfast.stream.v1.ChunkFrame
-	(*EndFrame)(nil),        // 14: holdfast.stream.v1.EndFrame
-	(*FailFrame)(nil),       // 15: holdfast.stream.v1.FailFrame
-	(*TruncatedFrame)(nil),  // 16: holdfast.stream.v1.TruncatedFrame
-	(*RewoundFrame)(nil),    // 17: holdfast.stream.v1.RewoundFrame
-	(*CaughtUpFrame)(nil),   // 18: holdfast.stream.v1.CaughtUpFrame
-	(*GetInfoRequest)(nil),  // 19: holdfast.stream.v1.GetInfoRequest
-	(*GetInfoResponse)(nil), // 20: holdfast.stream.v1.GetInfoResponse
-	(*v1.Chunk)(nil),        // 21: holdfast.event.v1.Chunk
-	(*v1.Usage)(nil),        // 22: holdfast.event.v1.Usage
+	(*ResetRequest)(nil),    // 11: holdfast.stream.v1.ResetRequest
+	(*ResetResponse)(nil),   // 12: holdfast.stream.v1.ResetResponse
+	(*ResumeRequest)(nil),   // 13: holdfast.stream.v1.ResumeRequest
+	(*ResumeResponse)(nil),  // 14: holdfast.stream.v1.ResumeResponse
+	(*ListRequest)(nil),     // 15: holdfast.stream.v1.ListRequest
+	(*ListResponse)(nil),    // 16: holdfast.stream.v1.ListResponse
+	(*ReadRequest)(nil),     // 17: holdfast.stream.v1.ReadRequest
+	(*ReadResponse)(nil),    // 18: holdfast.stream.v1.ReadResponse
+	(*ChunkFrame)(nil),      // 19: holdfast.stream.v1.ChunkFrame
+	(*EndFrame)(nil),        // 20: holdfast.stream.v1.EndFrame
+	(*FailFrame)(nil),       // 21: holdfast.stream.v1.FailFrame
+	(*TruncatedFrame)(nil),  // 22: holdfast.stream.v1.TruncatedFrame
+	(*RewoundFrame)(nil),    // 23: holdfast.stream.v1.RewoundFrame
+	(*CaughtUpFrame)(nil),   // 24: holdfast.stream.v1.CaughtUpFrame
+	(*GetInfoRequest)(nil),  // 25: holdfast.stream.v1.GetInfoRequest
+	(*GetInfoResponse)(nil), // 26: holdfast.stream.v1.GetInfoResponse
+	(*v1.Chunk)(nil),        // 27: holdfast.event.v1.Chunk
+	(*v1.Usage)(nil),        // 28: holdfast.event.v1.Usage
 }
 var file_holdfast_stream_v1_stream_proto_depIdxs = []int32{
 	2,  // 0: holdfast.stream.v1.AppendRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	21, // 1: holdfast.stream.v1.AppendRequest.chunk:type_name -> holdfast.event.v1.Chunk
+	27, // 1: holdfast.stream.v1.AppendRequest.chunk:type_name -> holdfast.event.v1.Chunk
 	5,  // 2: holdfast.stream.v1.AppendRequest.terminal:type_name -> holdfast.stream.v1.Terminal
 	6,  // 3: holdfast.stream.v1.Terminal.end:type_name -> holdfast.stream.v1.End
 	7,  // 4: holdfast.stream.v1.Terminal.fail:type_name -> holdfast.stream.v1.Fail
 	1,  // 5: holdfast.stream.v1.End.status:type_name -> holdfast.stream.v1.EndStatus
-	22, // 6: holdfast.stream.v1.End.usage:type_name -> holdfast.event.v1.Usage
+	28, // 6: holdfast.stream.v1.End.usage:type_name -> holdfast.event.v1.Usage
 	2,  // 7: holdfast.stream.v1.RewindRequest.stream:type_name -> holdfast.stream.v1.StreamRef
 	10, // 8: holdfast.stream.v1.RewindResponse.kept:type_name -> holdfast.stream.v1.Record
-	21, // 9: holdfast.stream.v1.Record.chunk:type_name -> holdfast.event.v1.Chunk
+	27, // 9: holdfast.stream.v1.Record.chunk:type_name -> holdfast.event.v1.Chunk
 	5,  // 10: holdfast.stream.v1.Record.terminal:type_name -> holdfast.stream.v1.Terminal
-	2,  // 11: holdfast.stream.v1.ReadRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	13, // 12: holdfast.stream.v1.ReadResponse.chunk:type_name -> holdfast.stream.v1.ChunkFrame
-	14, // 13: holdfast.stream.v1.ReadResponse.end:type_name -> holdfast.stream.v1.EndFrame
-	15, // 14: holdfast.stream.v1.ReadResponse.fail:type_name -> holdfast.stream.v1.FailFrame
-	16, // 15: holdfast.stream.v1.ReadResponse.truncated:type_name -> holdfast.stream.v1.TruncatedFrame
-	17, // 16: holdfast.stream.v1.ReadResponse.rewound:type_name -> holdfast.stream.v1.RewoundFrame
-	18, // 17: holdfast.stream.v1.ReadResponse.caught_up:type_name -> holdfast.stream.v1.CaughtUpFrame
-	21, // 18: holdfast.stream.v1.ChunkFrame.chunk:type_name -> holdfast.event.v1.Chunk
-	6,  // 19: holdfast.stream.v1.EndFrame.end:type_name -> holdfast.stream.v1.End
-	7,  // 20: holdfast.stream.v1.FailFrame.fail:type_name -> holdfast.stream.v1.Fail
-	2,  // 21: holdfast.stream.v1.GetInfoRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	0,  // 22: holdfast.stream.v1.GetInfoResponse.status:type_name -> holdfast.stream.v1.StreamStatus
-	3,  // 23: holdfast.stream.v1.StreamService.Append:input_type -> holdfast.stream.v1.AppendRequest
-	8,  // 24: holdfast.stream.v1.StreamService.Rewind:input_type -> holdfast.stream.v1.RewindRequest
-	11, // 25: holdfast.stream.v1.StreamService.Read:input_type -> holdfast.stream.v1.ReadRequest
-	19, // 26: holdfast.stream.v1.StreamService.GetInfo:input_type -> holdfast.stream.v1.GetInfoRequest
-	4,  // 27: holdfast.stream.v1.StreamService.Append:output_type -> holdfast.stream.v1.AppendResponse
-	9,  // 28: holdfast.stream.v1.StreamService.Rewind:output_type -> holdfast.stream.v1.RewindResponse
-	12, // 29: holdfast.stream.v1.StreamService.Read:output_type -> holdfast.stream.v1.ReadResponse
-	20, // 30: holdfast.stream.v1.StreamService.GetInfo:output_type -> holdfast.stream.v1.GetInfoResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	23, // 11: holdfast.stream.v1.Record.rewound:type_name -> holdfast.stream.v1.RewoundFrame
+	2,  // 12: holdfast.stream.v1.ResetRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	2,  // 13: holdfast.stream.v1.ResumeRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	2,  // 14: holdfast.stream.v1.ListRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	10, // 15: holdfast.stream.v1.ListResponse.records:type_name -> holdfast.stream.v1.Record
+	2,  // 16: holdfast.stream.v1.ReadRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	19, // 17: holdfast.stream.v1.ReadResponse.chunk:type_name -> holdfast.stream.v1.ChunkFrame
+	20, // 18: holdfast.stream.v1.ReadResponse.end:type_name -> holdfast.stream.v1.EndFrame
+	21, // 19: holdfast.stream.v1.ReadResponse.fail:type_name -> holdfast.stream.v1.FailFrame
+	22, // 20: holdfast.stream.v1.ReadResponse.truncated:type_name -> holdfast.stream.v1.TruncatedFrame
+	23, // 21: holdfast.stream.v1.ReadResponse.rewound:type_name -> holdfast.stream.v1.RewoundFrame
+	24, // 22: holdfast.stream.v1.ReadResponse.caught_up:type_name -> holdfast.stream.v1.CaughtUpFrame
+	27, // 23: holdfast.stream.v1.ChunkFrame.chunk:type_name -> holdfast.event.v1.Chunk
+	6,  // 24: holdfast.stream.v1.EndFrame.end:type_name -> holdfast.stream.v1.End
+	7,  // 25: holdfast.stream.v1.FailFrame.fail:type_name -> holdfast.stream.v1.Fail
+	2,  // 26: holdfast.stream.v1.GetInfoRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	0,  // 27: holdfast.stream.v1.GetInfoResponse.status:type_name -> holdfast.stream.v1.StreamStatus
+	3,  // 28: holdfast.stream.v1.StreamService.Append:input_type -> holdfast.stream.v1.AppendRequest
+	8,  // 29: holdfast.stream.v1.StreamService.Rewind:input_type -> holdfast.stream.v1.RewindRequest
+	11, // 30: holdfast.stream.v1.StreamService.Reset:input_type -> holdfast.stream.v1.ResetRequest
+	13, // 31: holdfast.stream.v1.StreamService.Resume:input_type -> holdfast.stream.v1.ResumeRequest
+	17, // 32: holdfast.stream.v1.StreamService.Read:input_type -> holdfast.stream.v1.ReadRequest
+	15, // 33: holdfast.stream.v1.StreamService.List:input_type -> holdfast.stream.v1.ListRequest
+	25, // 34: holdfast.stream.v1.StreamService.GetInfo:input_type -> holdfast.stream.v1.GetInfoRequest
+	4,  // 35: holdfast.stream.v1.StreamService.Append:output_type -> holdfast.stream.v1.AppendResponse
+	9,  // 36: holdfast.stream.v1.StreamService.Rewind:output_type -> holdfast.stream.v1.RewindResponse
+	12, // 37: holdfast.stream.v1.StreamService.Reset:output_type -> holdfast.stream.v1.ResetResponse
+	14, // 38: holdfast.stream.v1.StreamService.Resume:output_type -> holdfast.stream.v1.ResumeResponse
+	18, // 39: holdfast.stream.v1.StreamService.Read:output_type -> holdfast.stream.v1.ReadResponse
+	16, // 40: holdfast.stream.v1.StreamService.List:output_type -> holdfast.stream.v1.ListResponse
+	26, // 41: holdfast.stream.v1.StreamService.GetInfo:output_type -> holdfast.stream.v1.GetInfoResponse
+	35, // [35:42] is the sub-list for method output_type
+	28, // [28:35] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_stream_v1_stream_proto_init() }
@@ -1747,8 +2311,9 @@ func file_holdfast_stream_v1_stream_proto_init() {
 	file_holdfast_stream_v1_stream_proto_msgTypes[8].OneofWrappers = []any{
 		(*Record_Chunk)(nil),
 		(*Record_Terminal)(nil),
+		(*Record_Rewound)(nil),
 	}
-	file_holdfast_stream_v1_stream_proto_msgTypes[10].OneofWrappers = []any{
+	file_holdfast_stream_v1_stream_proto_msgTypes[16].OneofWrappers = []any{
 		(*ReadResponse_Chunk)(nil),
 		(*ReadResponse_End)(nil),
 		(*ReadResponse_Fail)(nil),
@@ -1762,7 +2327,7 @@ func file_holdfast_stream_v1_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_stream_v1_stream_proto_rawDesc), len(file_holdfast_stream_v1_stream_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

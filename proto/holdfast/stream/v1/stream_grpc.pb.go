@@ -21,7 +21,10 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	StreamService_Append_FullMethodName  = "/holdfast.stream.v1.StreamService/Append"
 	StreamService_Rewind_FullMethodName  = "/holdfast.stream.v1.StreamService/Rewind"
+	StreamService_Reset_FullMethodName   = "/holdfast.stream.v1.StreamService/Reset"
+	StreamService_Resume_FullMethodName  = "/holdfast.stream.v1.StreamService/Resume"
 	StreamService_Read_FullMethodName    = "/holdfast.stream.v1.StreamService/Read"
+	StreamService_List_FullMethodName    = "/holdfast.stream.v1.StreamService/List"
 	StreamService_GetInfo_FullMethodName = "/holdfast.stream.v1.StreamService/GetInfo"
 )
 
@@ -48,9 +51,23 @@ type StreamServiceClient interface {
 	// (APPEND_OUT_OF_ORDER). An answer is given only after the log has
 	// acknowledged the write.
 	//
+	// A terminal record with END_STATUS_PAUSED pauses the stream, one with
+	// another status ends it, `fail` fails it. A chunk of a run behind a terminal
+	// record of that run is refused with FAILED_PRECONDITION (STREAM_NOT_ACTIVE)
+	// until Resume; a run that comes after it makes the stream active by writing.
+	// A terminal record is never refused for its size: what is too large is left
+	// out and named.
+	//
+	// When the log does not have a record any more that it has acknowledged to this
+	// writer, because a power cut took it, the partition is begun anew and the
+	// request refused with ABORTED (LOG_RENEWED). Nothing was stored and the
+	// number is not used: Rewind, and tell again what readers have to know.
+	// Records that are gone by retention are no such loss.
+	//
 	// Reasons: INVALID_ARGUMENT (CHUNK_TOO_LARGE, before a sequence is taken;
-	// CHUNK_INVALID), ABORTED as above, UNAVAILABLE (LOG_UNAVAILABLE: try the
-	// same request again), RESOURCE_EXHAUSTED (LOG_FULL).
+	// CHUNK_INVALID), ABORTED and FAILED_PRECONDITION as above, UNAVAILABLE
+	// (LOG_UNAVAILABLE: try the same request again), RESOURCE_EXHAUSTED
+	// (LOG_FULL).
 	Append(ctx context.Context, in *AppendRequest, opts ...grpc.CallOption) (*AppendResponse, error)
 	// Rewind takes the place of the stream's writer and voids what a lost or
 	// failed attempt left behind: records after from_sequence whose step is
@@ -59,8 +76,19 @@ type StreamServiceClient interface {
 	// that have seen any of them are told `rewound`; others notice nothing.
 	// Repeating it with the same (epoch, number) is safe. Reasons as in Append, and
 	// INVALID_ARGUMENT (REWIND_TOO_LARGE) when what stands after from_sequence does
-	// not fit into one answer.
+	// not fit into one answer. Never LOG_RENEWED: on a log that has lost records of
+	// this stream the marker tells readers that nothing stands.
 	Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error)
+	// Reset drops everything: it appends a marker that voids every record before
+	// it, terminal records included, and removes them. Readers that have seen any
+	// are told `rewound` with `at` 0. The stream is then active and empty, which
+	// is not the same as unknown. Fenced and repeatable as Append.
+	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
+	// Resume makes a stream active whose last record is a terminal record, so that
+	// the run of that record may go on writing. Readers are told nothing: those
+	// that come later do not end at the terminal record any more. On an active
+	// stream it changes nothing but the writer. Fenced and repeatable as Append.
+	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
 	// Read answers with everything after the cursor, in order, without a gap and
 	// without a duplicate: first what is stored, then `caught_up` once, then
 	// what is appended while the call is open.
@@ -73,13 +101,28 @@ type StreamServiceClient interface {
 	// With run_id the call ends at the terminal record of that run, and
 	// terminal records of other runs are skipped. Without it the call ends at a
 	// terminal record that is the last record of the stream; an earlier one,
-	// behind which another run has written, is skipped.
+	// behind which another run has written, is skipped. With every_run no terminal
+	// record ends it: each is given in its place, and `truncated` alone is terminal.
+	//
+	// A cursor has to be the sequence of a record that stands, stood and was
+	// voided, or is gone by retention. Any other is of a log that was lost, and is
+	// answered with `truncated`.
 	//
 	// Reasons: INVALID_ARGUMENT (ID_INVALID, CURSOR_INVALID), UNAVAILABLE
 	// (LOG_UNAVAILABLE).
 	Read(ctx context.Context, in *ReadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadResponse], error)
+	// List answers with one page of what is stored after the cursor, in order:
+	// what Read gives, without waiting. A page is cut at `limit` records and at
+	// 4 MiB, whichever comes first. Chunks that a marker of the same page voids are
+	// left out; a marker that voids chunks of an earlier page stands in it as
+	// `rewound`. A stream without a record is NOT_FOUND (STREAM_NOT_FOUND), other
+	// than one that was reset, or that has nothing after the cursor.
+	//
+	// Reasons: NOT_FOUND (STREAM_NOT_FOUND), INVALID_ARGUMENT (ID_INVALID,
+	// CURSOR_INVALID, PAGE_INVALID), UNAVAILABLE (LOG_UNAVAILABLE).
+	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// GetInfo says where a stream stands. A stream without a record is NOT_FOUND
-	// (STREAM_NOT_FOUND).
+	// (STREAM_NOT_FOUND): it never was written, or retention has taken all of it.
 	GetInfo(ctx context.Context, in *GetInfoRequest, opts ...grpc.CallOption) (*GetInfoResponse, error)
 }
 
@@ -111,6 +154,26 @@ func (c *streamServiceClient) Rewind(ctx context.Context, in *RewindRequest, opt
 	return out, nil
 }
 
+func (c *streamServiceClient) Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResetResponse)
+	err := c.cc.Invoke(ctx, StreamService_Reset_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *streamServiceClient) Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeResponse)
+	err := c.cc.Invoke(ctx, StreamService_Resume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *streamServiceClient) Read(ctx context.Context, in *ReadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &StreamService_ServiceDesc.Streams[0], StreamService_Read_FullMethodName, cOpts...)
@@ -129,6 +192,16 @@ func (c *streamServiceClient) Read(ctx context.Context, in *ReadRequest, opts ..
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StreamService_ReadClient = grpc.ServerStreamingClient[ReadResponse]
+
+func (c *streamServiceClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListResponse)
+	err := c.cc.Invoke(ctx, StreamService_List_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *streamServiceClient) GetInfo(ctx context.Context, in *GetInfoRequest, opts ...grpc.CallOption) (*GetInfoResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -163,9 +236,23 @@ type StreamServiceServer interface {
 	// (APPEND_OUT_OF_ORDER). An answer is given only after the log has
 	// acknowledged the write.
 	//
+	// A terminal record with END_STATUS_PAUSED pauses the stream, one with
+	// another status ends it, `fail` fails it. A chunk of a run behind a terminal
+	// record of that run is refused with FAILED_PRECONDITION (STREAM_NOT_ACTIVE)
+	// until Resume; a run that comes after it makes the stream active by writing.
+	// A terminal record is never refused for its size: what is too large is left
+	// out and named.
+	//
+	// When the log does not have a record any more that it has acknowledged to this
+	// writer, because a power cut took it, the partition is begun anew and the
+	// request refused with ABORTED (LOG_RENEWED). Nothing was stored and the
+	// number is not used: Rewind, and tell again what readers have to know.
+	// Records that are gone by retention are no such loss.
+	//
 	// Reasons: INVALID_ARGUMENT (CHUNK_TOO_LARGE, before a sequence is taken;
-	// CHUNK_INVALID), ABORTED as above, UNAVAILABLE (LOG_UNAVAILABLE: try the
-	// same request again), RESOURCE_EXHAUSTED (LOG_FULL).
+	// CHUNK_INVALID), ABORTED and FAILED_PRECONDITION as above, UNAVAILABLE
+	// (LOG_UNAVAILABLE: try the same request again), RESOURCE_EXHAUSTED
+	// (LOG_FULL).
 	Append(context.Context, *AppendRequest) (*AppendResponse, error)
 	// Rewind takes the place of the stream's writer and voids what a lost or
 	// failed attempt left behind: records after from_sequence whose step is
@@ -174,8 +261,19 @@ type StreamServiceServer interface {
 	// that have seen any of them are told `rewound`; others notice nothing.
 	// Repeating it with the same (epoch, number) is safe. Reasons as in Append, and
 	// INVALID_ARGUMENT (REWIND_TOO_LARGE) when what stands after from_sequence does
-	// not fit into one answer.
+	// not fit into one answer. Never LOG_RENEWED: on a log that has lost records of
+	// this stream the marker tells readers that nothing stands.
 	Rewind(context.Context, *RewindRequest) (*RewindResponse, error)
+	// Reset drops everything: it appends a marker that voids every record before
+	// it, terminal records included, and removes them. Readers that have seen any
+	// are told `rewound` with `at` 0. The stream is then active and empty, which
+	// is not the same as unknown. Fenced and repeatable as Append.
+	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
+	// Resume makes a stream active whose last record is a terminal record, so that
+	// the run of that record may go on writing. Readers are told nothing: those
+	// that come later do not end at the terminal record any more. On an active
+	// stream it changes nothing but the writer. Fenced and repeatable as Append.
+	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
 	// Read answers with everything after the cursor, in order, without a gap and
 	// without a duplicate: first what is stored, then `caught_up` once, then
 	// what is appended while the call is open.
@@ -188,13 +286,28 @@ type StreamServiceServer interface {
 	// With run_id the call ends at the terminal record of that run, and
 	// terminal records of other runs are skipped. Without it the call ends at a
 	// terminal record that is the last record of the stream; an earlier one,
-	// behind which another run has written, is skipped.
+	// behind which another run has written, is skipped. With every_run no terminal
+	// record ends it: each is given in its place, and `truncated` alone is terminal.
+	//
+	// A cursor has to be the sequence of a record that stands, stood and was
+	// voided, or is gone by retention. Any other is of a log that was lost, and is
+	// answered with `truncated`.
 	//
 	// Reasons: INVALID_ARGUMENT (ID_INVALID, CURSOR_INVALID), UNAVAILABLE
 	// (LOG_UNAVAILABLE).
 	Read(*ReadRequest, grpc.ServerStreamingServer[ReadResponse]) error
+	// List answers with one page of what is stored after the cursor, in order:
+	// what Read gives, without waiting. A page is cut at `limit` records and at
+	// 4 MiB, whichever comes first. Chunks that a marker of the same page voids are
+	// left out; a marker that voids chunks of an earlier page stands in it as
+	// `rewound`. A stream without a record is NOT_FOUND (STREAM_NOT_FOUND), other
+	// than one that was reset, or that has nothing after the cursor.
+	//
+	// Reasons: NOT_FOUND (STREAM_NOT_FOUND), INVALID_ARGUMENT (ID_INVALID,
+	// CURSOR_INVALID, PAGE_INVALID), UNAVAILABLE (LOG_UNAVAILABLE).
+	List(context.Context, *ListRequest) (*ListResponse, error)
 	// GetInfo says where a stream stands. A stream without a record is NOT_FOUND
-	// (STREAM_NOT_FOUND).
+	// (STREAM_NOT_FOUND): it never was written, or retention has taken all of it.
 	GetInfo(context.Context, *GetInfoRequest) (*GetInfoResponse, error)
 	mustEmbedUnimplementedStreamServiceServer()
 }
@@ -212,8 +325,17 @@ func (UnimplementedStreamServiceServer) Append(context.Context, *AppendRequest) 
 func (UnimplementedStreamServiceServer) Rewind(context.Context, *RewindRequest) (*RewindResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rewind not implemented")
 }
+func (UnimplementedStreamServiceServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
+}
+func (UnimplementedStreamServiceServer) Resume(context.Context, *ResumeRequest) (*ResumeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
+}
 func (UnimplementedStreamServiceServer) Read(*ReadRequest, grpc.ServerStreamingServer[ReadResponse]) error {
 	return status.Error(codes.Unimplemented, "method Read not implemented")
+}
+func (UnimplementedStreamServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
 func (UnimplementedStreamServiceServer) GetInfo(context.Context, *GetInfoRequest) (*GetInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetInfo not implemented")
@@ -275,6 +397,42 @@ func _StreamService_Rewind_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StreamService_Reset_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).Reset(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_Reset_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).Reset(ctx, req.(*ResetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StreamService_Resume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).Resume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_Resume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).Resume(ctx, req.(*ResumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StreamService_Read_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -285,6 +443,24 @@ func _StreamService_Read_Handler(srv interface{}, stream grpc.ServerStream) erro
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StreamService_ReadServer = grpc.ServerStreamingServer[ReadResponse]
+
+func _StreamService_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).List(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_List_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).List(ctx, req.(*ListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _StreamService_GetInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetInfoRequest)
@@ -318,6 +494,18 @@ var StreamService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rewind",
 			Handler:    _StreamService_Rewind_Handler,
+		},
+		{
+			MethodName: "Reset",
+			Handler:    _StreamService_Reset_Handler,
+		},
+		{
+			MethodName: "Resume",
+			Handler:    _StreamService_Resume_Handler,
+		},
+		{
+			MethodName: "List",
+			Handler:    _StreamService_List_Handler,
 		},
 		{
 			MethodName: "GetInfo",

@@ -77,7 +77,7 @@ func (r *runner) runCall(ctx context.Context, e loop.RunCalls, c loop.Call) (age
 			return result, nil, err
 		}
 	}
-	if r.told.toolEnd[c.ID] {
+	if r.ended[c.ID] {
 		return result, usage, nil
 	}
 	return result, usage, r.tell(ctx, int32(e.Step), toolEnd(result))

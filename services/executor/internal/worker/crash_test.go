@@ -133,6 +133,23 @@ func (p *rehearsal) verify() {
 	p.verifyEffects()
 	p.verifyMessages()
 	p.verifyStream()
+	p.verifyClaims()
+}
+
+// verifyClaims checks that each claim begins with a rewind, or with the first chunk
+// of a run, under number one, and says what the state service knows of the stream.
+func (p *rehearsal) verifyClaims() {
+	p.t.Helper()
+	for epoch, r := range p.stream.first {
+		_, rewinds := r.(*streamv1.RewindRequest)
+		chunk, _ := r.(*streamv1.AppendRequest)
+		if !rewinds && chunk.GetChunk().GetRunStarted() == nil {
+			p.t.Errorf("epoch %d begins with %v, want a rewind or the first chunk of a run", epoch, r)
+		}
+		if known := p.state.known[epoch]; r.GetNumber() != 1 || r.GetExpectedLastSequence() != known {
+			p.t.Errorf("epoch %d begins with number %d behind %d, want 1 behind %d", epoch, r.GetNumber(), r.GetExpectedLastSequence(), known)
+		}
+	}
 }
 
 func (p *rehearsal) verifyEffects() {
@@ -231,15 +248,33 @@ func outcome(r *eventv1.ToolResultPart) string {
 func (p *rehearsal) verifyStream() {
 	p.t.Helper()
 	got := script(p.stream.records("s"))
-	want := []string{
+	want := wholeScript()
+	if !slices.Equal(got, want) {
+		p.t.Errorf("stream:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	p.verifyReaders("s")
+}
+
+// wholeScript is what the stream of the two turns says.
+func wholeScript() []string {
+	return []string{
 		"0 run_started 1", "1 step_started", "1 thinking Hm, three.", "1 text Let me see.",
 		`1 args call_0 {"amount":1}`, `1 args call_1 {"q":"x"}`, "1 args call_2 {}",
 		"1 start call_0", "1 start call_1", "1 start call_2", "1 end call_0", "1 end call_1", "1 end call_2", "1 step_committed",
 		"2 step_started", "2 text All is done.", "2 step_committed", `2 run_completed "All is done."`, `END "All is done."`,
 		"2 run_started 2", "3 step_started", "3 text Bye.", "3 step_committed", `3 run_completed "Bye."`, `END "Bye."`,
 	}
-	if !slices.Equal(got, want) {
-		p.t.Errorf("stream:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+}
+
+// verifyReaders checks that a reader that was there all the time has what stands,
+// and that nothing was told of a run behind its end.
+func (h *house) verifyReaders(sessionID string) {
+	h.t.Helper()
+	if got, want := script(h.stream.view(sessionID)), script(h.stream.records(sessionID)); !slices.Equal(got, want) {
+		h.t.Errorf("a reader has:\n%s\nbut there stands:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if len(h.stream.behind) > 0 {
+		h.t.Errorf("chunks came behind the end of their run: %v", h.stream.behind)
 	}
 }
 

@@ -22,13 +22,35 @@
 // because a service is away: it tries again until it is told something else, or
 // until the state service says that the executor was forgotten.
 //
+// # What readers are told
+//
+// A runner keeps what has to stand in the stream behind the last step that stands
+// whole in it (tale.go): the committed steps since, as messages, and the chunks of
+// the step in flight. That is the text of one step, beside the conversation that it
+// has anyway. What is told goes there and, in the same order, to the writer.
+//
+//	tell ──▶ tale ──▶ writer ──▶ stream
+//	           │        │ lossy: the stream tier was away, the log was begun anew,
+//	           │        ▼        or an attempt at a step is to be taken back
+//	           └────▶ mender: rewinds to the last whole step, writes the tale again
+//
+// The mender works beside the run, in the middle of a model call as well, so that
+// readers see what there is as soon as the stream tier takes it. Nobody is told
+// anything twice or in another order: from the loss on until the mender has written
+// the tale the runner's chunks go into the tale only, and the rewind voids whatever
+// stands of it. A step that is being committed as one that stands is not taken back
+// before the commit is through.
+//
+// In a log that was begun anew nothing of the run stands. Then the whole run is told
+// again, from run_started on, with its committed steps from the conversation: a
+// reader of a run wants its beginning. A new owner finds out as well, even if the
+// former one was lost in the middle of telling again (begunAnew).
+//
 // # Without the stream tier
 //
 // A run waits for the stream tier as long as the stream patience, and then goes on
-// without it: the writer is lossy, steps commit, readers see nothing. Between
-// steps, and at the end, the runner tries to restore the stream: it rewinds to the
-// last step that was told whole and tells what was committed since. A finished run
-// that still waits has given its slot back.
+// without it: steps commit, readers see nothing, and the mender tries on. A finished
+// run that still waits has given its slot back.
 //
 // # Shutdown
 //

@@ -2,112 +2,76 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
+	"math"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
-// restorePatience is how long a run waits between two steps for a stream tier
-// that was away.
-const restorePatience = 250 * time.Millisecond
-
-// untold is a committed step that readers have not seen, or not whole.
-type untold struct {
-	step         int
-	messages     []agent.Message // the assistant's first
-	checkpointID string          // empty: nobody knows it any more
-}
-
 // conclude tells readers how the run ended, and the state service that they know.
-// The run has finished: while the stream tier is away, its slot is free for others.
 func (r *runner) conclude(ctx context.Context, o loop.Outcome) error {
+	if err := r.tell(ctx, r.step, lastChunk(o, r.usage)); err != nil {
+		return err
+	}
+	return r.close(ctx, o)
+}
+
+// close ends the stream behind everything that was told. The run has finished:
+// while the stream tier is away, its slot is free for others.
+func (r *runner) close(ctx context.Context, o loop.Outcome) error {
 	for {
-		if r.writer.Lossy() || len(r.untold) > 0 {
+		_, whole, err := r.stand(ctx, false, nil)
+		if err == nil && !whole {
 			r.yield()
-			if err := r.restore(ctx, 0); err != nil {
-				return err
-			}
+			_, _, err = r.stand(ctx, true, nil)
 		}
-		if err := r.tell(ctx, r.step, lastChunk(o, r.usage)); err != nil {
+		if err != nil {
 			return err
 		}
-		if _, err := r.writer.Flush(ctx); err != nil {
+		err = r.settleWith(ctx, o)
+		if !errors.Is(err, writer.ErrRenewed) {
 			return err
-		}
-		if !r.writer.Lossy() {
-			return r.settleWith(ctx, o)
 		}
 	}
 }
 
-// restore makes a stream whole that has lost chunks: it takes back what was told
-// of steps that are not whole, and tells the committed ones again from what was
-// committed. A patience of 0 has no end; else the writer may stay lossy.
-func (r *runner) restore(ctx context.Context, patience time.Duration) error {
-	if err := r.rewind(ctx, r.safe, reasonStepRetried, patience); err != nil || r.writer.Lossy() {
-		return err
-	}
-	if err := r.reopen(ctx); err != nil {
-		return err
-	}
-	for _, step := range r.untold {
-		if err := r.tellAll(ctx, int32(step.step), step.chunks()); err != nil {
-			return err
-		}
-	}
-	_, err := r.writer.Flush(ctx)
-	if err == nil && !r.writer.Lossy() {
-		// The base stays below what was just told: a later rewind has to see that it
-		// stands.
-		r.safe, r.untold = r.step, nil
+// missed learns which committed steps of the run a lost owner may not have told.
+func (r *runner) missed(ctx context.Context) (err error) {
+	if r.safe < r.step {
+		r.untold, err = r.committed(ctx, r.safe, r.step, r.messages)
 	}
 	return err
 }
 
-// chunks are those of the whole step.
-func (u untold) chunks() []*eventv1.Chunk {
-	chunks := []*eventv1.Chunk{stepStarted()}
-	if len(u.messages) > 0 {
-		chunks = planChunks(u.messages[0])
-		for _, m := range u.messages[1:] {
-			for _, result := range m.Results() {
-				chunks = append(chunks, toolEnd(result))
-			}
-		}
-	}
-	return append(chunks, stepCommitted(u.checkpointID))
-}
-
-// missed learns which committed steps of the run a lost owner could not tell,
-// from the conversation.
-func (r *runner) missed(ctx context.Context) error {
-	if r.safe >= r.step {
-		return nil
-	}
-	stored, err := r.stored(ctx, r.session.GetMessageCount())
+// committed gives the run's steps after the one up to the other from the
+// conversation, of which messages are stored.
+func (r *runner) committed(ctx context.Context, after, upTo int32, messages int64) ([]untold, error) {
+	stored, err := r.stored(ctx, messages)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	steps := make(map[int32][]agent.Message)
+	said := make(map[int32][]agent.Message)
 	for _, s := range stored {
 		m := s.GetMessage()
-		if m.GetRunId() != r.started.GetRunId() || m.GetStep() <= r.safe {
+		if m.GetRunId() != r.started.GetRunId() || m.GetStep() <= after || m.GetStep() > upTo {
 			continue
 		}
 		message, err := toMessage(m)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		steps[m.GetStep()] = append(steps[m.GetStep()], message)
+		said[m.GetStep()] = append(said[m.GetStep()], message)
 	}
-	for step := r.safe + 1; step <= r.step; step++ {
-		r.untold = append(r.untold, untold{step: int(step), messages: steps[step]})
+	var steps []untold
+	for step := after + 1; step <= upTo; step++ {
+		steps = append(steps, untold{step: step, messages: said[step]})
 	}
-	return nil
+	return steps, nil
 }
 
 func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
@@ -135,33 +99,27 @@ func (r *runner) settled(ctx context.Context, sequence int64) error {
 	return nil
 }
 
-// settle writes what is missing of the end of a run that has finished. The rewind
-// fences the former owner, whose leftovers cannot follow the end.
+// settle writes what is missing of the end of a run that has finished. The first
+// rewind voids nothing: it fences the former owner, whose leftovers cannot follow
+// the end, and finds out whether the end stands.
 func (r *runner) settle(ctx context.Context) error {
-	if err := r.rewind(ctx, r.step, reasonExecutorLost, r.worker.config.StreamPatience); err != nil {
+	_, told, err := r.rewind(ctx, r.base, math.MaxInt32, r.worker.config.StreamPatience)
+	if errors.Is(err, writer.ErrAway) {
+		r.yield()
+		_, told, err = r.rewind(ctx, r.base, math.MaxInt32, 0)
+	}
+	if err != nil {
 		return err
 	}
-	if r.writer.Lossy() {
-		r.yield()
-		if err := r.rewind(ctx, r.step, reasonExecutorLost, 0); err != nil {
-			return err
-		}
+	if told.terminal > 0 { // it was written behind a stream that was whole
+		return r.settled(ctx, told.terminal)
 	}
-	if r.told.terminal > 0 { // it was written behind a stream that was whole
-		return r.settled(ctx, r.told.terminal)
-	}
-	outcome := toOutcome(r.started)
 	if err := r.missed(ctx); err != nil {
 		return err
 	}
-	if len(r.untold) > 0 {
-		return r.conclude(ctx, outcome)
-	}
-	if r.told.ended {
-		return r.settleWith(ctx, outcome)
-	}
-	if err := r.reopen(ctx); err != nil {
-		return err
-	}
-	return r.conclude(ctx, outcome)
+	outcome := toOutcome(r.started)
+	r.note(r.step, []*eventv1.Chunk{lastChunk(outcome, r.usage)})
+	r.retell(false)
+	r.begin()
+	return r.close(ctx, outcome)
 }

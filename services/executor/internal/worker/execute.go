@@ -2,14 +2,18 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
 // Reasons of a rewind.
@@ -163,67 +167,49 @@ func appendMessages(transcript []agent.Message, stored []*statev1.StoredMessage)
 }
 
 // open makes the stream say what it should at this point, once: what a lost
-// owner left behind is taken back or completed.
+// owner left behind is taken back or completed, while the run goes on. After an
+// error readers may miss steps; what the run tells still reaches them.
 func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
+	defer r.begin()
+	r.opened = true
 	if r.started.GetAttempt() <= 1 && journal == nil {
-		return r.tell(ctx, r.step, runStarted(r.started.GetTurn(), r.started.GetMessageId()))
+		return r.writer.Write(ctx, proto.CloneOf(r.head))
 	}
-	keep := r.step
-	if journal != nil {
-		keep++
-	}
-	patience := r.worker.config.StreamPatience
-	if err := r.missed(ctx); err != nil {
-		return err
-	}
-	if len(r.untold) > 0 {
-		if err := r.restore(ctx, patience); err != nil || r.writer.Lossy() || journal == nil {
-			return err
+	err := r.missed(ctx)
+	if err == nil && journal != nil {
+		var adopted bool
+		if adopted, err = r.adopt(ctx, journal.Plan); adopted {
+			return nil
 		}
-		return r.tellAll(ctx, keep, planChunks(journal.Plan))
+		r.note(r.step+1, planChunks(journal.Plan))
 	}
-	if err := r.rewind(ctx, keep, reasonExecutorLost, patience); err != nil {
-		return err
-	}
-	if journal == nil {
-		return r.reopen(ctx)
-	}
-	if r.writer.Lossy() || r.opened() && r.told.has(keep, journal.Plan) {
-		return nil
-	}
-	// The stream tier was away when the plan was recorded: the step is told anew.
-	if err := r.rewind(ctx, r.step, reasonExecutorLost, patience); err != nil {
-		return err
-	}
-	if err := r.reopen(ctx); err != nil {
-		return err
-	}
-	return r.tellAll(ctx, keep, planChunks(journal.Plan))
+	r.retell(false)
+	return err
 }
 
-// opened reports whether the last chunk up to the safe step was told.
-func (r *runner) opened() bool {
-	if r.beginning() {
-		return r.told.started
+// adopt goes on with what stands of the step in flight, where that is everything
+// up to its plan and nothing is missing before.
+func (r *runner) adopt(ctx context.Context, plan agent.Message) (bool, error) {
+	if len(r.untold) > 0 {
+		return false, nil
 	}
-	return r.told.committed[r.safe]
-}
-
-// reopen tells the last chunk up to the safe step where it is missing. Of a step
-// whose committer was lost nobody knows the checkpoint.
-func (r *runner) reopen(ctx context.Context) error {
-	switch {
-	case r.opened():
-		return nil
-	case r.beginning():
-		return r.tell(ctx, r.safe, runStarted(r.started.GetTurn(), r.started.GetMessageId()))
+	step := r.step + 1
+	found, told, err := r.rewind(ctx, r.base, step, r.worker.config.StreamPatience)
+	if errors.Is(err, writer.ErrAway) {
+		return false, nil
 	}
-	return r.tell(ctx, r.safe, stepCommitted(""))
-}
-
-// beginning reports whether the run has no step up to the safe one.
-func (r *runner) beginning() bool {
-	return r.safe <= r.session.GetStepCount()-r.started.GetStepCount()
+	if err != nil || !told.has(r.head) || !told.says(step, plan) {
+		return false, err
+	}
+	r.ended = told.toolEnd
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, record := range found.Kept {
+		if chunk := record.GetChunk(); chunk.GetAgentId() == r.started.GetRunId() && chunk.GetStep() == step {
+			r.keep(chunk)
+		}
+	}
+	return true, nil
 }
 
 // wait lets the time before a retry pass. When the executor stops, the next owner

@@ -30,8 +30,9 @@ type fakeState struct {
 	executors map[string]bool
 	announced []*statev1.ClaimRunsRequest
 	beats     int
-	held      [][]string // of heartbeats that list
-	maxResult int        // 0: no limit
+	held      [][]string      // of heartbeats that list
+	maxResult int             // 0: no limit
+	known     map[int64]int64 // the stream's sequence at the claim, by epoch
 }
 
 type fakeSession struct {
@@ -52,7 +53,7 @@ type fakeRun struct {
 }
 
 func newFakeState() *fakeState {
-	return &fakeState{changed: make(chan struct{}), sessions: map[string]*fakeSession{}, executors: map[string]bool{}}
+	return &fakeState{changed: make(chan struct{}), sessions: map[string]*fakeSession{}, executors: map[string]bool{}, known: map[int64]int64{}}
 }
 
 func (f *fakeState) announce() {
@@ -154,6 +155,7 @@ func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
 		r.holder = executorID
 		r.run.Attempt++
 		r.session.session.Epoch++
+		f.known[r.session.session.Epoch] = r.session.session.GetStreamSequence()
 		claim := &statev1.Claim{
 			Session: proto.CloneOf(r.session.session), Run: proto.CloneOf(r.run), Epoch: r.session.session.Epoch,
 			Journal: proto.CloneOf(r.session.journal),

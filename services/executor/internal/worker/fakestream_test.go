@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -12,61 +13,137 @@ import (
 )
 
 // fakeStream is the writing half of the stream service, in memory: fenced and
-// numbered as the contract says.
+// numbered as the contract says, with a log that can lose everything.
 type fakeStream struct {
 	streamv1.UnimplementedStreamServiceServer
 
 	mu       sync.Mutex
 	sequence int64
+	began    int64 // the sequence at which the log was begun
 	logs     map[string]*fakeLog
-	maxChunk int // 0: no limit
+	history  map[string][]*entry // everything that was ever told, in its order
+	first    map[int64]writing   // the first request of each epoch
+	behind   []string            // chunks that were refused: they came behind the end of their run
+	maxChunk int                 // 0: no limit
+	maxKept  int                 // records in the answer to a rewind; 0: no limit
 	// gate, when set, is asked before each append takes effect.
 	gate func(ctx context.Context, r *streamv1.AppendRequest) error
 }
 
 type fakeLog struct {
-	epoch, number int64 // of the last record
-	last          int64
+	epoch, number int64         // of the last record
+	marker        bool          // the last record is one
+	over          string        // the run that the last record has ended
 	answer        proto.Message // to the last request
-	records       []*streamv1.Record
-	appends       int
+	entries       []*entry
 }
 
-func newFakeStream() *fakeStream { return &fakeStream{logs: map[string]*fakeLog{}} }
+// entry is a chunk, a terminal record or, as Rewound, a marker.
+type entry struct {
+	*streamv1.Record
+	prev int64
+}
+
+func newFakeStream() *fakeStream {
+	return &fakeStream{logs: map[string]*fakeLog{}, history: map[string][]*entry{}, first: map[int64]writing{}}
+}
 
 // records gives what stands in a session's stream.
 func (f *fakeStream) records(sessionID string) []*streamv1.Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var standing []*streamv1.Record
 	if log := f.logs[sessionID]; log != nil {
-		return append([]*streamv1.Record(nil), log.records...)
+		for _, e := range log.entries {
+			if e.GetRewound() == nil {
+				standing = append(standing, e.Record)
+			}
+		}
 	}
-	return nil
+	return standing
 }
 
-// admit checks epoch and number. repeated is the answer to a repetition. The
-// caller holds mu.
-func (f *fakeStream) admit(sessionID string, epoch, number int64) (log *fakeLog, repeated proto.Message, err error) {
-	log = f.logs[sessionID]
+// view gives what a reader has that was there all the time.
+func (f *fakeStream) view(sessionID string) []*streamv1.Record {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var seen []*streamv1.Record
+	for _, e := range f.history[sessionID] {
+		if marker := e.GetRewound(); marker != nil {
+			seen = slices.DeleteFunc(seen, func(r *streamv1.Record) bool { return r.GetSequence() > marker.GetAt() })
+			continue
+		}
+		seen = append(seen, e.Record)
+	}
+	return seen
+}
+
+// lose begins the log anew, as after a power cut.
+func (f *fakeStream) lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.loseLocked()
+}
+
+func (f *fakeStream) loseLocked() {
+	clear(f.logs)
+	f.sequence += 1000
+	f.began = f.sequence
+}
+
+// writing is what every writing request says.
+type writing interface {
+	proto.Message
+	GetStream() *streamv1.StreamRef
+	GetEpoch() int64
+	GetNumber() int64
+	GetExpectedLastSequence() int64
+}
+
+// admit checks epoch and number. repeated is the answer to a repetition. lost
+// says that the log does not have what the writer knows. The caller holds mu.
+func (f *fakeStream) admit(r writing, marker bool) (log *fakeLog, repeated proto.Message, lost bool, err error) {
+	log = f.logs[r.GetStream().GetSessionId()]
 	if log == nil {
 		log = &fakeLog{}
-		f.logs[sessionID] = log
+		f.logs[r.GetStream().GetSessionId()] = log
 	}
+	if f.first[r.GetEpoch()] == nil {
+		f.first[r.GetEpoch()] = proto.Clone(r).(writing)
+	}
+	epoch, number, former := r.GetEpoch(), r.GetNumber(), r.GetExpectedLastSequence()
 	switch {
+	case len(log.entries) == 0 && former > 0:
+		return log, nil, former < f.began, nil
 	case epoch < log.epoch:
-		return nil, nil, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d", epoch)
-	case epoch == log.epoch && number == log.number:
-		return log, log.answer, nil
+		return nil, nil, false, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d", epoch)
+	case epoch == log.epoch && number == log.number && marker == log.marker:
+		return log, log.answer, false, nil
 	case epoch == log.epoch && number != log.number+1, epoch > log.epoch && number != 1:
-		return nil, nil, fault.New(fault.Stale, "APPEND_OUT_OF_ORDER", "number %d after %d", number, log.number)
+		return nil, nil, false, fault.New(fault.Stale, "APPEND_OUT_OF_ORDER", "number %d after %d", number, log.number)
 	}
-	return log, nil, nil
+	return log, nil, false, nil
 }
 
-func (f *fakeStream) take(log *fakeLog, epoch, number int64) int64 {
-	f.sequence += 3 // increasing, not dense
-	log.epoch, log.number, log.last = epoch, number, f.sequence
-	log.appends++
+// take stores a record behind the last one. The caller holds mu.
+func (f *fakeStream) take(log *fakeLog, r writing, record *streamv1.Record, answer proto.Message) {
+	log.epoch, log.number, log.marker, log.answer = r.GetEpoch(), r.GetNumber(), record.GetRewound() != nil, answer
+	e := &entry{Record: record, prev: log.tail()}
+	log.entries = append(log.entries, e)
+	id := r.GetStream().GetSessionId()
+	f.history[id] = append(f.history[id], e)
+}
+
+func (l *fakeLog) tail() int64 {
+	if len(l.entries) == 0 {
+		return 0
+	}
+	return l.entries[len(l.entries)-1].GetSequence()
+}
+
+// next gives a sequence: increasing, not dense.
+func (f *fakeStream) next() int64 {
+	f.sequence += 3
 	return f.sequence
 }
 
@@ -81,52 +158,103 @@ func (f *fakeStream) Append(ctx context.Context, r *streamv1.AppendRequest) (*st
 	if f.maxChunk > 0 && proto.Size(r) > f.maxChunk {
 		return nil, fault.New(fault.Invalid, "CHUNK_TOO_LARGE", "too large")
 	}
-	log, repeated, err := f.admit(r.GetStream().GetSessionId(), r.GetEpoch(), r.GetNumber())
-	if err != nil {
+	log, repeated, lost, err := f.admit(r, false)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if repeated != nil {
+	case lost:
+		return nil, fault.New(fault.Stale, "LOG_RENEWED", "the log begins at %d", f.began)
+	case repeated != nil:
 		return repeated.(*streamv1.AppendResponse), nil
 	}
-	record := &streamv1.Record{Sequence: f.take(log, r.GetEpoch(), r.GetNumber())}
+	record := &streamv1.Record{}
 	if chunk := r.GetChunk(); chunk != nil {
+		if log.over == chunk.GetAgentId() {
+			f.behind = append(f.behind, chunk.Type())
+			return nil, fault.New(fault.Conflict, "STREAM_NOT_ACTIVE", "the run has ended")
+		}
+		log.over = ""
 		record.Record = &streamv1.Record_Chunk{Chunk: proto.CloneOf(chunk)}
 	} else {
+		log.over = r.GetTerminal().GetRunId()
 		record.Record = &streamv1.Record_Terminal{Terminal: proto.CloneOf(r.GetTerminal())}
 	}
-	log.records = append(log.records, record)
+	record.Sequence = f.next()
 	answer := &streamv1.AppendResponse{Sequence: record.GetSequence()}
-	log.answer = answer
+	f.take(log, r, record, answer)
 	return answer, nil
 }
 
 func (f *fakeStream) Rewind(_ context.Context, r *streamv1.RewindRequest) (*streamv1.RewindResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	log, repeated, err := f.admit(r.GetStream().GetSessionId(), r.GetEpoch(), r.GetNumber())
+	log, repeated, lost, err := f.admit(r, true)
 	if err != nil {
 		return nil, err
 	}
 	if repeated != nil {
 		return repeated.(*streamv1.RewindResponse), nil
 	}
-	answer := &streamv1.RewindResponse{}
-	var standing []*streamv1.Record
-	for _, record := range log.records {
-		if record.GetSequence() > r.GetFromSequence() && record.GetChunk().GetStep() > r.GetStep() {
+	answer := &streamv1.RewindResponse{At: log.tail()}
+	if answer.At == 0 && !lost {
+		answer.At = r.GetExpectedLastSequence() // retention has taken it
+	}
+	var standing []*entry
+	for _, e := range log.entries {
+		after := e.GetSequence() > r.GetFromSequence()
+		switch {
+		case after && e.GetChunk() != nil && (answer.Voided > 0 || e.GetChunk().GetStep() > r.GetStep()):
+			if answer.Voided == 0 {
+				answer.At = e.prev
+			}
 			answer.Voided++
 			continue
+		case after && e.GetRewound() == nil:
+			answer.Kept = append(answer.Kept, e.Record)
 		}
-		standing = append(standing, record)
-		answer.At = record.GetSequence()
-		if record.GetSequence() > r.GetFromSequence() {
-			answer.Kept = append(answer.Kept, record)
-		}
+		standing = append(standing, e)
 	}
-	log.records = standing
-	answer.Sequence = f.take(log, r.GetEpoch(), r.GetNumber())
-	log.answer = answer
+	if f.maxKept > 0 && len(answer.Kept) > f.maxKept {
+		return nil, fault.New(fault.TooLarge, "REWIND_TOO_LARGE", "%d records", len(answer.Kept))
+	}
+	log.entries = standing
+	if answer.Voided > 0 || log.over != r.GetRunId() {
+		log.over = ""
+	}
+	answer.Sequence = f.next()
+	f.mark(log, r, answer.GetSequence(), answer.GetAt(), answer)
 	return answer, nil
+}
+
+func (f *fakeStream) mark(log *fakeLog, r writing, sequence, at int64, answer proto.Message) {
+	marker := &streamv1.Record_Rewound{Rewound: &streamv1.RewoundFrame{Sequence: sequence, At: at}}
+	f.take(log, r, &streamv1.Record{Sequence: sequence, Record: marker}, answer)
+}
+
+func (f *fakeStream) Reset(_ context.Context, r *streamv1.ResetRequest) (*streamv1.ResetResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log, repeated, _, err := f.admit(r, true)
+	if err != nil {
+		return nil, err
+	}
+	if repeated != nil {
+		return repeated.(*streamv1.ResetResponse), nil
+	}
+	log.entries, log.over = nil, ""
+	answer := &streamv1.ResetResponse{Sequence: f.next()}
+	f.mark(log, r, answer.GetSequence(), 0, answer)
+	return answer, nil
+}
+
+func (f *fakeStream) GetInfo(_ context.Context, r *streamv1.GetInfoRequest) (*streamv1.GetInfoResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log := f.logs[r.GetStream().GetSessionId()]
+	if log == nil || len(log.entries) == 0 {
+		return nil, fault.New(fault.NotFound, "STREAM_NOT_FOUND", "no record")
+	}
+	return &streamv1.GetInfoResponse{FirstSequence: log.entries[0].GetSequence(), LatestSequence: log.tail()}, nil
 }
 
 // texts joins the text deltas of the records.

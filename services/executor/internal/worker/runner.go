@@ -46,11 +46,13 @@ type runner struct {
 	writer  *writer.Writer
 	planner *loop.Planner
 
-	step    int32                 // the last committed step of the session
-	safe    int32                 // the last step of which nothing was lost on the way to the stream
-	base    int64                 // a sequence of the stream below everything after the safe step
-	untold  []untold              // the committed steps after the safe one
-	told    told                  // of what stood in the stream at the claim
+	tale
+	stream  *streamv1.StreamRef
+	reason  string                // of the next rewind
+	anew    bool                  // a rewind has found the log begun anew, and the tale does not say so yet
+	ended   map[string]bool       // calls whose ends stood in the stream at the claim, by id
+	opened  bool                  // the stream was opened
+	begin   func()                // lets the mender begin
 	usage   *eventv1.Usage        // of the run, as far as this executor knows
 	pending []*statev1.UsageEntry // of the step in flight, not in the journal
 	yield   func()                // gives the slot back before the runner ends
@@ -65,17 +67,22 @@ func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}, yield func
 		ref: &statev1.RunRef{
 			Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
 		},
-		step: session.GetStepCount(), safe: min(session.GetStreamStep(), session.GetStepCount()),
-		base: max(session.GetStreamSequence(), run.GetStartSequence()),
-		told: read(run.GetRunId(), nil),
-		log:  w.peers.Log.With("session", session.GetSessionId(), "run", run.GetRunId(), "epoch", claim.GetEpoch()),
+		reason: reasonExecutorLost,
+		log:    w.peers.Log.With("session", session.GetSessionId(), "run", run.GetRunId(), "epoch", claim.GetEpoch()),
 	}
 	root := session.GetRootSessionId()
 	if root == "" {
 		root = session.GetSessionId()
 	}
-	stream := &streamv1.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()}
-	r.writer = writer.New(w.peers.Stream, stream, claim.GetEpoch(), r.base, w.writerConfig(), r.log)
+	r.stream = &streamv1.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()}
+	first := session.GetStepCount() - run.GetStepCount()
+	r.tale = tale{
+		changed: make(chan struct{}), live: true,
+		first: first, step: session.GetStepCount(), safe: max(first, min(session.GetStreamStep(), session.GetStepCount())),
+		base: max(session.GetStreamSequence(), run.GetStartSequence()), messages: session.GetMessageCount(),
+	}
+	r.head = r.opening(r.safe)
+	r.writer = writer.New(w.peers.Stream, r.stream, claim.GetEpoch(), r.base, w.writerConfig(), r.log)
 	return r
 }
 
@@ -91,11 +98,12 @@ func (r *runner) run(ctx context.Context, execute bool) {
 	))
 	defer span.End()
 
-	writing, endWriting := context.WithCancel(ctx)
-	var appender sync.WaitGroup
-	appender.Go(func() { r.writer.Run(writing) })
-	defer appender.Wait()
-	defer endWriting()
+	telling, endTelling := context.WithCancel(ctx)
+	var tellers sync.WaitGroup
+	tellers.Go(func() { r.writer.Run(telling) })
+	r.begin = sync.OnceFunc(func() { tellers.Go(func() { r.mend(telling) }) })
+	defer tellers.Wait()
+	defer endTelling()
 
 	work := r.execute
 	if !execute {
@@ -147,6 +155,11 @@ func lost(err error) bool {
 func (r *runner) abandon(ctx context.Context, cause error) error {
 	r.log.ErrorContext(ctx, "the run cannot go on", "error", cause)
 	failure := loop.InternalFailure(cause)
+	if !r.opened {
+		if err := r.open(ctx, nil); err != nil {
+			r.log.WarnContext(ctx, "readers may miss steps of the run", "error", err)
+		}
+	}
 	return r.guard(ctx, func(ctx context.Context) error {
 		return r.finish(ctx, loop.Outcome{FinishReason: "error", Failure: &failure})
 	})
@@ -197,36 +210,6 @@ func (r *runner) stopping() bool {
 	default:
 		return false
 	}
-}
-
-// tell writes a chunk of the step.
-func (r *runner) tell(ctx context.Context, step int32, chunk *eventv1.Chunk) error {
-	chunk.AgentId = r.started.GetRunId()
-	chunk.AgentType = r.started.GetAgentType()
-	chunk.Timestamp = r.worker.peers.Now().UnixMilli()
-	chunk.Step = step
-	return r.writer.Write(ctx, chunk)
-}
-
-func (r *runner) tellAll(ctx context.Context, step int32, chunks []*eventv1.Chunk) error {
-	for _, chunk := range chunks {
-		if err := r.tell(ctx, step, chunk); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rewind voids what stands in the stream above the step.
-func (r *runner) rewind(ctx context.Context, step int32, reason string, patience time.Duration) error {
-	kept, err := r.writer.Rewind(ctx, &streamv1.RewindRequest{
-		RunId: r.started.GetRunId(), FromSequence: r.base, Step: step, Reason: reason,
-	}, patience)
-	if err != nil {
-		return err
-	}
-	r.told = read(r.started.GetRunId(), kept)
-	return nil
 }
 
 // call makes a call to the state service until its fate is known.

@@ -22,8 +22,8 @@ func (e errModel) Error() string { return e.err.Error() }
 // callModel makes one model call and streams its reply.
 func (r *runner) callModel(ctx context.Context, a Agent, e loop.CallModel) error {
 	step := int32(e.Step)
-	if err := r.clear(ctx, e); err != nil {
-		return err
+	if e.Attempt > 1 {
+		r.retell(true)
 	}
 	if err := r.tell(ctx, step, stepStarted()); err != nil {
 		return err
@@ -44,18 +44,6 @@ func (r *runner) callModel(ctx context.Context, a Agent, e loop.CallModel) error
 		if err := r.tell(ctx, step, toolStart(part)); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// clear takes back what a former attempt has streamed, or makes up for what was
-// lost while the stream tier was away.
-func (r *runner) clear(ctx context.Context, e loop.CallModel) error {
-	if r.writer.Lossy() {
-		return r.restore(ctx, restorePatience)
-	}
-	if e.Attempt > 1 {
-		return r.rewind(ctx, r.step, reasonStepRetried, r.worker.config.StreamPatience)
 	}
 	return nil
 }
@@ -135,7 +123,7 @@ func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
 
 // recordPlan makes the plan durable once its chunks are in the log.
 func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
-	sequence, err := r.writer.Flush(ctx)
+	sequence, _, err := r.stand(ctx, false, nil)
 	if err != nil {
 		return err
 	}
@@ -155,15 +143,33 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 
 // commit makes the step durable and says so; with an outcome it ends the run.
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
-	sequence, err := r.writer.Flush(ctx)
+	if err := r.commitStep(ctx, e); err != nil {
+		return err
+	}
+	if e.Outcome != nil {
+		r.finished = true
+		if err := r.conclude(ctx, *e.Outcome); err != nil {
+			return err
+		}
+	}
+	r.planner.Committed()
+	return nil
+}
+
+// commitStep commits the step once its chunks are in the log. What the state
+// service was told to stand in the stream is not taken back before it stands in
+// the tale as well.
+func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
+	step := int32(e.Step)
+	sequence, whole, err := r.stand(ctx, false, r.pin)
 	if err != nil {
 		return err
 	}
-	whole := int32(e.Step) // of the stream
-	if r.writer.Lossy() {
-		whole, sequence = r.safe, r.base
+	defer r.unpin()
+	request := &statev1.CommitStepRequest{Run: r.ref, Step: step, StreamSequence: sequence, StreamStep: step, Usage: r.pending}
+	if !whole {
+		request.StreamStep, request.StreamSequence = r.place()
 	}
-	request := &statev1.CommitStepRequest{Run: r.ref, Step: int32(e.Step), StreamSequence: sequence, StreamStep: whole, Usage: r.pending}
 	for _, m := range e.Messages {
 		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step))
 	}
@@ -180,30 +186,15 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
 	}
 	r.pending = nil
-	r.step = int32(e.Step)
-	if whole < r.step {
-		r.untold = append(r.untold, untold{e.Step, e.Messages, answer.GetCheckpointId()})
-	} else {
-		r.safe, r.base = r.step, max(r.base, sequence)
-	}
-	if err := r.tell(ctx, r.step, stepCommitted(answer.GetCheckpointId())); err != nil {
-		return err
-	}
-	if e.Outcome != nil {
-		r.finished = true
-		if err := r.conclude(ctx, *e.Outcome); err != nil {
-			return err
-		}
-	}
-	r.planner.Committed()
-	return nil
+	return r.advance(ctx, untold{step, e.Messages, answer.GetCheckpointId()}, answer.GetMessageCount(), whole, sequence)
 }
 
 // finish ends the run outside of a step. The sequence stays that of the last
 // commit: what was told since is not in the conversation.
 func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
+	_, sequence := r.place()
 	_, err := call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
-		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: r.base})
+		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence})
 	})
 	if err != nil {
 		return fmt.Errorf("finish the run: %w", err)

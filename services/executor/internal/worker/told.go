@@ -69,9 +69,22 @@ func grow(texts map[int32]*strings.Builder, step int32, delta string) {
 	texts[step].WriteString(delta)
 }
 
-// has reports whether everything of the step up to its plan stands. It does, unless
+// has reports whether the chunk that ends a step stands.
+func (t told) has(head *eventv1.Chunk) bool {
+	if head.GetRunStarted() != nil {
+		return t.started
+	}
+	return t.committed[head.GetStep()]
+}
+
+// last reports whether the chunk says how a run ended.
+func last(chunk *eventv1.Chunk) bool {
+	return chunk.GetRunCompleted() != nil || chunk.GetError() != nil
+}
+
+// says reports whether everything of the step up to its plan stands. It does, unless
 // the stream tier was away when the plan was recorded.
-func (t told) has(step int32, plan agent.Message) bool {
+func (t told) says(step int32, plan agent.Message) bool {
 	var text, thinking strings.Builder
 	for _, p := range plan.Parts {
 		switch part := p.(type) {

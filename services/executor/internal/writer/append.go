@@ -19,27 +19,25 @@ const (
 const (
 	reasonOutOfOrder    = "APPEND_OUT_OF_ORDER"
 	reasonChunkTooLarge = "CHUNK_TOO_LARGE"
+	reasonRenewed       = "LOG_RENEWED"
+	reasonNotActive     = "STREAM_NOT_ACTIVE"
 )
 
-// Errors of one operation that leave the writer as it is.
-var (
-	// errLost: the stream tier was away for longer than the patience.
-	errLost = errors.New("the stream tier does not answer")
-	// errRefused: the log will never take the record.
-	errRefused = errors.New("the log refuses the record")
-)
+// errRefused: the log will never take the record. The writer stays as it is.
+var errRefused = errors.New("the log refuses the record")
 
-// operation is one append or rewind: everything but its number and the sequence
+// operation is one append, rewind or reset: everything but its number and the sequence
 // that it expects, which are the same in every attempt.
 type operation struct {
 	send func(ctx context.Context, number, last int64) (sequence int64, err error)
 	// shrink makes the record smaller; false when it cannot.
 	shrink func() bool
+	marker bool // it leaves no record that readers are given
 }
 
 func (w *Writer) appendChunk(chunk *eventv1.Chunk) *operation {
 	r := &streamv1.AppendRequest{Record: &streamv1.AppendRequest_Chunk{Chunk: chunk}}
-	return w.appendOperation(r, func() bool { return shrinkChunk(chunk) })
+	return w.appendOperation(r, func() bool { return shrinkChunk(chunk) || w.halve(chunk) })
 }
 
 func (w *Writer) appendTerminal(terminal *streamv1.Terminal) *operation {
@@ -55,48 +53,82 @@ func (w *Writer) appendOperation(r *streamv1.AppendRequest, shrink func() bool) 
 	}}
 }
 
-// Rewind voids what comes after the sequence and belongs to a greater step, also
-// what waits to be written. It gives the records after the sequence that stand.
-// A writer that was lossy is not any more: its caller says again what was lost.
-// When the stream tier is away for longer than the patience, or the log is broken,
-// the writer is lossy and kept is nil. A patience of 0 has no end, and then a
-// broken log is ErrBroken.
-func (w *Writer) Rewind(ctx context.Context, r *streamv1.RewindRequest, patience time.Duration) (kept []*streamv1.Record, err error) {
-	w.dropAbove(r.GetStep())
+// halve cuts a delta that the log finds too large, and puts the rest back.
+func (w *Writer) halve(chunk *eventv1.Chunk) bool {
+	rest := cut(chunk)
+	if rest == nil {
+		return false
+	}
+	w.putBack(rest, max(len(*delta(chunk)), len(*delta(rest))))
+	return true
+}
+
+// Rewound is what a rewind has found.
+type Rewound struct {
+	// Kept are the records after from_sequence that stand.
+	Kept []*streamv1.Record
+	// At is the last sequence that stands; 0 when nothing does, of a log that was
+	// begun anew.
+	At int64
+	// Former is the sequence of the last record behind which the writer has written
+	// nothing but the rewind; 0 where that was a rewind, too.
+	Former int64
+}
+
+// Rewind voids what comes after the sequence and belongs to a greater step, and
+// drops what waits to be written. A writer that was lossy is not any more: its
+// caller tells again what is missing. A patience of 0 has no end.
+//
+// Where too much stands behind the sequence to be told, the stream is reset: then
+// nothing stands, as in a log that was begun anew.
+//
+// The writer is lossy after an error: ErrAway, ErrBroken, ErrFenced, or that of ctx.
+func (w *Writer) Rewind(ctx context.Context, r *streamv1.RewindRequest, patience time.Duration) (Rewound, error) {
+	w.Lose()
 	if err := w.acquire(ctx); err != nil {
-		return nil, err
+		return Rewound{}, err
 	}
 	if err := w.settle(ctx, patience); err != nil {
 		w.release()
-		return nil, tolerate(err, patience)
+		return Rewound{}, err
 	}
-	rewind := &operation{send: func(ctx context.Context, number, last int64) (int64, error) {
-		r.Stream, r.Epoch, r.Number, r.ExpectedLastSequence = w.ref, w.epoch, number, last
-		answer, err := w.client.Rewind(ctx, r)
-		kept = answer.GetKept()
-		return answer.GetSequence(), err
-	}}
-	if err := w.perform(ctx, rewind, patience); err != nil {
-		return nil, tolerate(err, patience)
+	var found Rewound
+	if err := w.perform(ctx, w.rewind(r, &found), patience); err != nil {
+		return Rewound{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lossy = false
-	return kept, nil
+	w.lossy, w.away = false, false
+	w.announce()
+	return found, nil
 }
 
-// tolerate takes errors away that do not stop a run which can go on without its
-// readers: one that has patience.
-func tolerate(err error, patience time.Duration) error {
-	if patience > 0 && (errors.Is(err, errLost) || errors.Is(err, ErrBroken) || errors.Is(err, errRefused)) {
-		return nil
+// rewind becomes a reset when the answer would be too large.
+func (w *Writer) rewind(r *streamv1.RewindRequest, found *Rewound) *operation {
+	reset := &streamv1.ResetRequest{Stream: w.ref, Epoch: w.epoch, RunId: r.GetRunId(), Reason: r.GetReason()}
+	former, tooLarge := w.former(), false
+	shrink := func() bool {
+		again := !tooLarge
+		tooLarge = true
+		return again
 	}
-	return err
+	return &operation{shrink: shrink, marker: true, send: func(ctx context.Context, number, last int64) (int64, error) {
+		if tooLarge {
+			reset.Number, reset.ExpectedLastSequence = number, last
+			answer, err := w.client.Reset(ctx, reset)
+			*found = Rewound{}
+			return answer.GetSequence(), err
+		}
+		r.Stream, r.Epoch, r.Number, r.ExpectedLastSequence = w.ref, w.epoch, number, last
+		answer, err := w.client.Rewind(ctx, r)
+		*found = Rewound{Kept: answer.GetKept(), At: answer.GetAt(), Former: former}
+		return answer.GetSequence(), err
+	}}
 }
 
 // Terminal writes the record that ends the run's stream, behind everything that
-// was written, and gives its sequence. It tries for as long as ctx allows; a broken
-// log is ErrBroken.
+// was written, and gives its sequence. It tries for as long as ctx allows.
+// ErrRenewed: everything has to be told again first. ErrBroken: it never can be.
 func (w *Writer) Terminal(ctx context.Context, terminal *streamv1.Terminal) (int64, error) {
 	if err := w.acquire(ctx); err != nil {
 		return 0, err
@@ -121,12 +153,11 @@ func (w *Writer) settle(ctx context.Context, patience time.Duration) error {
 		return nil
 	}
 	sequence, err := w.attempt(ctx, unknown, patience)
-	if errors.Is(err, errRefused) {
-		err = nil // it took no number
-	} else if err == nil {
-		w.acknowledge(sequence)
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		w.acknowledge(unknown, sequence)
+	case errors.Is(err, errRefused), errors.Is(err, ErrRenewed): // it took no number
+	default:
 		return err
 	}
 	w.mu.Lock()
@@ -141,9 +172,11 @@ func (w *Writer) perform(ctx context.Context, o *operation, patience time.Durati
 	sequence, err := w.attempt(ctx, o, patience)
 	switch {
 	case err == nil:
-		w.acknowledge(sequence)
-	case errors.Is(err, errLost), errors.Is(err, ErrBroken):
-		w.lose(o)
+		w.acknowledge(o, sequence)
+	case errors.Is(err, ErrRenewed):
+		w.Lose() // and nothing is unknown
+	case errors.Is(err, ErrAway), errors.Is(err, ErrBroken):
+		w.leave(o)
 	case errors.Is(err, ErrFenced), ctx.Err() != nil:
 		w.end(err)
 	}
@@ -151,17 +184,28 @@ func (w *Writer) perform(ctx context.Context, o *operation, patience time.Durati
 	return err
 }
 
-func (w *Writer) acknowledge(sequence int64) {
+func (w *Writer) acknowledge(o *operation, sequence int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.number++
-	w.last = sequence
+	w.last, w.marked = sequence, o.marker
 }
 
-func (w *Writer) lose(o *operation) {
+// former is the last sequence where it is not that of a marker.
+func (w *Writer) former() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lossy, w.unknown = true, o
+	if w.marked {
+		return 0
+	}
+	return w.last
+}
+
+// leave makes the writer lossy, with an operation whose fate is not known.
+func (w *Writer) leave(o *operation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lossy, w.away, w.unknown = true, true, o
 	w.drop()
 }
 
@@ -192,7 +236,7 @@ func (w *Writer) attempt(ctx context.Context, o *operation, patience time.Durati
 		}
 		if patience > 0 && time.Since(begin)+pause > patience {
 			w.log.WarnContext(ctx, "chunks are lost: the stream tier does not answer", "patience", patience)
-			return 0, errLost
+			return 0, ErrAway
 		}
 		select {
 		case <-ctx.Done():
@@ -219,6 +263,9 @@ func (w *Writer) judge(ctx context.Context, o *operation, err error) (again bool
 	case reason == reasonOutOfOrder:
 		w.log.ErrorContext(ctx, "chunks are lost: the stream has lost records", "error", err)
 		return false, ErrBroken
+	case reason == reasonRenewed:
+		w.log.WarnContext(ctx, "the log was begun anew; the run is told again", "error", err)
+		return false, ErrRenewed
 	case kind == fault.Stale:
 		return false, ErrFenced
 	case reason == reasonChunkTooLarge || kind == fault.TooLarge:
@@ -226,7 +273,7 @@ func (w *Writer) judge(ctx context.Context, o *operation, err error) (again bool
 			return true, nil
 		}
 		fallthrough
-	case kind == fault.Invalid:
+	case kind == fault.Invalid, reason == reasonNotActive:
 		w.log.ErrorContext(ctx, "a chunk is lost: the stream refuses it", "error", err)
 		return false, errRefused
 	}

@@ -37,9 +37,9 @@ func size(chunk *eventv1.Chunk) int {
 	return proto.Size(chunk)
 }
 
-// mergeInto adds the delta of next to that of last where both belong to one
-// block and the sum is not above the limit.
-func mergeInto(last, next *eventv1.Chunk, limit int) bool {
+// Merge adds the delta of next to that of last where both belong to one block and
+// the sum is not above the limit, and reports whether it did.
+func Merge(last, next *eventv1.Chunk, limit int) bool {
 	if last.GetStep() != next.GetStep() || last.GetAgentId() != next.GetAgentId() || !sameBlock(last, next) {
 		return false
 	}
@@ -72,27 +72,43 @@ func split(chunk *eventv1.Chunk, limit int) []*eventv1.Chunk {
 	if text == nil || len(*text) <= limit {
 		return []*eventv1.Chunk{chunk}
 	}
-	rest := *text
 	var pieces []*eventv1.Chunk
-	for len(rest) > limit {
-		cut := limit
-		for cut > 0 && !utf8.RuneStart(rest[cut]) {
-			cut--
-		}
-		if cut == 0 { // not text, or a limit below a rune
-			cut = limit
-		}
-		*text = ""
-		piece := proto.CloneOf(chunk)
-		*delta(piece) = rest[:cut]
-		if thinking := piece.GetThinking(); thinking != nil {
-			thinking.IsComplete = false
-		}
-		pieces = append(pieces, piece)
-		rest = rest[cut:]
+	for len(*delta(chunk)) > limit {
+		rest := cutAt(chunk, limit)
+		pieces = append(pieces, chunk)
+		chunk = rest
 	}
-	*text = rest
 	return append(pieces, chunk)
+}
+
+// cut halves a delta and gives the second half; nil when there is nothing to halve.
+func cut(chunk *eventv1.Chunk) *eventv1.Chunk {
+	text := delta(chunk)
+	if text == nil || len(*text) < 2*utf8.UTFMax {
+		return nil
+	}
+	return cutAt(chunk, len(*text)/2)
+}
+
+// cutAt leaves at most limit bytes of a longer delta in the chunk, on a rune
+// border, and gives the rest. The rest alone ends a block.
+func cutAt(chunk *eventv1.Chunk, limit int) *eventv1.Chunk {
+	text := delta(chunk)
+	all := *text
+	at := limit
+	for at > 0 && !utf8.RuneStart(all[at]) {
+		at--
+	}
+	if at == 0 { // the limit is below a rune
+		for at = limit; at < len(all) && !utf8.RuneStart(all[at]); at++ {
+		}
+	}
+	rest := proto.CloneOf(chunk)
+	*text, *delta(rest) = all[:at], all[at:]
+	if thinking := chunk.GetThinking(); thinking != nil {
+		thinking.IsComplete = false
+	}
+	return rest
 }
 
 // shrinkChunk leaves out what a reader finds in the session's messages.

@@ -14,10 +14,25 @@
 // A writer is fenced when the log has seen a newer epoch: every call fails with
 // ErrFenced from then on, and the run has to stop without a word.
 //
-// A writer is lossy when the stream tier has not answered for the patience
-// that it was given. Then it drops what it is told, and Flush answers at once
-// with the last acknowledged sequence: the state service holds the truth, and
-// the run goes on. One append may then be on its way or in the log. It is kept
-// and settled, as the same append, before anything else is written: a
-// different record under its number would be taken for its repetition.
+// A writer is lossy when the stream tier has not answered for the patience that
+// it was given. Then it drops what it is told, and Flush answers at once with the
+// last acknowledged sequence: the state service holds the truth, and the run goes
+// on. One append may then be on its way or in the log. It is kept and settled, as
+// the same append, before anything else is written: a different record under its
+// number would be taken for its repetition.
+//
+// A writer is lossy at once, and with nothing unknown, when the log says that it
+// was begun anew: the record that was refused took no number, and nothing that was
+// told before stands. It is lossy as well when its caller says so (Lose), to take
+// back what was told.
+//
+// Rewind ends that. What readers have to be told again is its caller's business.
+//
+// # Limits
+//
+// Large deltas are split before they are queued. A log whose chunks are smaller
+// than expected refuses one before it takes a number: the delta is halved, the rest
+// goes first in what waits, and later deltas are split to that size from the start.
+// Of a chunk without a delta the part that readers find in the messages is left
+// out.
 package writer

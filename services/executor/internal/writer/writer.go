@@ -21,6 +21,15 @@ var (
 	ErrBroken = errors.New("the stream has lost records of this epoch")
 )
 
+// Errors of one operation.
+var (
+	// ErrAway says that the stream tier did not answer within the patience.
+	ErrAway = errors.New("the stream tier does not answer")
+	// ErrRenewed says that the log was begun anew: nothing of the stream is in it
+	// any more. The record was not stored.
+	ErrRenewed = errors.New("the log was begun anew")
+)
+
 // maxQueued bounds the chunks that wait for the append in flight.
 const maxQueued = 1024
 
@@ -33,7 +42,8 @@ type Config struct {
 }
 
 // Writer appends to the stream of one session under one epoch. Its methods may be
-// called by many goroutines at once; Rewind and Terminal by one only.
+// called by many goroutines at once. Rewind and Terminal wait for each other and for
+// the append in flight.
 type Writer struct {
 	config Config
 	client streamv1.StreamServiceClient
@@ -47,7 +57,10 @@ type Writer struct {
 	busy    bool          // an append or rewind is in flight
 	number  int64         // of the last append that is known to be in the log
 	last    int64         // its sequence
+	marked  bool          // it was a marker
+	limit   int           // of one delta; lower than configured once the log has refused one
 	lossy   bool          // chunks were dropped and will be
+	away    bool          // because the stream tier has not answered
 	unknown *operation    // the append that a lossy writer may have left in the log
 	err     error         // why the writer is over
 	changed chan struct{} // closed and replaced at every change
@@ -56,7 +69,10 @@ type Writer struct {
 // New returns a writer that goes on after the sequence, as far as it is known;
 // 0 when it is not. It writes nothing before Run.
 func New(client streamv1.StreamServiceClient, ref *streamv1.StreamRef, epoch, last int64, c Config, log *slog.Logger) *Writer {
-	return &Writer{config: c, client: client, ref: ref, epoch: epoch, last: last, log: log, changed: make(chan struct{})}
+	return &Writer{
+		config: c, client: client, ref: ref, epoch: epoch, last: last, log: log,
+		limit: c.MaxDeltaBytes, changed: make(chan struct{}),
+	}
 }
 
 // Run appends what is written until ctx ends or the writer is fenced.
@@ -75,7 +91,10 @@ func (w *Writer) Run(ctx context.Context) {
 // Write queues a chunk and waits while the queue is full. The writer owns the
 // chunk from then on.
 func (w *Writer) Write(ctx context.Context, chunk *eventv1.Chunk) error {
-	for _, piece := range split(chunk, w.config.MaxDeltaBytes) {
+	w.mu.Lock()
+	limit := w.limit
+	w.mu.Unlock()
+	for _, piece := range split(chunk, limit) {
 		if err := w.enqueue(ctx, piece); err != nil {
 			return err
 		}
@@ -120,7 +139,7 @@ func (w *Writer) merge(chunk *eventv1.Chunk) bool {
 	}
 	last := w.queue[len(w.queue)-1]
 	before := size(last)
-	if !mergeInto(last, chunk, w.config.MaxDeltaBytes) {
+	if !Merge(last, chunk, w.limit) {
 		return false
 	}
 	w.queued += size(last) - before
@@ -147,11 +166,45 @@ func (w *Writer) Flush(ctx context.Context) (int64, error) {
 	}
 }
 
-// Lossy reports whether chunks were lost.
+// Lossy reports whether chunks were lost and will be, until the next Rewind.
 func (w *Writer) Lossy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lossy
+}
+
+// Lose makes the writer lossy: what waits is dropped, and so is what it is told
+// until the next Rewind.
+func (w *Writer) Lose() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lossy = true
+	w.drop()
+	w.announce()
+}
+
+// Lost waits until the writer is lossy, and reports whether it is because the
+// stream tier has not answered. An error says that the writer is over or ctx has
+// ended.
+func (w *Writer) Lost(ctx context.Context) (away bool, err error) {
+	for {
+		w.mu.Lock()
+		lossy, away, err, changed := w.lossy, w.away, w.err, w.changed
+		w.mu.Unlock()
+		if err != nil || lossy {
+			return away, err
+		}
+		if err := wait(ctx, changed); err != nil {
+			return false, err
+		}
+	}
+}
+
+// Err says why the writer is over; nil while it is not.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 // take waits for the next chunk and makes the writer busy.
@@ -163,10 +216,7 @@ func (w *Writer) take(ctx context.Context) (*eventv1.Chunk, error) {
 			return nil, w.err
 		}
 		if len(w.queue) > 0 && !w.busy {
-			chunk := w.queue[0]
-			w.queue[0] = nil
-			w.queue = w.queue[1:]
-			w.queued -= size(chunk)
+			chunk := w.pop()
 			w.busy = true
 			w.announce()
 			w.mu.Unlock()
@@ -178,6 +228,21 @@ func (w *Writer) take(ctx context.Context) (*eventv1.Chunk, error) {
 			return nil, err
 		}
 	}
+}
+
+// pop takes the first chunk that waits, or as much of it as the limit allows: it
+// may have been queued under a higher one. The caller holds mu.
+func (w *Writer) pop() *eventv1.Chunk {
+	chunk := w.queue[0]
+	w.queued -= size(chunk)
+	if text := delta(chunk); text != nil && len(*text) > w.limit {
+		w.queue[0] = cutAt(chunk, w.limit)
+		w.queued += size(w.queue[0])
+		return chunk
+	}
+	w.queue[0] = nil
+	w.queue = w.queue[1:]
+	return chunk
 }
 
 // acquire makes the writer busy for the caller once nothing waits any more.
@@ -201,18 +266,17 @@ func (w *Writer) acquire(ctx context.Context) error {
 	}
 }
 
-// dropAbove drops what waits and belongs to a greater step.
-func (w *Writer) dropAbove(step int32) {
+// putBack puts the rest of a chunk that was cut in front of what waits. From then
+// on no delta is larger than the limit.
+func (w *Writer) putBack(rest *eventv1.Chunk, limit int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queue = slices.DeleteFunc(w.queue, func(chunk *eventv1.Chunk) bool {
-		if chunk.GetStep() <= step {
-			return false
-		}
-		w.queued -= size(chunk)
-		return true
-	})
-	w.announce()
+	w.limit = min(w.limit, limit)
+	if w.lossy || w.err != nil {
+		return
+	}
+	w.queue = slices.Insert(w.queue, 0, rest)
+	w.queued += size(rest)
 }
 
 // end makes every later call fail. A fenced writer stays fenced.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -25,11 +27,22 @@ type log struct {
 	expects []int64
 	answer  func(attempt int) error
 	texts   []string // of what was taken
+	edge    int      // chunks above so many bytes are refused; 0: none
+	slow    time.Duration
+	busy    atomic.Int32
 }
 
 func (l *log) Append(_ context.Context, r *streamv1.AppendRequest, _ ...grpc.CallOption) (*streamv1.AppendResponse, error) {
+	if l.busy.Add(1) > 1 {
+		panic("two appends are in flight")
+	}
+	defer l.busy.Add(-1)
+	time.Sleep(l.slow)
 	l.numbers = append(l.numbers, r.GetNumber())
 	l.expects = append(l.expects, r.GetExpectedLastSequence())
+	if l.edge > 0 && proto.Size(r.GetChunk()) > l.edge {
+		return nil, fault.New(fault.Invalid, "CHUNK_TOO_LARGE", "%d bytes", proto.Size(r.GetChunk()))
+	}
 	if err := l.answer(len(l.numbers)); err != nil {
 		return nil, err
 	}
@@ -48,6 +61,12 @@ func (l *log) Rewind(_ context.Context, r *streamv1.RewindRequest, _ ...grpc.Cal
 	}
 	l.texts = append(l.texts, "REWIND")
 	return &streamv1.RewindResponse{Sequence: 100 + r.GetNumber()}, nil
+}
+
+func (l *log) Reset(_ context.Context, r *streamv1.ResetRequest, _ ...grpc.CallOption) (*streamv1.ResetResponse, error) {
+	l.numbers = append(l.numbers, r.GetNumber())
+	l.texts = append(l.texts, "RESET")
+	return &streamv1.ResetResponse{Sequence: 100 + r.GetNumber()}, nil
 }
 
 func away(int) error  { return fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "no log") }
@@ -135,7 +154,7 @@ func TestALossyWriterSettlesWhatItLeftBehindBeforeItEnds(t *testing.T) {
 	})
 }
 
-func TestARewindMakesALossyWriterWholeAndDropsOnlyWhatItVoids(t *testing.T) {
+func TestARewindMakesALossyWriterWholeAndDropsWhatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{answer: away}
@@ -144,20 +163,119 @@ func TestARewindMakesALossyWriterWholeAndDropsOnlyWhatItVoids(t *testing.T) {
 		if _, err := w.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second); err != nil || !w.Lossy() {
-			t.Errorf("Rewind = %v, lossy %v; want it lossy still", err, w.Lossy())
+		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second); !errors.Is(err, writer.ErrAway) || !w.Lossy() {
+			t.Errorf("Rewind = %v, lossy %v; want ErrAway, and it lossy still", err, w.Lossy())
 		}
 		l.answer = there
-		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second); err != nil || w.Lossy() {
-			t.Errorf("Rewind = %v, lossy %v; want it whole", err, w.Lossy())
+		found, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second)
+		if err != nil || w.Lossy() || found.Former != 101 {
+			t.Errorf("Rewind = %+v, %v, lossy %v; want it whole behind a", found, err, w.Lossy())
 		}
-		// Nothing runs between these: both wait when the rewind comes.
-		write(t, w, text(1, "kept"), text(2, "void"))
-		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second); err != nil {
+		// Nothing runs between these: the chunk waits when the rewind comes.
+		write(t, w, text(2, "void"))
+		found, err = w.Rewind(t.Context(), &streamv1.RewindRequest{Step: 1}, time.Second)
+		if err != nil || found.Former != 0 {
+			t.Errorf("Rewind = %+v, %v; want that nothing but a rewind came before", found, err)
+		}
+		if want := []string{"a", "REWIND", "REWIND"}; !slices.Equal(l.texts, want) {
+			t.Errorf("taken = %v, want %v", l.texts, want)
+		}
+	})
+}
+
+func TestALogThatWasBegunAnewMakesTheWriterLossyAtOnceAndTakesNoNumber(t *testing.T) {
+	t.Parallel()
+	renewed := fault.New(fault.Stale, "LOG_RENEWED", "the log begins at 1000")
+	for name, first := range map[string]error{"at once": renewed, "after an answer that was lost": fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "no log")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := &log{answer: func(attempt int) error {
+					switch attempt {
+					case 1:
+						return first
+					case 2:
+						if !errors.Is(first, fault.Stale) {
+							return renewed
+						}
+					}
+					return nil
+				}}
+				w := open(t, l)
+				begin := time.Now()
+				write(t, w, text(1, "lost"), text(1, "dropped"))
+				if _, err := w.Flush(t.Context()); err != nil || !w.Lossy() || time.Since(begin) > time.Second {
+					t.Errorf("Flush = %v, lossy %v after %v; want it lossy at once", err, w.Lossy(), time.Since(begin))
+				}
+				if tierAway, err := w.Lost(t.Context()); tierAway || err != nil {
+					t.Errorf("Lost = %v, %v; want that the stream tier is there", tierAway, err)
+				}
+				if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{}, time.Second); err != nil {
+					t.Fatal(err)
+				}
+				write(t, w, text(1, "again"))
+				if last, err := w.Flush(t.Context()); last != 102 || err != nil {
+					t.Errorf("Flush = %d, %v, want 102", last, err)
+				}
+				if want := []string{"REWIND", "again"}; !slices.Equal(l.texts, want) {
+					t.Errorf("taken = %v, want %v", l.texts, want)
+				}
+			})
+		})
+	}
+}
+
+func TestAWriterThatWasLossyBeforeTheLogWasBegunAnewHasNothingLeftToSettle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: away}
+		w := open(t, l)
+		write(t, w, text(1, "a"))
+		if _, err := w.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := l.texts; !slices.Equal(got[:2], []string{"a", "REWIND"}) || !slices.Contains(got, "kept") || got[len(got)-1] != "REWIND" {
-			t.Errorf("taken = %v, want a, a rewind, what was kept and a rewind", got)
+		settled := false
+		l.answer = func(int) error {
+			if !settled {
+				settled = true
+				return fault.New(fault.Stale, "LOG_RENEWED", "the log begins at 1000")
+			}
+			return nil
+		}
+		if _, err := w.Rewind(t.Context(), &streamv1.RewindRequest{}, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if sequence, err := w.Terminal(t.Context(), &streamv1.Terminal{}); sequence != 102 || err != nil {
+			t.Errorf("Terminal = %d, %v, want 102", sequence, err)
+		}
+		if want := []string{"REWIND", "END"}; !slices.Equal(l.texts, want) {
+			t.Errorf("taken = %v, want %v", l.texts, want)
+		}
+	})
+}
+
+func TestATerminalRecordIsNotWrittenIntoALogThatHasLostItsRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: func(int) error { return fault.New(fault.Stale, "LOG_RENEWED", "the log begins at 1000") }}
+		w := open(t, l)
+		if _, err := w.Terminal(t.Context(), &streamv1.Terminal{}); !errors.Is(err, writer.ErrRenewed) || !w.Lossy() {
+			t.Errorf("Terminal = %v, lossy %v; want ErrRenewed and lossy", err, w.Lossy())
+		}
+	})
+}
+
+func TestARewindWhoseAnswerWouldBeTooLargeIsAResetUnderItsNumber(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{answer: func(int) error { return fault.New(fault.TooLarge, "REWIND_TOO_LARGE", "9 MiB") }}
+		w := open(t, l)
+		found, err := w.Rewind(t.Context(), &streamv1.RewindRequest{FromSequence: 7}, time.Second)
+		if err != nil || found.At != 0 || len(found.Kept) != 0 || w.Lossy() {
+			t.Errorf("Rewind = %+v, %v, lossy %v; want that nothing stands", found, err, w.Lossy())
+		}
+		if want := []int64{1, 1}; !slices.Equal(l.numbers, want) || !slices.Equal(l.texts, []string{"RESET"}) {
+			t.Errorf("numbers = %v, taken = %v; want %v and a reset", l.numbers, l.texts, want)
 		}
 	})
 }
@@ -183,29 +301,34 @@ func TestAFencedWriterFailsEveryCall(t *testing.T) {
 	})
 }
 
-func TestAChunkThatTheLogRefusesTakesNoNumber(t *testing.T) {
+func TestAChunkThatTheLogRefusesIsGivenUpAtOnceAndTakesNoNumber(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := &log{}
-		l.answer = func(attempt int) error {
-			if attempt == 1 {
-				return fault.New(fault.Invalid, "CHUNK_INVALID", "odd")
-			}
-			return nil
-		}
-		w := open(t, l)
-		write(t, w, text(1, "odd"))
-		if _, err := w.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		write(t, w, text(1, "good"))
-		if _, err := w.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if want := []int64{1, 1}; !slices.Equal(l.numbers, want) || w.Lossy() {
-			t.Errorf("numbers = %v, lossy %v; want %v and not lossy", l.numbers, w.Lossy(), want)
-		}
-	})
+	for reason, kind := range map[string]fault.Kind{"CHUNK_INVALID": fault.Invalid, "STREAM_NOT_ACTIVE": fault.Conflict} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := &log{}
+				l.answer = func(attempt int) error {
+					if attempt == 1 {
+						return fault.New(kind, reason, "odd")
+					}
+					return nil
+				}
+				w := open(t, l)
+				write(t, w, text(1, "odd"))
+				if _, err := w.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				write(t, w, text(1, "good"))
+				if _, err := w.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if want := []int64{1, 1}; !slices.Equal(l.numbers, want) || w.Lossy() {
+					t.Errorf("numbers = %v, lossy %v; want %v and not lossy", l.numbers, w.Lossy(), want)
+				}
+			})
+		})
+	}
 }
 
 func TestALogThatLostRecordsMakesTheWriterLossyAtOnce(t *testing.T) {

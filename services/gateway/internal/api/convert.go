@@ -7,6 +7,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 )
 
@@ -18,8 +19,8 @@ type sink struct {
 func (s sink) Flush() error { return nil }
 func (s sink) Beat() error  { return nil } // HTTP/2 has its own
 
-func (s sink) Frame(frame *streamv1.ReadResponse) error {
-	if r := streamResponse(frame); r != nil {
+func (s sink) Frame(f *feed.Frame) error {
+	if r := streamResponse(f.ReadResponse); r != nil {
 		return s.out.Send(r)
 	}
 	return nil

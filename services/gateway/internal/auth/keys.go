@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -99,6 +100,43 @@ func (k *Keys) Tenant(h http.Header) (string, error) {
 		return "", fault.New(fault.Unauthenticated, "API_KEY_WRONG", "the API key is not known")
 	}
 	return tenant, nil
+}
+
+// TenantOf is Tenant for requests that may begin a WebSocket: a browser, which can set
+// no header there, offers the key as the subprotocol holdfast.key.<key>.
+func (k *Keys) TenantOf(r *http.Request) (string, error) {
+	sent := ""
+	for _, offered := range Tokens(r.Header, "Sec-WebSocket-Protocol") {
+		if after, found := strings.CutPrefix(offered, socketKey); found {
+			sent = after
+		}
+	}
+	if k == nil || sent == "" || r.Header.Get("Authorization") != "" || !Upgrade(r) {
+		return k.Tenant(r.Header)
+	}
+	return k.Tenant(http.Header{"Authorization": {scheme + sent}})
+}
+
+// socketKey begins the subprotocol that is a key.
+const socketKey = "holdfast.key."
+
+// Upgrade reports whether the request asks for a WebSocket.
+func Upgrade(r *http.Request) bool {
+	is := func(wanted string) func(string) bool {
+		return func(token string) bool { return strings.EqualFold(token, wanted) }
+	}
+	return slices.ContainsFunc(Tokens(r.Header, "Connection"), is("upgrade")) && slices.ContainsFunc(Tokens(r.Header, "Upgrade"), is("websocket"))
+}
+
+// Tokens gives the entries of a header that is a list.
+func Tokens(h http.Header, name string) []string {
+	var tokens []string
+	for _, line := range h.Values(name) {
+		for token := range strings.SplitSeq(line, ",") {
+			tokens = append(tokens, strings.TrimSpace(token))
+		}
+	}
+	return tokens
 }
 
 // cutScheme takes the scheme off; its case does not matter (RFC 9110, 11.1).

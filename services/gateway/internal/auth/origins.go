@@ -22,21 +22,34 @@ type Origins struct {
 }
 
 // Check refuses what no page may do: Denied (HOST_REFUSED, ORIGIN_REFUSED).
+//
+// A WebSocket is open to pages of all origins by itself, so where keys are asked for
+// the origin is looked at as well, in case a browser sends one of its own accord.
 func (o Origins) Check(r *http.Request) error {
 	if !o.Loopback {
+		if Upgrade(r) {
+			return o.checkOrigin(r)
+		}
 		return nil
 	}
 	if !loopbackHost(r.Host) {
 		return fault.New(fault.Denied, "HOST_REFUSED", "without API keys the gateway answers under the names of this machine's loopback only, not as %.100q", r.Host)
 	}
-	origin := r.Header.Get("Origin")
-	if origin != "" && !sameOrigin(origin, r.Host) && !o.Allows(origin) {
-		return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call; HOLDFAST_GATEWAY_CORS_ORIGINS lists those that may", origin)
+	if err := o.checkOrigin(r); err != nil {
+		return err
 	}
-	if origin == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 		return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of other sites may not call")
 	}
 	return nil
+}
+
+func (o Origins) checkOrigin(r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" || sameOrigin(origin, r.Host) || o.Allows(origin) {
+		return nil
+	}
+	return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call; HOLDFAST_GATEWAY_CORS_ORIGINS lists those that may", origin)
 }
 
 // Allows reports whether pages of the origin may read answers.
@@ -59,7 +72,8 @@ func (o Origins) CheckOrigins() error {
 	return nil
 }
 
-// sameOrigin asks for the host only: on loopback there is one scheme.
+// sameOrigin asks for the host only: on loopback there is one scheme, and elsewhere a
+// proxy may end TLS before the gateway.
 func sameOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && strings.EqualFold(u.Host, host)

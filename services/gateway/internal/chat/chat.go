@@ -40,6 +40,7 @@ import (
 type Config struct {
 	ReplayWindow  time.Duration // for how long after its end a run that nobody saw end is told again
 	DeliveredRuns int           // how many runs are remembered as seen to their end
+	Padding       int           // of comments, in bytes, where a proxy stands between
 	Major         uistream.Major
 }
 
@@ -111,7 +112,7 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 	if err != nil {
 		return err
 	}
-	return c.stream(ctx, w, &delivery{run: started.GetRun(), session: started.GetSession(), major: major})
+	return c.stream(ctx, w, r, &delivery{run: started.GetRun(), session: started.GetSession(), major: major})
 }
 
 func (c *Chat) startRequest(r *http.Request, tenant string, body *request) (*statev1.StartRunRequest, error) {
@@ -184,7 +185,7 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	if err != nil {
 		return err
 	}
-	return c.stream(ctx, w, &delivery{run: run, session: session, major: major, after: after})
+	return c.stream(ctx, w, r, &delivery{run: run, session: session, major: major, after: after})
 }
 
 // resumable reports whether there is something to tell. Who names a cursor has
@@ -216,13 +217,13 @@ func (c *Chat) major(r *http.Request) (uistream.Major, error) {
 
 // stream tells the run to the client. From its first byte on an error is told in
 // the stream or by ErrCut.
-func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, d *delivery) error {
+func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Request, d *delivery) error {
 	h := w.Header()
 	h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
 	h.Set(httpapi.SessionHeader, headerText(d.session.GetSessionId()))
 	h.Set(httpapi.RunHeader, headerText(d.run.GetRunId()))
 	d.chat, d.ctx = c, ctx
-	d.out = sse.NewWriter(w)
+	d.out = sse.NewWriter(w, r, c.config.Padding)
 	if err := d.begin(); err != nil {
 		return httpapi.ErrCut
 	}
@@ -239,7 +240,9 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, d *delivery) e
 // follow reads the run until its end has been written. A run is taken for lost
 // when the log itself was asked for its history and had no end.
 func (c *Chat) follow(ctx context.Context, d *delivery) error {
-	r := &streamv1.ReadRequest{Stream: conversation.Stream(d.session), RunId: d.run.GetRunId()}
+	r := &streamv1.ReadRequest{
+		Stream: conversation.Stream(d.session), RunId: d.run.GetRunId(), RecordedSequence: d.session.GetStreamSequence(),
+	}
 	d.cursor = d.run.GetStartSequence()
 	for {
 		r.FromSequence, r.HistoryOnly = d.cursor, d.history

@@ -64,11 +64,9 @@ func (d *delivery) begin() error {
 		d.after = 0
 	}
 	d.reset()
+	d.out.Begin()
 	if d.after == 0 {
 		d.write(0, d.t.Start())
-	}
-	if err := d.out.Begin(); err != nil {
-		return err
 	}
 	return d.out.Flush()
 }
@@ -85,10 +83,10 @@ func (d *delivery) startAnew() {
 }
 
 // Frame takes the next frame of the run.
-func (d *delivery) Frame(frame *streamv1.ReadResponse) error {
+func (d *delivery) Frame(frame *feed.Frame) error {
 	d.settled = false
-	d.cursor = feed.Cursor(frame, d.cursor)
-	if err := d.meet(frame); err != nil {
+	d.cursor = feed.Cursor(frame.ReadResponse, d.cursor)
+	if err := d.meet(frame.ReadResponse); err != nil {
 		return err
 	}
 	switch f := frame.GetFrame().(type) {

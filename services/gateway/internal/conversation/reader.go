@@ -26,12 +26,35 @@ type Reader struct {
 
 // Session gives a session and its newest run. NotFound (SESSION_NOT_FOUND).
 func (r *Reader) Session(ctx context.Context, tenant, id string) (*statev1.Session, *statev1.Run, error) {
+	got, err := r.Whole(ctx, tenant, id)
+	return got.GetSession(), got.GetCurrentRun(), err
+}
+
+// Whole gives a session with all that belongs to it but its messages, as of one
+// moment. NotFound (SESSION_NOT_FOUND).
+func (r *Reader) Whole(ctx context.Context, tenant, id string) (*statev1.GetSessionResponse, error) {
 	var got *statev1.GetSessionResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
 		got, err = r.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: id})
 		return err
 	})
-	return got.GetSession(), got.GetCurrentRun(), err
+	return got, err
+}
+
+// Before gives the run before another one, nil for the first.
+func (r *Reader) Before(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
+	if run.GetTurn() <= 1 { // a limit of turn 1 would mean the newest
+		return nil, nil
+	}
+	var got *statev1.ListRunsResponse
+	err := retry.Do(ctx, r.Policy, func() (err error) {
+		got, err = r.Runs.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: tenant, SessionId: run.GetSessionId(), BeforeTurn: run.GetTurn(), Limit: 1})
+		return err
+	})
+	if err != nil || len(got.GetRuns()) == 0 {
+		return nil, err
+	}
+	return got.GetRuns()[0], nil
 }
 
 // runTimeout bounds one question for a run. Heartbeats ask on the goroutine that

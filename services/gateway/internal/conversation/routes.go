@@ -23,11 +23,11 @@ func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant s
 	if err != nil {
 		return err
 	}
-	offset, err := number(request, "offset", 0, 0, 1<<62)
+	offset, err := Number(request, "offset", 0, 0, 1<<62)
 	if err != nil {
 		return err
 	}
-	limit, err := number(request, "limit", defaultLimit, 1, maxLimit)
+	limit, err := Number(request, "limit", defaultLimit, 1, maxLimit)
 	if err != nil {
 		return err
 	}
@@ -48,6 +48,7 @@ type status struct {
 	Output      json.RawMessage `json:"output,omitempty"`
 	Error       string          `json:"error,omitempty"`
 	RunID       string          `json:"runId,omitempty"`
+	Checkpoint  string          `json:"checkpointId,omitempty"`
 	IsExecuting bool            `json:"isExecuting"`
 }
 
@@ -59,7 +60,8 @@ func (r *Reader) Status(w http.ResponseWriter, request *http.Request, tenant str
 	}
 	out := status{
 		SessionID: session.GetSessionId(), AgentType: session.GetAgentType(), Status: SessionStatus(session.GetStatus()),
-		StepCount: session.GetStepCount(), Error: session.GetFailure().GetError(), RunID: run.GetRunId(), IsExecuting: Executing(run),
+		StepCount: session.GetStepCount(), Error: session.GetFailure().GetError(), RunID: run.GetRunId(),
+		Checkpoint: session.GetCheckpointId(), IsExecuting: Executing(run),
 	}
 	if output := session.GetOutput(); json.Valid([]byte(output)) {
 		out.Output = json.RawMessage(output)
@@ -93,14 +95,21 @@ func (r *Reader) Agents(w http.ResponseWriter, request *http.Request, _ string) 
 }
 
 func (r *Reader) asked(request *http.Request, tenant string) (*statev1.Session, *statev1.Run, error) {
-	id := request.URL.Query().Get("sessionId")
-	if err := httpapi.CheckID("sessionId", id); err != nil {
+	id, err := SessionID(request)
+	if err != nil {
 		return nil, nil, err
 	}
 	return r.Session(request.Context(), tenant, id)
 }
 
-func number(request *http.Request, name string, whenAbsent, least, most int64) (int64, error) {
+// SessionID gives the id of the session that is asked for. Invalid (ID_INVALID).
+func SessionID(request *http.Request) (string, error) {
+	id := request.URL.Query().Get("sessionId")
+	return id, httpapi.CheckID("sessionId", id)
+}
+
+// Number gives a parameter that is a number. Invalid (PARAMETER_INVALID).
+func Number(request *http.Request, name string, whenAbsent, least, most int64) (int64, error) {
 	text := request.URL.Query().Get(name)
 	if text == "" {
 		return whenAbsent, nil

@@ -53,13 +53,13 @@ type slow struct {
 	most, mostSize       int
 }
 
-func (s *slow) Frame(f *streamv1.ReadResponse) error {
+func (s *slow) Frame(f *feed.Frame) error {
 	s.frames++
 	// The pump asks for a frame when the one before it is in the channel.
 	for s.replay.asked.Load() < int64(min(s.frames+2, s.replay.chunks+1)) {
 		runtime.Gosched()
 	}
-	s.pending, s.pendingSize = s.pending+1, s.pendingSize+proto.Size(f)
+	s.pending, s.pendingSize = s.pending+1, s.pendingSize+proto.Size(f.ReadResponse)
 	s.most, s.mostSize = max(s.most, s.pending), max(s.mostSize, s.pendingSize)
 	return nil
 }

@@ -155,6 +155,15 @@ func (s *State) newRun(found *session, r *statev1.StartRunRequest) *statev1.Run 
 	return run
 }
 
+// child adds a session below another one, with a run that works.
+func (s *State) child(tenant, root, id string) *statev1.Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := &session{Session: &statev1.Session{Tenant: tenant, SessionId: id, RootSessionId: root, AgentType: "other"}}
+	s.sessions[streamKey(tenant, id)] = found
+	return proto.CloneOf(s.newRun(found, &statev1.StartRunRequest{}))
+}
+
 // GetRun implements the service.
 func (s *State) GetRun(_ context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
 	s.mu.Lock()
@@ -180,9 +189,15 @@ func (s *State) ListRuns(_ context.Context, r *statev1.ListRunsRequest) (*statev
 	if err != nil {
 		return nil, err
 	}
-	out := &statev1.ListRunsResponse{HasMore: len(found.runs) > 2}
-	for i := len(found.runs) - 1; i >= max(0, len(found.runs)-2); i-- {
-		out.Runs = append(out.Runs, proto.CloneOf(found.runs[i]))
+	out := &statev1.ListRunsResponse{}
+	for _, run := range slices.Backward(found.runs) {
+		if r.GetBeforeTurn() > 0 && run.GetTurn() >= r.GetBeforeTurn() {
+			continue
+		}
+		if out.HasMore = len(out.GetRuns()) == 2; out.GetHasMore() {
+			break
+		}
+		out.Runs = append(out.Runs, proto.CloneOf(run))
 	}
 	return out, nil
 }
@@ -195,7 +210,10 @@ func (s *State) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*st
 	if err != nil {
 		return nil, err
 	}
-	return &statev1.GetSessionResponse{Session: proto.CloneOf(found.Session), CurrentRun: proto.CloneOf(found.runs[len(found.runs)-1])}, nil
+	whole := proto.CloneOf(found.Session)
+	whole.MessageCount = int64(len(found.messages))
+	whole.Version = whole.GetMessageCount() + int64(len(found.runs)) // something that rises
+	return &statev1.GetSessionResponse{Session: whole, CurrentRun: proto.CloneOf(found.runs[len(found.runs)-1])}, nil
 }
 
 // maxListed is the largest page that ListMessages gives, small so that readers
@@ -254,13 +272,18 @@ func (s *State) change(tenant string, run *statev1.Run, f func(*session, *statev
 }
 
 func (s *State) commit(tenant string, run *statev1.Run, messages []*eventv1.Message) {
+	told := s.stream.lastOf(tenant, run.GetSessionId())
 	s.change(tenant, run, func(found *session, stored *statev1.Run) {
 		for i, m := range messages {
 			m.RunId = stored.GetRunId()
 			if m.Id == "" {
 				m.Id = fmt.Sprintf("stored-%s-%d", stored.GetRunId(), len(found.messages)+i)
 			}
-			found.StepCount = max(found.StepCount, m.GetStep())
+			if m.GetStep() > found.GetStepCount() {
+				stored.StepCount += m.GetStep() - found.GetStepCount()
+				found.StepCount, found.StreamStep, found.StreamSequence = m.GetStep(), m.GetStep(), told
+				found.CheckpointId = fmt.Sprintf("cp-%d", m.GetStep())
+			}
 		}
 		found.messages = append(found.messages, messages...)
 	})
@@ -281,7 +304,7 @@ func (s *State) finish(tenant string, run *statev1.Run, status statev1.RunStatus
 func (s *State) settle(tenant string, run *statev1.Run) {
 	last := s.stream.lastOf(tenant, run.GetSessionId())
 	s.change(tenant, run, func(found *session, stored *statev1.Run) {
-		stored.Settled = true
+		stored.Settled, found.StreamStep = true, found.GetStepCount()
 		found.StreamSequence = max(found.GetStreamSequence(), last)
 	})
 }

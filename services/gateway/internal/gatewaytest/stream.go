@@ -1,10 +1,10 @@
 package gatewaytest
 
 import (
-	"context"
+	"cmp"
+	"slices"
 	"sync"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 )
@@ -16,6 +16,7 @@ type Stream struct {
 
 	mu      sync.Mutex
 	logs    map[string][]*record
+	roots   map[string]string // of the sessions that are not their own, by key
 	floors  map[string]int64
 	last    int64
 	changed chan struct{} // closed and made anew at every change
@@ -23,29 +24,33 @@ type Stream struct {
 	away    bool
 	cut     Cut
 	calls   int
+	live    int // calls so far that were not for history only
+	stored  int // calls so far that were
 }
 
 type record struct {
 	sequence int64
+	session  string
 	chunk    *eventv1.Chunk
 	end      *streamv1.EndFrame
 	fail     *streamv1.FailFrame
 	rewound  *streamv1.RewoundFrame
 }
 
-func (r *record) terminalOf() (run string, terminal bool) {
+// terminalOf names the run that the record ends, "" for none.
+func (r *record) terminalOf() string {
 	switch {
 	case r.end != nil:
-		return r.end.GetRunId(), true
+		return r.end.GetRunId()
 	case r.fail != nil:
-		return r.fail.GetRunId(), true
+		return r.fail.GetRunId()
 	default:
-		return "", false
+		return ""
 	}
 }
 
 func newStream() *Stream {
-	return &Stream{logs: map[string][]*record{}, floors: map[string]int64{}, changed: make(chan struct{})}
+	return &Stream{logs: map[string][]*record{}, roots: map[string]string{}, floors: map[string]int64{}, changed: make(chan struct{})}
 }
 
 func streamKey(tenant, session string) string { return tenant + "\x00" + session }
@@ -60,12 +65,12 @@ func (s *Stream) append(tenant, session string, r *record) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
-	r.sequence = s.last
+	r.sequence, r.session = s.last, session
 	switch { // readers share the frames: they are whole before anybody sees them
 	case r.end != nil:
-		r.end.Sequence = s.last
+		r.end.Sequence, r.end.SessionId = s.last, session
 	case r.fail != nil:
-		r.fail.Sequence = s.last
+		r.fail.Sequence, r.fail.SessionId = s.last, session
 	}
 	key := streamKey(tenant, session)
 	s.logs[key] = append(s.logs[key], r)
@@ -84,8 +89,8 @@ func (s *Stream) rewind(tenant, session, run string, at int64) {
 			kept = append(kept, r)
 		}
 	}
-	marker := &streamv1.RewoundFrame{Sequence: s.last, At: at, RunId: run, Reason: "executor_lost"}
-	s.logs[key] = append(kept, &record{sequence: s.last, rewound: marker})
+	marker := &streamv1.RewoundFrame{Sequence: s.last, At: at, RunId: run, Reason: "executor_lost", SessionId: session}
+	s.logs[key] = append(kept, &record{sequence: s.last, session: session, rewound: marker})
 	s.wake()
 }
 
@@ -139,114 +144,40 @@ func (s *Stream) Calls() int {
 	return s.calls
 }
 
-// Read implements the service.
-func (s *Stream) Read(r *streamv1.ReadRequest, out streamv1.StreamService_ReadServer) error {
-	s.mu.Lock()
-	if s.away || s.cut == CutWhole && r.GetHistoryOnly() {
-		s.mu.Unlock()
-		return fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "away")
-	}
-	s.calls++
-	drops := s.drops
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.calls--
-		s.mu.Unlock()
-	}()
-	c := &call{stream: s, request: r, key: streamKey(r.GetStream().GetTenant(), r.GetStream().GetSessionId()), cursor: r.GetFromSequence(), seen: r.GetFromSequence(), drops: drops}
-	for {
-		frame, ended, err := c.next(out.Context())
-		if err != nil {
-			return err
-		}
-		if frame != nil {
-			if err := out.Send(frame); err != nil {
-				return err
-			}
-		}
-		if ended {
-			return nil
-		}
-	}
-}
-
-// call is one open Read.
-type call struct {
-	stream   *Stream
-	request  *streamv1.ReadRequest
-	key      string
-	cursor   int64
-	seen     int64 // the last record that the reader was given
-	drops    int
-	caughtUp bool
-}
-
-// next gives the next frame. ended is true after a terminal frame and after a
-// drop, which has none.
-func (c *call) next(ctx context.Context) (frame *streamv1.ReadResponse, ended bool, err error) {
-	for {
-		frame, ended, wait := c.step()
-		if frame != nil || ended {
-			return frame, ended, nil
-		}
-		if wait == nil {
-			continue
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, true, ctx.Err()
-		}
-	}
-}
-
-func (c *call) step() (frame *streamv1.ReadResponse, ended bool, wait <-chan struct{}) {
-	s := c.stream
+// Reads tells how many calls there were so far: those that follow, and those for
+// history only.
+func (s *Stream) Reads() (live, stored int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.drops != c.drops {
-		return nil, true, nil
-	}
-	if s.cut != CutNothing && !c.request.GetHistoryOnly() {
-		return nil, false, s.changed
-	}
-	if c.cursor < s.floors[c.key] {
-		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Truncated{Truncated: &streamv1.TruncatedFrame{Floor: s.floors[c.key]}}}, true, nil
-	}
-	for i, r := range s.logs[c.key] {
-		if r.sequence > c.cursor {
-			c.cursor = r.sequence
-			frame, ended = c.frame(r, i == len(s.logs[c.key])-1)
-			return frame, ended, nil
-		}
-	}
-	if !c.caughtUp {
-		c.caughtUp = true
-		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_CaughtUp{CaughtUp: &streamv1.CaughtUpFrame{Sequence: c.cursor}}}, c.request.GetHistoryOnly(), nil
-	}
-	return nil, false, s.changed
+	return s.live, s.stored
 }
 
-func (c *call) frame(r *record, last bool) (frame *streamv1.ReadResponse, ended bool) {
-	switch {
-	case r.chunk != nil:
-		c.seen = r.sequence
-		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Chunk{Chunk: &streamv1.ChunkFrame{Sequence: r.sequence, Chunk: r.chunk}}}, false
-	case r.rewound != nil:
-		if c.seen <= r.rewound.GetAt() {
-			return nil, false
+// Last is the last sequence that was given.
+func (s *Stream) Last() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+func (s *Stream) adopt(tenant, session, root string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.roots[streamKey(tenant, session)] = streamKey(tenant, root)
+}
+
+// log gives the records of a session, or of the family of a root, in order, and its
+// floor. It is called with mu held.
+func (s *Stream) log(ref *streamv1.StreamRef, family bool) (records []*record, floor int64) {
+	own := streamKey(ref.GetTenant(), ref.GetSessionId())
+	if !family {
+		return s.logs[own], s.floors[own]
+	}
+	records = slices.Clone(s.logs[own])
+	for key, root := range s.roots {
+		if root == own {
+			records = append(records, s.logs[key]...)
 		}
-		c.seen = r.sequence
-		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Rewound{Rewound: r.rewound}}, false
 	}
-	run, _ := r.terminalOf()
-	asked := c.request.GetRunId()
-	if asked != "" && asked != run || asked == "" && !last {
-		return nil, false
-	}
-	if r.end != nil {
-		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_End{End: r.end}}, true
-	}
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Fail{Fail: r.fail}}, true
+	slices.SortFunc(records, func(a, b *record) int { return cmp.Compare(a.sequence, b.sequence) })
+	return records, s.floors[own]
 }

@@ -30,7 +30,7 @@ type World struct {
 }
 
 // New starts the services; they stop with the test.
-func New(t *testing.T) *World {
+func New(t testing.TB) *World {
 	t.Helper()
 	w := &World{Network: rpc.NewMemory(), Stream: newStream()}
 	w.State = newState(w.Stream)
@@ -42,7 +42,7 @@ func New(t *testing.T) *World {
 	return w
 }
 
-func serve(t *testing.T, network rpc.Network, address string, register func(grpc.ServiceRegistrar)) {
+func serve(t testing.TB, network rpc.Network, address string, register func(grpc.ServiceRegistrar)) {
 	t.Helper()
 	server, err := rpc.NewServer(rpc.ServerConfig{})
 	if err != nil {
@@ -73,7 +73,7 @@ type Run struct {
 
 // Started waits for the newest run of a session to be another than the one that
 // it follows, which is nil for the first.
-func (w *World) Started(t *testing.T, tenant, session string, former *Run) *Run {
+func (w *World) Started(t testing.TB, tenant, session string, former *Run) *Run {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		run := w.State.Newest(tenant, session)
@@ -83,6 +83,12 @@ func (w *World) Started(t *testing.T, tenant, session string, former *Run) *Run 
 	}
 	t.Fatalf("no run of %q has started", session)
 	return nil
+}
+
+// Child begins a run in a session of a sub-agent below the run's.
+func (r *Run) Child(session string) *Run {
+	r.world.Stream.adopt(r.tenant, session, r.GetSessionId())
+	return &Run{r.world, r.world.State.child(r.tenant, r.GetSessionId(), session), r.tenant}
 }
 
 // Say appends chunks of a step and gives the sequence of the last one.

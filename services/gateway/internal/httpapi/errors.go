@@ -31,6 +31,7 @@ var sentences = map[string]string{
 	"REQUEST_KEY_REUSED": "This request was sent before with another content.",
 	"ROUTE_NOT_FOUND":    "There is nothing here.",
 	"METHOD_NOT_ALLOWED": "This address cannot be used that way.",
+	UpgradeRequired:      "This address takes WebSocket connections only.",
 }
 
 func sentence(f *fault.Fault) string {
@@ -70,8 +71,11 @@ func WriteError(w http.ResponseWriter, err error) {
 		}
 	}
 	status := rpc.HTTPStatus(f.Kind)
-	if f.Reason == methodNotAllowed {
+	switch f.Reason { // no kind stands for these
+	case methodNotAllowed:
 		status = http.StatusMethodNotAllowed
+	case UpgradeRequired:
+		status = http.StatusUpgradeRequired
 	}
 	if f.Kind == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)

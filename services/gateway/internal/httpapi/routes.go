@@ -24,6 +24,10 @@ var ErrCut = errors.New("cut the connection")
 
 const methodNotAllowed = "METHOD_NOT_ALLOWED"
 
+// UpgradeRequired is the reason of a request that has to be the begin of a WebSocket
+// and is not: 426.
+const UpgradeRequired = "UPGRADE_REQUIRED"
+
 // Route is a handler with its place.
 type Route struct {
 	Method  string
@@ -121,7 +125,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
 	tenant := ""
 	if !route.Public {
 		var err error
-		if tenant, err = s.Keys.Tenant(r.Header); err != nil {
+		if tenant, err = s.Keys.TenantOf(r); err != nil {
 			WriteError(w, err)
 			return
 		}

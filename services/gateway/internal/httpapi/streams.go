@@ -26,9 +26,9 @@ func NewStreams(limit int) *Streams {
 	return &Streams{limit: limit, draining: ctx, drain: cancel}
 }
 
-// Open begins a stream. The context that it returns ends with ctx and when the
-// gateway drains; release has to be called. Exhausted (TOO_MANY_STREAMS),
-// Unavailable (GATEWAY_STOPPING).
+// Open begins a stream. The context that it returns ends with ctx and, for the cause
+// Stopping, when the gateway drains; release has to be called. Exhausted
+// (TOO_MANY_STREAMS), Unavailable (GATEWAY_STOPPING).
 func (s *Streams) Open(ctx context.Context) (stream context.Context, release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,11 +40,11 @@ func (s *Streams) Open(ctx context.Context) (stream context.Context, release fun
 	}
 	s.open++
 	s.wg.Add(1)
-	stream, cancel := context.WithCancel(ctx)
-	unwatch := context.AfterFunc(s.draining, cancel)
+	stream, cancel := context.WithCancelCause(ctx)
+	unwatch := context.AfterFunc(s.draining, func() { cancel(Stopping()) })
 	return stream, sync.OnceFunc(func() {
 		unwatch()
-		cancel()
+		cancel(nil)
 		s.mu.Lock()
 		s.open--
 		s.mu.Unlock()

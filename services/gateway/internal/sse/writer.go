@@ -1,83 +1,176 @@
-// Package sse writes server-sent events, and the native stream of a session as
-// such (Native).
+// Package sse writes server-sent events.
 package sse
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// heartbeat is a comment: clients read over it, proxies see traffic.
-const heartbeat = ": keep-alive\n\n"
+// Comments: clients read over them, proxies see traffic.
+const (
+	opening   = ": open\n\n"
+	heartbeat = ": keep-alive\n\n"
+)
 
 // Writer writes events to one client. Events wait in it until Flush. How long the
-// client may take is for the response writer to say (httpapi.TimeWrites). It is
-// not safe for concurrent use.
+// client may take is for the response writer to say (httpapi.TimeWrites), or for the
+// connection where that was taken (Take). It is not safe for concurrent use.
 type Writer struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	buffer  []byte
+	answer  answer
+	padding int           // bytes of a comment behind each comment
+	buffer  *bytes.Buffer // nil while nothing waits
 }
 
-// NewWriter returns a writer to the client.
-func NewWriter(w http.ResponseWriter) *Writer {
-	return &Writer{w: w, control: http.NewResponseController(w)}
+// answer is the way to the client: that of the server, or the bare connection.
+type answer interface {
+	begin()
+	// send sends what is in the buffer, which begins with prefixBytes bytes that are
+	// the answer's own.
+	send(b []byte) error
 }
 
-// Begin sends the headers of an event stream that no proxy holds back.
-func (s *Writer) Begin() error {
-	h := s.w.Header()
+// prefixBytes is how much room an answer has before what it sends.
+const prefixBytes = len("00000000\r\n")
+
+// buffers are those of all writers: a quiet stream has none.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// keptBuffer is how large a buffer may be that is used again.
+const keptBuffer = 64 << 10
+
+// NewWriter returns a writer of the answer to r. Where the request came through a proxy,
+// each comment has as many bytes more as padding says: a proxy that fills a buffer
+// before it passes anything on then lets go of it.
+func NewWriter(w http.ResponseWriter, r *http.Request, padding int) *Writer {
+	return newWriter(&served{w, http.NewResponseController(w), closing(r)}, r, padding)
+}
+
+func newWriter(a answer, r *http.Request, padding int) *Writer {
+	if !proxied(r) {
+		padding = 0
+	}
+	return &Writer{answer: a, padding: padding}
+}
+
+// closing reports whether the connection ends with the answer to r.
+func closing(r *http.Request) bool { return r.Close || !r.ProtoAtLeast(1, 1) }
+
+// header sets the headers of an event stream that no proxy holds back.
+func header(h http.Header, closing bool) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
-	h.Set("Connection", "keep-alive")
+	if closing {
+		h.Set("Connection", "close")
+	} else {
+		h.Set("Connection", "keep-alive")
+	}
+}
+
+// served is an answer of the server.
+type served struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	closing bool
+}
+
+func (s *served) begin() {
+	header(s.w.Header(), s.closing)
 	s.w.WriteHeader(http.StatusOK)
+}
+
+func (s *served) send(b []byte) error {
+	if _, err := s.w.Write(b[prefixBytes:]); err != nil {
+		return err
+	}
 	return s.control.Flush()
 }
 
-// Event adds an event. An id of 0 and an empty name leave their lines out; data
-// is one line.
+// proxied reports whether the request has come through a proxy, as far as that can be
+// seen. Whoever speaks HTTP/1.0 today is one: nginx does unless it is told otherwise.
+func proxied(r *http.Request) bool {
+	for _, name := range []string{"Via", "Forwarded", "X-Forwarded-For"} {
+		if r.Header.Get(name) != "" {
+			return true
+		}
+	}
+	return !r.ProtoAtLeast(1, 1)
+}
+
+// Begin begins the answer.
+func (s *Writer) Begin() {
+	s.answer.begin()
+	s.comment(opening)
+}
+
+// Event adds an event, as AppendEvent writes it.
 func (s *Writer) Event(id int64, name string, data []byte) {
+	b := s.waiting()
+	b.Write(AppendEvent(b.AvailableBuffer(), id, name, data))
+}
+
+// Add adds what AppendEvent has written.
+func (s *Writer) Add(event []byte) {
+	if len(event) > 0 {
+		s.waiting().Write(event)
+	}
+}
+
+func (s *Writer) waiting() *bytes.Buffer {
+	if s.buffer == nil {
+		s.buffer = buffers.Get().(*bytes.Buffer) //nolint:forcetypeassert // the pool makes nothing else
+		s.buffer.Write(make([]byte, prefixBytes))
+	}
+	return s.buffer
+}
+
+// AppendEvent writes an event. An id of 0 and an empty name leave their lines out;
+// data is one line.
+func AppendEvent(b []byte, id int64, name string, data []byte) []byte {
 	if id > 0 {
-		s.buffer = append(s.buffer, "id: "...)
-		s.buffer = strconv.AppendInt(s.buffer, id, 10)
-		s.buffer = append(s.buffer, '\n')
+		b = strconv.AppendInt(append(b, "id: "...), id, 10)
+		b = append(b, '\n')
 	}
 	if name != "" {
-		s.buffer = append(s.buffer, "event: "...)
-		s.buffer = append(s.buffer, name...)
-		s.buffer = append(s.buffer, '\n')
+		b = append(append(b, "event: "...), name...)
+		b = append(b, '\n')
 	}
-	s.buffer = append(s.buffer, "data: "...)
-	s.buffer = append(s.buffer, data...)
-	s.buffer = append(s.buffer, "\n\n"...)
+	b = append(append(b, "data: "...), data...)
+	return append(b, "\n\n"...)
 }
 
 // Beat sends a heartbeat.
 func (s *Writer) Beat() error {
-	s.buffer = append(s.buffer, heartbeat...)
+	s.comment(heartbeat)
 	return s.Flush()
+}
+
+func (s *Writer) comment(text string) {
+	b := s.waiting()
+	b.WriteString(text)
+	if s.padding > 0 {
+		b.WriteByte(':')
+		b.WriteString(strings.Repeat(" ", max(0, s.padding-len(":\n\n"))))
+		b.WriteString("\n\n")
+	}
 }
 
 // Flush sends what waits. An error means that the client is gone or too slow.
 func (s *Writer) Flush() error {
-	if len(s.buffer) == 0 {
+	if s.buffer == nil {
 		return nil
 	}
-	_, err := s.w.Write(s.buffer)
-	if err == nil {
-		err = s.control.Flush()
+	err := s.answer.send(s.buffer.Bytes())
+	if s.buffer.Cap() <= keptBuffer {
+		s.buffer.Reset()
+		buffers.Put(s.buffer)
 	}
-	s.buffer = s.buffer[:0]
-	if cap(s.buffer) > keptBuffer {
-		s.buffer = nil
-	}
+	s.buffer = nil
 	return err
 }
-
-// keptBuffer bounds what an open stream that is quiet keeps in memory.
-const keptBuffer = 16 << 10
 
 // Cursor reads the cursor of a request: the header Last-Event-ID, which a client
 // that reconnects sends by itself, or else the parameter fromSequence. given is

@@ -20,12 +20,14 @@ type UIPart struct {
 	Text       string          `json:"text,omitempty"`
 	State      string          `json:"state,omitempty"`
 	ToolCallID string          `json:"toolCallId,omitempty"`
+	InputText  string          `json:"inputText,omitempty"` // of an input that streams: its text so far
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	ErrorText  string          `json:"errorText,omitempty"`
 	MediaType  string          `json:"mediaType,omitempty"`
 	URL        string          `json:"url,omitempty"`
 	Filename   string          `json:"filename,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"`
 }
 
 const toolPrefix = "tool-"
@@ -33,8 +35,8 @@ const toolPrefix = "tool-"
 // Conversation makes UI messages of stored ones, in their order. All assistant
 // and tool messages of one run become one assistant message, the one that the
 // translator made of the run's chunks; its id is messageIDs[run], or that of its
-// first stored message for a run that is not there. Hidden and context messages
-// are left out.
+// first stored message for a run that is not there. A run with the message id of
+// an earlier one goes on in its message. Hidden and context messages are left out.
 func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIMessage {
 	c := conversation{ids: messageIDs, turns: map[string]int{}}
 	for _, m := range stored {
@@ -46,7 +48,7 @@ func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIM
 type conversation struct {
 	ids      map[string]string
 	messages []UIMessage
-	turns    map[string]int // a run's assistant message, by its index
+	turns    map[string]int // an assistant message's index, by its id, or by its run where nobody knows that
 	step     int32          // of the last assistant message
 }
 
@@ -88,11 +90,13 @@ func filePart(f *eventv1.FilePart) UIPart {
 }
 
 func (c *conversation) answer(m *eventv1.Message) {
-	index, known := c.turns[m.GetRunId()]
-	if !known || m.GetRunId() == "" {
+	id := c.ids[m.GetRunId()]
+	turn := orText(id, m.GetRunId())
+	index, known := c.turns[turn]
+	if !known || turn == "" {
 		index = len(c.messages)
-		c.turns[m.GetRunId()] = index
-		c.messages = append(c.messages, UIMessage{ID: orText(c.ids[m.GetRunId()], m.GetId()), Role: "assistant", Parts: []UIPart{}})
+		c.turns[turn] = index
+		c.messages = append(c.messages, UIMessage{ID: orText(id, m.GetId()), Role: "assistant", Parts: []UIPart{}})
 		c.step = 0
 	}
 	message := &c.messages[index]
@@ -177,8 +181,9 @@ func (t *Translator) replay(p UIPart) []Part {
 
 func (t *Translator) replayCall(p UIPart) []Part {
 	name := p.Type[len(toolPrefix):]
-	parts := append(t.callStart(0, p.ToolCallID, name),
-		Part{Type: "tool-input-available", ToolCallID: p.ToolCallID, ToolName: name, Input: p.Input})
+	parts := t.callStart(0, p.ToolCallID, name)
+	t.calls[p.ToolCallID] = call{available: true}
+	parts = append(parts, Part{Type: "tool-input-available", ToolCallID: p.ToolCallID, ToolName: name, Input: p.Input})
 	switch p.State {
 	case "output-available":
 		parts = append(parts, Part{Type: "tool-output-available", ToolCallID: p.ToolCallID, Output: p.Output})

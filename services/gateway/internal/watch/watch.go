@@ -113,25 +113,21 @@ func (w *Watcher) Newest(ctx context.Context, r Request) (*Watch, error) {
 // terminal frame tells. It returns as feed.Feed.Follow does.
 func (w *Watch) Follow(ctx context.Context, sink feed.Sink) error {
 	w.sink = sink
-	live := conversation.Live(w.run)
-	if !live || !w.only {
-		if err := w.read(ctx, &streamv1.ReadRequest{HistoryOnly: true}, !live); err != nil || w.ended {
-			return err
-		}
+	request := &streamv1.ReadRequest{HistoryOnly: true}
+	if conversation.Live(w.run) {
+		request = &streamv1.ReadRequest{RunId: w.run.GetRunId()}
 	}
-	if live {
-		if err := w.read(ctx, &streamv1.ReadRequest{RunId: w.run.GetRunId()}, true); err != nil || w.ended {
-			return err
-		}
+	if err := w.read(ctx, request); err != nil || w.ended {
+		return err
 	}
 	return w.tellEnd(ctx)
 }
 
-// read makes one read from the cursor on. marks says whether the reader is told
-// that it has caught up. When it returns nil and no terminal frame was given, the
-// log has none.
-func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest, marks bool) error {
-	r.Stream = conversation.Stream(w.session)
+// read makes one read from the cursor on. When it returns nil and no terminal
+// frame was given, the log has none.
+func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest) error {
+	r.Stream, r.Family, r.RecordedSequence = conversation.Stream(w.session), !w.only, w.session.GetStreamSequence()
+	marks := true // the reader is told that it has caught up
 	if w.only {
 		r.RunId = w.run.GetRunId()
 	}
@@ -160,9 +156,9 @@ type filter struct {
 
 func (f *filter) Flush() error { return f.sink.Flush() }
 
-func (f *filter) Frame(frame *streamv1.ReadResponse) error {
+func (f *filter) Frame(frame *feed.Frame) error {
 	f.settled = false
-	f.cursor = feed.Cursor(frame, f.cursor)
+	f.cursor = feed.Cursor(frame.ReadResponse, f.cursor)
 	switch kind := frame.GetFrame().(type) {
 	case *streamv1.ReadResponse_Chunk:
 		if f.only && kind.Chunk.GetChunk().GetAgentId() != f.run.GetRunId() {
@@ -202,7 +198,7 @@ func (f *filter) Frame(frame *streamv1.ReadResponse) error {
 // is gone as well.
 func (f *filter) truncate() error {
 	f.ended = true
-	err := f.sink.Frame(&streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Truncated{Truncated: &streamv1.TruncatedFrame{Floor: f.floor}}})
+	err := f.sink.Frame(feed.NewFrame("", &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Truncated{Truncated: &streamv1.TruncatedFrame{Floor: f.floor}}}))
 	if err == nil {
 		err = f.sink.Flush()
 	}
@@ -224,7 +220,7 @@ func (f *filter) olderThanTheRun() bool {
 }
 
 // completed puts back the output that was too large for the log.
-func (f *filter) completed(frame *streamv1.ReadResponse, end *streamv1.EndFrame) *streamv1.ReadResponse {
+func (f *filter) completed(frame *feed.Frame, end *streamv1.EndFrame) *feed.Frame {
 	if !slices.Contains(end.GetEnd().GetOmitted(), "output") {
 		return frame
 	}
@@ -267,13 +263,13 @@ func (w *Watch) tellEnd(ctx context.Context) error {
 	return w.sink.Flush()
 }
 
-func endFrame(sequence int64, run *statev1.Run) *streamv1.ReadResponse {
+func endFrame(sequence int64, run *statev1.Run) *feed.Frame {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		fail := &streamv1.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
-		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Fail{Fail: &streamv1.FailFrame{Sequence: sequence, RunId: run.GetRunId(), Fail: fail}}}
+		return feed.NewFrame("", &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Fail{Fail: &streamv1.FailFrame{Sequence: sequence, RunId: run.GetRunId(), Fail: fail}}})
 	}
 	end := &streamv1.End{Status: endStatus(run.GetStatus()), Output: run.GetOutput()}
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_End{End: &streamv1.EndFrame{Sequence: sequence, RunId: run.GetRunId(), End: end}}}
+	return feed.NewFrame("", &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_End{End: &streamv1.EndFrame{Sequence: sequence, RunId: run.GetRunId(), End: end}}})
 }
 
 func endStatus(s statev1.RunStatus) streamv1.EndStatus {

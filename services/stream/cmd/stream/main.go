@@ -46,7 +46,7 @@ func serve(ctx context.Context, c stream.ProcessConfig, t *telemetry.Telemetry) 
 	if err != nil {
 		return err
 	}
-	service, err := stream.New(ctx, c.Config, stream.Peers{Log: t.Log})
+	service, err := stream.New(ctx, c.Config, stream.Peers{Log: t.Log, Meter: t.Meter("holdfast.stream")})
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,14 @@
 //
 // The log is cut into partitions. All sessions of a family (a tenant and a
 // root session) share one; its sequences rise by one for each record written to
-// it. Retention removes records from the front of a partition, and a partition
-// that is made anew starts above every sequence that an earlier one of the
-// name can have given, so that a cursor never means two records.
+// it. Retention removes records from the front of a partition, or of a session,
+// and a partition that is made anew starts above every sequence that an earlier
+// one of the name can have given, so that a cursor never means two records.
+//
+// A power cut may take the end of a log that had acknowledged it, and what is
+// written next would get sequences that others know for something else. No log
+// can see that by itself, but whoever knows a sequence that was acknowledged can:
+// see Renewer.
 //
 // bustest holds what every implementation must do.
 package bus
@@ -59,6 +64,9 @@ type Writer interface {
 	// Void removes the records of the stream with these sequences. Those that
 	// are gone already are passed over; repeating it is safe.
 	Void(ctx context.Context, s Stream, sequences []uint64) error
+	// Purge removes all records of the stream before the sequence. Repeating it
+	// is safe.
+	Purge(ctx context.Context, s Stream, before uint64) error
 }
 
 // Page is a part of what is stored.
@@ -73,11 +81,16 @@ type Page struct {
 type Info struct {
 	First, Last uint64 // of the stream; 0 when nothing is kept
 	Count       int64  // of the stream
-	// Floor is the highest sequence that retention may have removed from the
-	// partition: everything above it that is missing was voided.
+	// Floor is the highest sequence that retention by age or size may have
+	// removed from the partition. What is missing above it was voided, or lies
+	// before First and was removed because the session had too many records.
 	Floor uint64
 	// Top is the highest sequence that the partition has given.
 	Top uint64
+	// Began is the sequence at which the partition was made, or was begun anew
+	// for the last time: whatever is known with a lower one is of a log that
+	// does not exist any more.
+	Began uint64
 }
 
 // Reader reads what is stored.
@@ -108,6 +121,23 @@ type Live interface {
 	Follow(s Scope, sink Sink) (stop func())
 }
 
+// Renewer begins a partition anew that has lost its end.
+type Renewer interface {
+	// Renew settles the doubt of somebody who knows that the sequence was
+	// acknowledged as that of a record of the stream, and does not find it, nor a
+	// later one of the stream. It asks the log in a way that no copy which lags or
+	// was deposed can answer. It returns false where the doubt was unfounded: the
+	// stream has a record at or above the sequence, retention has removed it, or
+	// the partition was begun anew since; read again.
+	//
+	// Else the partition is begun anew, above every sequence that it can have
+	// given: all that is stored in it is gone, whichever session it is of, and
+	// whoever follows one of its scopes is told of a gap. Of several callers at
+	// once all get true, and a crash in the middle leaves what the next caller, or
+	// Run, completes.
+	Renew(ctx context.Context, s Stream, sequence uint64) (renewed bool, err error)
+}
+
 // Bus is a log. Its methods may be called by many goroutines at once; all but
 // Follow wait for I/O, answer Unavailable (LOG_UNAVAILABLE) when the log
 // cannot be reached, and give up after a time of their own when ctx has none.
@@ -115,6 +145,7 @@ type Bus interface {
 	Writer
 	Reader
 	Live
+	Renewer
 	// Run does the background work, if there is any, until ctx ends; it then
 	// returns nil.
 	Run(ctx context.Context) error

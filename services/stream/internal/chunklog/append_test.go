@@ -11,7 +11,9 @@ import (
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	tail := chunklog.Tail{Sequence: 90, Epoch: 3, Number: 7, Kind: chunklog.Chunk}
+	tail := chunklog.Tail{Sequence: 90, Epoch: 3, Number: 7, Kind: chunklog.Chunk, Run: "one"}
+	ended := chunklog.Tail{Sequence: 90, Epoch: 3, Number: 7, Kind: chunklog.Terminal, Run: "one", Status: chunklog.Paused}
+	settled := chunklog.Tail{Sequence: 90, Epoch: 3, Number: 7, Kind: chunklog.Marker, Run: "one", Status: chunklog.Ended}
 	none := chunklog.Tail{}
 	for name, c := range map[string]struct {
 		tail     chunklog.Tail
@@ -29,17 +31,62 @@ func TestDecide(t *testing.T) {
 		"epochs may be left out":                          {tail, chunklog.Write{Epoch: 9, Number: 1}, chunklog.Accept, ""},
 		"an old writer is fenced":                         {tail, chunklog.Write{Epoch: 2, Number: 1}, 0, "WRITER_FENCED"},
 		"an old writer is fenced whatever it knows":       {tail, chunklog.Write{Epoch: 2, Number: 8, Former: 90}, 0, "WRITER_FENCED"},
+		"an old writer is fenced and raises no doubt":     {tail, chunklog.Write{Epoch: 2, Number: 8, Former: 99}, 0, "WRITER_FENCED"},
+		"a repetition raises no doubt":                    {tail, chunklog.Write{Epoch: 3, Number: 7, Kind: chunklog.Chunk, Former: 99}, chunklog.Repeat, ""},
+		"a writer knows a later record":                   {tail, chunklog.Write{Epoch: 3, Number: 8, Former: 91}, chunklog.Doubt, ""},
+		"a doubt comes before a refusal":                  {tail, chunklog.Write{Epoch: 3, Number: 10, Former: 91}, chunklog.Doubt, ""},
+		"a new writer knows a later record":               {tail, chunklog.Write{Epoch: 4, Number: 1, Former: 91}, chunklog.Doubt, ""},
+		"a doubt comes before an ended run":               {ended, chunklog.Write{Epoch: 3, Number: 8, Kind: chunklog.Chunk, Run: "one", Former: 91}, chunklog.Doubt, ""},
+		"a run that has ended writes no chunk":            {ended, chunklog.Write{Epoch: 3, Number: 8, Kind: chunklog.Chunk, Run: "one"}, 0, "STREAM_NOT_ACTIVE"},
+		"nor does its next owner":                         {ended, chunklog.Write{Epoch: 4, Number: 1, Kind: chunklog.Chunk, Run: "one"}, 0, "STREAM_NOT_ACTIVE"},
+		"nor behind a marker that settled it":             {settled, chunklog.Write{Epoch: 3, Number: 8, Kind: chunklog.Chunk, Run: "one"}, 0, "STREAM_NOT_ACTIVE"},
+		"another run goes on":                             {ended, chunklog.Write{Epoch: 3, Number: 8, Kind: chunklog.Chunk, Run: "two"}, chunklog.Accept, ""},
+		"a run may end again":                             {ended, chunklog.Write{Epoch: 3, Number: 8, Kind: chunklog.Terminal, Run: "one"}, chunklog.Accept, ""},
+		"a marker goes behind the end":                    {ended, chunklog.Write{Epoch: 3, Number: 8, Kind: chunklog.Marker, Run: "one"}, chunklog.Accept, ""},
 		"an empty stream begins with 1":                   {none, chunklog.Write{Epoch: 5, Number: 1}, chunklog.Accept, ""},
 		"an empty stream begins with nothing else":        {none, chunklog.Write{Epoch: 5, Number: 2}, 0, "APPEND_OUT_OF_ORDER"},
-		"a writer whose records have gone goes on":        {none, chunklog.Write{Epoch: 5, Number: 57, Former: 80}, chunklog.Accept, ""},
+		"a writer whose records have gone":                {none, chunklog.Write{Epoch: 5, Number: 57, Former: 80}, chunklog.Ask, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			decision, err := chunklog.Decide(c.tail, c.write)
-			if decision != c.decision || fault.ReasonOf(err) != c.reason || (err != nil && fault.KindOf(err) != fault.Stale) {
+			if decision != c.decision || fault.ReasonOf(err) != c.reason {
 				t.Errorf("got %v, %v; want %v, %q", decision, err, c.decision, c.reason)
 			}
+			want := fault.Stale
+			if c.reason == "STREAM_NOT_ACTIVE" {
+				want = fault.Conflict
+			}
+			if err != nil && fault.KindOf(err) != want {
+				t.Errorf("got %v, want %v", err, want)
+			}
 		})
+	}
+}
+
+func TestAWriterWhoseRecordsHaveGone(t *testing.T) {
+	t.Parallel()
+	s := chunklog.Stand{Floor: 200, Top: 300, Began: 100}
+	for _, c := range []struct {
+		former   uint64
+		kind     chunklog.Kind
+		decision chunklog.Decision
+		reason   string
+	}{
+		{100, chunklog.Chunk, chunklog.Accept, ""},
+		{200, chunklog.Chunk, chunklog.Accept, ""},
+		{200, chunklog.Marker, chunklog.Accept, ""},
+		{201, chunklog.Chunk, chunklog.Doubt, ""},
+		{201, chunklog.Marker, chunklog.Doubt, ""},
+		{301, chunklog.Terminal, chunklog.Doubt, ""},
+		{99, chunklog.Chunk, 0, "LOG_RENEWED"},
+		{99, chunklog.Terminal, 0, "LOG_RENEWED"},
+		{99, chunklog.Marker, chunklog.Anew, ""},
+	} {
+		decision, err := chunklog.Vanished(chunklog.Write{Kind: c.kind, Former: c.former}, s)
+		if decision != c.decision || fault.ReasonOf(err) != c.reason || err != nil && fault.KindOf(err) != fault.Stale {
+			t.Errorf("former %d, kind %d: got %v, %v; want %v, %q", c.former, c.kind, decision, err, c.decision, c.reason)
+		}
 	}
 }
 
@@ -84,7 +131,7 @@ func TestRewind(t *testing.T) {
 			for _, r := range c.records {
 				rewind.Take(r)
 			}
-			var marker chunklog.Record
+			marker := chunklog.Record{Prev: 99}
 			rewind.Mark(&marker, chunklog.Tail{Sequence: 99, Run: "other"})
 			if len(rewind.Void) != len(c.void) || len(rewind.Kept) != c.kept || marker.At != c.at {
 				t.Fatalf("got void %v, %d kept, at %d; want %v, %d, %d", rewind.Void, len(rewind.Kept), marker.At, c.void, c.kept, c.at)
@@ -106,6 +153,52 @@ func TestAMarkerKeepsTheStatusThatItsOwnRunLeft(t *testing.T) {
 		new(chunklog.Rewind).Mark(&marker, tail)
 		if marker.Status != want {
 			t.Errorf("run %s: got %v, want %v", run, marker.Status, want)
+		}
+	}
+}
+
+func TestMarkersSayWhatTheyVoid(t *testing.T) {
+	t.Parallel()
+	none, tail := chunklog.Tail{}, chunklog.Tail{Sequence: 90, Run: "run", Kind: chunklog.Terminal, Status: chunklog.Ended}
+	for name, c := range map[string]struct {
+		tail   chunklog.Tail
+		former uint64
+		mark   func(marker *chunklog.Record, tail chunklog.Tail)
+		want   chunklog.Record
+	}{
+		"a rewind of nothing": {
+			none, 0, new(chunklog.Rewind).Mark, chunklog.Record{},
+		},
+		"a rewind of what retention has removed": {
+			none, 80, new(chunklog.Rewind).Mark, chunklog.Record{Prev: 80, At: 80},
+		},
+		"a rewind that voids nothing": {
+			tail, 80, new(chunklog.Rewind).Mark, chunklog.Record{Prev: 90, At: 90, Status: chunklog.Ended},
+		},
+		"a rewind in a log that was begun anew": {
+			none, 80, func(m *chunklog.Record, tail chunklog.Tail) {
+				new(chunklog.Rewind).Mark(m, tail)
+				chunklog.MarkAnew(m)
+			}, chunklog.Record{Prev: 80, Anew: true},
+		},
+		"a resume": {
+			tail, 80, func(m *chunklog.Record, _ chunklog.Tail) { chunklog.MarkResume(m) }, chunklog.Record{Prev: 90, At: 90},
+		},
+		"a resume of what retention has removed": {
+			none, 80, func(m *chunklog.Record, _ chunklog.Tail) { chunklog.MarkResume(m) }, chunklog.Record{Prev: 80, At: 80},
+		},
+		"a reset": {
+			tail, 80, func(m *chunklog.Record, tail chunklog.Tail) { chunklog.MarkReset(m, tail, 70) }, chunklog.Record{Prev: 90},
+		},
+		"a reset of what retention has removed": {
+			none, 0, func(m *chunklog.Record, tail chunklog.Tail) { chunklog.MarkReset(m, tail, 70) }, chunklog.Record{Prev: 70},
+		},
+	} {
+		got := chunklog.Record{Run: "run"}
+		chunklog.Link(&got, c.tail, c.former)
+		c.mark(&got, c.tail)
+		if got.Prev != c.want.Prev || got.At != c.want.At || got.Anew != c.want.Anew || got.Status != c.want.Status {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}
 }

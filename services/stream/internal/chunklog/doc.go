@@ -1,5 +1,5 @@
 // Package chunklog holds the rules of the chunk log: who may write, what a
-// rewind voids, and what a reader is told. It does no I/O and keeps no clock.
+// marker voids, and what a reader is told. It does no I/O and keeps no clock.
 //
 // # Writers
 //
@@ -17,10 +17,31 @@
 //	          (4, 1)       the next one: a new writer
 //	          (4, other)   out of order
 //	none      (any, 1)     the next one
-//	          (any, n)     the next one when it names a record that has gone,
-//	                       else out of order
+//	          (any, n)     out of order, unless it names a record that has gone
 //
-// # Rewinds
+// A chunk of a run whose terminal record left the stream as it is (Tail.Run,
+// Tail.Status) is refused until a resume: a run that was told to have ended does
+// not go on by accident. Another run does, and so makes the stream active.
+//
+// # Witnesses
+//
+// A log on one machine can lose an end that it had acknowledged, and would then
+// give its sequences again. It cannot see that; but a writer knows the sequence
+// of its former record, and the state service the last one that was committed. A
+// sequence that they know, above the last record of the stream, is a doubt. A
+// server that lags, or was deposed and does not know it, gives rise to the same
+// doubt, so it is settled before anything that is final is said: the log looks
+// again in a way that such a server cannot answer, and begins the partition anew
+// if the record is gone. What a reader says is never a doubt: it may be anything.
+//
+//	former record     nothing of the stream is kept; the log
+//	F <  began        was begun anew since: an append is refused (LOG_RENEWED),
+//	                  a marker says that nothing of before stands (Record.Anew)
+//	F <= floor        retention has removed it, and the writer goes on, with F as
+//	                  predecessor so that readers see that something has gone
+//	F >  floor        ought to have it: a doubt
+//
+// # Markers
 //
 // A rewind appends a marker, which fences older writers, and only then are the
 // void records removed. Removal is housekeeping: a reader that meets a void
@@ -28,22 +49,55 @@
 // behind the rewind's starting point from the first one on whose step is too
 // great; terminal records and markers are never void, since readers wait for
 // them. The marker's At is the record before the first void one: whatever a
-// reader was given after At is void.
+// reader was given after At is void. What retention has removed before that was
+// not seen by the rewind, and is not void.
+//
+// A reset is the same with everything before it, terminal records included: At
+// is 0. A resume voids nothing and makes the stream active. A marker whose At is
+// not below its predecessor voids nothing, and nobody is told of it.
+//
+// A marker that is Anew is the first record of its stream in a log that was begun
+// anew: it voids what was given up to its predecessor, which is of the former
+// log. A reader that holds nothing so old has begun above it.
 //
 // # Readers
 //
 // A reader takes records in order: stored ones until Settle says that nothing
 // more is stored, then live ones. Each record names its predecessor in its
-// session, so a reader sees that it has missed one. A hole among live records
-// is filled by reading what is stored. A hole among stored records is either a
-// voided stretch or one that retention has removed; Lost tells them apart by
-// the floor of the log (retention removes from the front only) and by the
-// marker that explains a voided stretch. In doubt the answer is "lost": the
-// reader is told to load the conversation again, which is never wrong.
+// session, so a reader sees that it has missed one, or that it stands behind
+// another one than the reader took. A hole among live records is filled by
+// reading what is stored. A hole among stored records is a voided stretch, or one
+// that retention has removed, or what is left of a log that was lost; Lost tells
+// them apart:
+//
+//	what the reader has is older than the log          lost
+//	the floor has not reached the reader, and records
+//	of the session are kept before the hole            voided
+//	a marker behind the hole voids all that was in it  voided
+//	otherwise                                          lost
+//
+// Retention by age and size removes from the front of the partition, up to the
+// floor, and retention by count from the front of a session, up to its first
+// record. In doubt the answer is "lost": the reader is told to load the
+// conversation again, which is never wrong.
+//
+// # Cursors
+//
+// A reader that comes with a cursor reads from the cursor's own record on. When
+// that is there (Proves), the cursor is of this log, and nothing behind it has
+// been removed by age or size, because the front goes first; each further page
+// is read so, too. When it is not there, Astray says whether it was voided or
+// removed, which what is stored behind it shows, or is of a log that was lost.
 //
 // Cursor 0 means from the beginning of what was ever written: a reader that
-// comes with 0 is told "truncated" when the first kept record had a
-// predecessor that retention removed. A stream of which nothing is kept cannot
-// tell whether it ever had a record, so there 0 is answered with nothing and
-// any other cursor below the floor with "truncated".
+// comes with 0 is told "truncated" when the first kept record had a predecessor
+// that retention removed. A session of which nothing is kept cannot tell whether
+// it ever had a record. So there 0 is answered with nothing; any other cursor
+// below the floor, with "truncated", where nothing is stored behind it or the
+// reader reads a family, whose other sessions may be such ones. Only a reader that
+// has all that the state service has recorded needs nothing of that.
+//
+// In a family, records that one session has lost because it had too many show at
+// its next record. A reader that drops before it comes there, and attaches above
+// the place where they were, is not told.
 package chunklog

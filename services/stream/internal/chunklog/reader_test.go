@@ -1,11 +1,8 @@
 package chunklog_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
 )
@@ -103,6 +100,38 @@ func TestReader(t *testing.T) {
 			chunklog.NewReader("s", "", 2), records{markerOf("run", 3, 2, 1)}, nil,
 			[]string{"rewound", "caught up"},
 		},
+		"a resumed stream goes on": {
+			chunklog.NewReader("s", "", 0), records{terminalOf("s", "run", 2, 0), markerOf("run", 3, 2, 2)}, records{terminalOf("s", "run", 4, 3)},
+			[]string{"skip", "skip", "caught up", "end"},
+		},
+		"a reset voids terminal records, too": {
+			chunklog.NewReader("s", "", 0), records{chunkOf("s", 1, 0), terminalOf("s", "run", 2, 1), markerOf("run", 3, 2, 0)}, nil,
+			[]string{"give", "skip", "rewound", "caught up"},
+		},
+		"a marker that voids nothing is told to nobody": {
+			chunklog.NewReader("s", "", 9), records{markerOf("run", 12, 8, 8), markerOf("run", 13, 12, 12)}, nil,
+			[]string{"skip", "skip", "caught up"},
+		},
+		"a lost log's marker is told to who has anything of it": {
+			chunklog.NewReader("s", "", 8), records{anewOf("s", 12, 8)}, nil,
+			[]string{"rewound", "caught up"},
+		},
+		"a lost log's marker is not told to who has begun above it": {
+			chunklog.NewReader("s", "", 9), records{anewOf("s", 12, 8), chunkOf("s", 13, 12)}, nil,
+			[]string{"skip", "give", "caught up"},
+		},
+		"a lost log's marker is not told to who has nothing": {
+			chunklog.NewReader("s", "", 0), records{anewOf("s", 12, 8)}, nil,
+			[]string{"skip", "caught up"},
+		},
+		"a lasting reader is given every terminal record": {
+			chunklog.NewLasting("s", 0), records{terminalOf("s", "one", 2, 0), terminalOf("c", "child", 3, 0), chunkOf("s", 4, 2), terminalOf("s", "two", 5, 4)}, records{terminalOf("s", "two", 6, 5), chunkOf("s", 7, 6)},
+			[]string{"give", "give", "give", "give", "caught up", "give", "give"},
+		},
+		"a lasting reader is told that its terminal records are void": {
+			chunklog.NewLasting("s", 0), records{terminalOf("s", "one", 2, 0), markerOf("two", 3, 2, 0), markerOf("two", 4, 3, 0)}, nil,
+			[]string{"give", "rewound", "skip", "caught up"},
+		},
 		"a child's terminal record does not end the family": {
 			chunklog.NewReader("s", "", 0), records{chunkOf("s", 1, 0), chunkOf("c", 2, 0), terminalOf("c", "child", 3, 2)}, records{terminalOf("c", "child", 4, 3)},
 			[]string{"give", "give", "skip", "caught up", "skip"},
@@ -131,7 +160,8 @@ func TestALiveRecordShowsThatOneWasMissed(t *testing.T) {
 	}{
 		{chunkOf("s", 10, 4), false}, {chunkOf("s", 10, 2), false}, {chunkOf("s", 10, 5), true},
 		{chunkOf("c", 10, 9), false}, {chunkOf("c", 12, 10), true}, {chunkOf("d", 10, 0), false}, {chunkOf("d", 12, 10), true},
-		{chunkOf("s", 9, 7), false}, // it was taken
+		{chunkOf("s", 9, 7), false},                               // it was taken
+		{chunkOf("c", 10, 8), true}, {chunkOf("s", 10, 0), false}, // it stands behind another record than was taken; nothing was
 	} {
 		if got := r.Missed(c.record); got != c.want {
 			t.Errorf("case %d: got %v, want %v", i, got, c.want)
@@ -139,200 +169,143 @@ func TestALiveRecordShowsThatOneWasMissed(t *testing.T) {
 	}
 }
 
-func TestOnlyRetentionLosesRecords(t *testing.T) {
+func anewOf(session string, sequence, prev uint64) *chunklog.Record {
+	return &chunklog.Record{Session: session, Sequence: sequence, Prev: prev, Kind: chunklog.Marker, Run: "run", Anew: true}
+}
+
+func TestOnlyRetentionAndALostLogLoseRecords(t *testing.T) {
 	t.Parallel()
 	type records = []*chunklog.Record
+	stand := func(first, floor uint64) chunklog.Stand {
+		return chunklog.Stand{First: first, Floor: floor, Top: 200, Began: 2}
+	}
 	for name, c := range map[string]struct {
-		cursor, floor uint64
-		rest          records
-		hole, lost    bool
+		cursor     uint64
+		taken      *chunklog.Record // after the cursor, before rest
+		stand      chunklog.Stand
+		rest       records
+		hole, lost bool
 	}{
-		"no hole":                              {4, 100, records{chunkOf("s", 110, 4)}, false, false},
-		"the first record ever":                {0, 100, records{chunkOf("s", 110, 0)}, false, false},
-		"a record below the floor is missing":  {4, 100, records{chunkOf("s", 110, 50)}, true, true},
-		"the first records are missing":        {0, 100, records{chunkOf("s", 110, 50)}, true, true},
-		"nothing above the cursor can be lost": {100, 100, records{terminalOf("s", "run", 110, 105)}, true, false},
-		"a marker explains the hole":           {4, 100, records{terminalOf("s", "run", 110, 50), markerOf("run", 111, 110, 4)}, true, false},
-		"a marker's void records are no hole":  {4, 100, records{markerOf("run", 111, 50, 4)}, false, false},
-		"what a marker left standing is lost":  {4, 100, records{markerOf("run", 111, 50, 40)}, true, true},
+		"no hole":                               {4, nil, stand(110, 100), records{chunkOf("s", 110, 4)}, false, false},
+		"the first record ever":                 {0, nil, stand(110, 100), records{chunkOf("s", 110, 0)}, false, false},
+		"a record below the floor is missing":   {4, nil, stand(3, 100), records{chunkOf("s", 110, 50)}, true, true},
+		"the first records are missing":         {0, nil, stand(110, 100), records{chunkOf("s", 110, 50)}, true, true},
+		"nothing above the cursor can be lost":  {100, nil, stand(90, 100), records{terminalOf("s", "run", 110, 105)}, true, false},
+		"a session had too many records":        {4, nil, stand(110, 1), records{chunkOf("s", 110, 50)}, true, true},
+		"it has lost more since":                {4, nil, stand(120, 1), records{chunkOf("s", 110, 50)}, true, true},
+		"it has lost all since":                 {4, nil, stand(0, 150), records{chunkOf("s", 110, 50)}, true, true},
+		"records before it are kept":            {4, nil, stand(4, 1), records{chunkOf("s", 110, 50)}, true, false},
+		"a marker explains the hole":            {4, nil, stand(110, 100), records{terminalOf("s", "run", 110, 50), markerOf("run", 111, 110, 4)}, true, false},
+		"a marker of a sibling does not":        {4, nil, stand(110, 100), records{terminalOf("c", "run", 110, 50), markerOf("run", 111, 110, 4)}, true, true},
+		"a marker explains a session's hole":    {4, nil, stand(110, 1), records{terminalOf("s", "run", 110, 50), markerOf("run", 111, 110, 4)}, true, false},
+		"a marker's void records are no hole":   {4, nil, stand(111, 100), records{markerOf("run", 111, 50, 4)}, false, false},
+		"what a marker left standing is lost":   {4, nil, stand(111, 100), records{markerOf("run", 111, 50, 40)}, true, true},
+		"nothing was kept behind what was read": {4, chunkOf("s", 60, 4), stand(110, 100), records{chunkOf("s", 110, 50)}, true, false},
+		"a lost log explains nothing":           {4, nil, chunklog.Stand{First: 110, Floor: 100, Top: 200, Began: 101}, records{anewOf("s", 110, 50)}, true, true},
+		"nor does its marker later":             {4, nil, chunklog.Stand{First: 110, Floor: 100, Top: 200, Began: 101}, records{chunkOf("s", 110, 50), anewOf("s", 111, 50)}, true, true},
+		"from the beginning of a lost log":      {0, nil, chunklog.Stand{First: 110, Floor: 100, Top: 200, Began: 101}, records{anewOf("s", 110, 50)}, true, true},
+		"a lost log's marker behind all":        {50, nil, chunklog.Stand{First: 110, Floor: 100, Top: 200, Began: 101}, records{anewOf("s", 110, 50)}, false, false},
+		"a chunk of a lost log stands behind":   {4, chunkOf("s", 60, 4), chunklog.Stand{First: 110, Floor: 100, Top: 200, Began: 101}, records{chunkOf("s", 110, 0)}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := chunklog.NewReader("s", "", c.cursor)
+			if c.taken != nil {
+				r.Take(c.taken, false)
+			}
 			if hole := r.Hole(c.rest[0]); hole != c.hole {
 				t.Fatalf("got hole %v, want %v", hole, c.hole)
 			}
-			if c.hole && r.Lost(c.floor, c.rest) != c.lost {
+			if c.hole && r.Lost(c.stand, c.rest) != c.lost {
 				t.Errorf("got lost %v, want %v", !c.lost, c.lost)
 			}
 		})
 	}
 }
 
-func TestStranded(t *testing.T) {
+func TestACursorHasToBeOfThisLog(t *testing.T) {
 	t.Parallel()
-	for i, c := range []struct {
-		cursor, last, floor, top uint64
-		want                     bool
+	type records = []*chunklog.Record
+	stand := chunklog.Stand{Floor: 150, Top: 200, Began: 100}
+	young := chunklog.Stand{Floor: 99, Top: 99, Began: 100}
+	for name, c := range map[string]struct {
+		cursor uint64
+		stored records
+		stand  chunklog.Stand
+		astray bool
+		family bool // so it is when the cursor is that of a family
 	}{
-		{0, 0, 100, 200, false}, {201, 150, 100, 200, true}, {150, 150, 100, 200, false}, {160, 150, 100, 200, false},
-		{50, 0, 100, 200, true}, {100, 0, 100, 200, false}, {50, 40, 30, 200, false},
+		"above everything":                        {201, nil, stand, true, true},
+		"of a log before this one":                {98, records{chunkOf("s", 160, 98)}, stand, true, true},
+		"the beginning of the log":                {99, records{chunkOf("s", 160, 0)}, stand, false, true},
+		"the beginning of a log without a record": {99, nil, young, false, false},
+		"below the floor, with records behind":    {120, records{chunkOf("s", 160, 140)}, stand, false, true},
+		"below the floor, and nothing behind":     {120, nil, stand, true, true},
+		"the floor, and nothing behind":           {150, nil, stand, false, false},
+		"above the floor, and nothing behind":     {160, nil, stand, true, true},
+		"the next record names it":                {160, records{chunkOf("s", 170, 160)}, stand, false, false},
+		"a record of a sibling names it":          {160, records{chunkOf("c", 165, 140), chunkOf("s", 170, 160)}, stand, false, false},
+		"the next record names another":           {160, records{chunkOf("s", 170, 155)}, stand, true, true},
+		"a marker voids it":                       {160, records{chunkOf("s", 165, 0), markerOf("run", 170, 161, 155)}, stand, false, false},
+		"a reset voids it":                        {160, records{markerOf("run", 170, 160, 0)}, stand, false, false},
+		"a marker voids what comes after it":      {160, records{markerOf("run", 170, 168, 165)}, stand, true, true},
+		"a marker voids what comes before it":     {160, records{markerOf("run", 170, 158, 155)}, stand, true, true},
+		"a marker of a lost log voids nothing":    {160, records{anewOf("s", 170, 165)}, stand, true, true},
 	} {
-		if got := chunklog.Stranded(c.cursor, c.last, c.floor, c.top); got != c.want {
-			t.Errorf("case %d: got %v, want %v", i, got, c.want)
+		for family, want := range map[bool]bool{false: c.astray, true: c.family} {
+			if got := chunklog.Astray(chunklog.Cursor{Sequence: c.cursor, Family: family}, c.stored, c.stand); got != want {
+				t.Errorf("%s (family %v): got %v, want %v", name, family, got, want)
+			}
+		}
+	}
+	for recorded, want := range map[uint64]bool{0: true, 120: false, 121: true} {
+		for _, family := range []bool{false, true} {
+			if got := chunklog.Astray(chunklog.Cursor{Sequence: 120, Family: family, Recorded: recorded}, nil, stand); got != want {
+				t.Errorf("a cursor below the floor where %d is recorded (family %v): got %v, want %v", recorded, family, got, want)
+			}
+		}
+	}
+	for _, c := range []struct {
+		cursor uint64
+		stored records
+		want   bool
+	}{
+		{0, nil, true}, {5, nil, false}, {5, records{chunkOf("s", 5, 0)}, true}, {5, records{chunkOf("s", 6, 5)}, false},
+	} {
+		if got := chunklog.Proves(c.cursor, c.stored); got != c.want {
+			t.Errorf("cursor %d: got proof %v, want %v", c.cursor, got, c.want)
 		}
 	}
 }
 
-// log is a whole log in a list, and what its readers must end up with.
-type log struct {
-	next    uint64
-	records []*chunklog.Record // stored, all sessions
-	tail    chunklog.Tail
-	epoch   int64
-	number  int64
-	step    int32
-}
-
-func (l *log) put(r *chunklog.Record) {
-	l.next++
-	l.number++
-	r.Sequence, r.Session, r.Epoch, r.Number = l.next, "s", l.epoch, l.number
-	chunklog.Link(r, l.tail, 0)
-	l.records = append(l.records, r)
-	l.tail = chunklog.TailOf(r)
-}
-
-// floor is what a log says that cannot tell voided from expired records.
-func (l *log) floor() uint64 {
-	if len(l.records) == 0 {
-		return l.next
-	}
-	return l.records[0].Sequence - 1
-}
-
-// standing returns the sequences of the chunks that stand.
-func (l *log) standing() []uint64 {
-	var sequences []uint64
-	for _, r := range l.records {
-		switch r.Kind {
-		case chunklog.Chunk:
-			sequences = append(sequences, r.Sequence)
-		case chunklog.Marker:
-			sequences = upTo(sequences, r.At)
-		case chunklog.Terminal:
-		}
-	}
-	return sequences
-}
-
-func upTo(sequences []uint64, at uint64) []uint64 {
-	i := slices.IndexFunc(sequences, func(s uint64) bool { return s > at })
-	if i < 0 {
-		return sequences
-	}
-	return sequences[:i]
-}
-
-// watcher is a reader and what it holds.
-type watcher struct {
-	reader *chunklog.Reader
-	held   []uint64
-}
-
-func (w *watcher) take(r *chunklog.Record, live bool) {
-	switch w.reader.Take(r, live) {
-	case chunklog.Give:
-		w.held = append(w.held, r.Sequence)
-	case chunklog.Rewound:
-		w.held = upTo(w.held, r.At)
-	case chunklog.Skip, chunklog.End, chunklog.CaughtUp:
-	}
-}
-
-// TestReadersHoldWhatStands lets a writer append, lose its place and rewind,
-// void records be removed late or never, and readers come, take a few records,
-// and come back with their cursor. Whoever has caught up holds exactly the
-// chunks that stand.
-func TestReadersHoldWhatStands(t *testing.T) {
+func TestAReaderThatCannotGoOnReadsOnWhereTheNextRecordNamesItsCursor(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		l := &log{epoch: 1}
-		var watchers []*watcher
-		var voided []uint64
-		t.Repeat(map[string]func(*rapid.T){
-			"append": func(t *rapid.T) {
-				l.put(&chunklog.Record{Kind: chunklog.Chunk, Step: l.step + 1, Run: fmt.Sprint(l.epoch)})
-			},
-			"commit": func(*rapid.T) { l.step++ },
-			"end": func(*rapid.T) {
-				l.put(&chunklog.Record{Kind: chunklog.Terminal, Run: fmt.Sprint(l.epoch), Status: chunklog.Ended})
-			},
-			"rewind": func(t *rapid.T) {
-				rewind := chunklog.Rewind{Step: l.step}
-				from := rapid.Uint64Range(0, l.next).Draw(t, "from")
-				for _, r := range l.records {
-					if r.Sequence > from {
-						rewind.Take(r)
-					}
-				}
-				if rapid.Bool().Draw(t, "takeover") {
-					l.epoch, l.number = l.epoch+1, 0
-				}
-				marker := &chunklog.Record{Run: fmt.Sprint(l.epoch)}
-				rewind.Mark(marker, l.tail)
-				l.put(marker)
-				voided = append(voided, rewind.Void...)
-			},
-			"remove": func(t *rapid.T) {
-				l.records = slices.DeleteFunc(l.records, func(r *chunklog.Record) bool { return slices.Contains(voided, r.Sequence) })
-				voided = nil
-			},
-			"join": func(*rapid.T) {
-				watchers = append(watchers, &watcher{reader: chunklog.NewReader("s", "", 0)})
-			},
-			"take": func(t *rapid.T) {
-				if len(watchers) == 0 {
-					t.Skip("nobody reads")
-				}
-				w := rapid.SampledFrom(watchers).Draw(t, "who")
-				count := rapid.IntRange(0, 5).Draw(t, "count")
-				for _, r := range after(l.records, w.reader.Cursor(), count) {
-					w.take(r, false)
-				}
-			},
-			"come back": func(t *rapid.T) {
-				if len(watchers) == 0 {
-					t.Skip("nobody reads")
-				}
-				w := rapid.SampledFrom(watchers).Draw(t, "who")
-				w.reader = chunklog.NewReader("s", "", w.reader.Cursor())
-			},
-			"": func(t *rapid.T) {
-				want := l.standing()
-				for i, w := range watchers {
-					copied := *w.reader
-					all := &watcher{reader: &copied, held: slices.Clone(w.held)}
-					for _, r := range after(l.records, w.reader.Cursor(), len(l.records)) {
-						if all.reader.Hole(r) && all.reader.Lost(l.floor(), after(l.records, all.reader.Cursor(), len(l.records))) {
-							t.Fatalf("reader %d: voided records look lost before %+v", i, r)
-						}
-						all.take(r, false)
-					}
-					if !slices.Equal(all.held, want) {
-						t.Fatalf("reader %d holds %v, want %v", i, all.held, want)
-					}
-				}
-			},
-		})
-	})
+	s := chunklog.Stand{Floor: 100}
+	for want, stored := range map[uint64][]*chunklog.Record{
+		100: {chunkOf("s", 110, 90)}, 105: {chunkOf("s", 110, 105)},
+	} {
+		if got := s.From(stored); got != want {
+			t.Errorf("got %d, want %d", got, want)
+		}
+	}
+	if got := s.From(nil); got != 100 {
+		t.Errorf("without a record: got %d, want the floor", got)
+	}
 }
 
-// after returns up to count records after the cursor.
-func after(records []*chunklog.Record, cursor uint64, count int) []*chunklog.Record {
-	i := slices.IndexFunc(records, func(r *chunklog.Record) bool { return r.Sequence > cursor })
-	if i < 0 {
-		return nil
+func TestWhatTheStateServiceHasRecordedIsAccountedFor(t *testing.T) {
+	t.Parallel()
+	s := chunklog.Stand{Floor: 150, Top: 200, Began: 100}
+	for _, c := range []struct {
+		recorded, last, start uint64
+		want                  chunklog.Account
+	}{
+		{160, 160, 0, chunklog.Stands}, {160, 170, 0, chunklog.Stands}, {150, 0, 0, chunklog.Stands}, {150, 120, 0, chunklog.Stands},
+		{160, 0, 0, chunklog.Missing}, {160, 159, 0, chunklog.Missing}, {160, 159, 180, chunklog.Missing},
+		{99, 0, 0, chunklog.Gone}, {99, 170, 0, chunklog.Gone}, {99, 0, 98, chunklog.Gone}, {99, 0, 99, chunklog.Stands}, {99, 170, 160, chunklog.Stands},
+	} {
+		if got := chunklog.AccountFor(c.recorded, c.last, c.start, s); got != c.want {
+			t.Errorf("recorded %d, last %d, start %d: got %v, want %v", c.recorded, c.last, c.start, got, c.want)
+		}
 	}
-	return records[i:min(i+count, len(records))]
 }

@@ -39,6 +39,9 @@ type Record struct {
 	Kind    Kind
 	Status  Status // of the stream after this record
 	At      uint64 // of a marker: the last sequence before the voided ones
+	// Anew, of a marker: it is the first record of its session in a log that has
+	// lost what stood before (Prev), so nothing that readers have stands.
+	Anew    bool
 	Payload []byte
 }
 

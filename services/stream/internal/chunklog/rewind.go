@@ -29,12 +29,12 @@ func (w *Rewind) Take(r *Record) {
 	}
 }
 
-// Mark completes the marker of a rewind on a stream with this tail. A terminal
-// record that stands keeps ending its run's stream when the same run leaves
-// the marker, as an executor that settles a lost one's run does.
+// Mark completes the marker of a rewind that was linked to this tail. A terminal
+// record that stands keeps ending its run's stream when the same run leaves the
+// marker, as an executor that settles a lost one's run does.
 func (w *Rewind) Mark(marker *Record, tail Tail) {
 	marker.Kind = Marker
-	marker.At, marker.Status = tail.Sequence, Active
+	marker.At, marker.Status = marker.Prev, Active
 	if len(w.Void) > 0 {
 		marker.At = w.at
 		return
@@ -42,4 +42,25 @@ func (w *Rewind) Mark(marker *Record, tail Tail) {
 	if tail.Run == marker.Run {
 		marker.Status = tail.Status
 	}
+}
+
+// MarkReset completes the marker of a reset that was linked: it voids whatever
+// came before. floor is where the log stands; on a stream of which nothing is
+// kept, readers may have had records up to there.
+func MarkReset(marker *Record, tail Tail, floor uint64) {
+	marker.Kind, marker.Status, marker.At = Marker, Active, 0
+	if tail.Sequence == 0 {
+		marker.Prev = max(marker.Prev, floor)
+	}
+}
+
+// MarkResume completes the marker of a resume that was linked: it voids nothing.
+func MarkResume(marker *Record) {
+	marker.Kind, marker.Status, marker.At = Marker, Active, marker.Prev
+}
+
+// MarkAnew turns a marker into one that is the first of its stream in a log that
+// was begun anew: nothing stands of what its writer had.
+func MarkAnew(marker *Record) {
+	marker.Status, marker.At, marker.Anew = Active, 0, true
 }

@@ -1,15 +1,8 @@
 // Package hub tells many readers of one scope what the bus tells once.
 //
-// Each scope that has a reader has a topic: a ring of the records that some
-// reader has not taken yet. Readers take from the ring at their own pace and
-// wait when there is nothing; nobody waits for them. The ring is bounded: a
-// reader that falls behind it is told so (ErrLagged). When every reader has
-// taken everything the ring is empty, so an idle topic holds no record, and an
-// idle reader a few words.
-//
-//	bus ──▶ topic.Deliver ──▶ ring [ r4 r5 r6 r7 ]     bounded: records and bytes
-//	                                ▲     ▲     ▲
-//	                             reader reader reader   each with an index of its own
+// Each scope that has a reader has a topic: a ring (pkg/fanout) of the records that
+// some reader has not taken yet. A reader that falls behind the ring is told so
+// (ErrLagged). An idle topic holds no record, and an idle reader a few words.
 package hub
 
 import (
@@ -17,16 +10,17 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/holdfast-run/holdfast/pkg/fanout"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
 )
 
 // ErrLagged says that the ring has moved on before the reader took all of it.
-var ErrLagged = errors.New("reader has fallen behind the ring")
+var ErrLagged = fanout.ErrLagged
 
 // ErrGap says that records may be missing: the reader has to read what is
 // stored.
-var ErrGap = errors.New("records may be missing in the live feed")
+var ErrGap = fanout.ErrGap
 
 // ErrClosed says that the hub has ended.
 var ErrClosed = errors.New("the hub is closed")
@@ -37,10 +31,22 @@ type Limits struct {
 	Bytes   int // of payloads; one record always fits
 }
 
+// topic is the ring of one scope; it is the sink of its feed.
+type topic struct {
+	*fanout.Ring[*chunklog.Record]
+	stop    func()
+	members int // guarded by the hub
+}
+
+// Deliver implements bus.Sink.
+func (t *topic) Deliver(r *chunklog.Record) { t.Put(r) }
+
+func size(r *chunklog.Record) int { return len(r.Payload) }
+
 // Hub is the topics of one process. It is safe for concurrent use.
 type Hub struct {
 	live   bus.Live
-	limits Limits
+	limits fanout.Limits
 	closed chan struct{}
 	close  func()
 
@@ -53,7 +59,7 @@ func New(live bus.Live, limits Limits) *Hub {
 	closed := make(chan struct{})
 	return &Hub{
 		live:   live,
-		limits: limits,
+		limits: fanout.Limits{Values: limits.Records, Bytes: limits.Bytes},
 		closed: closed,
 		close:  sync.OnceFunc(func() { close(closed) }),
 		topics: map[bus.Scope]*topic{},
@@ -77,18 +83,18 @@ func (h *Hub) Join(s bus.Scope) *Reader {
 	defer h.mu.Unlock()
 	t := h.topics[s]
 	if t == nil {
-		t = newTopic(h.limits)
+		t = &topic{Ring: fanout.New(h.limits, size)}
 		t.stop = h.live.Follow(s, t)
 		h.topics[s] = t
 	}
 	t.members++
-	return &Reader{hub: h, scope: s, topic: t, position: t.join()}
+	return &Reader{hub: h, scope: s, topic: t, ring: t.Join()}
 }
 
 func (h *Hub) leave(r *Reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.topic.leave(r.position)
+	r.ring.Leave()
 	r.topic.members--
 	if r.topic.members == 0 {
 		delete(h.topics, r.scope)
@@ -98,10 +104,10 @@ func (h *Hub) leave(r *Reader) {
 
 // Reader is one reader of a topic. It belongs to one goroutine.
 type Reader struct {
-	hub      *Hub
-	scope    bus.Scope
-	topic    *topic
-	position position
+	hub   *Hub
+	scope bus.Scope
+	topic *topic
+	ring  *fanout.Reader[*chunklog.Record]
 }
 
 // Leave takes the reader out of its topic. Call it once.
@@ -112,7 +118,7 @@ func (r *Reader) Leave() { r.hub.leave(r) }
 // ctx. After ErrLagged and ErrGap it goes on with what comes from now on.
 func (r *Reader) Next(ctx context.Context, batch []*chunklog.Record) (int, error) {
 	for {
-		n, wake, err := r.topic.take(&r.position, batch)
+		n, wake, err := r.ring.Take(batch)
 		if n > 0 || err != nil {
 			return n, err
 		}

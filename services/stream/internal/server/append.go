@@ -16,6 +16,13 @@ const maxAttempts = 8
 
 // Append writes one record.
 func (s *Server) Append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
+	began := s.now()
+	answer, err := s.append(ctx, r)
+	s.meters.appended(ctx, s.now().Sub(began), err)
+	return answer, err
+}
+
+func (s *Server) append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
 	stream, err := streamOf(r.GetStream())
 	if err != nil {
 		return nil, err
@@ -41,39 +48,34 @@ func (s *Server) Append(ctx context.Context, r *streamv1.AppendRequest) (*stream
 // write decides about the record and stores it, again when the tail was
 // another.
 func (s *Server) write(ctx context.Context, stream bus.Stream, record *chunklog.Record, former uint64) (uint64, error) {
+	q := &writing{server: s, stream: stream, record: record, former: former}
 	tail, remembered := s.remembered(stream, former)
 	for range maxAttempts {
-		if !remembered {
+		if remembered {
+			remembered = false // refuse only on what the log says itself
+			if decision, err := chunklog.Decide(tail, q.write()); err != nil || decision != chunklog.Accept {
+				continue
+			}
+		} else {
+			var decision chunklog.Decision
 			var err error
-			if tail, err = s.lookUp(ctx, stream); err != nil {
+			if tail, decision, err = q.decide(ctx); err != nil {
 				return 0, err
 			}
+			if decision == chunklog.Repeat {
+				return tail.Sequence, nil
+			}
 		}
-		decision, err := chunklog.Decide(tail, writeOf(record, former))
-		if err != nil && remembered {
-			remembered = false // refuse only on what the log says itself
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		if decision == chunklog.Repeat {
-			return tail.Sequence, nil
-		}
-		sequence, err := s.store(ctx, stream, tail, former, record)
+		chunklog.Link(record, tail, q.former)
+		sequence, err := q.store(ctx, tail)
 		if !errors.Is(err, bus.ErrConflict) {
 			return sequence, err
 		}
-		remembered = false
 	}
 	return 0, bus.Unavailable("append", errTailMoves)
 }
 
 var errTailMoves = errors.New("other writers keep changing the tail")
-
-func writeOf(record *chunklog.Record, former uint64) chunklog.Write {
-	return chunklog.Write{Epoch: record.Epoch, Number: record.Number, Kind: record.Kind, Former: former}
-}
 
 // remembered returns the tail that this process knows, unless the writer knows
 // a later one.
@@ -94,33 +96,4 @@ func (s *Server) lookUp(ctx context.Context, stream bus.Stream) (chunklog.Tail, 
 	tail := chunklog.TailOf(last)
 	s.tails.put(stream, tail)
 	return tail, nil
-}
-
-// store stores the record behind the tail. When the bus cannot say whether it
-// did, the log is asked: the record stands at the end, or it is not known, and
-// the writer repeats.
-func (s *Server) store(ctx context.Context, stream bus.Stream, tail chunklog.Tail, former uint64, record *chunklog.Record) (uint64, error) {
-	chunklog.Link(record, tail, former)
-	sequence, err := s.bus.Append(ctx, stream, tail.Sequence, record)
-	if err == nil {
-		record.Sequence = sequence
-		s.tails.put(stream, chunklog.TailOf(record))
-		return sequence, nil
-	}
-	s.tails.forget(stream)
-	if !errors.Is(err, bus.ErrUnknown) {
-		return 0, err
-	}
-	last, lookErr := s.lookUp(ctx, stream)
-	if lookErr != nil {
-		return 0, err // the first error says more
-	}
-	decision, decideErr := chunklog.Decide(last, writeOf(record, former))
-	if decideErr != nil {
-		return 0, decideErr
-	}
-	if decision == chunklog.Repeat {
-		return last.Sequence, nil
-	}
-	return 0, err
 }

@@ -99,3 +99,23 @@ func cursorOf(name string, sequence int64) (uint64, error) {
 	}
 	return uint64(sequence), nil
 }
+
+// checkRun checks the id of a run that may be left out: Invalid (ID_INVALID).
+func checkRun(id string) error {
+	if id == "" {
+		return nil
+	}
+	return checkID("run_id", id)
+}
+
+// scopeOf checks what a reader wants to read: Invalid (ID_INVALID).
+func scopeOf(ref *streamv1.StreamRef, family bool) (bus.Scope, error) {
+	stream, err := streamOf(ref)
+	if err != nil {
+		return bus.Scope{}, err
+	}
+	if family && stream.Session != stream.Root {
+		return bus.Scope{}, fault.New(fault.Invalid, "ID_INVALID", "a family is read from its root: session_id and root_session_id differ")
+	}
+	return bus.Scope{Stream: stream, Family: family}, nil
+}

@@ -160,21 +160,29 @@ func terminalFrame(r *chunklog.Record) (*streamv1.ReadResponse, error) {
 	}
 	if fail := terminal.GetFail(); fail != nil {
 		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Fail{Fail: &streamv1.FailFrame{
-			Sequence: wire(r.Sequence), RunId: terminal.GetRunId(), Fail: fail,
+			Sequence: wire(r.Sequence), RunId: terminal.GetRunId(), Fail: fail, SessionId: r.Session,
 		}}}, nil
 	}
 	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_End{End: &streamv1.EndFrame{
-		Sequence: wire(r.Sequence), RunId: terminal.GetRunId(), End: terminal.GetEnd(),
+		Sequence: wire(r.Sequence), RunId: terminal.GetRunId(), End: terminal.GetEnd(), SessionId: r.Session,
 	}}}, nil
 }
 
 func rewoundFrame(r *chunklog.Record) (*streamv1.ReadResponse, error) {
+	frame, err := rewoundOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Rewound{Rewound: frame}}, nil
+}
+
+func rewoundOf(r *chunklog.Record) (*streamv1.RewoundFrame, error) {
 	frame := &streamv1.RewoundFrame{}
 	if err := decode(r, frame); err != nil {
 		return nil, err
 	}
-	frame.Sequence, frame.At, frame.RunId = wire(r.Sequence), wire(r.At), r.Run
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Rewound{Rewound: frame}}, nil
+	frame.Sequence, frame.At, frame.RunId, frame.SessionId = wire(r.Sequence), wire(r.At), r.Run, r.Session
+	return frame, nil
 }
 
 func caughtUpFrame(cursor uint64) *streamv1.ReadResponse {
@@ -189,17 +197,23 @@ func truncatedFrame(floor uint64) *streamv1.ReadResponse {
 	}}
 }
 
-// keptOf makes the answer's record of one that stands.
-func keptOf(r *chunklog.Record) (*streamv1.Record, error) {
-	kept := &streamv1.Record{Sequence: wire(r.Sequence)}
-	if r.Kind == chunklog.Terminal {
+// entryOf makes the record that answers hold.
+func entryOf(r *chunklog.Record) (*streamv1.Record, error) {
+	entry := &streamv1.Record{Sequence: wire(r.Sequence), SessionId: r.Session}
+	switch r.Kind {
+	case chunklog.Terminal:
 		terminal := &streamv1.Terminal{}
-		kept.Record = &streamv1.Record_Terminal{Terminal: terminal}
-		return kept, decode(r, terminal)
+		entry.Record = &streamv1.Record_Terminal{Terminal: terminal}
+		return entry, decode(r, terminal)
+	case chunklog.Marker:
+		rewound, err := rewoundOf(r)
+		entry.Record = &streamv1.Record_Rewound{Rewound: rewound}
+		return entry, err
+	case chunklog.Chunk:
 	}
 	chunk := &eventv1.Chunk{}
-	kept.Record = &streamv1.Record_Chunk{Chunk: chunk}
-	return kept, decode(r, chunk)
+	entry.Record = &streamv1.Record_Chunk{Chunk: chunk}
+	return entry, decode(r, chunk)
 }
 
 func decode(r *chunklog.Record, into proto.Message) error {
@@ -207,6 +221,11 @@ func decode(r *chunklog.Record, into proto.Message) error {
 		return fmt.Errorf("decode record %d: %w", r.Sequence, err)
 	}
 	return nil
+}
+
+// standOf says what the heart has to know of where a stream stands.
+func standOf(info bus.Info) chunklog.Stand {
+	return chunklog.Stand{First: info.First, Floor: info.Floor, Top: info.Top, Began: info.Began}
 }
 
 func infoOf(last *chunklog.Record, info bus.Info) *streamv1.GetInfoResponse {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -21,13 +22,20 @@ import (
 type faulty struct {
 	*memory.Log
 
-	mu          sync.Mutex
-	lose        bool // store the next record, and lose the answer
-	drop        bool // lose the next record, and say so
-	dieOnVoid   bool
-	blind       bool // do not answer Last
-	looks       int  // calls of Last
-	beforeStore func()
+	mu           sync.Mutex
+	lose         bool // store the next record, and lose the answer
+	drop         bool // lose the next record, and say so
+	dieOnVoid    bool // and at the next purge
+	keepVoid     bool // remove nothing
+	blind        bool // do not answer Last
+	stale        *chunklog.Record
+	staleLooks   int // how often Last answers stale
+	looks        int // calls of Last
+	histories    int
+	infos        int
+	renewals     int
+	beforeStore  func()
+	betweenReads func() // before the second History
 }
 
 var errBroken = errors.New("broken by the test")
@@ -50,32 +58,102 @@ func (f *faulty) Append(ctx context.Context, s bus.Stream, expected uint64, r *c
 	return sequence, err
 }
 
-func (f *faulty) Void(ctx context.Context, s bus.Stream, sequences []uint64) error {
+// removal reports whether to remove anything, or fails.
+func (f *faulty) removal() (bool, error) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	die := f.dieOnVoid
 	f.dieOnVoid = false
-	f.mu.Unlock()
 	if die {
-		return bus.Unavailable("void", errBroken)
+		return false, bus.Unavailable("remove", errBroken)
+	}
+	return !f.keepVoid, nil
+}
+
+func (f *faulty) Void(ctx context.Context, s bus.Stream, sequences []uint64) error {
+	if remove, err := f.removal(); !remove {
+		return err
 	}
 	return f.Log.Void(ctx, s, sequences)
+}
+
+func (f *faulty) Purge(ctx context.Context, s bus.Stream, before uint64) error {
+	if remove, err := f.removal(); !remove {
+		return err
+	}
+	return f.Log.Purge(ctx, s, before)
 }
 
 func (f *faulty) Last(ctx context.Context, s bus.Stream) (*chunklog.Record, error) {
 	f.mu.Lock()
 	f.looks++
-	blind := f.blind
+	blind, stale := f.blind, f.staleLooks > 0
 	f.blind = false
+	f.staleLooks--
 	f.mu.Unlock()
 	if blind {
 		return nil, bus.Unavailable("last", errBroken)
 	}
+	if stale {
+		return f.stale, nil
+	}
 	return f.Log.Last(ctx, s)
 }
 
-func newFaulty() (*faulty, *server.Server) {
+func (f *faulty) History(ctx context.Context, s bus.Scope, after uint64) (bus.Page, error) {
+	f.count(&f.histories)
+	f.mu.Lock()
+	between := f.betweenReads
+	if f.histories == 2 {
+		f.betweenReads = nil
+	}
+	second := f.histories == 2
+	f.mu.Unlock()
+	if second && between != nil {
+		between()
+	}
+	return f.Log.History(ctx, s, after)
+}
+
+func (f *faulty) Info(ctx context.Context, s bus.Stream) (bus.Info, error) {
+	f.count(&f.infos)
+	return f.Log.Info(ctx, s)
+}
+
+func (f *faulty) Renew(ctx context.Context, s bus.Stream, sequence uint64) (bool, error) {
+	f.count(&f.renewals)
+	return f.Log.Renew(ctx, s, sequence)
+}
+
+func (f *faulty) count(calls *int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*calls++
+}
+
+// asked says how often the log was asked since the last time.
+func (f *faulty) asked() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := fmt.Sprintf("last %d, history %d, info %d, renew %d", f.looks, f.histories, f.infos, f.renewals)
+	f.looks, f.histories, f.infos, f.renewals = 0, 0, 0, 0
+	return text
+}
+
+func newFaulty(t *testing.T) (*faulty, *server.Server) {
+	t.Helper()
 	log := &faulty{Log: memory.New(memory.Options{})}
-	return log, server.New(log, hub.New(log, hub.Limits{Records: 8, Bytes: 1 << 20}), 1<<20)
+	return log, serverOn(t, log)
+}
+
+// serverOn returns a server on the log, one replica of many.
+func serverOn(t *testing.T, log bus.Bus) *server.Server {
+	t.Helper()
+	s, err := server.New(log, hub.New(log, hub.Limits{Records: 8, Bytes: 1 << 20}), server.Options{ChunkBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 var ref = &streamv1.StreamRef{Tenant: "t", RootSessionId: "s", SessionId: "s"}
@@ -113,7 +191,7 @@ func stored(t *testing.T, log bus.Bus) []uint64 {
 
 func TestAnAppendWhoseAnswerWasLostGetsItsSequence(t *testing.T) {
 	t.Parallel()
-	log, s := newFaulty()
+	log, s := newFaulty(t)
 	first := mustAppend(t, s, chunkRequest(1, 1, 1))
 	log.lose = true
 	if got := mustAppend(t, s, chunkRequest(1, 2, 1)); got != first+1 {
@@ -133,7 +211,7 @@ func TestAnAppendOfUnknownOutcomeMayBeRepeated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log, s := newFaulty()
+			log, s := newFaulty(t)
 			mustAppend(t, s, chunkRequest(1, 1, 1))
 			spoil(log)
 			_, err := s.Append(t.Context(), chunkRequest(1, 2, 1))
@@ -150,8 +228,8 @@ func TestAnAppendOfUnknownOutcomeMayBeRepeated(t *testing.T) {
 
 func TestARememberedTailSavesTheLookUpAndAWrongOneCostsOne(t *testing.T) {
 	t.Parallel()
-	log, s := newFaulty()
-	other := server.New(log, hub.New(log, hub.Limits{Records: 8, Bytes: 1 << 20}), 1<<20) // another replica
+	log, s := newFaulty(t)
+	other := serverOn(t, log) // another replica
 	for number := range int64(10) {
 		mustAppend(t, s, chunkRequest(1, number+1, 1))
 	}
@@ -174,7 +252,7 @@ func TestARememberedTailSavesTheLookUpAndAWrongOneCostsOne(t *testing.T) {
 
 func TestARewindThatDiedBeforeItRemovedAnythingIsFinishedByItsRepetition(t *testing.T) {
 	t.Parallel()
-	log, s := newFaulty()
+	log, s := newFaulty(t)
 	first := mustAppend(t, s, chunkRequest(1, 1, 1))
 	mustAppend(t, s, chunkRequest(1, 2, 2))
 	mustAppend(t, s, chunkRequest(1, 3, 2))
@@ -203,7 +281,7 @@ func TestARewindThatDiedBeforeItRemovedAnythingIsFinishedByItsRepetition(t *test
 
 func TestARewindThatDiedIsFinishedByTheNextOwners(t *testing.T) {
 	t.Parallel()
-	log, s := newFaulty()
+	log, s := newFaulty(t)
 	first := mustAppend(t, s, chunkRequest(1, 1, 1))
 	mustAppend(t, s, chunkRequest(1, 2, 2))
 	log.dieOnVoid = true
@@ -225,9 +303,9 @@ func TestARewindThatDiedIsFinishedByTheNextOwners(t *testing.T) {
 
 func TestAnAppendThatComesBetweenIsVoidedToo(t *testing.T) {
 	t.Parallel()
-	log, s := newFaulty()
+	log, s := newFaulty(t)
 	first := mustAppend(t, s, chunkRequest(1, 1, 1))
-	other := server.New(log, hub.New(log, hub.Limits{Records: 8, Bytes: 1 << 20}), 1<<20)
+	other := serverOn(t, log)
 	log.beforeStore = func() { mustAppend(t, other, chunkRequest(1, 2, 2)) }
 	answer, err := s.Rewind(t.Context(), &streamv1.RewindRequest{Stream: ref, Epoch: 2, Number: 1, RunId: "run", Step: 1})
 	if err != nil {

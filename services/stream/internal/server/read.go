@@ -41,6 +41,7 @@ type reading struct {
 	server      *Server
 	scope       bus.Scope
 	historyOnly bool
+	recorded    uint64 // 0: not known, or accounted for
 	reader      *chunklog.Reader
 	feed        *hub.Reader
 	send        func(*streamv1.ReadResponse) error
@@ -55,16 +56,22 @@ func (s *Server) Read(r *streamv1.ReadRequest, stream streamv1.StreamService_Rea
 	if err != nil {
 		return err
 	}
+	ctx := stream.Context()
+	s.meters.readers.Add(ctx, 1)
+	defer s.meters.readers.Add(ctx, -1)
 	q.send = stream.Send
-	err = q.run(stream.Context())
-	if errors.Is(err, errDone) {
+	err = q.run(ctx)
+	switch {
+	case errors.Is(err, errDone):
 		return nil
+	case errors.Is(err, errTooSlow):
+		s.meters.cut.Add(ctx, 1)
 	}
 	return err
 }
 
 func (s *Server) readingOf(r *streamv1.ReadRequest) (*reading, error) {
-	stream, err := streamOf(r.GetStream())
+	scope, err := scopeOf(r.GetStream(), r.GetFamily())
 	if err != nil {
 		return nil, err
 	}
@@ -72,20 +79,23 @@ func (s *Server) readingOf(r *streamv1.ReadRequest) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.GetRunId() != "" {
-		if err := checkID("run_id", r.GetRunId()); err != nil {
-			return nil, err
-		}
+	recorded, err := cursorOf("recorded_sequence", r.GetRecordedSequence())
+	if err != nil {
+		return nil, err
 	}
-	if r.GetFamily() && stream.Session != stream.Root {
-		return nil, fault.New(fault.Invalid, "ID_INVALID", "a family is read from its root: session_id and root_session_id differ")
+	if err := checkRun(r.GetRunId()); err != nil {
+		return nil, err
 	}
-	return &reading{
-		server:      s,
-		scope:       bus.Scope{Stream: stream, Family: r.GetFamily()},
-		historyOnly: r.GetHistoryOnly(),
-		reader:      chunklog.NewReader(stream.Session, r.GetRunId(), cursor),
-	}, nil
+	q := &reading{server: s, scope: scope, historyOnly: r.GetHistoryOnly(), recorded: recorded}
+	switch {
+	case r.GetEveryRun() && r.GetRunId() != "":
+		return nil, fault.New(fault.Invalid, "ID_INVALID", "run_id asks for one run and every_run for all; give one of them")
+	case r.GetEveryRun():
+		q.reader = chunklog.NewLasting(scope.Session, cursor)
+	default:
+		q.reader = chunklog.NewReader(scope.Session, r.GetRunId(), cursor)
+	}
+	return q, nil
 }
 
 // run never returns nil.
@@ -114,72 +124,100 @@ func (q *reading) attach(ctx context.Context) error {
 	if err := q.replay(ctx); err != nil {
 		return err
 	}
-	if q.reader.Cursor() == start {
-		if err := q.checkCursor(ctx, start); err != nil {
-			return err
-		}
+	if err := q.account(ctx, start); err != nil {
+		return err
 	}
 	return q.settle()
 }
 
-// replay sends what is stored after the cursor.
+// replay sends what is stored after the cursor. Each page is read from the
+// cursor's own record on: it proves that the cursor is of this log, and that
+// retention has removed nothing behind it since.
 func (q *reading) replay(ctx context.Context) error {
-	for {
+	for alone := false; ; {
 		if q.closed() {
 			return errClosing
 		}
-		page, err := q.server.bus.History(ctx, q.scope, q.reader.Cursor())
+		cursor := q.reader.Cursor()
+		after := cursor
+		if cursor > 0 && !alone {
+			after--
+		}
+		page, err := q.server.bus.History(ctx, q.scope, after)
 		if err != nil {
 			return err
 		}
-		for i, record := range page.Records {
-			if q.reader.Hole(record) {
-				if err := q.checkHole(ctx, page.Records[i:]); err != nil {
-					return err
-				}
-			}
-			if err := q.take(record, false); err != nil {
+		if after < cursor && !chunklog.Proves(cursor, page.Records) {
+			if err := q.checkCursor(ctx, page.Records); err != nil {
 				return err
 			}
+		}
+		if err := q.takeAll(ctx, page.Records); err != nil {
+			return err
 		}
 		if !page.More {
 			return nil
 		}
+		alone = q.reader.Cursor() == cursor // the record of the cursor fills a page
 	}
 }
 
-// checkHole ends the reading when retention has removed records that it should
-// have been given.
+func (q *reading) takeAll(ctx context.Context, records []*chunklog.Record) error {
+	for i, record := range records {
+		if q.reader.Hole(record) {
+			if err := q.checkHole(ctx, records[i:]); err != nil {
+				return err
+			}
+		}
+		if err := q.take(record, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkCursor ends the reading when its cursor is of no use. stored is what
+// follows it.
+func (q *reading) checkCursor(ctx context.Context, stored []*chunklog.Record) error {
+	cursor := chunklog.Cursor{Sequence: q.reader.Cursor(), Recorded: q.recorded}
+	stand, astray, err := q.server.astray(ctx, q.scope, cursor, stored)
+	if err != nil || !astray {
+		return err
+	}
+	return q.finish(truncatedFrame(stand.From(stored)))
+}
+
+// checkHole ends the reading when it misses something before the first of rest.
 func (q *reading) checkHole(ctx context.Context, rest []*chunklog.Record) error {
-	info, err := q.server.bus.Info(ctx, q.scope.Stream)
-	if err != nil {
+	stand, lost, err := q.server.lost(ctx, q.scope, q.reader, rest)
+	if err != nil || !lost {
 		return err
 	}
-	if !q.reader.Lost(info.Floor, rest) {
-		return nil
-	}
-	return q.finish(truncatedFrame(info.Floor))
+	return q.finish(truncatedFrame(q.reader.From(stand, rest)))
 }
 
-// checkCursor ends the reading when nothing follows its cursor because the
-// cursor is of no use.
-func (q *reading) checkCursor(ctx context.Context, cursor uint64) error {
-	if cursor == 0 {
-		return nil
-	}
-	last, err := q.server.bus.Last(ctx, q.scope.Stream)
-	if err != nil {
-		return err
-	}
-	if last != nil && last.Sequence >= cursor {
-		return nil // the usual case: the reader has it all
-	}
-	info, err := q.server.bus.Info(ctx, q.scope.Stream)
-	if err != nil {
-		return err
-	}
-	if chunklog.Stranded(cursor, info.Last, info.Floor, info.Top) {
-		return q.finish(truncatedFrame(info.Floor))
+// account ends the reading when the log does not have what the state service
+// has recorded. start is where the reader has begun.
+func (q *reading) account(ctx context.Context, start uint64) error {
+	for q.recorded > 0 {
+		stand, account, err := q.server.account(ctx, q.scope, q.reader, start, q.recorded)
+		switch {
+		case err != nil:
+			return err
+		case account == chunklog.Gone:
+			return q.finish(truncatedFrame(stand.Floor))
+		case account == chunklog.Stands:
+			q.recorded = 0
+			return nil
+		}
+		renewed, err := q.server.renew(ctx, q.scope.Stream, q.recorded)
+		if err != nil {
+			return err
+		}
+		if !renewed { // the log knows better: what it has told since is read, and that is that
+			q.recorded = 0
+			return q.replay(ctx)
+		}
 	}
 	return nil
 }

@@ -1,15 +1,23 @@
 // Package bustest holds what every log must do. An implementation passes it
 // whole:
 //
-//	func TestBus(t *testing.T) {
-//		bustest.Run(t, func(t *testing.T) bus.Bus { return memory.New(memory.Options{}) })
+//	func TestMemoryIsALog(t *testing.T) {
+//		t.Parallel()
+//		bustest.Run(t, func(_ *testing.T, o bustest.Options) bus.Bus {
+//			return memory.New(memory.Options{SessionRecords: o.SessionRecords})
+//		})
 //	}
+//
+// What must become of a log that a power cut has taken the end of is in PowerCut,
+// which needs to be able to do that.
 package bustest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,18 +26,29 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
 )
 
-// patience is how long a test waits for what must come.
-const patience = time.Minute
+// Options say what log a test needs.
+type Options struct {
+	// SessionRecords is how many records a session has at most; 0: no limit.
+	SessionRecords int64
+}
 
-// Run runs the suite. open returns a log that nobody else uses, empty, with a
-// retention that removes nothing during the test; it closes it with t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) bus.Bus) {
+// Opener returns a log that nobody else uses, empty, that removes nothing by age
+// or size during the test; its Run runs, and t.Cleanup ends and closes it.
+type Opener func(t *testing.T, o Options) bus.Bus
+
+// Run runs the suite.
+func Run(t *testing.T, open Opener) {
 	t.Helper()
-	log := open(t)
+	start := open
+	open = func(t *testing.T, o Options) bus.Bus { return patient{start(t, o)} }
+	log := open(t, Options{})
 	t.Run("Append", func(t *testing.T) { t.Parallel(); runAppend(t, log) })
 	t.Run("History", func(t *testing.T) { t.Parallel(); runHistory(t, log) })
 	t.Run("Live", func(t *testing.T) { t.Parallel(); runLive(t, log) })
 	t.Run("Names", func(t *testing.T) { t.Parallel(); runNames(t, log) })
+	t.Run("Order", func(t *testing.T) { t.Parallel(); runOrder(t, log) })
+	t.Run("Remove", func(t *testing.T) { t.Parallel(); runRemove(t, log, open) })
+	t.Run("Renew", func(t *testing.T) { t.Parallel(); runRenew(t, open) })
 }
 
 // family returns a stream of its own for the test: a root.
@@ -106,6 +125,18 @@ func history(t *testing.T, log bus.Bus, s bus.Scope, after uint64) []*chunklog.R
 	}
 }
 
+// becomes wants that what is stored is this, perhaps after a moment: a log of
+// several copies may show for so long what was removed from between.
+func becomes(t *testing.T, log bus.Bus, s bus.Scope, want []*chunklog.Record) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	got := history(t, log, s, 0)
+	for len(got) > len(want) && time.Now().Before(deadline) {
+		got = history(t, log, s, 0)
+	}
+	same(t, got, want)
+}
+
 func same(t *testing.T, got, want []*chunklog.Record) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -125,16 +156,28 @@ func same(t *testing.T, got, want []*chunklog.Record) {
 
 // sink gathers what it is told.
 type sink struct {
+	log   bus.Bus // which it follows
+	scope bus.Scope
+
 	mu      sync.Mutex
-	records []*chunklog.Record
+	records []*chunklog.Record // in order
 	gaps    int
+	filled  int           // gaps after which was read what is stored
+	read    uint64        // the last sequence that was read so
 	changed chan struct{} // room for one
 }
 
 func newSink() *sink { return &sink{changed: make(chan struct{}, 1)} }
 
-func (s *sink) Deliver(r *chunklog.Record) { s.note(func() { s.records = append(s.records, r) }) }
-func (s *sink) Gap()                       { s.note(func() { s.gaps++ }) }
+func (s *sink) Deliver(r *chunklog.Record) {
+	s.note(func() {
+		if r.Sequence > s.read { // else it was read after a gap
+			s.records = append(s.records, r)
+		}
+	})
+}
+
+func (s *sink) Gap() { s.note(func() { s.gaps++ }) }
 
 func (s *sink) note(change func()) {
 	s.mu.Lock()
@@ -161,16 +204,60 @@ func (s *sink) after(sequence uint64) []*chunklog.Record {
 // wait returns once there are count records above the sequence.
 func (s *sink) wait(t *testing.T, sequence uint64, count int) []*chunklog.Record {
 	t.Helper()
+	s.await(t, func() bool {
+		s.fill(t, sequence)
+		return len(s.after(sequence)) >= count
+	}, func() {
+		t.Fatalf("got %d live records, want %d", len(s.after(sequence)), count)
+	})
+	return s.after(sequence)
+}
+
+// fill reads what is stored after the sequence if there was a gap since the last
+// time: a record that was late may be told as one.
+func (s *sink) fill(t *testing.T, sequence uint64) {
+	t.Helper()
+	s.mu.Lock()
+	gaps, filled := s.gaps, s.filled
+	s.mu.Unlock()
+	if gaps == filled {
+		return
+	}
+	stored := history(t, s.log, s.scope, sequence)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.filled = gaps
+	bySequence := func(a, b *chunklog.Record) int { return cmp.Compare(a.Sequence, b.Sequence) }
+	for _, r := range stored {
+		s.read = max(s.read, r.Sequence)
+		if i, found := slices.BinarySearchFunc(s.records, r, bySequence); !found {
+			s.records = slices.Insert(s.records, i, r)
+		}
+	}
+}
+
+// gapped returns once the sink was told of a gap.
+func (s *sink) gapped(t *testing.T) {
+	t.Helper()
+	s.await(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.gaps > 0
+	}, func() { t.Fatal("got no gap, want one") })
+}
+
+// await returns once done says so, which is asked at every change, and calls
+// fail when that takes too long.
+func (s *sink) await(t *testing.T, done func() bool, fail func()) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for {
-		if got := s.after(sequence); len(got) >= count {
-			return got
-		}
+	for !done() {
 		select {
 		case <-s.changed:
 		case <-ctx.Done():
-			t.Fatalf("got %d live records, want %d", len(s.after(sequence)), count)
+			fail()
+			return
 		}
 	}
 }

@@ -60,28 +60,66 @@ func (b *Bus) api(ctx context.Context, method string, request []byte, answer any
 	return nil
 }
 
-// state is where a partition stands.
+// state is where a partition stands, as one server says it.
 type state struct {
 	First    uint64           `json:"first_seq"`
 	Last     uint64           `json:"last_seq"`
 	Subjects map[string]int64 `json:"subjects"` // records of the subjects asked for
+
+	began  uint64 // where the partition was made, or begun anew
+	leader string // the server that says it; "" when there is one only
 }
 
+// halfRenewed reports whether a renewal was cut short: what is stored before
+// began is yet to be removed.
+func (s state) halfRenewed() bool { return s.First < s.began }
+
 // look returns where the partition stands. With a subject it also counts its
-// records.
+// records, after it has looked at the rest.
 func (b *Bus) look(ctx context.Context, partition int, subject string) (state, error) {
 	var request []byte
 	if subject != "" {
 		request = fmt.Appendf(nil, `{"subjects_filter":%q}`, subject)
 	}
 	var body struct {
-		State state `json:"state"`
+		State  state `json:"state"`
+		Config struct {
+			First    uint64            `json:"first_seq"`
+			Metadata map[string]string `json:"metadata"`
+		} `json:"config"`
+		Cluster struct {
+			Leader string `json:"leader"`
+		} `json:"cluster"`
 	}
 	name := b.names.stream(partition)
 	if err := b.api(ctx, "STREAM.INFO."+name, request, &body); err != nil {
 		return state{}, bus.Unavailable("look at "+name, err)
 	}
-	return body.State, nil
+	answer := body.State
+	answer.began = max(body.Config.First, beganOf(body.Config.Metadata), 1)
+	answer.leader = body.Cluster.Leader
+	return answer, nil
+}
+
+// purge removes what the partition has before the sequence: the records that
+// match the filter, or all with "". A sequence above the last record becomes
+// that of the next one then. Repeating it is safe.
+func (b *Bus) purge(ctx context.Context, partition int, filter string, before uint64) error {
+	if before <= 1 {
+		return nil // to the server, 0 would mean everything
+	}
+	ctx, cancel := b.link.request(ctx)
+	defer cancel()
+	request := fmt.Appendf(nil, `{"seq":%d}`, before)
+	if filter != "" {
+		request = fmt.Appendf(nil, `{"seq":%d,"filter":%q}`, before, filter)
+	}
+	name := b.names.stream(partition)
+	var ignored struct{}
+	if err := b.api(ctx, "STREAM.PURGE."+name, request, &ignored); err != nil {
+		return bus.Unavailable(fmt.Sprintf("remove what %s has before %d", name, before), err)
+	}
+	return nil
 }
 
 // remove removes one record, if it is still there.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -18,14 +19,51 @@ func (b *Bus) Append(ctx context.Context, s bus.Stream, expected uint64, r *chun
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
 	p := b.partitionOf(s)
-	answer, err := b.nc.RequestMsgWithContext(ctx, &nats.Msg{
-		Subject: b.names.subject(p.number, s),
-		Header:  encode(r, expected),
-		Data:    r.Payload,
-	})
-	if err != nil {
-		return 0, appendError(err)
+	m := &nats.Msg{Subject: b.names.subject(p.number, s), Header: encode(r, expected), Data: r.Payload}
+	for began := time.Now(); ; {
+		answer, err := b.nc.RequestMsgWithContext(ctx, m)
+		if err != nil {
+			return 0, appendError(err)
+		}
+		sequence, err := acknowledged(answer)
+		if !isCode(err, apiWrongLastInFlight) {
+			return sequence, err
+		}
+		if time.Since(began) > inFlightPatience {
+			b.freeInFlight(ctx, p)
+			return 0, bus.Unavailable("append", err) // it was refused
+		}
+		select {
+		case <-time.After(inFlightPause):
+		case <-ctx.Done():
+			return 0, bus.Unavailable("append", err)
+		}
 	}
+}
+
+// The leader of a common partition refuses a record while it takes another one
+// of the subject for in flight. It does so for a moment after it has acknowledged
+// that one, and until it is leader no more when a purge to above the end has
+// overtaken it (seen in nats-server 2.15.1: the entry is skipped, and its mark
+// stays).
+const (
+	inFlightPause    = 5 * time.Millisecond
+	inFlightPatience = 3 * time.Second
+)
+
+// freeInFlight has the partition choose a leader, which knows of nothing in
+// flight.
+func (b *Bus) freeInFlight(ctx context.Context, p *partition) {
+	name := b.names.stream(p.number)
+	b.log.Warn("NATS takes a record for in flight that is not; the partition gets another leader", "partition", name)
+	var ignored struct{}
+	if err := b.api(ctx, "STREAM.LEADER.STEPDOWN."+name, nil, &ignored); err != nil {
+		b.log.Warn("the partition did not get another leader", "partition", name, "error", err)
+	}
+}
+
+// acknowledged reads what the server says to a record.
+func acknowledged(answer *nats.Msg) (uint64, error) {
 	var ack struct {
 		Sequence uint64    `json:"seq"`
 		Error    *apiError `json:"error"`
@@ -55,8 +93,10 @@ func appendError(err error) error {
 
 func refusal(e *apiError) error {
 	switch e.ErrCode {
-	case apiWrongLast, apiWrongLastInFlight:
+	case apiWrongLast:
 		return bus.ErrConflict
+	case apiWrongLastInFlight:
+		return e
 	case apiAccountResources, apiInsufficient, apiStorage, apiStoreFailed:
 		return fmt.Errorf("append: %w: %w", e,
 			fault.New(fault.Exhausted, "LOG_FULL", "the chunk log has no room; readers load from the state service meanwhile"))

@@ -54,24 +54,106 @@
 // more than PartitionBytes: then the oldest go (discard policy "old"), and
 // writers are never refused. Records of a quiet session may so be pushed out by
 // a loud neighbour; its readers are told "truncated" and load from the state
-// service, which holds the truth.
+// service, which holds the truth. What goes so goes from the front of the
+// partition, and the sequence before its first record is the floor.
+//
+// A session has SessionRecords at most (the server's limit per subject): what it
+// writes beyond removes its own oldest ones, and nobody else's. That leaves the
+// floor where it is, so whoever reads compares with the first record of the
+// session as well.
+//
+// # A lost end, and the renewal
+//
+// The server acknowledges a record when it has given it to the operating system.
+// A power cut, or a data directory that is put back to an older copy, takes the
+// end of a partition that was acknowledged, and what is written next gets
+// sequences that readers and writers know for other records. The log cannot see
+// that. Whoever knows a sequence that was acknowledged can: a writer its last
+// one, the state service those of what it has committed, a process what it has
+// heard (Run), and an embedded server that its machine went down, which is told
+// to Open (Options.Renew). They come with a doubt:
+//
+//	1  The leader is asked. It has the record, or a later one of the session, or
+//	   it began, or keeps, only what is above: the doubt was unfounded. Nearly
+//	   all end here, and have written nothing.
+//	2  A probe is written, a record on a subject that no reader's filter matches.
+//	   Its acknowledgement takes a majority of the copies, so a leader that was
+//	   deposed gets none; and a copy that has the probe has everything that was
+//	   acknowledged before it, the record in doubt included. The probe before is
+//	   removed, a process has one doubt at a time in a partition, and pauses
+//	   between two: doubts do not fill the log.
+//	3  Only what such copies say counts. One answer of one copy shows the
+//	   session's last record beside the probe. If it is below the one in doubt,
+//	   that one is lost: retention takes the oldest first. If nothing of the session
+//	   is left, one server says twice where it stands, and the record is lost if
+//	   retention has not come as far. The doubt of a feed, which knows a sequence
+//	   and not whose, is founded when the probe did not get a higher one, or when
+//	   the record that has the sequence is another than the one that was heard.
+//	4  "holdfast-began" in the stream's metadata becomes X: the microseconds since
+//	   1970, or four million above all that is known, if the clock is behind. This
+//	   is the decision.
+//	5  All records before X are purged. The server begins at X then, and what it
+//	   stores next gets X.
+//
+// All that the partition had is gone, not only what comes after the loss: which
+// of its sessions have lost records is not known, and which cursors are still
+// good neither. A conversation is whole in the state service. What a crash
+// leaves:
+//
+//	before 4    nothing: a probe, and the next doubt
+//	4 .. 5      a partition that holds records before its beginning. Whoever looks
+//	            where it stands (Open, Info, Run, the next doubt) does step 5. What
+//	            is appended before that is acknowledged and goes in step 5; its
+//	            writer's next append comes with the doubt of step 1 and is told that
+//	            the log began anew.
+//	after 5     nothing to do
+//	a power     of the steps 4 and 5, the second, both or none are lost. The second
+//	cut after   is done again. If both are, all that was known then is a doubt
+//	            again, and what was acknowledged in between is one more.
+//
+// Several processes may come with one doubt. Each looks at "began" before it
+// writes it, and goes on where another stopped; of two that write it at once one
+// may win over a higher X for a moment, and sees the purge of the other, which
+// takes nothing that it has to keep. A process that was too slow to see another's
+// renewal begins the partition anew once more, which costs records and is safe.
+//
+// Who follows sees a renewal as a jump of the sequence, of the next record, or of
+// the end of the log that Run compares with.
+//
+// A sequence that is far above the log and the time (a week) is not believed: no
+// log gave it. A client's cursor is never taken for a doubt.
 //
 // # What an acknowledged record survives
 //
-//	embedded   The server answers after it has written the record to a file,
-//	           and syncs files every five seconds. A kill -9 of the process loses
-//	           nothing. A power cut or a crash of the machine may lose the last
-//	           five seconds.
-//	nats,      The same with the server's sync_interval, two minutes by
-//	1 copy     default.
-//	nats,      A majority has written the record to files. The loss of a
-//	3 copies   minority of the servers, disks included, loses nothing. A power cut
-//	           of all at once is as above; sync_interval: always is the remedy.
+//	             a kill -9    the crash of a machine,      the loss of a disk
+//	                          or a power cut
+//	embedded     yes          but for the last moments     no
+//	             yes          yes, with a sync interval    no
+//	                          of 0: it is synced first
+//	nats,        yes          but for the server's         no
+//	1 copy                    sync_interval, two minutes
+//	                          by default
+//	nats,        yes, of all  yes, of a minority; of all   yes, of a minority
+//	3 copies     servers      at once as with 1 copy
+//
+// The last moments are ServerOptions.SyncInterval. What is lost so is noticed and
+// never given again as something else: see the renewal above. NATS servers sync
+// before they acknowledge with sync_interval: always.
+//
+// # Shards
+//
+// One system of NATS servers may be too little. Several, which know nothing of
+// each other, then share the families: whoever opens them chooses the system of a
+// family by a stable hash, and opens one Bus for each. How many there are, and
+// which one this is, stands in the metadata of its streams; another number, or
+// two of them exchanged, is refused as another number of partitions is. A stream
+// that says nothing of shards is of the time when there was one.
 //
 // # Ownership
 //
 // The embedded server owns its directory by a lock that ends with the process.
 // Streams are made, or changed to the configuration, once at Open; of several
 // processes that boot at once one makes each stream and the others find it.
-// The number of partitions is written into them, and another one is refused.
+// The number of partitions is written into them, and another one is refused. The
+// beginning that a renewal has written is carried over.
 package jetstream

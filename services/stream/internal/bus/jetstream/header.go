@@ -20,6 +20,7 @@ const (
 	headerKind   = "Holdfast-Kind"
 	headerStatus = "Holdfast-Status"
 	headerAt     = "Holdfast-At"
+	headerAnew   = "Holdfast-Anew" // "1", or missing
 	headerPrev   = "Holdfast-Prev"
 )
 
@@ -30,6 +31,7 @@ const (
 	headerSequence     = "Nats-Sequence"
 	headerLastSequence = "Nats-Last-Sequence"
 	headerPending      = "Nats-Num-Pending"
+	headerTime         = "Nats-Time-Stamp"
 	headerCode         = "Status"
 )
 
@@ -61,8 +63,8 @@ func inverse[K comparable](names map[K]string) map[string]K {
 
 // encode makes the headers of a record that is appended behind expected.
 func encode(r *chunklog.Record, expected uint64) nats.Header {
-	h := make(nats.Header, 8)
-	values := make([]string, 0, 8) // one allocation for all values
+	h := make(nats.Header, 10)
+	values := make([]string, 0, 10) // one allocation for all values
 	set := func(name, value string) {
 		values = append(values, value)
 		h[name] = values[len(values)-1 : len(values) : len(values)]
@@ -80,6 +82,9 @@ func encode(r *chunklog.Record, expected uint64) nats.Header {
 	}
 	if r.Kind == chunklog.Marker {
 		set(headerAt, strconv.FormatUint(r.At, 10))
+	}
+	if r.Anew {
+		set(headerAnew, "1")
 	}
 	if r.Prev != expected {
 		set(headerPrev, strconv.FormatUint(r.Prev, 10))
@@ -100,6 +105,7 @@ func decode(h nats.Header, subject string, sequence uint64, payload []byte) (*ch
 		Kind:     kinds[p.value(headerKind)],
 		Status:   statuses[p.value(headerStatus)], // none is Active, the zero value
 		At:       p.sequence(headerAt),
+		Anew:     p.value(headerAnew) != "",
 		Prev:     p.sequence(headerExpected),
 		Payload:  payload,
 	}

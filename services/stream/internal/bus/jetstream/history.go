@@ -20,42 +20,41 @@ const (
 )
 
 // A copy of a partition that is behind the leader is asked again after
-// lagPause, so often.
+// lagPause, so often. Then the leader is asked itself, for leaderRecords at most,
+// since it gives one at a time.
 const (
-	lagAttempts = 50
-	lagPause    = 10 * time.Millisecond
+	lagAttempts   = 25
+	lagPause      = 10 * time.Millisecond
+	leaderRecords = 64
 )
 
-var (
-	errHole   = errors.New("messages of an answer are missing")
-	errLagged = errors.New("the copies of the partition are behind the leader")
-)
+var errHole = errors.New("messages of an answer are missing")
 
 // History implements bus.Reader.
 //
 // Any copy of the partition may answer a direct get, also one that lags behind.
-// So when there is more than one, the leader is asked for the last record at the
-// end of what is stored, and the copy again until it has it.
+// So when there is more than one, the leader is asked for the last record first,
+// and a copy until it has that one. Where the leader has nothing, a copy that has
+// something lags, too: the stream was purged, or the partition begun anew. A copy
+// may lag for long when its server was away, and a server that has a copy asks no
+// other for its clients: then the leader gives the page, slowly. What was removed
+// from the middle may be shown for a moment by a copy that lags.
 func (b *Bus) History(ctx context.Context, s bus.Scope, after uint64) (bus.Page, error) {
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
 	p := b.partitionOf(s.Stream)
 	filter := b.names.filter(p.number, s)
+	if b.options.Replicas == 1 {
+		return b.page(ctx, p, filter, after, pageRecords)
+	}
 	for range lagAttempts {
-		page, err := b.page(ctx, p, filter, after, pageRecords)
-		if err != nil || page.More || b.options.Replicas == 1 {
-			return page, err
-		}
 		last, err := b.last(ctx, p, filter)
 		if err != nil {
 			return bus.Page{}, err
 		}
-		reached := after
-		if n := len(page.Records); n > 0 {
-			reached = page.Records[n-1].Sequence
-		}
-		if last == nil || last.Sequence <= reached {
-			return page, nil
+		page, err := b.page(ctx, p, filter, after, pageRecords)
+		if err != nil || page.More || agree(page, last, after) {
+			return page, err
 		}
 		select {
 		case <-ctx.Done():
@@ -63,7 +62,39 @@ func (b *Bus) History(ctx context.Context, s bus.Scope, after uint64) (bus.Page,
 		case <-time.After(lagPause):
 		}
 	}
-	return bus.Page{}, bus.Unavailable("read history", errLagged)
+	return b.leaderPage(ctx, p, filter, after)
+}
+
+// leaderPage reads a page from the leader, record by record.
+func (b *Bus) leaderPage(ctx context.Context, p *partition, filter string, after uint64) (bus.Page, error) {
+	var page bus.Page
+	bytes := 0
+	for {
+		r, err := b.first(ctx, p, filter, after+1)
+		if err != nil {
+			return bus.Page{}, err
+		}
+		if r == nil {
+			return page, nil
+		}
+		if len(page.Records) == leaderRecords || bytes >= pageBytes {
+			page.More = true
+			return page, nil
+		}
+		page.Records = append(page.Records, r)
+		bytes += len(r.Payload)
+		after = r.Sequence
+	}
+}
+
+// agree reports whether the copy that gave the last page after the cursor has
+// what the leader, asked before, says is the last record.
+func agree(page bus.Page, last *chunklog.Record, after uint64) bool {
+	n := len(page.Records)
+	if n == 0 {
+		return last == nil || last.Sequence <= after
+	}
+	return last != nil && page.Records[n-1].Sequence >= last.Sequence
 }
 
 // page asks for one batch of records that match the filter.
@@ -136,6 +167,17 @@ func (b *Bus) Last(ctx context.Context, s bus.Stream) (*chunklog.Record, error) 
 // last asks the leader, which has every acknowledged record, for the last one
 // that matches the filter; nil when there is none.
 func (b *Bus) last(ctx context.Context, p *partition, filter string) (*chunklog.Record, error) {
+	return b.one(ctx, p, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter))
+}
+
+// first asks the leader for the first record that matches the filter and is not
+// before the sequence; nil when there is none.
+func (b *Bus) first(ctx context.Context, p *partition, filter string, from uint64) (*chunklog.Record, error) {
+	return b.one(ctx, p, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, max(from, 1), filter))
+}
+
+// one asks the leader for one record; nil when it has none.
+func (b *Bus) one(ctx context.Context, p *partition, request []byte) (*chunklog.Record, error) {
 	name := b.names.stream(p.number)
 	var body struct {
 		Message struct {
@@ -145,12 +187,12 @@ func (b *Bus) last(ctx context.Context, p *partition, filter string) (*chunklog.
 			Data     []byte `json:"data"`
 		} `json:"message"`
 	}
-	err := b.api(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter), &body)
+	err := b.api(ctx, "STREAM.MSG.GET."+name, request, &body)
 	if isCode(err, apiNoMessage) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, bus.Unavailable("look at the end of "+name, err)
+		return nil, bus.Unavailable("look at a record of "+name, err)
 	}
 	header, err := nats.DecodeHeadersMsg(body.Message.Headers)
 	if err != nil {

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -145,9 +146,37 @@ func TestABatchWithAMissingMessageIsNotAPage(t *testing.T) {
 	}
 }
 
+func TestALeaderGivesWhatACopyThatLagsDoesNotHave(t *testing.T) {
+	t.Parallel()
+	const count = 2*leaderRecords + 5
+	pl := &play{copies: []map[string]uint64{{}}, leads: count}
+	b, p := pl.start(t)
+	b.options.Replicas, b.partitions = 3, []*partition{p}
+	var got []uint64
+	for more := true; more; {
+		var after uint64
+		if len(got) > 0 {
+			after = got[len(got)-1]
+		}
+		page, err := b.History(t.Context(), bus.Scope{Stream: doubted}, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range page.Records {
+			got = append(got, r.Sequence)
+		}
+		more = page.More
+	}
+	if len(got) != count || got[0] != 1 || got[count-1] != count || !slices.IsSorted(got) {
+		t.Errorf("got %v, want 1 to %d", got, count)
+	}
+}
+
 func TestHistoryOfCopiesIsComparedWithTheLeader(t *testing.T) {
 	t.Parallel()
-	server, err := StartServer(t.TempDir(), 20*time.Second, slog.New(slog.DiscardHandler))
+	server, err := StartServer(ServerOptions{
+		Directory: t.TempDir(), Wait: 20 * time.Second, SyncInterval: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

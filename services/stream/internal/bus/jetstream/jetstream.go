@@ -22,16 +22,21 @@ const reconnectPause = 250 * time.Millisecond
 // headerRoom is what the largest message needs beside its payload.
 const headerRoom = 4 << 10
 
-// Options say how the log is kept. All fields but Log and Now are required.
+// Options say how the log is kept. All fields are required but SessionRecords,
+// Shards, Shard, Renew, Log and Now.
 type Options struct {
 	Namespace      string        // first word of subjects and streams
 	Partitions     int           // 1 to 64; must not change while there is data
 	Replicas       int           // copies of each partition
 	MaxAge         time.Duration // records older than this are removed
 	PartitionBytes int64         // the oldest records go when there are more
+	SessionRecords int64         // the oldest of a session go when it has more; 0: no limit
 	RecordBytes    int           // the largest payload
 	Check          time.Duration // within this time a lost tail is noticed
 	Boot           time.Duration // how long Open waits for the server
+	Shards         int           // how many systems share the families; 0 is 1; must not change while there is data
+	Shard          int           // which of them this one is, from 0
+	Renew          bool          // begin every partition anew: it may have lost its end
 	Log            *slog.Logger  // nil is slog.Default
 	Now            func() time.Time
 }
@@ -74,7 +79,8 @@ var _ bus.Bus = (*Bus)(nil)
 //
 // Unavailable (LOG_UNAVAILABLE): the server could not be reached in time.
 // Invalid (CONFIG_INVALID): the streams were made with another number of
-// partitions, or the server takes no messages of RecordBytes.
+// partitions or shards, or as another shard; or the server takes no messages of
+// RecordBytes.
 func Open(ctx context.Context, e Endpoint, o Options) (*Bus, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Boot)
 	defer cancel()
@@ -85,6 +91,7 @@ func Open(ctx context.Context, e Endpoint, o Options) (*Bus, error) {
 	if b.options.Now == nil {
 		b.options.Now = time.Now
 	}
+	b.options.Shards = max(b.options.Shards, 1)
 	if err := b.connect(e); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func options() jetstream.Options {
 		MaxAge:         time.Hour,
 		PartitionBytes: 64 << 20,
 		RecordBytes:    512 << 10,
-		Check:          200 * time.Millisecond,
+		Check:          time.Second,
 		Boot:           20 * time.Second,
 		Log:            slog.New(slog.DiscardHandler),
 	}
@@ -29,7 +29,9 @@ func options() jetstream.Options {
 // embedded starts a server in the directory.
 func embedded(t *testing.T, directory string) *jetstream.Server {
 	t.Helper()
-	server, err := jetstream.StartServer(directory, 20*time.Second, slog.New(slog.DiscardHandler))
+	server, err := jetstream.StartServer(jetstream.ServerOptions{
+		Directory: directory, Wait: 20 * time.Second, SyncInterval: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,9 @@ func open(t *testing.T, e jetstream.Endpoint, o jetstream.Options) *jetstream.Bu
 
 func TestJetStreamIsALog(t *testing.T) {
 	t.Parallel()
-	bustest.Run(t, func(t *testing.T) bus.Bus {
-		return open(t, embedded(t, t.TempDir()).Endpoint(), options())
+	bustest.Run(t, func(t *testing.T, o bustest.Options) bus.Bus {
+		with := options()
+		with.SessionRecords = o.SessionRecords
+		return open(t, embedded(t, t.TempDir()).Endpoint(), with)
 	})
 }

@@ -3,8 +3,6 @@ package jetstream_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -160,11 +158,7 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 		last = persist(t, log, outage, last, number+1)
 	}
 	// What a process that is killed now leaves behind: the files as they are.
-	left := t.TempDir()
-	if err := os.CopyFS(left, os.DirFS(directory)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	again := open(t, embedded(t, left).Endpoint(), options())
+	again := open(t, embedded(t, copyOf(t, directory)).Endpoint(), options())
 	page, err := again.History(t.Context(), bus.Scope{Stream: outage}, 0)
 	if err != nil || len(page.Records) != 200 || page.Records[199].Sequence != last {
 		t.Fatalf("got %d records, %v; want 200 up to %d", len(page.Records), err, last)
@@ -236,6 +230,22 @@ func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
 	}
 	o.Namespace = "other"
 	open(t, server.Endpoint(), o)
+}
+
+func TestAnotherLayoutOfShardsIsRefused(t *testing.T) {
+	t.Parallel()
+	server := embedded(t, t.TempDir())
+	o := options()
+	o.Shards, o.Shard = 3, 1
+	open(t, server.Endpoint(), o)
+	open(t, server.Endpoint(), o) // the same again
+	for _, c := range []struct{ shards, shard int }{{0, 0}, {1, 0}, {2, 1}, {3, 0}, {3, 2}} {
+		o.Shards, o.Shard = c.shards, c.shard
+		_, err := jetstream.Open(t.Context(), server.Endpoint(), o)
+		if !errors.Is(err, fault.Invalid) || fault.ReasonOf(err) != "CONFIG_INVALID" {
+			t.Errorf("shard %d of %d: got %v, want CONFIG_INVALID", c.shard, c.shards, err)
+		}
+	}
 }
 
 func TestAChangedLimitIsTakenOver(t *testing.T) {

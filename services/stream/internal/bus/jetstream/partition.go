@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -22,13 +23,22 @@ const duplicates = 100 * time.Millisecond
 // openLimit is how many partitions are opened at once.
 const openLimit = 4
 
-// partitionsKey is where a stream says how many there are.
-const partitionsKey = "holdfast-partitions"
+// What a stream says of itself in its metadata. Streams of a former version say
+// nothing of shards: there was one.
+const (
+	partitionsKey = "holdfast-partitions"
+	shardsKey     = "holdfast-shards"
+	shardKey      = "holdfast-shard"
+	beganKey      = "holdfast-began" // missing until the partition was begun anew
+)
 
 // partition is one stream and its live feed.
 type partition struct {
-	number int
-	tail   *tail
+	number  int
+	tail    *tail
+	doubts  chan struct{} // has room for one doubt at a time, see settle
+	probed  time.Time     // when the last one was settled; of whoever is in doubts
+	renewed bool          // Options.Renew was obeyed
 }
 
 func (b *Bus) openPartitions(ctx context.Context) error {
@@ -46,7 +56,7 @@ func (b *Bus) openPartitions(ctx context.Context) error {
 }
 
 func (b *Bus) openPartition(ctx context.Context, number int) (*partition, error) {
-	p := &partition{number: number}
+	p := &partition{number: number, doubts: make(chan struct{}, 1)}
 	for {
 		err := b.openOnce(ctx, p)
 		if err == nil {
@@ -78,11 +88,17 @@ func (b *Bus) openOnce(ctx context.Context, p *partition) error {
 	if err := b.nc.FlushWithContext(ctx); err != nil {
 		return err
 	}
-	// Whatever was stored before this answer is no news; the rest is heard.
-	state, err := b.look(ctx, p.number, "")
+	state, err := b.lookWhole(ctx, p, "")
 	if err != nil {
 		return err
 	}
+	if b.options.Renew && !p.renewed {
+		if state, err = b.beginAnew(ctx, p, max(state.Last, state.began)); err != nil {
+			return err
+		}
+		p.renewed = true
+	}
+	// Whatever was stored before this answer is no news; the rest is heard.
 	p.tail.begin(state.Last)
 	return nil
 }
@@ -102,12 +118,13 @@ func (b *Bus) ensure(ctx context.Context, number int) error {
 		return err
 	}
 	have := stream.CachedInfo().Config
-	if count := have.Metadata[partitionsKey]; count != want.Metadata[partitionsKey] {
-		return fault.New(fault.Invalid, "CONFIG_INVALID",
-			"the log %s was made with %s partitions, not %d: sessions would look for their records in the wrong one",
-			want.Name, count, b.options.Partitions)
+	if err := sameLayout(want.Name, have.Metadata, want.Metadata); err != nil {
+		return err
 	}
 	want.FirstSeq = have.FirstSeq // set when it was made
+	if began, renewed := have.Metadata[beganKey]; renewed {
+		want.Metadata[beganKey] = began
+	}
 	if same(have, want) {
 		return nil
 	}
@@ -115,8 +132,29 @@ func (b *Bus) ensure(ctx context.Context, number int) error {
 	return err
 }
 
+// sameLayout refuses a configuration by which sessions would look for their
+// records in the wrong partition: Invalid (CONFIG_INVALID).
+func sameLayout(name string, have, want map[string]string) error {
+	for _, c := range []struct{ key, former, what string }{
+		{partitionsKey, "", "how many partitions there are"},
+		{shardsKey, "1", "how many systems share the families"},
+		{shardKey, "0", "which of these systems this is, counted from 0"},
+	} {
+		if value := cmp.Or(have[c.key], c.former); value != want[c.key] {
+			return fault.New(fault.Invalid, "CONFIG_INVALID",
+				"the log %s was made with another layout (%s: it says %q, the configuration %q): sessions would look for their records in the wrong place",
+				name, c.what, value, want[c.key])
+		}
+	}
+	return nil
+}
+
 func (b *Bus) streamConfig(number int) jetstream.StreamConfig {
 	stored := b.names.stored(number) + ">"
+	perSession := b.options.SessionRecords
+	if perSession == 0 {
+		perSession = -1
+	}
 	return jetstream.StreamConfig{
 		Name:        b.names.stream(number),
 		Description: "holdfast: what readers of sessions are told",
@@ -129,9 +167,15 @@ func (b *Bus) streamConfig(number int) jetstream.StreamConfig {
 		Replicas:    b.options.Replicas,
 		Duplicates:  duplicates,
 		AllowDirect: true,
-		FirstSeq:    bus.FirstSequence(b.options.Now()),
-		RePublish:   &jetstream.RePublish{Source: stored, Destination: b.names.live(number) + ">"},
-		Metadata:    map[string]string{partitionsKey: strconv.Itoa(b.options.Partitions)},
+
+		MaxMsgsPerSubject: perSession,
+		FirstSeq:          bus.FirstSequence(b.options.Now()),
+		RePublish:         &jetstream.RePublish{Source: stored, Destination: b.names.live(number) + ">"},
+		Metadata: map[string]string{
+			partitionsKey: strconv.Itoa(b.options.Partitions),
+			shardsKey:     strconv.Itoa(b.options.Shards),
+			shardKey:      strconv.Itoa(b.options.Shard),
+		},
 	}
 }
 
@@ -143,6 +187,7 @@ func same(have, want jetstream.StreamConfig) bool {
 		have.Discard == want.Discard &&
 		have.MaxAge == want.MaxAge &&
 		have.MaxBytes == want.MaxBytes &&
+		have.MaxMsgsPerSubject == want.MaxMsgsPerSubject &&
 		have.Replicas == want.Replicas &&
 		have.Duplicates == want.Duplicates &&
 		have.AllowDirect == want.AllowDirect &&
@@ -167,15 +212,17 @@ func (b *Bus) Info(ctx context.Context, s bus.Stream) (bus.Info, error) {
 	defer cancel()
 	p := b.partitionOf(s)
 	subject := b.names.subject(p.number, s)
-	state, err := b.look(ctx, p.number, subject)
+	state, err := b.lookWhole(ctx, p, subject)
 	if err != nil {
 		return bus.Info{}, err
 	}
-	answer := bus.Info{Floor: max(state.First, 1) - 1, Top: state.Last, Count: state.Subjects[subject]}
+	answer := bus.Info{
+		Floor: max(state.First, 1) - 1, Top: state.Last, Began: state.began, Count: state.Subjects[subject],
+	}
 	if answer.Count == 0 {
 		return answer, nil
 	}
-	first, err := b.page(ctx, p, subject, 0, 1)
+	first, err := b.first(ctx, p, subject, state.First)
 	if err != nil {
 		return bus.Info{}, err
 	}
@@ -183,10 +230,10 @@ func (b *Bus) Info(ctx context.Context, s bus.Stream) (bus.Info, error) {
 	if err != nil {
 		return bus.Info{}, err
 	}
-	if len(first.Records) == 0 || last == nil { // they have gone meanwhile
-		return bus.Info{Floor: answer.Floor, Top: answer.Top}, nil
+	if first == nil || last == nil { // they have gone meanwhile
+		return bus.Info{Floor: answer.Floor, Top: answer.Top, Began: answer.Began}, nil
 	}
-	answer.First, answer.Last = first.Records[0].Sequence, last.Sequence
+	answer.First, answer.Last = first.Sequence, last.Sequence
 	return answer, nil
 }
 

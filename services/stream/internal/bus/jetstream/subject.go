@@ -12,6 +12,7 @@ import (
 //
 //	<namespace>.chunks.<partition>.<tenant>.<root>.<session>   stored
 //	<namespace>.live.<partition>.<tenant>.<root>.<session>     told again as it is stored
+//	<namespace>.chunks.<partition>.=                           probes, of no session
 type names struct{ namespace string }
 
 func (n names) stream(partition int) string {
@@ -25,6 +26,11 @@ func (n names) stored(partition int) string {
 func (n names) live(partition int) string {
 	return fmt.Sprintf("%s.live.%02d.", n.namespace, partition)
 }
+
+// probe returns the subject of the records that are written to see whether the
+// partition has everything (renew.go). It has one token where records have
+// three, and one that no id has.
+func (n names) probe(partition int) string { return n.stored(partition) + "=" }
 
 // subject returns the subject of a stream's records.
 func (n names) subject(partition int, s bus.Stream) string {

@@ -23,6 +23,14 @@ type tail struct {
 	feed    chunklog.Feed
 	follows map[string][]*follow // by session key or family key
 	lost    bool                 // Run has yet to compare the feed with the log
+	heard   mark                 // the last record that was heard
+}
+
+// mark says which record has a sequence.
+type mark struct {
+	sequence uint64
+	key      string // what its subject ends with
+	stored   string // when, as the server says it
 }
 
 type follow struct{ sink bus.Sink }
@@ -63,6 +71,7 @@ func (t *tail) hear(m *nats.Msg) {
 		}
 	case chunklog.InOrder:
 	}
+	t.heard = mark{sequence, key, p.value(headerTime)}
 	t.deliver(m, key, sequence)
 }
 
@@ -119,11 +128,14 @@ func (t *tail) unfollow(key string, f *follow) {
 
 // Run implements bus.Bus. It compares the live feeds with the log: from time
 // to time, because the last message before an outage has no successor that
-// reveals its loss, and as soon as the connection was lost.
+// reveals its loss, and as soon as the connection was lost. A log that has less
+// than was heard has lost its end. It looks at the partitions that somebody
+// follows, and at one of the others in turn, so that a renewal which was cut short
+// is completed where nobody looks.
 func (b *Bus) Run(ctx context.Context) error {
 	ticker := time.NewTicker(max(b.options.Check/2, time.Millisecond)) // a loss shows at the second look
 	defer ticker.Stop()
-	for {
+	for turn := 0; ; turn++ {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -133,30 +145,58 @@ func (b *Bus) Run(ctx context.Context) error {
 				p.tail.setLost(true)
 			}
 		}
-		for _, p := range b.partitions {
-			b.compare(ctx, p)
+		for i, p := range b.partitions {
+			if i == turn%len(b.partitions) || p.tail.missed() {
+				b.compare(ctx, p)
+			}
 		}
 	}
 }
 
 func (b *Bus) compare(ctx context.Context, p *partition) {
-	if p.tail.idle() {
-		return
-	}
-	ctx, cancel := b.link.request(ctx)
-	defer cancel()
-	state, err := b.look(ctx, p.number, "")
+	seen, heard, lost := p.tail.stand()
+	state, err := b.lookWhole(ctx, p, "")
 	if err != nil {
 		return // the next look finds the same
+	}
+	d := doubt{sequence: seen}
+	if lost {
+		d.replaced = b.replaced(ctx, p, heard)
+	}
+	if state.Last < seen || d.replaced {
+		if _, err := b.settle(ctx, p, d); err != nil {
+			b.log.Warn("the log may have lost its end, and does not say", "partition", p.number, "error", err)
+		}
+		return // the next look finds what has become of it
 	}
 	p.tail.check(state.Last)
 }
 
-// idle reports whether nobody would miss anything.
-func (t *tail) idle() bool {
+// stand returns the highest sequence that the log is known to have had, the
+// last record that was heard, and whether the connection was lost since the last
+// check.
+func (t *tail) stand() (seen uint64, heard mark, lost bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.follows) == 0
+	return t.feed.Seen, t.heard, t.lost
+}
+
+// missed reports whether something may be missed: somebody follows, or the
+// connection was lost.
+func (t *tail) missed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost || len(t.follows) > 0
+}
+
+// renewed says that the partition was begun anew at the sequence.
+func (t *tail) renewed(began uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begun && t.feed.Seen+1 < began {
+		t.feed.Seen, t.heard = began-1, mark{}
+		t.gap()
+	}
 }
 
 func (t *tail) setLost(lost bool) {

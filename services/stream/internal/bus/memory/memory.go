@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
@@ -27,11 +28,16 @@ type Options struct {
 	MaxAge   time.Duration    // 0: no limit
 	MaxBytes int64            // 0: no limit; the oldest records go first
 	Now      func() time.Time // nil is time.Now
+	// SessionRecords is how many records a session has at most; 0: no limit. The
+	// oldest go first.
+	SessionRecords int64
 }
 
 // Log is a bus of one partition.
 type Log struct {
 	options Options
+
+	began atomic.Uint64 // where it was made, or begun anew; written under mu
 
 	mu      sync.Mutex
 	first   uint64 // the sequence of entries[head]
@@ -44,7 +50,7 @@ type Log struct {
 
 type entry struct {
 	stream bus.Stream
-	record *chunklog.Record // nil when it was voided
+	record *chunklog.Record // nil when it was removed out of turn
 	stored time.Time
 }
 
@@ -60,12 +66,15 @@ func New(options Options) *Log {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Log{
+	began := bus.FirstSequence(options.Now())
+	l := &Log{
 		options: options,
-		first:   bus.FirstSequence(options.Now()),
+		first:   began,
 		streams: map[bus.Stream][]uint64{},
 		follows: map[bus.Scope]map[*follow]struct{}{},
 	}
+	l.began.Store(began)
+	return l
 }
 
 // Last implements bus.Writer.
@@ -105,6 +114,9 @@ func (l *Log) Append(_ context.Context, s bus.Stream, expected uint64, r *chunkl
 	l.entries = append(l.entries, entry{stream: s, record: &stored, stored: l.options.Now()})
 	l.streams[s] = append(l.streams[s], stored.Sequence)
 	l.bytes += size(&stored)
+	if limit := l.options.SessionRecords; limit > 0 && int64(len(l.streams[s])) > limit {
+		l.remove(s, l.streams[s][0])
+	}
 	l.retain()
 	for f := range l.follows[bus.Scope{Stream: s}] {
 		f.sink.Deliver(&stored)
@@ -159,16 +171,33 @@ func (l *Log) Void(_ context.Context, s bus.Stream, sequences []uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, sequence := range sequences {
-		if sequence < l.first || sequence >= l.next() {
-			continue
+		l.remove(s, sequence)
+	}
+	return nil
+}
+
+// remove removes one record of the stream, if it is still there.
+func (l *Log) remove(s bus.Stream, sequence uint64) {
+	if sequence < l.first || sequence >= l.next() {
+		return
+	}
+	e := l.at(sequence)
+	if e.record == nil || e.stream != s {
+		return
+	}
+	l.bytes -= size(e.record)
+	e.record = nil
+	l.forget(s, sequence)
+}
+
+// Purge implements bus.Writer.
+func (l *Log) Purge(_ context.Context, s bus.Stream, before uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, sequence := range slices.Clone(l.streams[s]) {
+		if sequence < before {
+			l.remove(s, sequence)
 		}
-		e := l.at(sequence)
-		if e.record == nil || e.stream != s {
-			continue
-		}
-		l.bytes -= size(e.record)
-		e.record = nil
-		l.forget(s, sequence)
 	}
 	return nil
 }
@@ -224,7 +253,7 @@ func (l *Log) Info(_ context.Context, s bus.Stream) (bus.Info, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.retain()
-	info := bus.Info{Floor: l.first - 1, Top: l.next() - 1}
+	info := bus.Info{Floor: l.first - 1, Top: l.next() - 1, Began: l.began.Load()}
 	if sequences := l.streams[s]; len(sequences) > 0 {
 		info.First, info.Last = sequences[0], sequences[len(sequences)-1]
 		info.Count = int64(len(sequences))

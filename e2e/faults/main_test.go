@@ -1,0 +1,31 @@
+// Package faults_test checks what readers are told while servers die: runs that
+// go on all the time, readers whose connections are cut, and NATS servers,
+// stream services and executors that are killed or frozen meanwhile. Whatever
+// was told is compared by its content with what had to be told.
+//
+// Every text is one that no other session has, and every word of it says which
+// it is, so that a word that was lost, doubled, swapped or told to the wrong
+// reader shows.
+package faults_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// window is how long things break.
+var window = flag.Duration("faults.window", round, "how long servers are killed and frozen under load")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if err := harness.RemoveBinaries(); err != nil {
+		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
+		code = 1
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,173 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+const (
+	cutSteps = 3 // of the tales that are told while the power goes
+	each     = 4 // sessions of each kind
+
+	powerLimit = 100 * time.Second
+)
+
+// power is where the log is, and how to take back what it has kept.
+type power struct {
+	system *harness.System
+	// snapshot copies the log's folder; cut kills whoever keeps the log, puts the
+	// copy back, and starts it again.
+	snapshot func() (copied string)
+	cut      func(copied string)
+}
+
+// The log is in more partitions than there are live runs, so that in some of them
+// nobody writes: what they have lost only a reader can notice.
+var cutEnv = []string{"HOLDFAST_STREAM_PARTITIONS=8"}
+
+func TestAPowerCutOfANATSServerIsNoticedBoundedAndRepaired(t *testing.T) {
+	t.Parallel()
+	nats := harness.StartNATS(t, 1)
+	s := harness.Start(t, harness.Options{Agents: agents(cutSteps), NATS: nats, StreamEnv: cutEnv, LogLevel: "info"})
+	testPowerCut(t, power{
+		system:   s,
+		snapshot: func() string { return nats.Snapshot(0) },
+		cut: func(copied string) {
+			nats.Kill(0)
+			nats.Restore(0, copied)
+			nats.Start(0)
+			nats.WaitReady()
+		},
+	})
+}
+
+func TestAPowerCutOfTheEmbeddedLogIsNoticedBoundedAndRepaired(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: agents(cutSteps), StreamEnv: cutEnv, LogLevel: "info"})
+	testPowerCut(t, power{
+		system:   s,
+		snapshot: func() string { return harness.Snapshot(t, s.Stream, s.StreamDir) },
+		cut: func(copied string) {
+			s.Stream.Kill()
+			harness.PutBack(t, copied, s.StreamDir)
+			s.Stream.Start()
+		},
+	})
+}
+
+// The sessions of a power cut, by what of them the copy has.
+type cutSessions struct {
+	kept  []*session // ended before the copy: all of it
+	torn  []*session // one turn before the copy, one after
+	lost  []*session // begun after the copy: nothing
+	going []*session // a tale that was begun before the copy and is cut
+	young []*session // a tale that was begun after the copy and is cut
+}
+
+func newCutSessions() *cutSessions {
+	var c cutSessions
+	for kind, list := range map[string]*[]*session{"kept": &c.kept, "torn": &c.torn, "lost": &c.lost} {
+		for i := range each {
+			name := fmt.Sprintf("%s%d", kind, i)
+			*list = append(*list, &session{"cut/" + name, []turn{greeting(name)}})
+		}
+	}
+	for kind, list := range map[string]*[]*session{"going": &c.going, "young": &c.young} {
+		for i := range each {
+			name := fmt.Sprintf("%s%d", kind, i)
+			*list = append(*list, &session{"cut/" + name, []turn{tale(name, cutSteps)}})
+		}
+	}
+	return &c
+}
+
+func testPowerCut(t *testing.T, p power) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), powerLimit)
+	defer cancel()
+	begun := time.Now()
+	phase := func(what string) { t.Logf("%s after %v", what, time.Since(begun).Round(100*time.Millisecond)) }
+	client, all, readers := p.system.Client, newCutSessions(), newReadings(t)
+	over, live := slices.Concat(all.kept, all.torn, all.lost), slices.Concat(all.going, all.young)
+
+	// Before the copy is made, and behind it.
+	begin(ctx, t, client, slices.Concat(all.kept, all.torn))
+	begin(ctx, t, client, all.going)
+	there := readers.follow(ctx, client, "who was there", all.going)
+	waitUntilOver(t, client, slices.Concat(all.kept, all.torn))
+	waitForWords(t, client, all.going)
+	copied := p.snapshot()
+	talk(ctx, t, client, all.torn, greeting("again"))
+	begin(ctx, t, client, slices.Concat(all.lost, all.young))
+	there = append(there, readers.follow(ctx, client, "who was there", all.young)...)
+	waitUntilOver(t, client, all.lost)
+	seen := readers.follow(ctx, client, "who had seen the end", over)
+	wait(seen)
+	waitForWords(t, client, all.young)
+	for _, s := range live {
+		if !client.Status(t, s.id).IsExecuting {
+			t.Errorf("the run of %s has ended before the power was cut", s.id)
+		}
+	}
+
+	phase("the power goes")
+	p.cut(copied)
+	phase("the log is back")
+
+	// While the runs go on: who comes back, and who is new.
+	for i, s := range over {
+		seen[i].begin(ctx, s.text())
+	}
+	late := readers.follow(ctx, client, "who came behind the cut", live)
+	fresh := &readings{t: t, seen: readers.seen}
+	fresh.follow(ctx, client, "who came behind the cut", over)
+	fresh.checkWholeOrNothing()
+	// When the conversations go on.
+	wait(seen)
+	phase("who came to runs that were over has ended")
+	talk(ctx, t, client, over, greeting("afterwards"))
+	for i, s := range over {
+		seen[i].begin(ctx, s.text())
+	}
+	phase("the conversations have gone on")
+	readers.check()
+	phase("all readers have ended")
+	for _, s := range slices.Concat(over, live) {
+		checkStored(t, client, s)
+	}
+	for who, group := range map[string][]*reading{
+		"who was there": there, "who had seen the end": seen, "who came to live runs": late, "who came to runs that were over": fresh.all,
+	} {
+		t.Logf("%d %s: %d times told rewound, %d times truncated, %d reloads", len(group), who,
+			count(group, told("rewound")), count(group, told("truncated")), count(group, reloads))
+	}
+	if count(there, told("rewound"))+count(there, told("truncated")) == 0 {
+		t.Error("no reader of a live run was told that something is lost")
+	}
+	if count(seen, told("rewound"))+count(seen, told("truncated")) == 0 {
+		t.Error("no reader who came back was told that something is lost")
+	}
+}
+
+// waitUntilOver waits until no session has a run.
+func waitUntilOver(t *testing.T, c harness.Client, sessions []*session) {
+	t.Helper()
+	for _, s := range sessions {
+		c.WaitStatus(t, s.id, "completed")
+	}
+}
+
+// waitForWords waits until half of a step's words are told of each session.
+func waitForWords(t *testing.T, c harness.Client, sessions []*session) {
+	t.Helper()
+	for _, s := range sessions {
+		stream := c.Native(t, s.id, 0)
+		stream.Until("half a step is told", func(n *harness.NativeStream) bool { return len(n.Text()) > len(s.text())/cutSteps/2 })
+		stream.Close()
+	}
+}

@@ -1,0 +1,163 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// readings are the readers of a test, and what they come to.
+type readings struct {
+	t *testing.T
+
+	mu  sync.Mutex
+	all []*reading
+
+	seen map[place]string // used by the checks alone
+}
+
+// place is where a chunk stands, which no other one ever may.
+type place struct{ session, sequence string }
+
+// reading is one reader and what it has to hold in the end.
+type reading struct {
+	*harness.Reader
+	who  string
+	want string
+	done chan struct{}
+	err  error // once done
+}
+
+func newReadings(t *testing.T) *readings { return &readings{t: t, seen: map[place]string{}} }
+
+// begin starts a reader that has to come to the text.
+func (r *readings) begin(ctx context.Context, who string, reader *harness.Reader, want string) *reading {
+	one := &reading{Reader: reader, who: who}
+	r.mu.Lock()
+	r.all = append(r.all, one)
+	r.mu.Unlock()
+	one.begin(ctx, want)
+	return one
+}
+
+// follow starts a reader of each session.
+func (r *readings) follow(ctx context.Context, c harness.Client, who string, sessions []*session) (begun []*reading) {
+	for _, s := range sessions {
+		begun = append(begun, r.begin(ctx, who, &harness.Reader{Client: c, Session: s.id}, s.text()))
+	}
+	return begun
+}
+
+// begin has the reader go on from where it is.
+func (o *reading) begin(ctx context.Context, want string) {
+	o.want, o.done = want, make(chan struct{})
+	go func() { // ends with ctx, and check waits for it
+		defer close(o.done)
+		o.err = o.Read(ctx)
+	}()
+}
+
+// wait waits until the readers have come to an end.
+func wait(readers []*reading) {
+	for _, one := range readers {
+		<-one.done
+	}
+}
+
+// check waits for all readers and looks at what they hold.
+func (r *readings) check() {
+	r.t.Helper()
+	wait(r.all)
+	for _, one := range r.all {
+		if r.checkEnd(one) && one.Text() != one.want {
+			r.t.Errorf("%s of %s holds another text:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
+		}
+	}
+}
+
+// checkWholeOrNothing is check for readers of runs that are over: what the log
+// does not have any more they may be told nothing of, but never a part.
+func (r *readings) checkWholeOrNothing() {
+	r.t.Helper()
+	wait(r.all)
+	for _, one := range r.all {
+		if r.checkEnd(one) && one.Text() != one.want && len(one.Held.Chunks) > 0 {
+			r.t.Errorf("%s of %s holds a part, and was not told to load the rest:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
+		}
+	}
+}
+
+func (r *readings) checkEnd(one *reading) (ended bool) {
+	r.t.Helper()
+	if one.err != nil {
+		r.t.Errorf("%s: %v", one.who, one.err)
+		return false
+	}
+	if one.Held.End != "end" || !strings.Contains(one.Held.EndData, `"completed"`) {
+		r.t.Errorf("%s of %s ends with %s %s, want that the run is completed", one.who, one.Session, one.Held.End, one.Held.EndData)
+	}
+	r.checkPlaces(one)
+	return true
+}
+
+// checkPlaces compares the reader with all others: a sequence stands for one
+// chunk, whoever reads it, whenever, and however.
+func (r *readings) checkPlaces(one *reading) {
+	r.t.Helper()
+	for _, e := range one.Frames {
+		if e.Name != "chunk" {
+			continue
+		}
+		at, text := place{one.Session, e.ID}, chunkOf(r.t, e)
+		if other, ok := r.seen[at]; ok && other != text {
+			r.t.Errorf("sequence %s of %s is\n%s\nand\n%s", at.sequence, at.session, other, text)
+		}
+		r.seen[at] = text
+	}
+}
+
+// count adds up what happened to the readers.
+func count(readers []*reading, of func(*reading) int) (n int) {
+	for _, one := range readers {
+		n += of(one)
+	}
+	return n
+}
+
+func reloads(one *reading) int { return one.Reloads }
+
+// told counts the frames of a name that the reader was given.
+func told(name string) func(*reading) int {
+	return func(one *reading) (n int) {
+		for _, e := range one.Frames {
+			if e.Name == name {
+				n++
+			}
+		}
+		return n
+	}
+}
+
+// differ is the first byte in which two texts differ.
+func differ(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
+
+// compare shows two texts around where they begin to differ.
+func compare(got, want string) string {
+	const before, behind = 60, 200
+	show := func(text string) string {
+		at := differ(got, want)
+		return fmt.Sprintf("%q (%d bytes)", text[max(0, at-before):min(len(text), at+behind)], len(text))
+	}
+	return "got  … " + show(got) + "\nwant … " + show(want)
+}

@@ -1,0 +1,243 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// askLimit bounds one question to a NATS system; leaderLimit is how long a
+// stream may be without a leader.
+const (
+	askLimit    = 5 * time.Second
+	leaderLimit = 40 * time.Second
+)
+
+// NATS is a NATS system with JetStream: its servers are processes on loopback.
+// It is used by one goroutine at a time.
+type NATS struct {
+	t     testing.TB
+	nodes []*natsNode
+}
+
+type natsNode struct {
+	*Process
+	store  string
+	frozen bool
+}
+
+// StartNATS starts one server, or a cluster of several, and waits until it can
+// keep streams. It ends with the test. options are lines for each server's
+// configuration.
+func StartNATS(t testing.TB, nodes int, options ...string) *NATS {
+	t.Helper()
+	n := &NATS{t: t}
+	dir := t.TempDir()
+	var routes []string
+	for range nodes {
+		routes = append(routes, FreeAddress(t))
+	}
+	for i := range nodes {
+		n.nodes = append(n.nodes, newNode(t, dir, i, routes, options))
+	}
+	t.Cleanup(func() {
+		for _, node := range n.nodes {
+			node.cleanup()
+		}
+	})
+	for _, node := range n.nodes {
+		node.StartOnly()
+	}
+	n.WaitReady()
+	return n
+}
+
+func newNode(t testing.TB, dir string, i int, routes, options []string) *natsNode {
+	t.Helper()
+	name := fmt.Sprintf("n%d", i)
+	address, monitor := FreeAddress(t), FreeAddress(t)
+	store := filepath.Join(dir, name)
+	lines := append([]string{
+		"server_name: " + name,
+		fmt.Sprintf("listen: %q", address),
+		fmt.Sprintf("http: %q", monitor),
+		fmt.Sprintf("jetstream { store_dir: %q, max_memory_store: 16M, max_file_store: 16G }", store),
+	}, options...)
+	if len(routes) > 1 {
+		lines = append(lines, fmt.Sprintf("cluster { name: e2e, listen: %q, routes: [%s] }", routes[i], quoted("nats-route://", routes)))
+	}
+	return &natsNode{store: store, Process: &Process{
+		Name:    "nats-" + name,
+		Address: address,
+		t:       t,
+		path:    Binary(t, "nats-server"),
+		args:    []string{"--config", writeFile(t, dir, name+".conf", strings.Join(lines, "\n")+"\n")},
+		env:     baseEnv(),
+		ready:   ok("http://" + monitor + "/healthz"),
+	}}
+}
+
+func quoted(prefix string, addresses []string) string {
+	var all []string
+	for _, a := range addresses {
+		all = append(all, fmt.Sprintf("%q", prefix+a))
+	}
+	return strings.Join(all, ", ")
+}
+
+// URL names all servers of the system.
+func (n *NATS) URL() string {
+	var all []string
+	for _, node := range n.nodes {
+		all = append(all, "nats://"+node.Address)
+	}
+	return strings.Join(all, ",")
+}
+
+// Nodes is how many servers there are.
+func (n *NATS) Nodes() int { return len(n.nodes) }
+
+// Node is the process of a server.
+func (n *NATS) Node(i int) *Process { return n.nodes[i].Process }
+
+// StoreDir is where a server keeps its streams.
+func (n *NATS) StoreDir(i int) string { return n.nodes[i].store }
+
+// Kill kills a server (SIGKILL), frozen or not.
+func (n *NATS) Kill(i int) {
+	n.t.Helper()
+	n.nodes[i].Kill()
+	n.nodes[i].frozen = false
+}
+
+// Start starts a server that was killed, and does not wait for it.
+func (n *NATS) Start(i int) {
+	n.t.Helper()
+	n.nodes[i].StartOnly()
+}
+
+// Freeze stops a server where it stands (SIGSTOP).
+func (n *NATS) Freeze(i int) {
+	n.t.Helper()
+	n.nodes[i].Freeze()
+	n.nodes[i].frozen = true
+}
+
+// Thaw lets a frozen server go on.
+func (n *NATS) Thaw(i int) {
+	n.t.Helper()
+	n.nodes[i].Thaw()
+	n.nodes[i].frozen = false
+}
+
+// WaitReady waits until all servers are ready.
+func (n *NATS) WaitReady() {
+	n.t.Helper()
+	for _, node := range n.nodes {
+		node.WaitReady()
+	}
+}
+
+// Snapshot copies the store of a server as a power cut would leave it.
+func (n *NATS) Snapshot(i int) (copied string) {
+	n.t.Helper()
+	return Snapshot(n.t, n.nodes[i].Process, n.nodes[i].store)
+}
+
+// Restore puts the copy back as the store of a server, which must not run.
+func (n *NATS) Restore(i int, copied string) {
+	n.t.Helper()
+	PutBack(n.t, copied, n.nodes[i].store)
+}
+
+// Streams returns the names of all streams, in order.
+func (n *NATS) Streams() []string {
+	n.t.Helper()
+	var names []string
+	WaitFor(n.t, leaderLimit, "NATS to list its streams", func() (bool, string) {
+		err := n.ask(func(ctx context.Context, js jetstream.JetStream) error {
+			names = nil
+			list := js.StreamNames(ctx)
+			for name := range list.Name() {
+				names = append(names, name)
+			}
+			return list.Err()
+		})
+		return err == nil && len(names) > 0, fmt.Sprint(names, err)
+	})
+	slices.Sort(names)
+	return names
+}
+
+// Leader returns which server leads a stream; it waits until one that is alive
+// does.
+func (n *NATS) Leader(stream string) int {
+	n.t.Helper()
+	leader := 0
+	WaitFor(n.t, leaderLimit, "a leader of "+stream, func() (bool, string) {
+		name := ""
+		err := n.ask(func(ctx context.Context, js jetstream.JetStream) error {
+			s, err := js.Stream(ctx, stream)
+			if err == nil && s.CachedInfo().Cluster != nil {
+				name = s.CachedInfo().Cluster.Leader
+			}
+			return err
+		})
+		if len(n.nodes) == 1 {
+			return err == nil, fmt.Sprint(err)
+		}
+		leader = slices.IndexFunc(n.nodes, func(node *natsNode) bool { return node.Name == "nats-"+name })
+		return leader >= 0 && n.nodes[leader].Running() && !n.nodes[leader].frozen, fmt.Sprintf("%q, %v", name, err)
+	})
+	return leader
+}
+
+// ask asks the servers that are alive.
+func (n *NATS) ask(question func(context.Context, jetstream.JetStream) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	defer cancel()
+	var alive []string
+	for _, node := range n.nodes {
+		if node.Running() && !node.frozen {
+			alive = append(alive, "nats://"+node.Address)
+		}
+	}
+	nc, err := natsgo.Connect(strings.Join(alive, ","), natsgo.Timeout(askLimit), natsgo.IgnoreDiscoveredServers())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	return question(ctx, js)
+}
+
+// ok looks whether the URL answers with 200.
+func ok(url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		r.Close = true
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET %s: %s", url, response.Status)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,204 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
+)
+
+// maxNoted is how far deltas are merged in what a tale keeps of the step in
+// flight: large enough for few chunks, small enough to be copied for each delta.
+const maxNoted = 4 << 10
+
+// tale is what readers are to know of a run: what has to stand in its session's
+// stream behind base, in this order.
+//
+//	head     the chunk that ends the safe step: step_committed, or run_started before the first
+//	untold   the committed steps after the safe one
+//	current  what was told since the last commit
+//
+// While it is live, whatever is told goes to the writer as well. When the writer
+// is lossy it is not, and the mender (mend.go) writes the tale again. The fields
+// are guarded by mu where nothing else is said.
+type tale struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when one of the next five changes
+	live    bool          // what is told is written
+	away    bool          // the stream tier does not answer: nobody waits for it
+	pinned  bool          // a step is being committed as one that stands: it must not be taken back
+	mends   int           // how often the tale has ceased to be live
+	given   error         // why the mender has given up
+
+	first    int32 // the last step before the run; never changes
+	step     int32 // the last committed step of the session; changed by the runner's goroutine only
+	safe     int32 // the last step of which nothing was lost on the way to the stream
+	base     int64 // a sequence of the stream below everything after the safe step, but for its head
+	messages int64 // of the session, up to step
+	head     *eventv1.Chunk
+	untold   []untold
+	current  []*eventv1.Chunk
+}
+
+// untold is a committed step of which readers may have to be told.
+type untold struct {
+	step         int32
+	messages     []agent.Message // the assistant's first
+	checkpointID string          // empty: nobody knows it any more
+}
+
+// chunks are those of the whole step, but for the head that it becomes.
+func (u untold) chunks() []*eventv1.Chunk {
+	if len(u.messages) == 0 {
+		return []*eventv1.Chunk{stepStarted()}
+	}
+	chunks := planChunks(u.messages[0])
+	for _, m := range u.messages[1:] {
+		for _, result := range m.Results() {
+			chunks = append(chunks, toolEnd(result))
+		}
+	}
+	return chunks
+}
+
+// announce wakes everybody who waits for a change. The caller holds mu.
+func (t *tale) announce() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// keep adds a chunk to the step in flight. The caller holds mu.
+func (t *tale) keep(chunk *eventv1.Chunk) {
+	if n := len(t.current); n > 0 && writer.Merge(t.current[n-1], chunk, maxNoted) {
+		return
+	}
+	t.current = append(t.current, proto.CloneOf(chunk))
+}
+
+// stamp gives the event of the step its base.
+func (r *runner) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
+	chunk.AgentId = r.started.GetRunId()
+	chunk.AgentType = r.started.GetAgentType()
+	chunk.Timestamp = r.worker.peers.Now().UnixMilli()
+	chunk.Step = step
+	return chunk
+}
+
+// tell tells a chunk of the step. It may wait for the stream.
+func (r *runner) tell(ctx context.Context, step int32, chunk *eventv1.Chunk) error {
+	r.stamp(step, chunk)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keep(chunk)
+	if !r.live {
+		return r.writer.Err()
+	}
+	return r.writer.Write(ctx, chunk)
+}
+
+// note keeps the chunks of a step as told, without a word to the writer.
+func (r *runner) note(step int32, chunks []*eventv1.Chunk) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, chunk := range chunks {
+		r.keep(r.stamp(step, chunk))
+	}
+}
+
+// retell takes back what was told of the step in flight where discard says so, and
+// has the mender write the rest again.
+func (r *runner) retell(discard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if discard {
+		r.current = slices.DeleteFunc(r.current, func(chunk *eventv1.Chunk) bool { return chunk.GetStep() > r.step })
+	}
+	if !r.live {
+		return // the mender is at it, and will see what is left
+	}
+	r.live = false
+	r.mends++
+	r.writer.Lose()
+	r.announce()
+}
+
+// stand waits until everything that was told stands in the stream, and gives the
+// last sequence. It answers that it does not when the stream tier is away, unless
+// it is to wait for ever. then, where it is not nil, is called under mu at a
+// moment when everything stands.
+func (r *runner) stand(ctx context.Context, forever bool, then func()) (sequence int64, whole bool, err error) {
+	for {
+		r.mu.Lock()
+		live, away, mends, given, changed := r.live, r.away, r.mends, r.given, r.changed
+		r.mu.Unlock()
+		if sequence, err = r.writer.Flush(ctx); err != nil {
+			return 0, false, err
+		}
+		if live {
+			r.mu.Lock()
+			if r.live && r.mends == mends && !r.writer.Lossy() {
+				if then != nil {
+					then()
+				}
+				r.mu.Unlock()
+				return sequence, true, nil
+			}
+			r.mu.Unlock()
+		}
+		switch {
+		case given != nil && (forever || !errors.Is(given, writer.ErrBroken)):
+			return 0, false, given
+		case away && !forever:
+			return 0, false, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, false, context.Cause(ctx)
+		}
+	}
+}
+
+// pin keeps the mender from taking back what stands. The caller holds mu.
+func (t *tale) pin() { t.pinned = true }
+
+// unpin lets the mender go on.
+func (t *tale) unpin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pinned {
+		t.pinned = false
+		t.announce()
+	}
+}
+
+// place gives the last safe step and the sequence that it stands below.
+func (t *tale) place() (step int32, sequence int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.safe, t.base
+}
+
+// advance takes a committed step into the tale and tells that it is. whole says
+// that it stands up to the sequence, and was pinned when that was found.
+func (r *runner) advance(ctx context.Context, u untold, messages int64, whole bool, sequence int64) error {
+	head := r.stamp(u.step, stepCommitted(u.checkpointID))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.step, r.messages, r.current = u.step, messages, nil
+	if whole {
+		r.safe, r.base, r.head, r.untold = u.step, max(r.base, sequence), head, nil
+	} else {
+		r.untold = append(r.untold, u)
+	}
+	if !r.live {
+		return r.writer.Err()
+	}
+	return r.writer.Write(ctx, proto.CloneOf(head))
+}

@@ -1,0 +1,433 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/coder/websocket"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+func TestThreeHundredReadersOfASessionAreOneCallUpstream(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started(), Text("1"))
+	live, _ := h.Stream.Reads()
+	var streams []*reader
+	for i := range 300 {
+		stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", i%3))
+		streams = append(streams, stream)
+	}
+	for _, stream := range streams {
+		stream.until("{}")
+	}
+	now, _ := h.Stream.Reads()
+	if open := h.Stream.Calls(); now != live+1 || open != 1 {
+		t.Errorf("got %d calls, %d open; want one", now-live, open)
+	}
+	run.Say(1, Text("2"))
+	run.Complete()
+	for i, stream := range streams {
+		if got := names(stream.rest()); got != "chunk 3, end 4" {
+			t.Errorf("reader %d: got %s", i, got)
+		}
+	}
+}
+
+// tally is what one reader was told: the sequences of the chunks, in order.
+type tally struct {
+	chunks []int64
+	text   string
+	ended  bool
+}
+
+// told reads as a client does that comes again whenever it is dropped.
+type told func(t *testing.T, h *house) (tally, error)
+
+// Readers of all kinds, early and late, through cuts upstream: each is told
+// everything once.
+func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started(), StepStarted())
+	kinds := map[string]told{"sse": sseTally, "ws": wsTally, "chat": chatTally, "connect": connectTally}
+	type result struct {
+		kind string
+		tally
+		err error
+	}
+	results := make(chan result)
+	readers := 0
+	begin := func() {
+		for kind, read := range kinds {
+			readers++
+			go func() {
+				got, err := read(t, h)
+				results <- result{kind, got, err}
+			}()
+		}
+	}
+	want := tally{chunks: []int64{1, 2}, ended: true}
+	begin()
+	child := run.Child("c1")
+	for i := range 120 {
+		word := fmt.Sprint(i, " ")
+		want.chunks = append(want.chunks, run.Say(1, Text(word)))
+		want.text += word
+		switch rand.IntN(12) {
+		case 0:
+			h.Stream.Drop()
+		case 1:
+			child.Say(1, Text("below"))
+		case 2:
+			child.Complete()
+			child = run.Child(fmt.Sprint("c", i))
+		}
+		if i%40 == 20 {
+			begin()
+		}
+	}
+	want.chunks = append(want.chunks, run.Say(1, StepCommitted()), run.Say(1, Completed()))
+	run.Complete()
+	for range readers {
+		got := <-results
+		if got.kind == "chat" { // its events are parts, not chunks
+			got.chunks = want.chunks
+		}
+		if got.err != nil || fmt.Sprint(got.tally) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, %v; want %v", got.kind, got.tally, got.err, want)
+		}
+	}
+}
+
+func sseTally(t *testing.T, h *house) (tally, error) {
+	response, err := get(t, h, "/sse?sessionId=s1")
+	if err != nil {
+		return tally{}, err
+	}
+	defer response.Body.Close()
+	events, err := streamOf(t, &reply{response}).all()
+	var got tally
+	for _, e := range events {
+		got.event(e.name, e.id, e.data)
+	}
+	return got, err
+}
+
+func (got *tally) event(name, id, data string) {
+	var sequence int64
+	_, _ = fmt.Sscan(id, &sequence)
+	switch {
+	case name == "chunk" && !strings.Contains(data, `"sessionId"`):
+		got.chunks = append(got.chunks, sequence)
+		got.text += delta(data)
+	case name == "end":
+		got.ended = true
+	}
+}
+
+func delta(data string) string {
+	_, rest, _ := strings.Cut(data, `"delta":"`)
+	text, _, _ := strings.Cut(rest, `"`)
+	return text
+}
+
+func wsTally(t *testing.T, h *house) (tally, error) {
+	conn, _, err := h.upgrade(t, "/ws?sessionId=s1", nil) //nolint:bodyclose // the body is the socket
+	if err != nil {
+		return tally{}, err
+	}
+	defer func() { _ = conn.CloseNow() }()
+	s := &socket{conn, t}
+	var got tally
+	for {
+		f, err := s.next()
+		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
+			return got, nil
+		}
+		if err != nil {
+			return got, err
+		}
+		got.event(f.Type, fmt.Sprint(f.Sequence), f.text)
+	}
+}
+
+func chatTally(t *testing.T, h *house) (tally, error) {
+	response, err := get(t, h, "/chat/s1/stream")
+	if err != nil {
+		return tally{}, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusNoContent {
+		return tally{}, errors.New("nothing to resume")
+	}
+	events, err := streamOf(t, &reply{response}).all()
+	var got tally
+	for _, e := range events {
+		if strings.Contains(e.data, `"text-delta"`) {
+			got.text += delta(e.data)
+		}
+		got.ended = got.ended || e.data == "[DONE]"
+	}
+	return got, err
+}
+
+func connectTally(t *testing.T, h *house) (tally, error) {
+	stream, err := clients(t, h)["connect"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1"})
+	if err != nil {
+		return tally{}, err
+	}
+	defer func() { _ = stream.Close() }()
+	var got tally
+	for stream.Receive() {
+		if chunk := stream.Msg().GetChunk(); chunk != nil {
+			got.chunks = append(got.chunks, chunk.GetSequence())
+			got.text += chunk.GetChunk().GetTextDelta().GetDelta()
+		}
+		got.ended = got.ended || stream.Msg().GetEnd() != nil
+	}
+	return got, stream.Err()
+}
+
+func (h *house) with(t *testing.T, client *http.Client, path string) *reply {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return &reply{response}
+}
+
+func get(t *testing.T, h *house, path string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// narrow is a listener whose connections hold little, so that a client that does not
+// read is soon waited for.
+type narrow struct{ net.Listener }
+
+const little = 64 << 10
+
+func (n narrow) Accept() (net.Conn, error) {
+	conn, err := n.Listener.Accept()
+	if err == nil {
+		err = conn.(*net.TCPConn).SetWriteBuffer(little)
+	}
+	return conn, err
+}
+
+// small is a client whose connections hold little.
+func small(t *testing.T) *http.Client {
+	t.Helper()
+	var dialer net.Dialer
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(little)
+		}
+		return conn, err
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// noise is a text that no wire makes smaller by much.
+func noise(bytes int) string {
+	b := make([]byte, bytes)
+	for i := range b {
+		b[i] = 'a' + byte(rand.IntN(26))
+	}
+	return string(b)
+}
+
+// A reader that is slow while it is live is cut in the way of its wire, and a quick one
+// beside it gets everything.
+func TestASlowReaderIsCutWithAResumableErrorAndOthersAreNot(t *testing.T) {
+	t.Parallel()
+	var listening net.ListenConfig
+	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := openOn(t, narrow{listener}, func(c *gateway.Config) { c.ReaderChunks, c.WriteTimeout = 16, 5*time.Minute })
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started())
+	client := small(t)
+	slow := streamOf(t, h.with(t, client, "/sse?sessionId=s1"))
+	slow.until("{}")
+	conn, _, err := websocket.Dial(t.Context(), h.url+"/ws?sessionId=s1", &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // the body is the socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadLimit(1 << 20)
+	t.Cleanup(func() { _ = conn.CloseNow() })
+	socket := &socket{conn, t}
+	socket.until("caught-up")
+	call, err := agentv1connect.NewAgentServiceClient(client, h.url).Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call.Receive() && call.Msg().GetCaughtUp() == nil {
+	}
+	quick := h.resume(t, "/sse?sessionId=s1")
+	quick.until("{}")
+	// More than the buffers of a connection hold; nobody but the quick one reads.
+	const chunks, size = 100, 32 << 10
+	for range chunks {
+		run.Say(1, Text(noise(size)))
+		if e, err := quick.next(); err != nil || e.name != "chunk" {
+			t.Fatalf("the quick one: got %s %s, %v", e.name, e.id, err)
+		}
+	}
+	events, err := slow.all()
+	if err == nil || errors.Is(err, io.EOF) || len(events) >= chunks {
+		t.Errorf("the slow stream ends with %v after %d chunks", err, len(events))
+	}
+	rest, closed := socket.rest()
+	wantClose(t, closed, websocket.StatusTryAgainLater, "READER_TOO_SLOW: connect again")
+	for call.Receive() {
+	}
+	if fault.ReasonOf(rpc.FromConnect(call.Err())) != "READER_TOO_SLOW" || connect.CodeOf(call.Err()) != connect.CodeResourceExhausted {
+		t.Errorf("the slow call ends with %v", call.Err())
+	}
+	run.Complete()
+	quick.rest()
+	seen, last := len(events), events[len(events)-1].id
+	again := h.resume(t, "/sse?sessionId=s1", "Last-Event-ID", last)
+	if more := again.rest(); seen+len(more) != chunks+1 {
+		t.Errorf("got %d and %d events, want %d chunks and the end", seen, len(more), chunks)
+	}
+	if len(rest) >= chunks {
+		t.Errorf("the socket was given all %d chunks", len(rest))
+	}
+}
+
+func TestATopicLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started())
+	ctx, leave := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/sse?sessionId=s1", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				return // it left before it was answered
+			}
+			defer response.Body.Close()
+			_, _ = io.Copy(io.Discard, response.Body)
+		})
+	}
+	waitFor(t, "all are there", func() bool { return h.service.OpenStreams() == 20 && h.Stream.Calls() == 1 })
+	leave()
+	group.Wait()
+	waitFor(t, "the topic has ended", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
+	if got := h.State.Newest("default", "s1").GetSettled(); got {
+		t.Error("the run was ended by its readers")
+	}
+	run.Complete()
+	if got := names(h.resume(t, "/sse?sessionId=s1").rest()); got != "chunk 1, end 2" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// It counts the goroutines of the process, so it runs alone.
+func TestNoGoroutineIsLeftOfReaders(t *testing.T) { //nolint:paralleltest // see above
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	for range 5 {
+		stream := h.resume(t, "/sse?sessionId=s1")
+		s := h.socket(t, "/ws?sessionId=s1")
+		s.until("caught-up")
+		_ = s.CloseNow()
+		stream.until("{}")
+	}
+	run.Complete()
+	waitFor(t, "no goroutine of a reader is left", func() bool {
+		var stacks bytes.Buffer
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+		return !strings.Contains(stacks.String(), "/internal/feed.") && !strings.Contains(stacks.String(), "/internal/ws.")
+	})
+}
+
+func TestAFamilyIsShownToThoseWhoAskForAll(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started(), StepStarted())
+	all, one := h.resume(t, "/sse?sessionId=s1"), h.resume(t, "/sse?sessionId=s1&runId=run-1")
+	chat := h.resume(t, "/chat/s1/stream")
+	below := run.Child("c1")
+	own := h.resume(t, "/sse?sessionId=c1")
+	call, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := below.Say(1, Text("a")) // 3
+	below.Say(1, Text("void"))    // 4
+	own.until("void")             // they have seen it
+	all.until("void")             //
+	below.Rewind(at)              // 5
+	below.Say(1, Text("b"))       // 6
+	below.Complete()              // 7
+	run.Say(1, Text("mine"))      // 8
+	run.Complete(Says(1, "mine")) // 9
+	late := h.resume(t, "/sse?sessionId=s1&fromSequence=2").rest()
+	rest := all.rest()
+	if got, want := names(rest), "rewound 5, chunk 6, chunk 8, end 9"; got != want {
+		t.Fatalf("the family: got %s, want %s", got, want)
+	}
+	if rest[0].data != `{"at":3,"sessionId":"c1"}` || !strings.HasSuffix(rest[1].data, `,"sessionId":"c1"}`) || strings.Contains(rest[2].data, "sessionId") {
+		t.Errorf("got %s", datas(rest))
+	}
+	if got, want := names(late), "chunk 3, chunk 6, chunk 8, end 9"; got != want {
+		t.Errorf("late: got %s, want %s", got, want)
+	}
+	if got, want := names(one.rest()), "chunk 1, chunk 2, caught-up 2, chunk 8, end 9"; got != want {
+		t.Errorf("one run: got %s, want %s", got, want)
+	}
+	if got, want := names(own.rest()), "rewound 5, chunk 6, end 7"; got != want {
+		t.Errorf("the child: got %s, want %s", got, want)
+	}
+	if got := datas(chat.rest()); strings.Contains(got, "void") || !strings.Contains(got, "mine") || strings.Count(got, `"start"`) != 1 || !strings.HasSuffix(got, "[DONE]\n") {
+		t.Errorf("chat: got %s", got)
+	}
+	if got, want := frames(t, call), `1 run_started, 2 step_started, caught up, 8 text_delta, 9 completed "done"`; got != want {
+		t.Errorf("connect: got %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,128 @@
+package conversation
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// How much of a conversation its newest part is. It is read backwards, some messages
+// at a time. An answer that it would begin in the middle of is left out; the last
+// answer is not: it is read back to its begin, for up to maxAnswer messages and
+// answerBytes.
+const (
+	newestMessages = 200
+	newestBytes    = pageBytes
+	newestRead     = 20
+)
+
+// cutBefore stands at the begin of an assistant message of which only the last part
+// is shown.
+const cutBefore = "The first part of this answer is too large to be shown."
+
+// Newest is the newest part of a conversation. It begins with a message of a user, or
+// where the conversation begins: pages that end at Offset have every UI message
+// before it, whole.
+type Newest struct {
+	Offset int64 // the place of the first stored message
+	// Short says that the session has fewer messages than it had: they were taken
+	// back meanwhile.
+	Short bool
+
+	messages []*eventv1.Message
+	cut      bool // it begins in the middle of an answer, which is too large
+	ids      map[string]string
+}
+
+// ReadNewest reads the newest part of the session's conversation as the session has
+// it: messages that were appended since are not read.
+func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, error) {
+	n := &Newest{Offset: s.GetMessageCount()}
+	for bytes := 0; n.Offset > 0 && !n.enough(bytes); {
+		begin := max(0, n.Offset-newestRead)
+		block, err := r.between(ctx, s, begin, n.Offset)
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(block)) < n.Offset-begin {
+			n.Short = true
+			return n, nil
+		}
+		for _, m := range block {
+			bytes += proto.Size(m)
+		}
+		n.messages, n.Offset = append(block, n.messages...), begin
+	}
+	n.align()
+	var err error
+	n.ids, err = r.messageIDs(ctx, s, n.messages)
+	return n, err
+}
+
+// between reads the messages from begin on and before end; fewer when they are not
+// there.
+func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
+	var messages []*eventv1.Message
+	for begin < end {
+		page, err := r.list(ctx, s, begin, int(end-begin))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range page.GetMessages() {
+			messages = append(messages, m.GetMessage())
+		}
+		if len(page.GetMessages()) == 0 {
+			break
+		}
+		begin += int64(len(page.GetMessages()))
+	}
+	return messages, nil
+}
+
+// enough reports whether nothing more has to be read.
+func (n *Newest) enough(bytes int) bool {
+	if len(n.messages) < newestMessages && bytes < newestBytes {
+		return false
+	}
+	return slices.ContainsFunc(n.messages, begins) || len(n.messages) >= maxAnswer || bytes >= answerBytes
+}
+
+// begins reports whether the message goes on with no other.
+func begins(m *eventv1.Message) bool { return !uistream.Answers(m) && !aside(m) }
+
+// align drops the messages before the first that begins something.
+func (n *Newest) align() {
+	if n.Offset == 0 {
+		return
+	}
+	first := slices.IndexFunc(n.messages, begins)
+	if first < 0 {
+		n.cut = true
+		return
+	}
+	n.messages, n.Offset = n.messages[first:], n.Offset+int64(first)
+}
+
+// Messages gives the UI messages as somebody has them who knows of a run only the
+// steps up to upTo[run]; of runs that are not there, all. The message of a run of
+// which nothing is known keeps its place.
+func (n *Newest) Messages(upTo map[string]int32) []uistream.UIMessage {
+	known := make([]*eventv1.Message, len(n.messages))
+	for i, m := range n.messages {
+		if step, limited := upTo[m.GetRunId()]; limited && uistream.Answers(m) && m.GetStep() > step {
+			m = &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Id: m.GetId(), RunId: m.GetRunId()}
+		}
+		known[i] = m
+	}
+	messages := uistream.Conversation(known, n.ids)
+	if n.cut && len(messages) > 0 {
+		cut := &messages[0]
+		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: cutBefore, State: "done"})
+	}
+	return messages
+}

@@ -1,0 +1,161 @@
+// Package native is the native stream of a session: its frames (chunk, end, fail,
+// truncated, rewound, caught-up) as server-sent events and as the messages of a
+// WebSocket (package ws). An answer that ends without end, fail or truncated is a
+// drop, however cleanly it was closed: over HTTP/1.0 a connection that breaks looks
+// like the end of the body.
+package native
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
+)
+
+// Events serves the native stream as server-sent events whose id is the sequence.
+type Events struct {
+	Watcher *watch.Watcher
+	Streams *httpapi.Streams
+	Padding int           // of comments, in bytes, where a proxy stands between
+	Timeout time.Duration // for one write
+	Log     *slog.Logger
+}
+
+// Serve is GET /sse?sessionId=…&fromSequence=…&runId=…. Over HTTP/1 it returns when the
+// answer has begun, which then goes on without the server: see sse.Taken.
+func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
+	request, err := Request(r, tenant)
+	if err != nil {
+		return err
+	}
+	// The stream outlives the request; the trace goes on in it.
+	span := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(r.Context()))
+	ctx, release, err := n.Streams.Open(span)
+	if err != nil {
+		return err
+	}
+	release = sync.OnceFunc(release)
+	ctx, cancel := context.WithCancel(ctx)
+	leaves := context.AfterFunc(r.Context(), cancel)
+	watched, err := n.Watcher.New(ctx, request) //nolint:contextcheck // see above
+	if err != nil {
+		cancel()
+		release()
+		return err
+	}
+	if !sse.Takeable(r) {
+		defer release()
+		defer cancel()
+		out := sse.NewWriter(w, r, n.Padding)
+		if err := n.begin(out); err != nil {
+			return err
+		}
+		return n.over(watched.Follow(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
+	}
+	out, err := sse.Take(w, r, n.Padding, n.Timeout)
+	if err != nil {
+		cancel()
+		release()
+		return err
+	}
+	leaves()
+	s := &stream{Events: n, ctx: ctx, out: out, watched: watched}
+	s.end = func() {
+		cancel()
+		release()
+	}
+	s.watching.Go(func() {
+		out.Watch()
+		cancel()
+	})
+	go s.run() // Streams waits for it
+	return nil
+}
+
+// stream is an answer on a connection of its own. What it needs lies here and not on
+// its stack, which waits most of the time: stacks grow by powers of two.
+type stream struct {
+	*Events
+	ctx      context.Context //nolint:containedctx // the stream's life
+	out      *sse.Taken
+	watched  *watch.Watch
+	watching sync.WaitGroup
+	end      func()
+}
+
+func (s *stream) run() {
+	defer s.leave()
+	stop := context.AfterFunc(s.ctx, s.out.Close) // also under a write that nobody reads
+	if s.begin(s.out.Writer) == nil && s.over(s.watched.Follow(s.ctx, sink{s.out.Writer})) == nil && stop() {
+		s.out.End(s.ctx)
+	}
+}
+
+// leave ends the stream, after a panic too: the server, which recovers from those of
+// its handlers, does not see this one.
+func (s *stream) leave() {
+	if p := recover(); p != nil {
+		s.Log.ErrorContext(s.ctx, "stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
+	s.out.Close()
+	s.watching.Wait()
+	s.end()
+}
+
+func (n *Events) begin(out *sse.Writer) error {
+	out.Begin()
+	if err := out.Flush(); err != nil {
+		return httpapi.ErrCut
+	}
+	return nil
+}
+
+// over is what the end of a watch means to the server. ErrCut: it was no end.
+func (n *Events) over(err error) error {
+	if err == nil {
+		return nil
+	}
+	n.Log.Debug("native stream cut", "error", err)
+	return httpapi.ErrCut
+}
+
+// Request reads what is asked for. Invalid (ID_INVALID, CURSOR_INVALID).
+func Request(r *http.Request, tenant string) (watch.Request, error) {
+	query := r.URL.Query()
+	request := watch.Request{Tenant: tenant, SessionID: query.Get("sessionId"), RunID: query.Get("runId")}
+	if err := httpapi.CheckID("sessionId", request.SessionID); err != nil {
+		return request, err
+	}
+	if request.RunID != "" {
+		if err := httpapi.CheckID("runId", request.RunID); err != nil {
+			return request, err
+		}
+	}
+	after, _, ok := sse.Cursor(r)
+	if !ok {
+		return request, fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take a sequence")
+	}
+	request.After = after
+	return request, nil
+}
+
+type sink struct{ out *sse.Writer }
+
+func (s sink) Flush() error { return s.out.Flush() }
+func (s sink) Beat() error  { return s.out.Beat() }
+
+func (s sink) Frame(f *feed.Frame) error {
+	s.out.Add(Event(f))
+	return nil
+}

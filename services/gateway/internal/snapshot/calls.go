@@ -1,0 +1,106 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"strings"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// calls are those that somebody outside of the runtime answers, by their ids.
+type calls struct {
+	// Pending are the session's own whose answers no step has taken yet.
+	Pending map[string]pendingCall `json:"pendingClientToolCalls,omitempty"`
+	// Owners has, for a root, the session of each call of its family.
+	Owners map[string]string `json:"clientToolCallOwnership,omitempty"`
+	// Completed has, for a root, when a step took the answer of a call.
+	Completed map[string]int64 `json:"completedClientToolCalls,omitempty"`
+}
+
+type pendingCall struct {
+	ToolCallID  string          `json:"toolCallId"`
+	ToolName    string          `json:"toolName"`
+	Kind        string          `json:"kind"` // client-tool or approval
+	ApprovalID  string          `json:"approvalId,omitempty"`
+	Input       json.RawMessage `json:"input,omitempty"`
+	RunID       string          `json:"runId,omitempty"`
+	StepID      string          `json:"stepId,omitempty"`
+	CreatedAt   int64           `json:"createdAt"`
+	DeadlineAt  int64           `json:"deadlineAt,omitempty"`
+	Response    *response       `json:"response,omitempty"`
+	SubmittedAt int64           `json:"submittedAt,omitempty"`
+}
+
+// response is the answer that waits for the session to go on.
+type response struct {
+	Kind     string          `json:"kind"` // client-tool-result or approval-response
+	Result   json.RawMessage `json:"result,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Approved *bool           `json:"approved,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	Source   string          `json:"source,omitempty"` // client, timeout or abandoned
+}
+
+func callsOf(s *statev1.GetSessionResponse) calls {
+	out := calls{Pending: map[string]pendingCall{}, Owners: map[string]string{}, Completed: map[string]int64{}}
+	own := s.GetSession().GetSessionId()
+	root := s.GetSession().GetParentSessionId() == ""
+	for _, c := range s.GetCalls() {
+		id := c.GetToolCallId()
+		if root && c.GetConsumedAt() > 0 {
+			out.Completed[id] = c.GetConsumedAt()
+		}
+		if c.GetConsumedAt() > 0 {
+			continue
+		}
+		if root {
+			out.Owners[id] = c.GetSessionId()
+		}
+		if c.GetSessionId() == own {
+			out.Pending[id] = pendingOf(c)
+		}
+	}
+	return out
+}
+
+func pendingOf(c *statev1.Call) pendingCall {
+	p := pendingCall{
+		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: embedded(c.GetInput()),
+		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(), SubmittedAt: c.GetAnsweredAt(),
+	}
+	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
+		p.Kind = "approval"
+	}
+	if c.GetAnswer() != nil {
+		p.Response = responseOf(c.GetKind(), c.GetAnswer())
+	}
+	return p
+}
+
+func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
+	out := &response{Kind: "client-tool-result"}
+	if kind == statev1.CallKind_CALL_KIND_APPROVAL {
+		out.Kind = "approval-response"
+	}
+	switch answer := a.GetAnswer().(type) {
+	case *statev1.CallAnswer_Result:
+		out.Result = embedded(answer.Result)
+	case *statev1.CallAnswer_Error:
+		out.Error = answer.Error
+	case *statev1.CallAnswer_Approval:
+		approved := answer.Approval.GetApproved()
+		out.Approved, out.Reason = &approved, answer.Approval.GetReason()
+	}
+	if a.GetSource() != statev1.AnswerSource_ANSWER_SOURCE_UNSPECIFIED {
+		out.Source = strings.ToLower(strings.TrimPrefix(a.GetSource().String(), "ANSWER_SOURCE_"))
+	}
+	return out
+}
+
+// embedded is a JSON text as a value; nothing when it is not one.
+func embedded(text string) json.RawMessage {
+	if !json.Valid([]byte(text)) {
+		return nil
+	}
+	return json.RawMessage(text)
+}

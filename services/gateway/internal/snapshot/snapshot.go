@@ -1,0 +1,160 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// attempts is how often a session is read that changes meanwhile, where that matters.
+const attempts = 3
+
+// snapshot is a session as a page shows it. Messages has the newest part of the
+// conversation: those before Offset are found under /messages.
+type snapshot struct {
+	SessionID      string               `json:"sessionId"`
+	RunID          *string              `json:"runId"`
+	Messages       []uistream.UIMessage `json:"messages"`
+	Offset         int64                `json:"offset"`
+	Total          int64                `json:"total"` // of stored messages, as Offset counts them
+	HasMore        bool                 `json:"hasMore"`
+	State          json.RawMessage      `json:"state"`
+	StreamSequence int64                `json:"streamSequence"`
+	Status         string               `json:"status"`
+	Timestamp      int64                `json:"timestamp"`
+
+	AgentType    string        `json:"agentType,omitempty"`
+	Version      int64         `json:"version,omitempty"`
+	CheckpointID string        `json:"checkpointId,omitempty"`
+	Error        string        `json:"error,omitempty"`
+	Interruption *interruption `json:"interruptContext,omitempty"`
+	calls
+	RootSessionID   string `json:"rootSessionId,omitempty"`
+	ParentSessionID string `json:"parentSessionId,omitempty"`
+}
+
+type interruption struct {
+	RunID         string `json:"runId,omitempty"`
+	Reason        string `json:"reason,omitempty"`
+	InterruptedAt int64  `json:"interruptedAt,omitempty"`
+}
+
+// Snapshot is GET /snapshot?sessionId=….
+func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string) error {
+	id, err := conversation.SessionID(r)
+	if err != nil {
+		return err
+	}
+	for range attempts {
+		s, err := l.subject(r.Context(), tenant, id)
+		if err != nil {
+			return err
+		}
+		v, offset, same, err := l.view(r.Context(), s)
+		if err != nil {
+			return err
+		}
+		if same {
+			httpapi.WriteJSON(w, http.StatusOK, l.show(s, v, offset))
+			return nil
+		}
+	}
+	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation was changed while it was read, %d times in a row; try again", attempts)
+}
+
+// subject reads what the state service knows.
+func (l *Loader) subject(ctx context.Context, tenant, id string) (*subject, error) {
+	got, err := l.Sessions.Whole(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{GetSessionResponse: got}
+	current := got.GetCurrentRun()
+	if conversation.Live(current) {
+		s.teller = current
+	}
+	if current.GetStatus() == statev1.RunStatus_RUN_STATUS_QUEUED { // the one before may not be settled
+		former, err := l.Sessions.Before(ctx, tenant, current)
+		if err != nil {
+			return nil, err
+		}
+		if conversation.Live(former) {
+			s.teller = former
+		}
+	}
+	return s, nil
+}
+
+// view reads the conversation, then the stream. same is false when the session has
+// changed since the subject was read, and the stream does not tell of it: while nothing
+// runs, messages can be taken back, and what records told that are gone is in the
+// messages only if the step was committed before.
+func (l *Loader) view(ctx context.Context, s *subject) (v view, offset int64, same bool, err error) {
+	stored, err := l.Sessions.ReadNewest(ctx, s.GetSession())
+	if err != nil || stored.Short {
+		return view{}, 0, false, err
+	}
+	tail, err := l.readTail(ctx, s.GetSession())
+	if err != nil {
+		return view{}, 0, false, err
+	}
+	same = true
+	if s.teller == nil || tail.floor > 0 {
+		now, _, err := l.Sessions.Session(ctx, s.GetSession().GetTenant(), s.GetSession().GetSessionId())
+		if err != nil {
+			return view{}, 0, false, err
+		}
+		same = now.GetVersion() == s.GetSession().GetVersion()
+	}
+	return s.fold(stored, tail), stored.Offset, same, nil
+}
+
+func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
+	session := s.GetSession()
+	out := &snapshot{
+		SessionID: session.GetSessionId(), Messages: v.messages, Offset: offset, Total: session.GetMessageCount(), HasMore: offset > 0,
+		StreamSequence: v.sequence, Status: s.status(v.ended), Timestamp: l.Now().UnixMilli(),
+		AgentType: session.GetAgentType(), Version: session.GetVersion(), CheckpointID: session.GetCheckpointId(),
+		Error: session.GetFailure().GetError(), calls: callsOf(s.GetSessionResponse), ParentSessionID: session.GetParentSessionId(),
+	}
+	if run := session.GetCurrentRunId(); run != "" {
+		out.RunID = &run
+	}
+	if out.Messages == nil {
+		out.Messages = []uistream.UIMessage{}
+	}
+	if state := session.GetCustomState(); json.Valid([]byte(state)) {
+		out.State = json.RawMessage(state)
+	}
+	if i := session.GetInterruption(); i != nil {
+		out.Interruption = &interruption{i.GetRunId(), i.GetReason(), i.GetInterruptedAt()}
+	}
+	if root := session.GetRootSessionId(); root != session.GetSessionId() {
+		out.RootSessionID = root
+	}
+	return out
+}
+
+// status is how the stream stands at the view's sequence. told says that the end of
+// the newest run stands before it.
+func (s *subject) status(told bool) string {
+	if current := s.GetCurrentRun(); conversation.Live(current) && !told {
+		return "active"
+	}
+	switch s.GetSession().GetStatus() {
+	case statev1.SessionStatus_SESSION_STATUS_FAILED:
+		return "failed"
+	case statev1.SessionStatus_SESSION_STATUS_COMPLETED, statev1.SessionStatus_SESSION_STATUS_INTERRUPTED:
+		return "ended"
+	case statev1.SessionStatus_SESSION_STATUS_ACTIVE:
+		return "active"
+	default:
+		return "paused"
+	}
+}

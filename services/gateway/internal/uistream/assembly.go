@@ -1,0 +1,125 @@
+package uistream
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+)
+
+// Told is a chunk with its place in the stream.
+type Told struct {
+	Sequence int64
+	Chunk    *eventv1.Chunk
+}
+
+// Continue gives the message as a client has it that had m and was then told the
+// chunks of its run: what has not ended yet is in the state "streaming" or
+// "input-streaming". m stays as it is.
+func Continue(m UIMessage, chunks []Told) UIMessage {
+	t := New(m.ID, Newest)
+	t.Replay(m) // from here on the translator knows what the client has
+	m.Parts = slices.Clone(m.Parts)
+	a := assembly{message: m, open: map[string]int{}, grown: map[int]*strings.Builder{}}
+	for _, c := range chunks {
+		for _, p := range t.Chunk(c.Sequence, c.Chunk) {
+			a.take(p)
+		}
+	}
+	return a.whole()
+}
+
+// assembly builds a message out of the parts of its stream, as the client of the AI
+// SDK does.
+type assembly struct {
+	message UIMessage
+	open    map[string]int           // the blocks that grow: the index of the part, by block
+	grown   map[int]*strings.Builder // texts of parts, by index: what grew of them
+}
+
+func (a *assembly) take(p Part) {
+	switch p.Type {
+	case "start-step":
+		a.add(UIPart{Type: "step-start"})
+	case "reset-step":
+		a.reset()
+	case text + "-start", reasoning + "-start":
+		a.open[p.ID] = len(a.message.Parts)
+		a.add(UIPart{Type: strings.TrimSuffix(p.Type, "-start"), State: "streaming"})
+	case text + "-delta", reasoning + "-delta":
+		if at, open := a.open[p.ID]; open {
+			a.grow(at, p.Delta)
+		}
+	case text + "-end", reasoning + "-end":
+		if at, open := a.open[p.ID]; open {
+			a.message.Parts[at].State = "done"
+			delete(a.open, p.ID)
+		}
+	default:
+		switch {
+		case p.ToolCallID != "":
+			a.takeCall(p)
+		case p.Data != nil && !p.Transient:
+			a.add(UIPart{Type: p.Type, Data: p.Data})
+		}
+	}
+}
+
+func (a *assembly) add(p UIPart) { a.message.Parts = append(a.message.Parts, p) }
+
+func (a *assembly) grow(at int, delta string) {
+	if a.grown[at] == nil {
+		a.grown[at] = &strings.Builder{}
+	}
+	a.grown[at].WriteString(delta)
+}
+
+// reset drops what stands behind the begin of the last step.
+func (a *assembly) reset() {
+	begin := len(a.message.Parts)
+	for begin > 0 && a.message.Parts[begin-1].Type != "step-start" {
+		begin--
+	}
+	a.message.Parts = a.message.Parts[:begin]
+	maps.DeleteFunc(a.grown, func(at int, _ *strings.Builder) bool { return at >= begin })
+	clear(a.open)
+}
+
+func (a *assembly) takeCall(p Part) {
+	at := a.message.call(p.ToolCallID)
+	if at < 0 {
+		at = len(a.message.Parts)
+		a.add(UIPart{Type: toolPrefix + p.ToolName, ToolCallID: p.ToolCallID})
+	}
+	part := &a.message.Parts[at]
+	switch p.Type {
+	case "tool-input-start":
+		part.State = "input-streaming"
+	case "tool-input-delta":
+		a.grow(at, p.InputTextDelta)
+	case "tool-input-available":
+		part.State, part.Input = "input-available", p.Input
+		delete(a.grown, at)
+	case "tool-output-available":
+		part.State, part.Output = "output-available", p.Output
+	case "tool-output-error":
+		part.State, part.ErrorText = "output-error", p.ErrorText
+	}
+}
+
+// whole gives the message with the texts that grew.
+func (a *assembly) whole() UIMessage {
+	for at, grown := range a.grown {
+		part := &a.message.Parts[at]
+		if part.ToolCallID != "" {
+			part.InputText = grown.String()
+		} else {
+			part.Text = grown.String()
+		}
+	}
+	if a.message.Parts == nil {
+		a.message.Parts = []UIPart{}
+	}
+	return a.message
+}

@@ -1,0 +1,109 @@
+package natstest
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// link is an address that leads to another one, or to nobody.
+type link struct {
+	listener net.Listener
+	group    sync.WaitGroup
+
+	mu    sync.Mutex
+	to    string // "": nobody
+	conns map[net.Conn]struct{}
+}
+
+// newLink returns a link that leads to nobody, and ends it with the test.
+func newLink(t *testing.T) *link {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{listener: listener, conns: map[net.Conn]struct{}{}}
+	l.group.Go(l.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		l.cut()
+		l.group.Wait()
+	})
+	return l
+}
+
+func (l *link) address() string { return l.listener.Addr().String() }
+
+// lead has the link lead to the address.
+func (l *link) lead(to string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = to
+}
+
+// cut has the link lead to nobody, and cuts its connections.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = ""
+	for c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+func (l *link) accept() {
+	for {
+		in, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		l.group.Go(func() { l.serve(in) })
+	}
+}
+
+func (l *link) serve(in net.Conn) {
+	defer in.Close()
+	l.mu.Lock()
+	to := l.to
+	l.mu.Unlock()
+	if to == "" {
+		return
+	}
+	out, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	defer l.drop(in, out)
+	if !l.hold(to, in, out) {
+		return // it was cut meanwhile
+	}
+	l.group.Go(func() { pipe(in, out) })
+	pipe(out, in)
+}
+
+// pipe copies until one of the connections ends, and then ends both.
+func pipe(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	_ = to.Close()
+	_ = from.Close()
+}
+
+func (l *link) hold(to string, conns ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range conns {
+		l.conns[c] = struct{}{}
+	}
+	return l.to == to
+}
+
+func (l *link) drop(conns ...net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range conns {
+		delete(l.conns, c)
+	}
+}

@@ -1,0 +1,326 @@
+// Package natstest runs a cluster of NATS servers in the process of a test, as
+// hard as that allows: its nodes can be cut off, killed, lose their disks, and be
+// put back to older copies of them.
+//
+//	client ──▶ front 0 ──▶ node 0 ──▶ link 0→1 ──▶ node 1
+//	                          └────▶ link 0→2 ──▶ node 2   …
+//
+// Nobody reaches a node but through a link, which has an address of its own for
+// as long as the test lasts. So a node may take any free port whenever it starts,
+// and whoever looks for it finds it again.
+package natstest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// patience is how long a call waits for what must come. Servers elect a leader
+// within nine seconds when nothing else keeps the machine busy.
+const patience = 2 * time.Minute
+
+// poll lies between two looks.
+const poll = 20 * time.Millisecond
+
+// Cluster is a cluster of servers with JetStream. Its methods are for one
+// goroutine at a time. Nodes are counted from 0.
+type Cluster struct {
+	owner *testing.T
+	nodes []*node
+	noted []string // copies of the store directories
+}
+
+type node struct {
+	server *server.Server // nil: it is not running
+	store  string
+	front  *link   // for clients
+	links  []*link // to the routes of the others; nil to itself
+}
+
+// Start starts a cluster of n nodes, waits until it has a leader, and ends it
+// with the test.
+func Start(t *testing.T, n int) *Cluster {
+	t.Helper()
+	c := &Cluster{owner: t}
+	for range n {
+		c.nodes = append(c.nodes, &node{store: t.TempDir(), links: make([]*link, n)})
+	}
+	for _, from := range c.nodes {
+		from.front = newLink(t)
+		for i, to := range c.nodes {
+			if to != from {
+				from.links[i] = newLink(t)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		for i := range c.nodes {
+			c.shutDown(i)
+		}
+	})
+	for i := range c.nodes {
+		c.start(t, i)
+	}
+	c.Ready(t)
+	return c
+}
+
+// URL returns the addresses of the nodes for clients.
+func (c *Cluster) URL() string {
+	var urls []string
+	for _, n := range c.nodes {
+		urls = append(urls, "nats://"+n.front.address())
+	}
+	return strings.Join(urls, ",")
+}
+
+// NodeURL returns the address of one node for clients.
+func (c *Cluster) NodeURL(i int) string { return "nats://" + c.nodes[i].front.address() }
+
+// Start starts a node that does not run, with what its disk holds.
+func (c *Cluster) Start(t *testing.T, i int) {
+	t.Helper()
+	c.start(t, i)
+}
+
+func (c *Cluster) start(t *testing.T, i int) {
+	t.Helper()
+	n := c.nodes[i]
+	var routes []*url.URL
+	for _, l := range n.links {
+		if l != nil {
+			routes = append(routes, &url.URL{Scheme: "nats-route", Host: l.address()})
+		}
+	}
+	ns, err := server.NewServer(&server.Options{
+		ServerName: fmt.Sprint("node-", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
+		JetStream: true, StoreDir: n.store, JetStreamMaxStore: 1 << 40, JetStreamMaxMemory: 1 << 30,
+		// Nobody is told of addresses that go round the links: port 1 is nobody's.
+		Cluster: server.ClusterOpts{
+			Name: "natstest", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoAdvertise: true, Advertise: "127.0.0.1:1",
+		},
+		Routes: routes, NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		t.Fatalf("node %d: %v", i, err)
+	}
+	ns.Start()
+	n.server = ns
+	if !ns.ReadyForConnections(patience) {
+		t.Fatalf("node %d is not ready", i)
+	}
+	n.front.lead(ns.Addr().String())
+	for j, other := range c.nodes {
+		if j == i {
+			continue
+		}
+		other.links[i].lead(ns.ClusterAddr().String())
+		if other.server != nil {
+			n.links[j].lead(other.server.ClusterAddr().String())
+		}
+	}
+}
+
+// Isolate cuts a node off from the others and from clients.
+func (c *Cluster) Isolate(i int) {
+	c.nodes[i].front.cut()
+	for j, other := range c.nodes {
+		if j != i {
+			c.nodes[i].links[j].cut()
+			other.links[i].cut()
+		}
+	}
+}
+
+// Join ends what Isolate did.
+func (c *Cluster) Join(i int) {
+	n := c.nodes[i]
+	n.front.lead(n.server.Addr().String())
+	for j, other := range c.nodes {
+		if j != i && other.server != nil {
+			n.links[j].lead(other.server.ClusterAddr().String())
+			other.links[i].lead(n.server.ClusterAddr().String())
+		}
+	}
+}
+
+// Stop ends a node in order: it hands its leaderships over and writes down where
+// it stands.
+func (c *Cluster) Stop(i int) {
+	c.shutDown(i)
+	c.Isolate(i)
+}
+
+func (c *Cluster) shutDown(i int) {
+	if ns := c.nodes[i].server; ns != nil {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		c.nodes[i].server = nil
+	}
+}
+
+// Kill ends a node as kill -9 does: nobody hears any more of it, and its disk
+// holds what it had written by then and nothing of what it does at an end in
+// order.
+func (c *Cluster) Kill(t *testing.T, i int) {
+	t.Helper()
+	c.Isolate(i)
+	left := c.copyOf(t, c.nodes[i].store)
+	c.shutDown(i)
+	c.nodes[i].store = left
+}
+
+// RemoveStore takes the disk of a node that does not run.
+func (c *Cluster) RemoveStore(i int) { c.nodes[i].store = c.owner.TempDir() }
+
+// Snapshot notes what the disks of all nodes hold. Nothing may be written
+// meanwhile.
+func (c *Cluster) Snapshot(t *testing.T) {
+	t.Helper()
+	c.noted = nil
+	for _, n := range c.nodes {
+		c.noted = append(c.noted, c.copyOf(t, n.store))
+	}
+}
+
+// Restore kills all nodes and starts them with the disks that were noted: the
+// power was cut, and what was written since had not come to the disks.
+func (c *Cluster) Restore(t *testing.T) {
+	t.Helper()
+	for i := range c.nodes {
+		c.Isolate(i)
+	}
+	for i, n := range c.nodes {
+		c.shutDown(i)
+		n.store = c.copyOf(t, c.noted[i])
+	}
+	for i := range c.nodes {
+		c.start(t, i)
+	}
+	c.Ready(t)
+}
+
+// PutBack puts the disk of a node that does not run back to what was noted.
+func (c *Cluster) PutBack(t *testing.T, i int) {
+	t.Helper()
+	c.nodes[i].store = c.copyOf(t, c.noted[i])
+}
+
+// copyOf copies a directory that may be in use: a file that goes meanwhile is
+// not in the copy.
+func (c *Cluster) copyOf(t *testing.T, directory string) string {
+	t.Helper()
+	to := c.owner.TempDir()
+	err := filepath.WalkDir(directory, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil {
+			err = copyEntry(filepath.Join(to, strings.TrimPrefix(name, directory)), name, entry)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("copy %s: %v", directory, err)
+	}
+	return to
+}
+
+func copyEntry(to, name string, entry fs.DirEntry) error {
+	if entry.IsDir() {
+		return os.MkdirAll(to, 0o700)
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o600)
+}
+
+// Ready waits until the nodes that run have a leader, which knows all of them.
+func (c *Cluster) Ready(t *testing.T) {
+	t.Helper()
+	await(t, "a leader that knows all nodes", func() bool {
+		running, known := 0, 0
+		for _, n := range c.nodes {
+			if n.server != nil {
+				running++
+				known = max(known, len(n.server.JetStreamClusterPeers()))
+			}
+		}
+		return known == running
+	})
+}
+
+// Current waits until the nodes that run all have everything of the stream.
+func (c *Cluster) Current(t *testing.T, stream string) {
+	t.Helper()
+	c.Leader(t, stream)
+	await(t, "copies of "+stream+" that are up to date", func() bool {
+		for _, n := range c.nodes {
+			if n.server != nil && !n.server.JetStreamIsStreamCurrent(account, stream) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// account is the one that clients without credentials have.
+const account = "$G"
+
+// Leader returns the node that leads the stream, and waits until there is one.
+func (c *Cluster) Leader(t *testing.T, stream string) int {
+	t.Helper()
+	leader := -1
+	await(t, "a leader of "+stream, func() bool {
+		for i, n := range c.nodes {
+			if n.server != nil && n.server.JetStreamIsStreamLeader(account, stream) {
+				leader = i
+			}
+		}
+		return leader >= 0
+	})
+	return leader
+}
+
+// Copy returns the first and last sequence that a node has of the stream, as
+// its own copy says, zeroes when it has none. The first is one above the last in
+// a copy that is empty.
+func (c *Cluster) Copy(t *testing.T, i int, stream string) (first, last uint64) {
+	t.Helper()
+	all, err := c.nodes[i].server.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+	if err != nil {
+		t.Fatalf("node %d: %v", i, err)
+	}
+	for _, a := range all.AccountDetails {
+		for _, s := range a.Streams {
+			if s.Name == stream {
+				return s.State.FirstSeq, s.State.LastSeq
+			}
+		}
+	}
+	return 0, 0
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for !done() {
+		select {
+		case <-time.After(poll):
+		case <-deadline.C:
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}

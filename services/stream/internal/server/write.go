@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
+	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
+)
+
+// writing is one record on its way into the log. It belongs to one call.
+type writing struct {
+	server *Server
+	stream bus.Stream
+	record *chunklog.Record
+	former uint64 // see chunklog.Write; 0 once the log has said that it is wrong
+	// settled says that a doubt was unfounded: one that remains is the writer's
+	// mistake, and costs nothing but another look.
+	settled bool
+}
+
+func (q *writing) write() chunklog.Write {
+	return chunklog.Write{
+		Epoch: q.record.Epoch, Number: q.record.Number, Kind: q.record.Kind, Run: q.record.Run, Former: q.former,
+	}
+}
+
+// decide asks the log for the tail and decides on it: Accept, Repeat or Anew. It
+// settles a doubt, and then looks again.
+func (q *writing) decide(ctx context.Context) (chunklog.Tail, chunklog.Decision, error) {
+	for range maxAttempts {
+		tail, err := q.server.lookUp(ctx, q.stream)
+		if err != nil {
+			return tail, 0, err
+		}
+		decision, err := q.judge(ctx, tail)
+		if err != nil || decision != chunklog.Doubt {
+			return tail, decision, err
+		}
+		if err := q.settle(ctx); err != nil {
+			return tail, 0, err
+		}
+	}
+	return chunklog.Tail{}, 0, bus.Unavailable("settle a doubt", errTailMoves)
+}
+
+func (q *writing) judge(ctx context.Context, tail chunklog.Tail) (chunklog.Decision, error) {
+	decision, err := chunklog.Decide(tail, q.write())
+	if decision != chunklog.Ask {
+		return decision, err
+	}
+	info, err := q.server.bus.Info(ctx, q.stream)
+	if err != nil {
+		return 0, err
+	}
+	return chunklog.Vanished(q.write(), standOf(info))
+}
+
+// settle has the log say whether it has lost what the writer had.
+func (q *writing) settle(ctx context.Context) error {
+	if q.settled {
+		q.former = 0
+		return nil
+	}
+	renewed, err := q.server.renew(ctx, q.stream, q.former)
+	q.settled = !renewed
+	return err
+}
+
+// renew settles a doubt about the stream.
+func (s *Server) renew(ctx context.Context, stream bus.Stream, witness uint64) (bool, error) {
+	renewed, err := s.bus.Renew(ctx, stream, witness)
+	if renewed {
+		s.tails.forget(stream)
+		s.meters.renewals.Add(ctx, 1)
+	}
+	return renewed, err
+}
+
+// store stores the linked record behind the tail. When the bus cannot say
+// whether it did, the log is asked: the record stands at the end, or it is not
+// known, and the writer repeats.
+func (q *writing) store(ctx context.Context, tail chunklog.Tail) (uint64, error) {
+	s := q.server
+	sequence, err := s.bus.Append(ctx, q.stream, tail.Sequence, q.record)
+	if err == nil {
+		q.record.Sequence = sequence
+		s.tails.put(q.stream, chunklog.TailOf(q.record))
+		return sequence, nil
+	}
+	s.tails.forget(q.stream)
+	if !errors.Is(err, bus.ErrUnknown) {
+		return 0, err
+	}
+	last, lookErr := s.lookUp(ctx, q.stream)
+	if lookErr != nil {
+		return 0, err // the first error says more
+	}
+	decision, decideErr := chunklog.Decide(last, q.write())
+	if decideErr != nil {
+		return 0, decideErr
+	}
+	if decision == chunklog.Repeat {
+		return last.Sequence, nil
+	}
+	return 0, err
+}
