@@ -1968,9 +1968,13 @@ type GetInfoResponse struct {
 	Status         StreamStatus           `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.stream.v1.StreamStatus" json:"status,omitempty"`
 	FirstSequence  int64                  `protobuf:"varint,2,opt,name=first_sequence,json=firstSequence,proto3" json:"first_sequence,omitempty"`
 	LatestSequence int64                  `protobuf:"varint,3,opt,name=latest_sequence,json=latestSequence,proto3" json:"latest_sequence,omitempty"`
-	TotalChunks    int64                  `protobuf:"varint,4,opt,name=total_chunks,json=totalChunks,proto3" json:"total_chunks,omitempty"`
+	// Records that are kept: chunks, terminal records and markers.
+	TotalChunks int64 `protobuf:"varint,4,opt,name=total_chunks,json=totalChunks,proto3" json:"total_chunks,omitempty"`
 	// The writer of the last record.
-	Epoch         int64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Where the partition of the stream was made, or was begun anew for the last
+	// time: what is known with a lower sequence is of a log that is lost.
+	Began         int64 `protobuf:"varint,6,opt,name=began,proto3" json:"began,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2036,6 +2040,13 @@ func (x *GetInfoResponse) GetTotalChunks() int64 {
 func (x *GetInfoResponse) GetEpoch() int64 {
 	if x != nil {
 		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GetInfoResponse) GetBegan() int64 {
+	if x != nil {
+		return x.Began
 	}
 	return 0
 }
@@ -2173,13 +2184,14 @@ const file_holdfast_stream_v1_stream_proto_rawDesc = "" +
 	"\rCaughtUpFrame\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\"G\n" +
 	"\x0eGetInfoRequest\x125\n" +
-	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v1.StreamRefR\x06stream\"\xd4\x01\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v1.StreamRefR\x06stream\"\xea\x01\n" +
 	"\x0fGetInfoResponse\x128\n" +
 	"\x06status\x18\x01 \x01(\x0e2 .holdfast.stream.v1.StreamStatusR\x06status\x12%\n" +
 	"\x0efirst_sequence\x18\x02 \x01(\x03R\rfirstSequence\x12'\n" +
 	"\x0flatest_sequence\x18\x03 \x01(\x03R\x0elatestSequence\x12!\n" +
 	"\ftotal_chunks\x18\x04 \x01(\x03R\vtotalChunks\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x03R\x05epoch*\x94\x01\n" +
+	"\x05epoch\x18\x05 \x01(\x03R\x05epoch\x12\x14\n" +
+	"\x05began\x18\x06 \x01(\x03R\x05began*\x94\x01\n" +
 	"\fStreamStatus\x12\x1d\n" +
 	"\x19STREAM_STATUS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14STREAM_STATUS_ACTIVE\x10\x01\x12\x18\n" +

@@ -181,6 +181,10 @@ func TestWhereChunksAreGoneTheMessagesAreWhole(t *testing.T) {
 				m.log[i+1].sequence += 2
 			}
 		}, one, func(m *moment) int64 { return m.log[0].sequence }},
+		"what was voided": {s.when(t, said("2")), func(m *moment) {
+			m.floor = m.log[len(m.log)-1].sequence
+			m.log = []record{{sequence: m.floor + 1, prev: m.floor, marker: true, at: m.floor - 1, run: "run-1"}}
+		}, one, func(m *moment) int64 { return m.floor + 1 }},
 		"everything": {s.when(t, said("2")), func(m *moment) {
 			m.floor = m.log[len(m.log)-1].sequence
 			m.log = nil
@@ -220,7 +224,8 @@ func TestALogThatWasBegunAnewIsToldFromTheBeginOfTheRun(t *testing.T) {
 	m.log = []record{{sequence: last + 9, prev: last, marker: true, run: "run-1"}}
 	tells := func(step int32, c *eventv1.Chunk) {
 		prev := m.log[len(m.log)-1].sequence
-		m.log = append(m.log, record{sequence: prev + 1, prev: prev, run: "run-1", chunk: s.stamp(step, c)})
+		c.AgentId, c.Step = "run-1", step
+		m.log = append(m.log, record{sequence: prev + 1, prev: prev, run: "run-1", chunk: c})
 	}
 	shows := func(want string) {
 		t.Helper()

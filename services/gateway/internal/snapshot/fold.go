@@ -96,8 +96,9 @@ func (s *subject) fold(stored *conversation.Newest, t *tail) view {
 // toldAnew reports whether the teller's message is in the tail from its begin on, or
 // will be: nothing that stood before the boundary stands.
 func (s *subject) toldAnew(t *tail) bool {
+	boundary := s.GetSession().GetStreamSequence() // not t.start, which may be a floor above it
 	return slices.ContainsFunc(t.records, func(r *streamv1.Record) bool {
-		void := false
+		void := r.GetRewound() != nil && r.GetRewound().GetAt() < boundary
 		return runOf(r) == s.teller.GetRunId() && (void || opens(r.GetChunk()))
 	})
 }

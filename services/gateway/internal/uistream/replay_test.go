@@ -230,6 +230,87 @@ func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 	})
 }
 
+func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRun(t)
+		c, tr := &client{}, uistream.New("msg", uistream.Newest)
+		take(t, c, tr.Start())
+		var chunks []uistream.Told
+		for _, rec := range r.records {
+			take(t, c, tr.Chunk(rec.sequence, rec.chunk))
+			chunks = append(chunks, uistream.Told{Sequence: rec.sequence, Chunk: rec.chunk})
+			from := uistream.UIMessage{ID: "msg", Role: "assistant"}
+			if got, want := shown(t, uistream.Continue(from, chunks)), shown(t, c.message()); got != want {
+				t.Fatalf("after %d chunks\ngot  %s\nwant %s", len(chunks), got, want)
+			}
+		}
+		for i, rec := range r.records { // from each step that is stored
+			if rec.chunk.GetStepCommitted() == nil {
+				continue
+			}
+			var stored []*eventv1.Message
+			for _, m := range r.stands {
+				if m.GetStep() <= rec.chunk.GetStep() {
+					stored = append(stored, m)
+				}
+			}
+			from := uistream.Conversation(stored, map[string]string{"run-1": "msg"})[0]
+			before := shown(t, from)
+			if got, want := shown(t, uistream.Continue(from, chunks[i:])), shown(t, c.message()); got != want {
+				t.Fatalf("from step %d\ngot  %s\nwant %s", rec.chunk.GetStep(), got, want)
+			}
+			if shown(t, from) != before {
+				t.Fatalf("the message was changed: %s", shown(t, from))
+			}
+		}
+	})
+}
+
+func TestWhatHasNotEndedIsStreaming(t *testing.T) {
+	t.Parallel()
+	stored := uistream.UIMessage{ID: "msg", Role: "assistant", Parts: []uistream.UIPart{
+		{Type: "step-start"}, {Type: "tool-ask", ToolCallID: "c1", State: "input-available", Input: json.RawMessage(`{"q":1}`)},
+	}}
+	var told []uistream.Told
+	for _, c := range []*eventv1.Chunk{
+		{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: "c1", ToolName: "ask", Success: true, Result: "2"}}},
+		{Step: 2, Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}},
+		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "void"}}},
+		{Step: 2, Event: &eventv1.Chunk_StepDiscarded{StepDiscarded: &eventv1.StepDiscarded{}}},
+		{Step: 2, Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}},
+		{Step: 2, Event: &eventv1.Chunk_Custom{Custom: &eventv1.Custom{EventName: "progress", Data: "5"}}},
+		{Step: 2, Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: "c2", ToolName: "add"}}},
+		{Step: 2, Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: "c2", Delta: `{"a`}}},
+		{Step: 2, Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: "c2", Delta: `":1`}}},
+		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "One "}}},
+		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "two"}}},
+	} {
+		told = append(told, uistream.Told{Sequence: int64(len(told) + 1), Chunk: c})
+	}
+	got, err := json.Marshal(uistream.Continue(stored, told).Parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"type":"step-start"},{"type":"tool-ask","state":"output-available","toolCallId":"c1","input":{"q":1},"output":2},` +
+		`{"type":"step-start"},{"type":"data-progress","data":5},{"type":"tool-add","state":"input-streaming","toolCallId":"c2","inputText":"{\"a\":1"},` +
+		`{"type":"text","text":"One two","state":"streaming"}]`
+	if string(got) != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestARunThatContinuesGoesOnInItsMessage(t *testing.T) {
+	t.Parallel()
+	says := func(run string, step int32, text string) *eventv1.Message {
+		return &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
+	}
+	got := uistream.Conversation([]*eventv1.Message{says("r1", 1, "one"), says("r2", 2, "two")}, map[string]string{"r1": "msg", "r2": "msg"})
+	if len(got) != 1 || got[0].ID != "msg" || len(got[0].Parts) != 4 {
+		t.Errorf("got %+v, want one message of two steps", got)
+	}
+}
+
 func TestHiddenAndContextMessagesAreNotShown(t *testing.T) {
 	t.Parallel()
 	text := func(s string) []*eventv1.Part {

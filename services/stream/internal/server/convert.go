@@ -235,5 +235,6 @@ func infoOf(last *chunklog.Record, info bus.Info) *streamv1.GetInfoResponse {
 		LatestSequence: wire(last.Sequence),
 		TotalChunks:    info.Count,
 		Epoch:          last.Epoch,
+		Began:          wire(info.Began),
 	}
 }

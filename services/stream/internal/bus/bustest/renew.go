@@ -155,10 +155,10 @@ func renewAtOnce(t *testing.T, logs []bus.Bus, s bus.Stream, known uint64) {
 		group.Go(func() { renewed[i], errs[i] = log.Renew(t.Context(), s, known) })
 	}
 	group.Wait()
-	any := false
+	begun := false
 	began := infoOf(t, logs[0], s).Began
 	for i, log := range logs {
-		any = any || renewed[i]
+		begun = begun || renewed[i]
 		if errs[i] != nil {
 			t.Fatalf("caller %d: %v", i, errs[i])
 		}
@@ -167,7 +167,7 @@ func renewAtOnce(t *testing.T, logs []bus.Bus, s bus.Stream, known uint64) {
 		}
 		sinks[i].gapped(t)
 	}
-	if !any {
+	if !begun {
 		t.Errorf("nobody was told that the log was begun anew")
 	}
 	next := appendOne(t, logs[0], s, chunk(1))

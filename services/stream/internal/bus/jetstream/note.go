@@ -64,8 +64,8 @@ func readNote(directory string) (note, error) {
 		return note{}, err
 	}
 	var n note
-	if err := json.Unmarshal(text, &n); err != nil {
-		return note{Lost: true}, nil
+	if json.Unmarshal(text, &n) != nil {
+		n = note{Lost: true}
 	}
 	return n, nil
 }

@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -20,12 +21,12 @@ type link struct {
 // newLink returns a link that leads to nobody, and ends it with the test.
 func newLink(t *testing.T) *link {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &link{listener: listener, conns: map[net.Conn]struct{}{}}
-	l.group.Go(l.accept)
+	l.group.Go(func() { l.accept(t.Context()) })
 	t.Cleanup(func() {
 		_ = listener.Close()
 		l.cut()
@@ -53,17 +54,17 @@ func (l *link) cut() {
 	}
 }
 
-func (l *link) accept() {
+func (l *link) accept(ctx context.Context) {
 	for {
 		in, err := l.listener.Accept()
 		if err != nil {
 			return
 		}
-		l.group.Go(func() { l.serve(in) })
+		l.group.Go(func() { l.serve(ctx, in) })
 	}
 }
 
-func (l *link) serve(in net.Conn) {
+func (l *link) serve(ctx context.Context, in net.Conn) {
 	defer in.Close()
 	l.mu.Lock()
 	to := l.to
@@ -71,7 +72,7 @@ func (l *link) serve(in net.Conn) {
 	if to == "" {
 		return
 	}
-	out, err := net.Dial("tcp", to)
+	out, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
 	if err != nil {
 		return
 	}

@@ -1,0 +1,222 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// shot is the answer of GET /snapshot, as far as these tests look at it.
+type shot struct {
+	RunID    string
+	Messages []struct {
+		ID, Role string
+		Parts    []struct{ Type, Text, State string }
+	}
+	Offset, Total  int
+	HasMore        bool
+	StreamSequence int64
+	Status         string
+	RootSessionID  string
+}
+
+func (s shot) last() string {
+	m := s.Messages[len(s.Messages)-1]
+	said := m.ID + ":"
+	for _, p := range m.Parts {
+		if p.Type == "text" {
+			said += " " + p.Text + "|" + p.State
+		}
+	}
+	return said
+}
+
+func (h *house) snapshot(t *testing.T, session string) (s shot) {
+	t.Helper()
+	response := h.request(t, http.MethodGet, "/snapshot?sessionId="+url.QueryEscape(session), "")
+	got := text(t, response)
+	if response.StatusCode != http.StatusOK || response.Header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("got %d %q: %s", response.StatusCode, response.Header.Get("Cache-Control"), got)
+	}
+	if err := json.Unmarshal([]byte(got), &s); err != nil {
+		t.Fatalf("%s: %v", got, err)
+	}
+	return s
+}
+
+func TestAPageThatReloadsGoesOnWhereTheSnapshotEnds(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	if got := h.snapshot(t, "s1"); got.StreamSequence != 0 || got.Status != "active" || got.RunID != "run-1" || got.last() != "u-hi: hi|" {
+		t.Errorf("of a run that has written nothing: got %+v", got)
+	}
+	run.Say(1, Started(), StepStarted(), Text("One "))
+	half := h.snapshot(t, "s1")
+	if half.StreamSequence != 3 || half.Status != "active" || half.last() != "msg-run-1: One |streaming" {
+		t.Errorf("got %+v", half)
+	}
+	stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", half.StreamSequence))
+	run.Say(1, Text("two"))
+	run.Commit(Says(1, "One two"))
+	run.Say(1, StepCommitted(), Completed())
+	run.Complete()
+	told := slices.DeleteFunc(stream.rest(), func(e event) bool { return e.name == "caught-up" })
+	if got, want := names(told), "chunk 4, chunk 5, chunk 6, end 7"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	whole := h.snapshot(t, "s1")
+	if whole.StreamSequence != 7 || whole.Status != "ended" || whole.last() != "msg-run-1: One two|done" {
+		t.Errorf("got %+v", whole)
+	}
+	body := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", ""))
+	for _, want := range []string{`"state":null`, `"agentType":"demo"`, `"checkpointId":"cp-1"`, `"hasMore":false`, `"timestamp":1`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is missing in %s", want, body)
+		}
+	}
+	for _, not := range []string{"rootSessionId", "parentSessionId", "pendingClientToolCalls", "interruptContext", `"error"`} {
+		if strings.Contains(body, not) {
+			t.Errorf("%s should not be in %s", not, body)
+		}
+	}
+}
+
+func TestASnapshotOfASessionOfAnySpellingAndOfASubAgent(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "a/b. *ü 会话", "hi", nil)
+	run.Say(1, Started(), StepStarted(), Text("above"))
+	child := run.Child("below/1")
+	child.Say(1, Started(), StepStarted(), Text("below"))
+	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg-run-1: above|streaming" || got.StreamSequence != 3 || got.RootSessionID != "" {
+		t.Errorf("got %+v", got)
+	}
+	if got := h.snapshot(t, "below/1"); got.last() != "msg-run-2: below|streaming" || got.StreamSequence != 6 || got.RootSessionID != "a/b. *ü 会话" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestASnapshotOfAFailedRun(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started(), StepStarted(), Text("One"))
+	run.Fail("The model is away.", "provider_error")
+	body := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", ""))
+	if !strings.Contains(body, `"status":"failed"`) || !strings.Contains(body, `"error":"The model is away."`) || strings.Contains(body, "internals") {
+		t.Errorf("got %s", body)
+	}
+	if got := h.snapshot(t, "s1"); got.StreamSequence != 4 {
+		t.Errorf("the sequence is %d, want that of the end, 4", got.StreamSequence)
+	}
+}
+
+func TestASnapshotDoesWithoutTheStreamService(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started(), StepStarted(), Text("One"))
+	run.Commit(Says(1, "One"))
+	run.Say(1, StepCommitted())
+	run.Say(2, StepStarted(), Text("two"))
+	h.Stream.CutOff(CutWhole)
+	got := h.snapshot(t, "s1")
+	if got.StreamSequence != 3 || got.Status != "active" || got.last() != "msg-run-1: One|done" {
+		t.Errorf("got %+v", got)
+	}
+	refused(t, h.request(t, http.MethodGet, "/history?sessionId=s1", ""), 503, "LOG_UNAVAILABLE")
+	h.Stream.CutOff(CutNothing)
+	if got := h.snapshot(t, "s1"); got.StreamSequence != 6 || got.last() != "msg-run-1: One|done two|streaming" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestPagesOfMessagesEndWhereTheSnapshotBegins(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	var former *Run
+	for i := range 130 {
+		former = h.begin(t, "s1", fmt.Sprint(i), former)
+		former.Complete(Says(int32(i+1), "answer"))
+	}
+	got := h.snapshot(t, "s1")
+	if !got.HasMore || got.Offset != 60 || got.Total != 260 || len(got.Messages) != 200 {
+		t.Fatalf("got %d messages from %d of %d", len(got.Messages), got.Offset, got.Total)
+	}
+	before, _ := h.page(t, 0, got.Offset)
+	if len(before.Messages) != 60 || before.Messages[59].ID != "msg-run-30" || got.Messages[0].ID != "u-30" {
+		t.Errorf("%d messages up to %s, then %s", len(before.Messages), before.Messages[len(before.Messages)-1].ID, got.Messages[0].ID)
+	}
+}
+
+// While a run is told and committed, every snapshot and what follows it are the whole
+// answer.
+func TestSnapshotsOfARunAtWorkLoseNothingAndDoubleNothing(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	const steps, words = 8, 5
+	var readers sync.WaitGroup
+	said := make(chan string, 64)
+	for range 4 {
+		readers.Go(func() {
+			for range 8 {
+				said <- reload(t, h)
+			}
+		})
+	}
+	run.Say(0, Started())
+	want := ""
+	for step := int32(1); step <= steps; step++ {
+		run.Say(step, StepStarted())
+		answer := ""
+		for word := range words {
+			w := fmt.Sprintf("%d.%d ", step, word)
+			run.Say(step, Text(w))
+			answer += w
+		}
+		run.Commit(Says(step, answer))
+		run.Say(step, StepCommitted())
+		want += answer
+	}
+	run.Complete()
+	readers.Wait()
+	close(said)
+	for got := range said {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// reload loads the snapshot, reads on to the end and gives all text of the answer.
+func reload(t *testing.T, h *house) string {
+	s := h.snapshot(t, "s1")
+	all := ""
+	for _, m := range s.Messages {
+		for _, p := range m.Parts {
+			if m.Role == "assistant" {
+				all += p.Text
+			}
+		}
+	}
+	if s.Status != "active" {
+		return all
+	}
+	for _, e := range h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", s.StreamSequence)).rest() {
+		var frame struct{ Chunk struct{ Delta string } }
+		if err := json.Unmarshal([]byte(e.data), &frame); err != nil {
+			t.Error(err)
+		}
+		all += frame.Chunk.Delta
+	}
+	return all
+}
