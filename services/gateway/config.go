@@ -21,6 +21,7 @@ type Config struct {
 	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai that clients use unless they say ?aiSdk=6"`
 	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
+	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
 	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
 	StreamPatience   time.Duration `env:"HOLDFAST_GATEWAY_STREAM_PATIENCE" envDefault:"60s" doc:"how long the stream service may be away before open streams are cut"`
 	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails"`
@@ -73,6 +74,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_API_KEYS and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: keep one")
 	case c.AISDK < 5:
 		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it has to be 5, 6, 7 or higher", c.AISDK)
+	case c.MaxSnapshots <= 0:
+		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS has to be above 0")
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0 || c.DeliveredRuns <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES, _MAX_STREAMS and _DELIVERED_RUNS have to be above 0")
 	case c.ReaderChunks <= 0 || c.ReaderBytes <= 0:

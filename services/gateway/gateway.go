@@ -112,7 +112,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 		Client: streamv1.NewStreamServiceClient(s.stream), Beat: c.Heartbeat, Log: p.Log,
 		Policy: retry.Policy{Limit: c.StreamPatience, Now: p.Now}, Chunks: c.ReaderChunks, Bytes: c.ReaderBytes,
 	}
-	loader := &snapshot.Loader{Sessions: sessions, Stream: reader.Client, Now: p.Now}
+	loader := &snapshot.Loader{Sessions: sessions, Stream: reader.Client, Now: p.Now, Limit: c.MaxSnapshots}
 	watcher := &watch.Watcher{Sessions: sessions, Feed: reader}
 	chats := chat.New(
 		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK)},

@@ -68,11 +68,11 @@ func TestAnswersThatNobodyReadsHoldNoConnection(t *testing.T) {
 func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) {
-		c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 100*time.Millisecond, 100*time.Millisecond, time.Hour
+		c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 500*time.Millisecond, 500*time.Millisecond, time.Hour
 	})
 	run := h.begin(t, "s1", "hi", nil)
 	pause := func() {
-		quiet := time.NewTimer(300 * time.Millisecond) // longer than both times
+		quiet := time.NewTimer(1200 * time.Millisecond) // longer than both times
 		<-quiet.C
 	}
 	h.Stream.CutOff(CutLive) // quiet before the first message too

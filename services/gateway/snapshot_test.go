@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
@@ -219,4 +220,25 @@ func reload(t *testing.T, h *house) string {
 		all += frame.Chunk.Delta
 	}
 	return all
+}
+
+func TestTheNumberOfSnapshotsThatAreMadeIsBounded(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.MaxSnapshots = 1 })
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started())
+	h.Stream.Away(true) // each is made for as long as the log is waited for
+	codes := make(chan int, 2)
+	var group sync.WaitGroup
+	for range cap(codes) {
+		group.Go(func() { codes <- h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "").StatusCode })
+	}
+	group.Wait()
+	if a, b := <-codes, <-codes; a+b != http.StatusOK+http.StatusTooManyRequests {
+		t.Errorf("got %d and %d, want one made and one refused", a, b)
+	}
+	h.Stream.Away(false)
+	if code := h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "").StatusCode; code != http.StatusOK {
+		t.Errorf("afterwards: got %d", code)
+	}
 }

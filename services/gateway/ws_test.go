@@ -258,14 +258,21 @@ func TestASocketWhoseStreamIsAwayForLongIsDropped(t *testing.T) {
 
 func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.Heartbeat, c.WriteTimeout = 20*time.Millisecond, 100*time.Millisecond })
+	h := open(t, func(c *gateway.Config) { c.Heartbeat, c.WriteTimeout = 50*time.Millisecond, 3*time.Second })
 	run := h.begin(t, "s1", "hi", nil)
 	answers := h.socket(t, "/ws?sessionId=s1")
 	answers.until("caught-up")
 	ended := make(chan []frame, 1) // room for its one result
 	go func() {
-		frames, _ := answers.rest()
-		ended <- frames
+		var frames []frame
+		for {
+			f, err := answers.next()
+			if err != nil {
+				ended <- frames
+				return
+			}
+			frames = append(frames, f)
+		}
 	}()
 	h.socket(t, "/ws?sessionId=s1") // nobody reads it, so nobody answers
 	waitFor(t, "there are two", func() bool { return h.service.OpenStreams() == 2 })
@@ -274,6 +281,34 @@ func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 	if frames := <-ended; len(frames) != 1 || frames[0].Type != "end" {
 		t.Errorf("the one that answers got %s", texts(frames))
 	}
+}
+
+func TestFramesDoNotWaitForAPong(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.Heartbeat, c.WriteTimeout = 50*time.Millisecond, time.Minute })
+	run := h.begin(t, "s1", "hi", nil)
+	pinged := make(chan struct{}, 100)                                                            // more than there are heartbeats
+	conn, _, err := websocket.Dial(t.Context(), h.url+"/ws?sessionId=s1", &websocket.DialOptions{ //nolint:bodyclose // the body is the socket
+		OnPingReceived: func(context.Context, []byte) bool {
+			pinged <- struct{}{}
+			return false
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &socket{conn, t}
+	s.until("caught-up")
+	go func() {
+		<-pinged
+		run.Say(1, Text("x"))
+		run.Complete()
+	}()
+	frames, closed := s.rest()
+	if got := texts(frames); len(frames) != 2 || frames[0].Type != "chunk" || frames[1].Type != "end" {
+		t.Errorf("got %s, want the chunk and the end", got)
+	}
+	wantClose(t, closed, websocket.StatusNormalClosure, "")
 }
 
 func TestAClientThatClosesItsSocketStopsNothing(t *testing.T) {
@@ -411,10 +446,10 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 	})
 	stream := h.chat(t, say("s1", "hi"), "Authorization", "Bearer "+key)
 	run := h.Started(t, "default", "s1", nil)
-	if _, _, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example", "Authorization", "Bearer "+key); err != nil {
+	if _, _, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example", "Authorization", "Bearer "+key); err != nil { //nolint:bodyclose // the body is the socket
 		t.Error(err)
 	}
-	if _, response, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example:444", "Authorization", "Bearer "+key); err == nil || response.StatusCode != 403 {
+	if _, response, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example:444", "Authorization", "Bearer "+key); err == nil || response.StatusCode != http.StatusForbidden { //nolint:bodyclose // the body is the socket
 		t.Errorf("another port: got %v", err)
 	}
 	answer(run)

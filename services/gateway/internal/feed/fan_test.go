@@ -76,8 +76,18 @@ func newReader() *reader { return &reader{has: map[int64]string{}, each: func() 
 func (r *reader) Flush() error { return nil }
 func (r *reader) Beat() error  { return nil }
 
+// hold has each called at every frame from now on.
+func (r *reader) hold(each func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.each = each
+}
+
 func (r *reader) Frame(f *feed.Frame) error {
-	r.each()
+	r.mu.Lock()
+	each := r.each
+	r.mu.Unlock()
+	each()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := feed.Cursor(f.ReadResponse, r.cursor)
@@ -138,6 +148,47 @@ func wantNil(t *testing.T, ended <-chan error) {
 	}
 }
 
+// What a sub-agent's session has lost to retention is nothing to who reads the root
+// alone, whether it comes first, later, or for the history.
+func TestARecordThatASubAgentHasLostIsNothingToOthers(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	child := w.run.Child("c")
+	w.run.Say(1, Started())
+	child.Say(1, Started())
+	w.run.Say(1, Text("one"))
+	w.Stream.Forget("t", "c")
+	family := newReader()
+	familyEnd := w.follow(t.Context(), family, 0)
+	wantNil(t, familyEnd)
+	if !family.cut {
+		t.Errorf("who reads the family has %v, and was not told that records are gone", family.has)
+	}
+	alone := func(r *reader, history bool) <-chan error {
+		request := w.request(0)
+		request.Family, request.HistoryOnly = false, history
+		ended := make(chan error, 1) // room for its one result
+		go func() { ended <- w.feed.Follow(t.Context(), request, r) }()
+		return ended
+	}
+	first, later, stored := newReader(), newReader(), newReader()
+	firstEnd := alone(first, false)
+	waitFor(t, "the first one has what there is", func() bool { first.mu.Lock(); defer first.mu.Unlock(); return len(first.has) == 2 })
+	laterEnd := alone(later, false)
+	waitFor(t, "the later one, too", func() bool { later.mu.Lock(); defer later.mu.Unlock(); return len(later.has) == 2 })
+	child.Say(1, Text("x"))
+	w.run.Say(1, Text("two"))
+	w.run.Complete()
+	wantNil(t, firstEnd)
+	wantNil(t, laterEnd)
+	wantNil(t, alone(stored, true))
+	for name, r := range map[string]*reader{"the first": first, "a later one": later, "the history": stored} {
+		if len(r.has) != 3 || r.cut || !r.ended || len(r.wrong) > 0 {
+			t.Errorf("%s got %v, cut %v, ended %v, wrong %v; want three chunks and the end", name, r.has, r.cut, r.ended, r.wrong)
+		}
+	}
+}
+
 // stands gives what stands of the log after the cursor, by asking for it.
 func (w *world) stands(t *testing.T, cursor int64) map[int64]string {
 	t.Helper()
@@ -156,7 +207,9 @@ func TestEveryReaderHoldsWhatStandsWhateverHappens(t *testing.T) {
 	const readers, steps = 12, 150
 	w := open(t)
 	w.feed.Chunks = 16 // so that readers fall behind as well
-	random := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
 	child := w.run.Child("c")
 	at := w.run.Say(1, Started())
 	base := map[*Run]int64{w.run: at, child: child.Say(1, Started())}
@@ -334,7 +387,13 @@ func TestASlowReaderIsCutAndNobodyWaitsForIt(t *testing.T) {
 	for _, r := range []*reader{slow, quick} {
 		waitFor(t, "both have caught up", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.marks == 1 })
 	}
-	slow.each = hold
+	// A reader is live once it has waited for what comes: two chunks, one after the
+	// other, and it has.
+	for range 2 {
+		last := w.run.Say(1, Text("x"))
+		waitFor(t, "both follow", func() bool { return quick.at() == last && slow.at() == last })
+	}
+	slow.hold(hold)
 	w.run.Say(1, Text("x"))
 	<-blocked
 	for range 50 {
@@ -342,17 +401,22 @@ func TestASlowReaderIsCutAndNobodyWaitsForIt(t *testing.T) {
 		waitFor(t, "the quick one keeps up", func() bool { return quick.at() == last })
 	}
 	close(release)
-	if err := <-slowEnd; fault.ReasonOf(err) != "READER_TOO_SLOW" || !errors.Is(err, fault.Exhausted) {
-		t.Errorf("got %v, want READER_TOO_SLOW", err)
+	select {
+	case err := <-slowEnd:
+		if fault.ReasonOf(err) != "READER_TOO_SLOW" || !errors.Is(err, fault.Exhausted) {
+			t.Errorf("got %v, want READER_TOO_SLOW", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the slow reader still follows")
 	}
-	slow.each = func() {}
+	slow.hold(func() {})
 	slowEnd = w.follow(t.Context(), slow, slow.cursor)
 	w.run.Complete()
 	wantNil(t, slowEnd)
 	wantNil(t, quickEnd)
 	for _, r := range []*reader{slow, quick} {
-		if len(r.has) != 52 || len(r.wrong) > 0 {
-			t.Errorf("got %d chunks, want 52; %v", len(r.has), r.wrong)
+		if len(r.has) != 54 || len(r.wrong) > 0 {
+			t.Errorf("got %d chunks, want 54; %v", len(r.has), r.wrong)
 		}
 	}
 }

@@ -81,6 +81,7 @@ func (f *Feed) Follow(ctx context.Context, r *streamv1.ReadRequest, sink Sink) e
 	if r.GetHistoryOnly() {
 		stored := everything(r, v.cursor)
 		stored.EveryRun, stored.RunId, stored.HistoryOnly = false, r.GetRunId(), true
+		stored.Family = stored.Family && r.GetFamily() // what a sub-agent has lost is nothing to others
 		return v.history(ctx, stored)
 	}
 	for {

@@ -61,12 +61,19 @@ func (m *member) attach(ctx context.Context, ring place) error {
 		}
 		r := everything(m.request, m.cursor)
 		r.HistoryOnly = true
+		last := ring.last
+		if !m.request.GetFamily() { // what a session below has lost is nothing to this reader
+			r.Family, last = false, ring.own
+		}
 		err := m.history(ctx, r)
 		m.stored = err == nil
-		if err != nil || m.ended || m.cursor >= ring.last {
+		if err != nil || m.ended || m.cursor >= last {
 			return err
 		}
-		behind := fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "what is stored ends at %d, before what was told up to %d", m.cursor, ring.last)
+		if err := m.sink.Beat(); err != nil {
+			return err
+		}
+		behind := fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "what is stored ends at %d, before what was told up to %d", m.cursor, last)
 		if err := pause.Wait(ctx, behind); err != nil {
 			return err
 		}
@@ -167,7 +174,7 @@ func (m *member) has(e entry) bool {
 	if sequence == 0 || sequence > m.cursor {
 		return false
 	}
-	if e.GetChunk() != nil {
+	if e.GetChunk() != nil && m.reads(e.Frame) {
 		m.note(sequence)
 	}
 	return true
@@ -175,10 +182,11 @@ func (m *member) has(e entry) bool {
 
 // astray reports whether the reader has to read what is stored before the entry:
 // the topic passes its cursor and has not told all that it holds, or is told that its
-// own cursor leads nowhere, which says nothing of the reader's.
+// own cursor leads nowhere, which says nothing of the reader's; nor does it say of which
+// session of the family records are gone.
 func (m *member) astray(e entry) bool {
 	if e.GetTruncated() != nil {
-		return e.from != m.cursor
+		return e.from != m.cursor || root(m.request) && !m.request.GetFamily()
 	}
 	return m.ahead != 0 && Cursor(e.ReadResponse, 0) >= m.cursor
 }

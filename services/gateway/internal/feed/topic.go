@@ -48,6 +48,7 @@ type topic struct {
 	mu       sync.Mutex
 	at       int64 // the cursor: what the ring tells next is above it
 	last     int64 // the last record that the ring has told; 0 for none
+	own      int64 // the last one of the session itself
 	recorded int64 // the highest that a reader has brought
 }
 
@@ -55,6 +56,7 @@ type topic struct {
 type place struct {
 	at   int64 // the cursor
 	last int64 // the last record; 0 for none
+	own  int64 // the last one of the session that is read, without those below it
 	now  bool  // the ring tells what happens now
 }
 
@@ -138,7 +140,7 @@ func (t *topic) place(reader *fanout.Reader[entry]) place {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	reader.Skip()
-	return place{t.at, t.last, live(t.phase.Load())}
+	return place{t.at, t.last, t.own, live(t.phase.Load())}
 }
 
 func (t *topic) over() bool {
@@ -186,7 +188,7 @@ func (t *topic) pump(ctx context.Context, r *streamv1.ReadRequest) error {
 		floor := frame.GetTruncated().GetFloor()
 		t.mu.Lock()
 		t.ring.Put(entry{frame, r.GetFromSequence()})
-		t.at, t.last = floor, 0
+		t.at, t.last, t.own = floor, 0, 0
 		t.mu.Unlock()
 		r.FromSequence = floor
 		if floor == former { // it does not help to read from there
@@ -227,6 +229,9 @@ func (t *topic) put(ctx context.Context, f *Frame) error {
 	t.at = Cursor(f.ReadResponse, t.at)
 	if sequence := record(f.ReadResponse); sequence > 0 {
 		t.last = sequence
+		if f.Session == "" {
+			t.own = sequence
+		}
 	}
 	return nil
 }

@@ -73,9 +73,16 @@ func (v *view) wants(f *Frame) bool {
 	return true
 }
 
+// reads reports whether the frame is of a session that the reader reads.
+func (v *view) reads(f *Frame) bool { return f.Session == "" || v.request.GetFamily() }
+
 func (v *view) ends(run string) bool {
 	return v.request.GetRunId() == "" || v.request.GetRunId() == run
 }
+
+// historyAhead is how many frames of its history are read ahead of a reader: few, since
+// each may be as large as a chunk.
+const historyAhead = 4
 
 // history reads what is stored by a call of its own, to its terminal frame or to
 // the end of the view. The sink sets the pace: a slow one fills the channel, then the
@@ -83,7 +90,7 @@ func (v *view) ends(run string) bool {
 // the pump reads on from its cursor.
 func (v *view) history(ctx context.Context, r *streamv1.ReadRequest) error {
 	ctx, cancel := context.WithCancel(ctx)
-	frames := make(chan *Frame, flushFrames)
+	frames := make(chan *Frame, historyAhead)
 	p := &pump{feed: v.feed, request: r, pause: retry.Pause{Policy: v.feed.Policy}, call: func() {}}
 	p.put = func(ctx context.Context, f *Frame) error {
 		select {

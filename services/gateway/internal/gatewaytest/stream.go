@@ -166,18 +166,18 @@ func (s *Stream) adopt(tenant, session, root string) {
 }
 
 // log gives the records of a session, or of the family of a root, in order, and its
-// floor. It is called with mu held.
+// floor, which for a family is the highest of its sessions. It is called with mu held.
 func (s *Stream) log(ref *streamv1.StreamRef, family bool) (records []*record, floor int64) {
 	own := streamKey(ref.GetTenant(), ref.GetSessionId())
 	if !family {
 		return s.logs[own], s.floors[own]
 	}
-	records = slices.Clone(s.logs[own])
+	records, floor = slices.Clone(s.logs[own]), s.floors[own]
 	for key, root := range s.roots {
 		if root == own {
-			records = append(records, s.logs[key]...)
+			records, floor = append(records, s.logs[key]...), max(floor, s.floors[key])
 		}
 	}
 	slices.SortFunc(records, func(a, b *record) int { return cmp.Compare(a.sequence, b.sequence) })
-	return records, s.floors[own]
+	return records, floor
 }

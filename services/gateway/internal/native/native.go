@@ -45,36 +45,36 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	if err != nil {
 		return err
 	}
-	release = sync.OnceFunc(release)
 	ctx, cancel := context.WithCancel(ctx)
+	end := sync.OnceFunc(func() {
+		cancel()
+		release()
+	})
+	taken := false
+	defer func() {
+		if !taken { // also after a panic
+			end()
+		}
+	}()
 	leaves := context.AfterFunc(r.Context(), cancel)
 	watched, err := n.Watcher.New(ctx, request) //nolint:contextcheck // see above
 	if err != nil {
-		cancel()
-		release()
 		return err
 	}
 	if !sse.Takeable(r) {
-		defer release()
-		defer cancel()
 		out := sse.NewWriter(w, r, n.Padding)
 		if err := n.begin(out); err != nil {
 			return err
 		}
-		return n.over(watched.Follow(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
+		return n.over(ctx, request, watched.Follow(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
 	}
 	out, err := sse.Take(w, r, n.Padding, n.Timeout)
 	if err != nil {
-		cancel()
-		release()
 		return err
 	}
 	leaves()
-	s := &stream{Events: n, ctx: ctx, out: out, watched: watched}
-	s.end = func() {
-		cancel()
-		release()
-	}
+	taken = true
+	s := &stream{Events: n, ctx: ctx, request: request, out: out, watched: watched, end: end}
 	s.watching.Go(func() {
 		out.Watch()
 		cancel()
@@ -88,6 +88,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 type stream struct {
 	*Events
 	ctx      context.Context //nolint:containedctx // the stream's life
+	request  watch.Request
 	out      *sse.Taken
 	watched  *watch.Watch
 	watching sync.WaitGroup
@@ -97,7 +98,7 @@ type stream struct {
 func (s *stream) run() {
 	defer s.leave()
 	stop := context.AfterFunc(s.ctx, s.out.Close) // also under a write that nobody reads
-	if s.begin(s.out.Writer) == nil && s.over(s.watched.Follow(s.ctx, sink{s.out.Writer})) == nil && stop() {
+	if s.begin(s.out.Writer) == nil && s.over(s.ctx, s.request, s.watched.Follow(s.ctx, sink{s.out.Writer})) == nil && stop() {
 		s.out.End(s.ctx)
 	}
 }
@@ -122,11 +123,11 @@ func (n *Events) begin(out *sse.Writer) error {
 }
 
 // over is what the end of a watch means to the server. ErrCut: it was no end.
-func (n *Events) over(err error) error {
+func (n *Events) over(ctx context.Context, r watch.Request, err error) error {
 	if err == nil {
 		return nil
 	}
-	n.Log.Debug("native stream cut", "error", err)
+	n.Log.DebugContext(ctx, "native stream cut", "session", r.SessionID, "run", r.RunID, "error", err)
 	return httpapi.ErrCut
 }
 

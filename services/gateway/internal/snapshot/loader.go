@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -22,6 +23,22 @@ type Loader struct {
 	Sessions *conversation.Reader
 	Stream   streamv1.StreamServiceClient
 	Now      func() time.Time // never nil
+	// Limit is how many snapshots may be made at once, each of which may hold tens of
+	// megabytes; 0 for any number.
+	Limit int
+
+	making atomic.Int64
+}
+
+// enter counts a snapshot that is made; leave must be called then. Exhausted
+// (TOO_MANY_SNAPSHOTS).
+func (l *Loader) enter() (leave func(), err error) {
+	leave = func() { l.making.Add(-1) }
+	if at := l.making.Add(1); l.Limit > 0 && at > int64(l.Limit) {
+		leave()
+		return nil, fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "%d snapshots are being made on this gateway; HOLDFAST_GATEWAY_MAX_SNAPSHOTS is the limit", l.Limit)
+	}
+	return leave, nil
 }
 
 // list reads one page of the log. Unavailable (LOG_TIMEOUT): it does not answer

@@ -51,6 +51,11 @@ func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string)
 	if err != nil {
 		return err
 	}
+	leave, err := l.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	for range attempts {
 		s, err := l.subject(r.Context(), tenant, id)
 		if err != nil {

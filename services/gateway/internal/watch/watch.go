@@ -5,12 +5,12 @@
 //
 //	run asked for, live        its records, to its terminal record
 //	run asked for, over        its records that are stored
-//	none asked for, live       the stored records of all runs, then the newest run to its end
+//	none asked for, live       the records of all runs, to the end of the newest
 //	none asked for, all over   the stored records of all runs
 //
-// The history is read without a run, since a newest run that waits in the queue
-// has written nothing: the last record is then the end of the run before, which is not
-// the end of what the reader asked for. Where a run is over and its terminal
+// A newest run that waits in the queue has written nothing: the last record is then
+// the end of the run before, which is not the end of what the reader asked for. Where a
+// run is over and its terminal
 // record is not among what was read, because the reader has it already or the log has
 // forgotten it, the end is told from what the state service knows.
 package watch

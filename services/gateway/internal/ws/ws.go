@@ -4,7 +4,7 @@
 // After a terminal frame the socket is closed with 1000. Every other close is a drop:
 // the client connects again with the last sequence. Two goroutines serve a socket:
 // the handler's, which writes, and one that reads, since only a reader sees pongs,
-// pings and closes. A socket that has to end has a deadline, whatever they do.
+// pings and closes; for the time of a ping, one that waits for its pong. A socket that has to end has a deadline, whatever they do.
 package ws
 
 import (
@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -126,7 +127,8 @@ func (s *Sockets) serve(ctx context.Context, conn *websocket.Conn, under net.Con
 	context.AfterFunc(ctx, func() { _ = under.SetDeadline(time.Now().Add(closeTimeout)) })
 	var reading sync.WaitGroup
 	reading.Go(func() { cancel(s.listen(conn)) }) //nolint:contextcheck // see listen
-	err := watched.Follow(ctx, &sink{conn, s.Timeout})
+	out := &sink{conn: conn, timeout: s.Timeout, left: func() { cancel(errLeft) }}
+	err := watched.Follow(ctx, out)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -134,6 +136,7 @@ func (s *Sockets) serve(ctx context.Context, conn *websocket.Conn, under net.Con
 	code, reason := closing(err)
 	_ = conn.Close(code, reason) // a client that is gone needs no answer
 	reading.Wait()
+	out.pings.Wait()
 	return err
 }
 
@@ -182,6 +185,9 @@ var stopping = fault.ReasonOf(httpapi.Stopping())
 type sink struct {
 	conn    *websocket.Conn
 	timeout time.Duration
+	left    func() // ends the socket of a client that is gone
+	pinging atomic.Bool
+	pings   sync.WaitGroup
 }
 
 func (s *sink) Frame(f *feed.Frame) error {
@@ -194,13 +200,19 @@ func (s *sink) Frame(f *feed.Frame) error {
 func (s *sink) Flush() error { return nil }
 
 // Beat asks the client for a sign of life, which also keeps proxies from closing a
-// quiet socket.
+// quiet socket. Frames do not wait for the answer.
 func (s *sink) Beat() error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	defer cancel()
-	if err := s.conn.Ping(ctx); err != nil {
-		return errLeft
+	if !s.pinging.CompareAndSwap(false, true) {
+		return nil
 	}
+	s.pings.Go(func() {
+		defer s.pinging.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+		defer cancel()
+		if err := s.conn.Ping(ctx); err != nil {
+			s.left()
+		}
+	})
 	return nil
 }
 
