@@ -41,10 +41,11 @@
 // stands of it. A step that is being committed as one that stands is not taken back
 // before the commit is through.
 //
-// In a log that was begun anew nothing of the run stands. Then the whole run is told
-// again, from run_started on, with its committed steps from the conversation: a
-// reader of a run wants its beginning. A new owner finds out as well, even if the
-// former one was lost in the middle of telling again (begunAnew).
+// In a log that was begun anew, and in a stream that was reset because too much stood
+// in it to be told, nothing of the run stands. Then the whole run is told again, from
+// run_started on, with its committed steps from the conversation: a reader of a run
+// wants its beginning. A new owner finds out as well, even if the former one was lost
+// before or in the middle of telling again (begunAnew).
 //
 // # Without the stream tier
 //

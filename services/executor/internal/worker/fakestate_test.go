@@ -32,6 +32,7 @@ type fakeState struct {
 	beats     int
 	held      [][]string      // of heartbeats that list
 	maxResult int             // 0: no limit
+	list      func() error    // when set, may refuse to list messages
 	known     map[int64]int64 // the stream's sequence at the claim, by epoch
 }
 
@@ -431,6 +432,11 @@ func (f *fakeState) ReleaseRun(_ context.Context, r *statev1.ReleaseRunRequest) 
 }
 
 func (f *fakeState) ListMessages(_ context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
+	if f.list != nil {
+		if err := f.list(); err != nil {
+			return nil, err
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := f.sessions[r.GetSessionId()].messages

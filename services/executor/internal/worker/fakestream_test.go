@@ -26,6 +26,9 @@ type fakeStream struct {
 	behind   []string            // chunks that were refused: they came behind the end of their run
 	maxChunk int                 // 0: no limit
 	maxKept  int                 // records in the answer to a rewind; 0: no limit
+	retained int                 // how many of its last records a log keeps; 0: no limit
+	// info, when set, may refuse to say where a log stands.
+	info func() error
 	// gate, when set, is asked before each append takes effect.
 	gate func(ctx context.Context, r *streamv1.AppendRequest) error
 }
@@ -45,7 +48,7 @@ type entry struct {
 }
 
 func newFakeStream() *fakeStream {
-	return &fakeStream{logs: map[string]*fakeLog{}, history: map[string][]*entry{}, first: map[int64]writing{}}
+	return &fakeStream{began: 1, logs: map[string]*fakeLog{}, history: map[string][]*entry{}, first: map[int64]writing{}}
 }
 
 // records gives what stands in a session's stream.
@@ -130,6 +133,9 @@ func (f *fakeStream) take(log *fakeLog, r writing, record *streamv1.Record, answ
 	log.epoch, log.number, log.marker, log.answer = r.GetEpoch(), r.GetNumber(), record.GetRewound() != nil, answer
 	e := &entry{Record: record, prev: log.tail()}
 	log.entries = append(log.entries, e)
+	if f.retained > 0 {
+		log.entries = log.entries[max(0, len(log.entries)-f.retained):]
+	}
 	id := r.GetStream().GetSessionId()
 	f.history[id] = append(f.history[id], e)
 }
@@ -207,6 +213,9 @@ func (f *fakeStream) Rewind(_ context.Context, r *streamv1.RewindRequest) (*stre
 			if answer.Voided == 0 {
 				answer.At = e.prev
 			}
+			if answer.At > r.GetFromSequence() && len(standing) == 0 {
+				answer.At = r.GetFromSequence() // retention has taken what lies between
+			}
 			answer.Voided++
 			continue
 		case after && e.GetRewound() == nil:
@@ -248,13 +257,37 @@ func (f *fakeStream) Reset(_ context.Context, r *streamv1.ResetRequest) (*stream
 }
 
 func (f *fakeStream) GetInfo(_ context.Context, r *streamv1.GetInfoRequest) (*streamv1.GetInfoResponse, error) {
+	if f.info != nil {
+		if err := f.info(); err != nil {
+			return nil, err
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	log := f.logs[r.GetStream().GetSessionId()]
 	if log == nil || len(log.entries) == 0 {
 		return nil, fault.New(fault.NotFound, "STREAM_NOT_FOUND", "no record")
 	}
-	return &streamv1.GetInfoResponse{FirstSequence: log.entries[0].GetSequence(), LatestSequence: log.tail()}, nil
+	return &streamv1.GetInfoResponse{FirstSequence: log.entries[0].GetSequence(), LatestSequence: log.tail(), Began: f.began}, nil
+}
+
+// List gives what stands after the cursor, and the markers that void what came
+// before it.
+func (f *fakeStream) List(_ context.Context, r *streamv1.ListRequest) (*streamv1.ListResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log := f.logs[r.GetStream().GetSessionId()]
+	if log == nil || len(log.entries) == 0 {
+		return nil, fault.New(fault.NotFound, "STREAM_NOT_FOUND", "no record")
+	}
+	answer := &streamv1.ListResponse{LatestSequence: log.tail()}
+	for _, e := range log.entries {
+		told := e.GetRewound() == nil || e.GetRewound().GetAt() < r.GetFromSequence()
+		if e.GetSequence() > r.GetFromSequence() && told && len(answer.Records) < int(r.GetLimit()) {
+			answer.Records = append(answer.Records, e.Record)
+		}
+	}
+	return answer, nil
 }
 
 // texts joins the text deltas of the records.

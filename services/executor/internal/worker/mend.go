@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -62,8 +63,8 @@ func (r *runner) cease(ctx context.Context, away bool) error {
 	}
 }
 
-// giveUp reports whether the error ends the mender. Any other is of a stream tier
-// that cannot be told now.
+// giveUp reports whether the error ends the mender. After any other the writer is
+// lossy, even if a rewind has made it whole before: the mender tries again.
 func (r *runner) giveUp(ctx context.Context, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,6 +74,7 @@ func (r *runner) giveUp(ctx context.Context, err error) bool {
 		r.given = err
 		return true
 	}
+	r.writer.Lose()
 	if !errors.Is(err, writer.ErrAway) {
 		r.log.WarnContext(ctx, "the stream cannot be made whole, which is tried again", "error", err)
 	}
@@ -137,8 +139,8 @@ func (r *runner) rewind(ctx context.Context, from int64, step int32, patience ti
 }
 
 // begunAnew reports whether the log does not have the run's steps up to the safe
-// one any more, because it was begun anew: now, before this owner, or under a
-// former owner, which may have told the run again from its start.
+// one any more, because it was begun anew or the stream was reset: now, before this
+// owner, or under a former owner, which may have told the run again from its start.
 //
 // What retention has taken is no such loss: readers know it, or load it.
 func (r *runner) begunAnew(ctx context.Context, found writer.Rewound, t told) (bool, error) {
@@ -151,20 +153,38 @@ func (r *runner) begunAnew(ctx context.Context, found writer.Rewound, t told) (b
 		return false, nil
 	case r.anew, t.started:
 		return true, nil
-	case t.committed[safe], found.At == found.Former:
+	case t.commits(safe), found.At == found.Former:
 		return false, nil
 	}
-	// Its committer was lost before it said so, or the log was begun anew and a
-	// former owner was lost before it told anything.
+	// Its committer was lost before it said so, retention has taken it, or the
+	// stream was begun anew and a former owner was lost before it told anything.
 	ctx, cancel := context.WithTimeoutCause(ctx, r.worker.config.StreamPatience, writer.ErrAway)
 	defer cancel()
+	return r.voided(ctx, base)
+}
+
+// voided reports whether the record of the base does not stand any more, for
+// another reason than retention: it was in a log that is lost, or a former owner
+// has reset the stream.
+func (r *runner) voided(ctx context.Context, base int64) (bool, error) {
 	info, err := call(ctx, r, func(ctx context.Context) (*streamv1.GetInfoResponse, error) {
 		return r.worker.peers.Stream.GetInfo(ctx, &streamv1.GetInfoRequest{Stream: r.stream})
 	})
 	if err != nil {
-		return false, fmt.Errorf("ask where the stream begins: %w", err)
+		return false, fmt.Errorf("ask where the log was begun: %w", err)
 	}
-	return info.GetFirstSequence() > base, nil
+	if base < info.GetBegan() {
+		return true, nil
+	}
+	page, err := call(ctx, r, func(ctx context.Context) (*streamv1.ListResponse, error) {
+		return r.worker.peers.Stream.List(ctx, &streamv1.ListRequest{Stream: r.stream, FromSequence: base, Limit: 1})
+	})
+	if err != nil {
+		return false, fmt.Errorf("ask what follows the safe step: %w", err)
+	}
+	return slices.ContainsFunc(page.GetRecords(), func(record *streamv1.Record) bool {
+		return record.GetRewound() != nil && record.GetRewound().GetAt() < base
+	}), nil
 }
 
 // forgetSafe makes every committed step of the run one that may have to be told,
@@ -187,11 +207,12 @@ func (r *runner) forgetSafe(ctx context.Context) error {
 
 // trust makes the last step of those behind the safe one that stand whole the safe
 // one, and gives it. That a step was committed is told only behind all of it, so
-// where that stands, so does the step.
+// where that stands, so does the step. The base rises with it.
 func (r *runner) trust(t told) int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.untold) > 0 && t.committed[r.untold[0].step] {
+	for len(r.untold) > 0 && t.commits(r.untold[0].step) {
+		r.base = max(r.base, t.committed[r.untold[0].step])
 		r.safe, r.head = r.untold[0].step, r.stamp(r.untold[0].step, stepCommitted(r.untold[0].checkpointID))
 		r.untold = r.untold[1:]
 	}

@@ -11,10 +11,10 @@ import (
 // told is what of a run stands in the stream already, behind the last commit: what
 // a new owner must not say again.
 type told struct {
-	started     bool           // run_started
-	ended       bool           // run_completed or error
-	terminal    int64          // the sequence of the terminal record; 0 without one
-	committed   map[int32]bool // step_committed
+	started     bool            // run_started
+	ended       bool            // run_completed or error
+	terminal    int64           // the sequence of the terminal record; 0 without one
+	committed   map[int32]int64 // step_committed, with the sequence that the rest of its step reaches
 	stepStarted map[int32]bool
 	toolStart   map[string]bool // by call id
 	toolEnd     map[string]bool
@@ -26,21 +26,30 @@ type told struct {
 // not count.
 func read(runID string, kept []*streamv1.Record) told {
 	t := told{
-		committed: map[int32]bool{}, stepStarted: map[int32]bool{}, toolStart: map[string]bool{}, toolEnd: map[string]bool{},
+		committed: map[int32]int64{}, stepStarted: map[int32]bool{}, toolStart: map[string]bool{}, toolEnd: map[string]bool{},
 		text: map[int32]*strings.Builder{}, thinking: map[int32]*strings.Builder{},
 	}
-	for _, r := range kept {
+	for i, r := range kept {
 		if r.GetTerminal().GetRunId() == runID {
 			t.terminal = r.GetSequence()
 		}
 		if r.GetChunk().GetAgentId() == runID {
-			t.hear(r.GetChunk())
+			t.hear(r.GetChunk(), below(kept, i))
 		}
 	}
 	return t
 }
 
-func (t *told) hear(chunk *eventv1.Chunk) {
+// below is the sequence of the record before the one; where retention has taken
+// that, one of no record of the stream.
+func below(kept []*streamv1.Record, i int) int64 {
+	if i == 0 {
+		return kept[i].GetSequence() - 1
+	}
+	return kept[i-1].GetSequence()
+}
+
+func (t *told) hear(chunk *eventv1.Chunk, below int64) {
 	step := chunk.GetStep()
 	switch e := chunk.GetEvent().(type) {
 	case *eventv1.Chunk_RunStarted:
@@ -50,7 +59,9 @@ func (t *told) hear(chunk *eventv1.Chunk) {
 	case *eventv1.Chunk_StepStarted:
 		t.stepStarted[step] = true
 	case *eventv1.Chunk_StepCommitted:
-		t.committed[step] = true
+		if !t.commits(step) {
+			t.committed[step] = below
+		}
 	case *eventv1.Chunk_TextDelta:
 		grow(t.text, step, e.TextDelta.GetDelta())
 	case *eventv1.Chunk_Thinking:
@@ -74,7 +85,13 @@ func (t told) has(head *eventv1.Chunk) bool {
 	if head.GetRunStarted() != nil {
 		return t.started
 	}
-	return t.committed[head.GetStep()]
+	return t.commits(head.GetStep())
+}
+
+// commits reports whether the step_committed of the step stands.
+func (t told) commits(step int32) bool {
+	_, ok := t.committed[step]
+	return ok
 }
 
 // last reports whether the chunk says how a run ended.

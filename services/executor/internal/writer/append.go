@@ -144,7 +144,7 @@ func (w *Writer) Terminal(ctx context.Context, terminal *streamv1.Terminal) (int
 }
 
 // settle finds out about the append that a lossy writer left behind. The writer
-// is busy before and after.
+// is busy before and after, and over when it is fenced.
 func (w *Writer) settle(ctx context.Context, patience time.Duration) error {
 	w.mu.Lock()
 	unknown := w.unknown
@@ -157,6 +157,9 @@ func (w *Writer) settle(ctx context.Context, patience time.Duration) error {
 	case err == nil:
 		w.acknowledge(unknown, sequence)
 	case errors.Is(err, errRefused), errors.Is(err, ErrRenewed): // it took no number
+	case errors.Is(err, ErrFenced):
+		w.end(err)
+		return err
 	default:
 		return err
 	}

@@ -107,7 +107,7 @@ func TestRewind(t *testing.T) {
 		return &chunklog.Record{Sequence: sequence, Prev: sequence - 1, Kind: kind, Step: step}
 	}
 	for name, c := range map[string]struct {
-		records []*chunklog.Record
+		records []*chunklog.Record // behind 10
 		void    []uint64
 		kept    int
 		at      uint64
@@ -124,10 +124,26 @@ func TestRewind(t *testing.T) {
 		"markers and terminal records are never void": {
 			[]*chunklog.Record{record(11, chunklog.Chunk, 3), record(12, chunklog.Terminal, 0), record(13, chunklog.Marker, 0)}, []uint64{11}, 1, 10,
 		},
+		"what retention has removed before a void chunk is void": {
+			[]*chunklog.Record{record(16, chunklog.Chunk, 3), record(17, chunklog.Chunk, 3)}, []uint64{16, 17}, 0, 10,
+		},
+		"so it is before a terminal record that a void chunk follows": {
+			[]*chunklog.Record{record(16, chunklog.Terminal, 0), record(17, chunklog.Chunk, 3)}, []uint64{17}, 1, 10,
+		},
+		"what retention has removed before a chunk that stands stood": {
+			[]*chunklog.Record{record(16, chunklog.Chunk, 2), record(17, chunklog.Chunk, 3)}, []uint64{17}, 1, 16,
+		},
+		"what a former rewind has voided is not void again": {
+			[]*chunklog.Record{
+				record(16, chunklog.Terminal, 0),
+				{Sequence: 17, Prev: 16, Kind: chunklog.Marker, At: 10},
+				record(18, chunklog.Chunk, 3),
+			}, []uint64{18}, 1, 17,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rewind := chunklog.Rewind{Step: 2}
+			rewind := chunklog.Rewind{From: 10, Step: 2}
 			for _, r := range c.records {
 				rewind.Take(r)
 			}

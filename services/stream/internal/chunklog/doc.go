@@ -49,8 +49,10 @@
 // behind the rewind's starting point from the first one on whose step is too
 // great; terminal records and markers are never void, since readers wait for
 // them. The marker's At is the record before the first void one: whatever a
-// reader was given after At is void. What retention has removed before that was
-// not seen by the rewind, and is not void.
+// reader was given after At is void. The rewind cannot judge what retention has
+// removed behind its starting point, and readers may hold it: where a void chunk
+// is the first that is left, At is the starting point; where a chunk that stands
+// is, what was before it stood, too.
 //
 // A reset is the same with everything before it, terminal records included: At
 // is 0. A resume voids nothing and makes the stream active. A marker whose At is

@@ -3,6 +3,8 @@ package chunklog
 // Rewind collects what a rewind does to the records behind its starting point.
 // Make one per attempt and show it the records in order with Take.
 type Rewind struct {
+	// From is the starting point: the records after it are shown.
+	From uint64
 	// Step is the last step that stands.
 	Step int32
 	// Void holds the sequences to remove.
@@ -10,23 +12,41 @@ type Rewind struct {
 	// Kept holds the chunks and terminal records that stand.
 	Kept []*Record
 
-	at uint64 // the predecessor of the first void record
+	at    uint64 // the last record that stands before the first void one
+	begun bool   // a record was shown
+	// cut says that retention has removed what follows From, and that nothing
+	// shown so far tells that it stood.
+	cut bool
 }
 
 // Take judges one record. Once a chunk is void the chunks behind it are void
 // too: they were written on top of it, and a reader that drops what it has
-// seen after At would miss them.
+// seen after At would miss them. What retention has removed before the first
+// void chunk is taken to be void, too, unless a chunk that stands follows it:
+// readers may hold it.
 func (w *Rewind) Take(r *Record) {
+	if !w.begun {
+		w.begun, w.cut = true, r.Prev > w.From
+	}
 	if r.Kind == Chunk && (len(w.Void) > 0 || r.Step > w.Step) {
 		if len(w.Void) == 0 {
 			w.at = r.Prev
+			if w.cut {
+				w.at = w.From
+			}
 		}
 		w.Void = append(w.Void, r.Sequence)
 		return
 	}
-	if r.Kind != Marker {
-		w.Kept = append(w.Kept, r)
+	switch r.Kind {
+	case Marker:
+		w.cut = w.cut && r.At > w.From // else it has voided all of it
+		return
+	case Chunk:
+		w.cut = false
+	case Terminal:
 	}
+	w.Kept = append(w.Kept, r)
 }
 
 // Mark completes the marker of a rewind that was linked to this tail. A terminal

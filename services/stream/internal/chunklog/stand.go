@@ -45,7 +45,7 @@ func Proves(cursor uint64, stored []*Record) bool {
 // something behind it that what is stored does not show. stored is what is stored
 // after it, s was looked up later. A cursor is good when retention may have
 // removed its record, when the record after it names it, or when a marker says
-// that it was voided.
+// that it was voided; in a family that may stand on a later page.
 func Astray(c Cursor, stored []*Record, s Stand) bool {
 	switch {
 	case s.before(c.Sequence), c.Sequence > s.Top:

@@ -29,8 +29,9 @@ type faulty struct {
 	keepVoid     bool // remove nothing
 	blind        bool // do not answer Last
 	stale        *chunklog.Record
-	staleLooks   int // how often Last answers stale
-	looks        int // calls of Last
+	staleLooks   int    // how often Last answers stale
+	staleTop     uint64 // Info answers that this is the top; 0: the truth
+	looks        int    // calls of Last
 	histories    int
 	infos        int
 	renewals     int
@@ -117,7 +118,13 @@ func (f *faulty) History(ctx context.Context, s bus.Scope, after uint64) (bus.Pa
 
 func (f *faulty) Info(ctx context.Context, s bus.Stream) (bus.Info, error) {
 	f.count(&f.infos)
-	return f.Log.Info(ctx, s)
+	info, err := f.Log.Info(ctx, s)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.staleTop > 0 {
+		info.Top = f.staleTop
+	}
+	return info, err
 }
 
 func (f *faulty) Renew(ctx context.Context, s bus.Stream, sequence uint64) (bool, error) {

@@ -192,3 +192,62 @@ func TestWhatRetentionTakesWhileItIsReadIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestAVoidedCursorIsKnownInABusyFamily has what tells of a cursor stand behind
+// more records of a child than fit a page of the log.
+func TestAVoidedCursorIsKnownInABusyFamily(t *testing.T) {
+	t.Parallel()
+	_, s := newFaulty(t)
+	a := mustAppend(t, s, chunkRequest(1, 1, 1))
+	cursor := mustAppend(t, s, chunkRequest(1, 2, 2))
+	child := &streamv1.StreamRef{Tenant: "t", RootSessionId: "s", SessionId: "child"}
+	for number := range int64(600) {
+		r := chunkRequest(1, number+1, 1)
+		r.Stream = child
+		mustAppend(t, s, r)
+	}
+	answer, err := s.Rewind(t.Context(), &streamv1.RewindRequest{Stream: ref, Epoch: 2, Number: 1, FromSequence: a, RunId: "run", Step: 1})
+	if err != nil || answer.GetVoided() != 1 {
+		t.Fatalf("got %v, %v; want one voided", answer, err)
+	}
+	want := fmt.Sprint("rewound ", a)
+	got := history(t, s, &streamv1.ReadRequest{Stream: ref, Family: true, FromSequence: cursor})
+	if len(got) != 602 || got[600] != want {
+		t.Errorf("read: got %d frames, the last %q; want 600 chunks, then %q", len(got), got[len(got)-1], want)
+	}
+	listed := listAll(t, s, &streamv1.ListRequest{Stream: ref, Family: true, FromSequence: cursor})
+	if len(listed) != 601 || listed[600] != want {
+		t.Errorf("list: got %d records, the last %q; want 600 chunks, then %q", len(listed), listed[len(listed)-1], want)
+	}
+	got = history(t, s, &streamv1.ReadRequest{Stream: child, FromSequence: cursor})
+	if len(got) != 601 {
+		t.Errorf("read a child: got %d frames, the last %q; want 600 chunks", len(got), got[len(got)-1])
+	}
+}
+
+func TestARewindVoidsWhatRetentionHasTakenOfTheAttempt(t *testing.T) {
+	t.Parallel()
+	log := &faulty{Log: memory.New(memory.Options{SessionRecords: 5})}
+	s := serverOn(t, log)
+	mustAppend(t, s, chunkRequest(1, 1, 1))
+	base := mustAppend(t, s, chunkRequest(1, 2, 1))
+	last := base
+	for number := range int64(10) {
+		last = mustAppend(t, s, chunkRequest(1, number+3, 2))
+	}
+	request := &streamv1.RewindRequest{
+		Stream: ref, Epoch: 1, Number: 13, ExpectedLastSequence: last, FromSequence: base, RunId: "run", Step: 1,
+	}
+	for range 2 {
+		answer, err := s.Rewind(t.Context(), request)
+		if err != nil || answer.GetAt() != base {
+			t.Errorf("got %v, %v; want a marker at %d", answer, err, base)
+		}
+	}
+	for _, cursor := range []int64{base + 1, base + 4, last} {
+		got := history(t, s, &streamv1.ReadRequest{Stream: ref, FromSequence: cursor})
+		if want := []string{fmt.Sprint("rewound ", base), "caught up"}; !slices.Equal(got, want) {
+			t.Errorf("from %d: got %q, want %q", cursor, got, want)
+		}
+	}
+}

@@ -16,12 +16,12 @@ import (
 
 // meters are the instruments of a server.
 type meters struct {
-	appends  metric.Int64Counter
-	took     metric.Float64Histogram
-	readers  metric.Int64UpDownCounter
-	cut      metric.Int64Counter
-	renewals metric.Int64Counter
-	rewinds  metric.Int64Counter
+	appends metric.Int64Counter
+	took    metric.Float64Histogram
+	readers metric.Int64UpDownCounter
+	cut     metric.Int64Counter
+	founded metric.Int64Counter
+	rewinds metric.Int64Counter
 
 	stored metric.MeasurementOption // the usual outcome of an append
 }
@@ -42,8 +42,8 @@ func (m *meters) open(meter metric.Meter) error {
 		metric.WithDescription("open reads"))
 	m.cut, errs[3] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
 		metric.WithDescription("reads that were ended because the reader was too slow"))
-	m.renewals, errs[4] = meter.Int64Counter("holdfast.stream.renewals", metric.WithUnit("{renewal}"),
-		metric.WithDescription("doubts that were founded: a partition had lost its end and was begun anew"))
+	m.founded, errs[4] = meter.Int64Counter("holdfast.stream.doubts.founded", metric.WithUnit("{doubt}"),
+		metric.WithDescription("calls whose doubt was founded: a partition had lost its end; several may tell of one that was begun anew"))
 	m.rewinds, errs[5] = meter.Int64Counter("holdfast.stream.rewinds", metric.WithUnit("{rewind}"),
 		metric.WithDescription("rewinds that were acknowledged"))
 	if err := errors.Join(errs[:]...); err != nil {

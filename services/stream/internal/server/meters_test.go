@@ -47,8 +47,8 @@ func TestWhatHappensIsMeasured(t *testing.T) {
 		"holdfast.stream.append.time {} 2 times, 0.5",
 		"holdfast.stream.appends {outcome=WRITER_FENCED} 3",
 		"holdfast.stream.appends {outcome=stored} 2",
+		"holdfast.stream.doubts.founded {} 1",
 		"holdfast.stream.readers {} 0",
-		"holdfast.stream.renewals {} 1",
 		"holdfast.stream.rewinds {} 1",
 	}
 	if !slices.Equal(got, want) {

@@ -92,7 +92,7 @@ func (q *rewinding) recall(ctx context.Context) error {
 // judgeAll plans what becomes of the records behind the rewind's start, up to
 // the tail.
 func (q *rewinding) judgeAll(ctx context.Context, tail uint64) error {
-	q.plan = &chunklog.Rewind{Step: q.step}
+	q.plan = &chunklog.Rewind{From: q.from, Step: q.step}
 	bytes, after := 0, q.from
 	for {
 		page, err := q.server.bus.History(ctx, bus.Scope{Stream: q.stream}, after)

@@ -41,7 +41,7 @@ import (
 type Options struct {
 	ChunkBytes int              // the largest record that is stored, in bytes as stored
 	Meter      metric.Meter     // nil measures nothing
-	Now        func() time.Time // nil is time.Now; for measurements alone
+	Now        func() time.Time // nil is time.Now
 }
 
 // Server implements streamv1.StreamServiceServer.

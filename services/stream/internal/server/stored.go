@@ -7,8 +7,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
 )
 
+// cursorReads is how many pages of the log are searched for what became of a
+// cursor's record, so that a cursor that somebody made up costs no more.
+const cursorReads = 64
+
 // astray reports whether a reader of the scope cannot go on from a cursor that
-// nothing stored proves. stored is what follows it.
+// nothing stored proves. stored is the page that follows it.
 func (s *Server) astray(ctx context.Context, scope bus.Scope, c chunklog.Cursor, stored []*chunklog.Record) (chunklog.Stand, bool, error) {
 	info, err := s.bus.Info(ctx, scope.Stream)
 	if err != nil {
@@ -18,16 +22,33 @@ func (s *Server) astray(ctx context.Context, scope bus.Scope, c chunklog.Cursor,
 	if c.Family = scope.Family; !chunklog.Astray(c, stored, stand) {
 		return stand, false, nil
 	}
-	if scope.Family || c.Sequence <= stand.Floor || c.Sequence > stand.Top {
+	if c.Sequence <= stand.Floor || c.Sequence > stand.Top {
 		return stand, true, nil
 	}
-	// A reader of the family may have it from another session.
-	scope.Family = true
-	page, err := s.bus.History(ctx, scope, c.Sequence-1)
-	if err != nil {
-		return stand, false, err
+	known, err := s.known(ctx, scope, c, stand)
+	return stand, !known, err
+}
+
+// known reports whether the family knows a cursor above the floor: its record is
+// that of another session, or what tells of it stands behind a page full of
+// records of others.
+func (s *Server) known(ctx context.Context, scope bus.Scope, c chunklog.Cursor, stand chunklog.Stand) (bool, error) {
+	scope.Family, c.Family = true, true
+	after := c.Sequence - 1
+	for range cursorReads {
+		page, err := s.bus.History(ctx, scope, after)
+		if err != nil {
+			return false, err
+		}
+		if chunklog.Proves(c.Sequence, page.Records) || !chunklog.Astray(c, page.Records, stand) {
+			return true, nil
+		}
+		if !page.More {
+			return false, nil
+		}
+		after = lastOf(page, after)
 	}
-	return stand, !chunklog.Proves(c.Sequence, page.Records), nil
+	return false, nil
 }
 
 // lost reports whether the reader misses something before the first of rest.

@@ -13,11 +13,16 @@ type writing struct {
 	server *Server
 	stream bus.Stream
 	record *chunklog.Record
-	former uint64 // see chunklog.Write; 0 once the log has said that it is wrong
-	// settled says that a doubt was unfounded: one that remains is the writer's
-	// mistake, and costs nothing but another look.
-	settled bool
+	former uint64 // see chunklog.Write; 0 once it has proved to be wrong
+	doubts int    // since the log was last begun anew
 }
+
+// maxDoubts is how many doubts in a row a write has at most: at the first one the
+// log says whether it has lost anything, behind the last one the writer has to
+// try again.
+const maxDoubts = 3
+
+var errLags = errors.New("the log does not show yet what it has acknowledged")
 
 func (q *writing) write() chunklog.Write {
 	return chunklog.Write{
@@ -56,15 +61,28 @@ func (q *writing) judge(ctx context.Context, tail chunklog.Tail) (chunklog.Decis
 	return chunklog.Vanished(q.write(), standOf(info))
 }
 
-// settle has the log say whether it has lost what the writer had.
+// settle has the log say whether it has lost what the writer had. A doubt that
+// remains when it has not comes from an answer that is old, and refuses nobody;
+// or the writer names a sequence that was never given, and that is forgotten.
 func (q *writing) settle(ctx context.Context) error {
-	if q.settled {
-		q.former = 0
-		return nil
+	q.doubts++
+	if q.doubts == 1 {
+		renewed, err := q.server.renew(ctx, q.stream, q.former)
+		if renewed {
+			q.doubts = 0
+		}
+		return err
 	}
-	renewed, err := q.server.renew(ctx, q.stream, q.former)
-	q.settled = !renewed
-	return err
+	info, err := q.server.bus.Info(ctx, q.stream)
+	switch {
+	case err != nil:
+		return err
+	case q.former > max(info.Top, bus.FirstSequence(q.server.now())): // the top may be old, too
+		q.former = 0
+	case q.doubts >= maxDoubts:
+		return bus.Unavailable("settle a doubt", errLags)
+	}
+	return nil
 }
 
 // renew settles a doubt about the stream.
@@ -72,7 +90,7 @@ func (s *Server) renew(ctx context.Context, stream bus.Stream, witness uint64) (
 	renewed, err := s.bus.Renew(ctx, stream, witness)
 	if renewed {
 		s.tails.forget(stream)
-		s.meters.renewals.Add(ctx, 1)
+		s.meters.founded.Add(ctx, 1)
 	}
 	return renewed, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
@@ -69,9 +70,10 @@ func contend(t *testing.T, log bus.Bus) {
 	}
 }
 
-// appendContended appends behind the last record, whoever wrote it.
+// appendContended appends behind the last record, whoever wrote it, and gives up
+// when another one was the last for too long.
 func appendContended(t *testing.T, log bus.Bus, s bus.Stream, payload string) (uint64, error) {
-	for {
+	for deadline := time.Now().Add(patience); ; {
 		last, err := log.Last(t.Context(), s)
 		if err != nil {
 			return 0, err
@@ -80,7 +82,7 @@ func appendContended(t *testing.T, log bus.Bus, s bus.Stream, payload string) (u
 		r.Payload = []byte(payload)
 		chunklog.Link(r, tailOf(last), 0)
 		sequence, err := log.Append(t.Context(), s, r.Prev, r)
-		if !errors.Is(err, bus.ErrConflict) {
+		if !errors.Is(err, bus.ErrConflict) || time.Now().After(deadline) {
 			return sequence, err
 		}
 	}

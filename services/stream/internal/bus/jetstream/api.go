@@ -20,6 +20,7 @@ const (
 	apiInsufficient      = 10023
 	apiNoMessage         = 10037
 	apiStorage           = 10047
+	apiNoStream          = 10059
 	apiWrongLast         = 10071 // another record is the last one
 	apiStoreFailed       = 10077
 	apiWrongLastInFlight = 10164 // another record is being written

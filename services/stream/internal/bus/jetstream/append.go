@@ -30,8 +30,7 @@ func (b *Bus) Append(ctx context.Context, s bus.Stream, expected uint64, r *chun
 			return sequence, err
 		}
 		if time.Since(began) > inFlightPatience {
-			b.freeInFlight(ctx, p)
-			return 0, bus.Unavailable("append", err) // it was refused
+			return 0, b.stuck(ctx, p, m.Subject, expected, err)
 		}
 		select {
 		case <-time.After(inFlightPause):
@@ -51,9 +50,31 @@ const (
 	inFlightPatience = 3 * time.Second
 )
 
+// stuck says why a record was refused for so long. Others who write the subject
+// all the time are no reason to do something: then another record is the last.
+func (b *Bus) stuck(ctx context.Context, p *partition, subject string, expected uint64, refused error) error {
+	last, err := b.lastSequence(ctx, p, subject)
+	switch {
+	case err != nil:
+		return err
+	case last != expected:
+		return bus.ErrConflict
+	}
+	b.freeInFlight(ctx, p)
+	return bus.Unavailable("append", refused)
+}
+
 // freeInFlight has the partition choose a leader, which knows of nothing in
-// flight.
+// flight; once for all who find it stuck at about one time.
 func (b *Bus) freeInFlight(ctx context.Context, p *partition) {
+	if !p.freeing.CompareAndSwap(false, true) {
+		return
+	}
+	defer p.freeing.Store(false)
+	if time.Since(time.Unix(0, p.freed.Load())) < inFlightPatience {
+		return
+	}
+	p.freed.Store(time.Now().UnixNano())
 	name := b.names.stream(p.number)
 	b.log.Warn("NATS takes a record for in flight that is not; the partition gets another leader", "partition", name)
 	var ignored struct{}

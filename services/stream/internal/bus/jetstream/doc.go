@@ -79,9 +79,12 @@
 //	2  A probe is written, a record on a subject that no reader's filter matches.
 //	   Its acknowledgement takes a majority of the copies, so a leader that was
 //	   deposed gets none; and a copy that has the probe has everything that was
-//	   acknowledged before it, the record in doubt included. The probe before is
-//	   removed, a process has one doubt at a time in a partition, and pauses
-//	   between two: doubts do not fill the log.
+//	   acknowledged before it, the record in doubt included. A process has one
+//	   doubt at a time in a partition, whoever waited looks again at 1 before it
+//	   writes, two probes lie a pause apart, and each removes the one before:
+//	   doubts do not fill the log. Only a probe that the partition begins with
+//	   stays until retention takes it: without it the floor would rise, and readers
+//	   would be told of a loss that was none.
 //	3  Only what such copies say counts. One answer of one copy shows the
 //	   session's last record beside the probe. If it is below the one in doubt,
 //	   that one is lost: retention takes the oldest first. If nothing of the session
@@ -111,6 +114,20 @@
 //	cut after   is done again. If both are, all that was known then is a doubt
 //	            again, and what was acknowledged in between is one more.
 //
+// A record that is on its way when the purge of step 5 is applied is stored
+// nowhere, and its writer is told nothing: an unknown outcome. The leader of a
+// common partition may go on to take it for in flight then, and refuses whatever
+// comes behind it (error 10164). Append repeats that; when it does not end within
+// seconds, and the record that it expects still is the last one, it has the
+// partition choose another leader, which knows of nothing in flight, and answers
+// Unavailable: nothing was stored.
+//
+// A stream's configuration, "began" included, is written whole and without a
+// condition, so a process that boots may write an older "began" back. Each
+// process remembers the highest that it has seen, answers no lower one, and notes
+// it again when the log says less; one that boots looks for a jump over the end
+// that it saw before it wrote.
+//
 // Several processes may come with one doubt. Each looks at "began" before it
 // writes it, and goes on where another stopped; of two that write it at once one
 // may win over a higher X for a moment, and sees the purge of the other, which
@@ -133,12 +150,30 @@
 //	nats,        yes          but for the server's         no
 //	1 copy                    sync_interval, two minutes
 //	                          by default
-//	nats,        yes, of all  yes, of a minority; of all   yes, of a minority
-//	3 copies     servers      at once as with 1 copy
+//	nats,        yes, of all  yes, of a minority; of all   yes, of a minority; the
+//	3 copies     servers      at once as with 1 copy       next disk may be lost when
+//	                                                       the one before has caught up
 //
-// The last moments are ServerOptions.SyncInterval. What is lost so is noticed and
-// never given again as something else: see the renewal above. NATS servers sync
-// before they acknowledge with sync_interval: always.
+// The last moments are ServerOptions.SyncInterval. A server that was closed loses
+// nothing: Close has the disk keep what it closes. NATS servers sync before they
+// acknowledge with sync_interval: always.
+//
+// What is lost so is noticed by the first who comes and knows of it, see the
+// renewal above, and from then on none of it is given again as something else.
+// Until then it can be. The window needs all of this: the power of all servers was
+// cut, and of all replicas of the stream service, which knew by their feeds; the
+// lost end was of a step that was not committed, so the state service knows none
+// of it, and the session's writer is gone as well; and a reader that survived
+// elsewhere comes back only after the session's new owner has written past its
+// cursor. The cursor may name another record then, and the reader goes on from
+// there without having been told that what it held was taken back. What it missed
+// is a part of a step that was done again; loading the session makes it whole.
+//
+// The embedded form knows by the machine's boot id (note.go) and does not wait for
+// somebody who knows. It has the window only where its directory is put back to an
+// older copy: one of the same boot, or one that was closed or synced before each
+// acknowledgement, which says that nothing was lost. And where the machine has no
+// boot id.
 //
 // # Shards
 //
@@ -155,5 +190,6 @@
 // Streams are made, or changed to the configuration, once at Open; of several
 // processes that boot at once one makes each stream and the others find it.
 // The number of partitions is written into them, and another one is refused. The
-// beginning that a renewal has written is carried over.
+// beginning that a renewal has written is carried over. Of two that boot with
+// different limits the later one's hold.
 package jetstream

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,8 +38,26 @@ type partition struct {
 	number  int
 	tail    *tail
 	doubts  chan struct{} // has room for one doubt at a time, see settle
-	probed  time.Time     // when the last one was settled; of whoever is in doubts
+	probe   uint64        // the last one that this process wrote; of whoever is in doubts
+	probed  time.Time     // when; of whoever is in doubts
 	renewed bool          // Options.Renew was obeyed
+	began   atomic.Uint64 // the highest beginning that was seen
+	freeing atomic.Bool   // somebody has it choose another leader, see freeInFlight
+	freed   atomic.Int64  // when it was last told to, in nanoseconds since 1970
+}
+
+// rise notes that the partition was seen to begin at the sequence, and returns
+// the highest that was.
+func (p *partition) rise(began uint64) uint64 {
+	for {
+		highest := p.began.Load()
+		if began <= highest {
+			return highest
+		}
+		if p.began.CompareAndSwap(highest, began) {
+			return began
+		}
+	}
 }
 
 func (b *Bus) openPartitions(ctx context.Context) error {
@@ -76,7 +95,7 @@ func (b *Bus) openPartition(ctx context.Context, number int) (*partition, error)
 func (b *Bus) openOnce(ctx context.Context, p *partition) error {
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
-	if err := b.ensure(ctx, p.number); err != nil {
+	if err := b.ensure(ctx, p); err != nil {
 		return err
 	}
 	if p.tail == nil {
@@ -105,8 +124,8 @@ func (b *Bus) openOnce(ctx context.Context, p *partition) error {
 
 // ensure makes the stream, or gives it the configuration that is wanted now.
 // Of several processes that make it at once one wins, and the others find it.
-func (b *Bus) ensure(ctx context.Context, number int) error {
-	want := b.streamConfig(number)
+func (b *Bus) ensure(ctx context.Context, p *partition) error {
+	want := b.streamConfig(p.number)
 	stream, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = b.js.CreateStream(ctx, want)
@@ -122,14 +141,28 @@ func (b *Bus) ensure(ctx context.Context, number int) error {
 		return err
 	}
 	want.FirstSeq = have.FirstSeq // set when it was made
-	if began, renewed := have.Metadata[beganKey]; renewed {
-		want.Metadata[beganKey] = began
+	if began := p.rise(max(have.FirstSeq, beganOf(have.Metadata))); began > have.FirstSeq {
+		want.Metadata[beganKey] = strconv.FormatUint(began, 10)
 	}
 	if same(have, want) {
 		return nil
 	}
-	_, err = b.js.UpdateStream(ctx, want)
-	return err
+	if _, err = b.js.UpdateStream(ctx, want); err != nil {
+		return err
+	}
+	return b.mend(ctx, p, stream.CachedInfo().State.LastSeq)
+}
+
+// mend looks whether another process has begun the partition anew between the
+// look at its configuration, when it ended with last, and the writing, which has
+// then taken the note back. What shows it is a jump over the end; who began it
+// notes it again as well, if it lives (lookWhole).
+func (b *Bus) mend(ctx context.Context, p *partition, last uint64) error {
+	s, err := b.look(ctx, p.number, "")
+	if err != nil || s.First <= last+1 || s.began >= s.First {
+		return err
+	}
+	return b.noteBegan(ctx, p, s.First)
 }
 
 // sameLayout refuses a configuration by which sessions would look for their

@@ -88,16 +88,17 @@ func (b *Bus) settle(ctx context.Context, p *partition, d doubt) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	state, err := b.lookWhole(ctx, p, "")
-	if err != nil {
+	if err != nil || d.sequence < state.began || d.sequence < state.First || !b.credible(d.sequence, state) {
 		return false, err
-	}
-	if d.sequence < state.began || d.sequence < state.First || !b.credible(d.sequence, state) {
-		return false, nil
 	}
 	if err := p.enter(ctx); err != nil {
 		return false, bus.Unavailable("settle a doubt", err)
 	}
 	defer p.leave()
+	// Whoever was here before may have begun the partition anew.
+	if state, err = b.lookWhole(ctx, p, ""); err != nil || d.sequence < state.began || d.sequence < state.First {
+		return err == nil && d.sequence < state.began, err
+	}
 	v, err := b.judge(ctx, p, d)
 	if err != nil || v != founded {
 		return v == begunAnew, err
@@ -117,14 +118,8 @@ func (b *Bus) credible(sequence uint64, s state) bool {
 func (p *partition) enter(ctx context.Context) error {
 	select {
 	case p.doubts <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-time.After(time.Until(p.probed.Add(probePause))):
 		return nil
 	case <-ctx.Done():
-		<-p.doubts
 		return ctx.Err()
 	}
 }
@@ -204,13 +199,17 @@ func (b *Bus) compareEmpty(ctx context.Context, p *partition, probe uint64, d do
 	return founded, true, nil
 }
 
-// probe writes a record that no reader is told and returns its sequence. Only
-// the newest probe is kept.
+// probe writes a record that no reader is told and returns its sequence, after
+// the pause that lies between two. Only whoever is in p.doubts calls it.
 func (b *Bus) probe(ctx context.Context, p *partition) (uint64, error) {
+	select {
+	case <-time.After(time.Until(p.probed.Add(probePause))):
+	case <-ctx.Done():
+		return 0, bus.Unavailable("write a probe", ctx.Err())
+	}
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
-	subject := b.names.probe(p.number)
-	answer, err := b.nc.RequestWithContext(ctx, subject, nil)
+	answer, err := b.nc.RequestWithContext(ctx, b.names.probe(p.number), nil)
 	if err != nil {
 		return 0, bus.Unavailable("write a probe", err)
 	}
@@ -218,8 +217,47 @@ func (b *Bus) probe(ctx context.Context, p *partition) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.probed = time.Now()
-	return sequence, b.purge(ctx, p.number, subject, sequence)
+	former := p.probe
+	p.probe, p.probed = sequence, time.Now()
+	return sequence, b.removeProbe(ctx, p, former)
+}
+
+// removeProbe removes a probe, unless the partition begins with it: then the
+// floor would rise, and readers would be told that retention has taken something.
+func (b *Bus) removeProbe(ctx context.Context, p *partition, sequence uint64) error {
+	if sequence == 0 {
+		return nil
+	}
+	s, err := b.look(ctx, p.number, "")
+	if err != nil || sequence <= s.First {
+		return err
+	}
+	// A log that has lost its end may have given the sequence to a record since.
+	subject, _, err := b.stored(ctx, p, sequence)
+	if err != nil || subject != b.names.probe(p.number) {
+		return err
+	}
+	return b.remove(ctx, p.number, sequence)
+}
+
+// stored returns the subject of the record with the sequence, and when it was
+// stored; "" when there is none.
+func (b *Bus) stored(ctx context.Context, p *partition, sequence uint64) (string, time.Time, error) {
+	var body struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	name := b.names.stream(p.number)
+	err := b.api(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"seq":%d,"no_hdr":true}`, sequence), &body)
+	switch {
+	case isCode(err, apiNoMessage):
+		return "", time.Time{}, nil
+	case err != nil:
+		return "", time.Time{}, bus.Unavailable("look at a record of "+name, err)
+	}
+	return body.Message.Subject, body.Message.Time, nil
 }
 
 // lastSequence asks the leader for the last sequence of the subject, 0 for
@@ -267,29 +305,34 @@ func (b *Bus) replaced(ctx context.Context, p *partition, heard mark) bool {
 	}
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
-	var body struct {
-		Message struct {
-			Subject string    `json:"subject"`
-			Time    time.Time `json:"time"`
-		} `json:"message"`
-	}
-	request := fmt.Appendf(nil, `{"seq":%d,"no_hdr":true}`, heard.sequence)
-	if err := b.api(ctx, "STREAM.MSG.GET."+b.names.stream(p.number), request, &body); err != nil {
+	subject, at, err := b.stored(ctx, p, heard.sequence)
+	if err != nil || subject == "" {
 		return false // it has gone, which may be right, or the log does not answer
 	}
 	stored, err := time.Parse(time.RFC3339Nano, heard.stored)
-	return err == nil &&
-		(!stored.Equal(body.Message.Time) || body.Message.Subject != b.names.stored(p.number)+heard.key)
+	return err == nil && (!stored.Equal(at) || subject != b.names.stored(p.number)+heard.key)
 }
 
-// lookWhole is look, and completes a renewal that was cut short.
+// lookWhole is look, and completes a renewal that was cut short. Where the
+// partition began never goes down: if the log says less than was seen of it,
+// another process has written an older configuration back, or a power cut took
+// the newer one, and it is noted again.
 func (b *Bus) lookWhole(ctx context.Context, p *partition, subject string) (state, error) {
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
 	for range renewSteps {
 		s, err := b.look(ctx, p.number, subject)
-		if err != nil || !s.halfRenewed() {
+		if err != nil {
 			return s, err
+		}
+		if began := p.rise(s.began); s.began < began {
+			if err := b.noteBegan(ctx, p, began); err != nil {
+				return state{}, err
+			}
+			continue
+		}
+		if !s.halfRenewed() {
+			return s, nil
 		}
 		if err := b.purge(ctx, p.number, "", s.began); err != nil {
 			return state{}, err
@@ -341,7 +384,9 @@ func (b *Bus) beginStep(ctx context.Context, p *partition, above uint64, target 
 	return s, b.noteBegan(ctx, p, *target)
 }
 
-// noteBegan writes down that the partition begins at the sequence.
+// noteBegan writes down that the partition begins at the sequence. JetStream
+// takes a configuration only whole, and not on condition: what another process
+// writes at the same time may be lost, which each looks for (lookWhole, ensure).
 func (b *Bus) noteBegan(ctx context.Context, p *partition, began uint64) error {
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
@@ -359,5 +404,6 @@ func (b *Bus) noteBegan(ctx context.Context, p *partition, began uint64) error {
 	if _, err := b.js.UpdateStream(ctx, config); err != nil {
 		return bus.Unavailable("begin "+name+" anew", err)
 	}
+	p.rise(began)
 	return nil
 }

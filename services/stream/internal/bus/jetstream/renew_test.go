@@ -31,6 +31,9 @@ type play struct {
 	copies []map[string]uint64 // last sequences, by subject
 	leads  uint64              // the leader has records 1 to this
 	purges int                 // of the whole partition
+
+	inFlight  bool // every record is refused
+	stepDowns int
 }
 
 func next[T any](answers *[]T) T {
@@ -53,6 +56,11 @@ func (pl *play) answer(nc *nats.Conn, m *nats.Msg) {
 	switch {
 	case m.Subject == "holdfast.chunks.00.=":
 		_ = m.Respond([]byte(`{"seq":100}`))
+	case pl.inFlight && strings.HasPrefix(m.Subject, "holdfast.chunks."):
+		_ = m.Respond([]byte(`{"error":{"err_code":10164}}`))
+	case strings.HasPrefix(m.Subject, "$JS.API.STREAM.LEADER.STEPDOWN."):
+		pl.stepDowns++
+		_ = m.Respond([]byte(`{"success":true}`))
 	case strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO."):
 		_ = m.Respond([]byte(next(&pl.states)))
 	case strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET."):

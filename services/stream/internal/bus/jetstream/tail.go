@@ -157,7 +157,8 @@ func (b *Bus) compare(ctx context.Context, p *partition) {
 	seen, heard, lost := p.tail.stand()
 	state, err := b.lookWhole(ctx, p, "")
 	if err != nil {
-		return // the next look finds the same
+		b.restore(ctx, p, err)
+		return // the next look finds what has become of it
 	}
 	d := doubt{sequence: seen}
 	if lost {
@@ -170,6 +171,20 @@ func (b *Bus) compare(ctx context.Context, p *partition) {
 		return // the next look finds what has become of it
 	}
 	p.tail.check(state.Last)
+}
+
+// restore makes a partition again that is not there any more: the servers have lost
+// their disks.
+func (b *Bus) restore(ctx context.Context, p *partition, err error) {
+	if !isCode(err, apiNoStream) {
+		return
+	}
+	ctx, cancel := b.link.request(ctx)
+	defer cancel()
+	b.log.Warn("a partition of the log is gone and is made anew", "partition", b.names.stream(p.number))
+	if err := b.ensure(ctx, p); err != nil {
+		b.log.Warn("the partition could not be made anew", "partition", b.names.stream(p.number), "error", err)
+	}
 }
 
 // stand returns the highest sequence that the log is known to have had, the

@@ -3,7 +3,8 @@
 //
 // A family is in one log, so its order, its live feed and its renewal are that
 // log's. What is asked of a log that cannot be reached fails; the families of the
-// others do not notice.
+// others do not notice. That is so of a process that is up: to come up it needs
+// all of the systems, since each log has to be opened.
 package sharded
 
 import (

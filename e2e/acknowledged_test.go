@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+)
+
+const (
+	ackWriters = 24
+	ackKills   = 5
+	// ackBetween is how many appends are acknowledged before the next kill, so that
+	// each meets writers at work.
+	ackBetween = 400
+	ackLimit   = 90 * time.Second
+	ackPause   = 20 * time.Millisecond
+)
+
+// What an acknowledged chunk survives, of the log that the stream service keeps
+// itself: the death of the process at any moment, and not a single record less.
+func TestWhatWasAcknowledgedSurvivesTheDeathOfAnEmbeddedLog(t *testing.T) {
+	t.Parallel()
+	for name, env := range map[string]string{
+		"as it is":   "HOLDFAST_STREAM_SYNC=5s",
+		"and strict": "HOLDFAST_STREAM_SYNC=0s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := harness.StartStream(t, t.TempDir(), env)
+			client := streamv1.NewStreamServiceClient(harness.DialInternal(t, service.Address))
+			ctx, cancel := context.WithTimeout(t.Context(), ackLimit)
+			defer cancel()
+
+			var acknowledged atomic.Int64
+			stop := make(chan struct{})
+			var writing sync.WaitGroup
+			writers := make([]*ackWriter, ackWriters)
+			for i := range writers {
+				writers[i] = &ackWriter{client: client, session: fmt.Sprintf("session %d", i), count: &acknowledged}
+				writing.Go(func() { writers[i].write(ctx, stop) })
+			}
+			for range ackKills {
+				wanted := acknowledged.Load() + ackBetween
+				harness.WaitFor(t, ackLimit, "more appends", func() (bool, string) {
+					return acknowledged.Load() >= wanted, fmt.Sprint(acknowledged.Load())
+				})
+				service.Restart()
+			}
+			close(stop)
+			writing.Wait()
+			service.Restart()
+			for _, w := range writers {
+				w.check(ctx, t)
+			}
+		})
+	}
+}
+
+// ackWriter appends to one session and remembers what was acknowledged.
+type ackWriter struct {
+	client  streamv1.StreamServiceClient
+	session string
+	count   *atomic.Int64
+	kept    []string
+	err     error
+}
+
+func (w *ackWriter) stream() *streamv1.StreamRef {
+	return &streamv1.StreamRef{Tenant: tenant, RootSessionId: w.session, SessionId: w.session}
+}
+
+// write appends one chunk after the other. What was not answered is asked again.
+func (w *ackWriter) write(ctx context.Context, stop <-chan struct{}) {
+	var last int64
+	for number := int64(1); ; number++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		text := fmt.Sprintf("%s, chunk %d", w.session, number)
+		answer, err := w.append(ctx, &streamv1.AppendRequest{
+			Stream: w.stream(), Epoch: 1, Number: number, ExpectedLastSequence: last,
+			Record: &streamv1.AppendRequest_Chunk{Chunk: &eventv1.Chunk{
+				AgentId: "run", Step: 1, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: text}},
+			}},
+		})
+		if err != nil {
+			w.err = fmt.Errorf("append %d: %w", number, err)
+			return
+		}
+		last = answer.GetSequence()
+		w.kept = append(w.kept, fmt.Sprint(last, text))
+		w.count.Add(1)
+	}
+}
+
+func (w *ackWriter) append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
+	for {
+		answer, err := w.client.Append(ctx, r)
+		if fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil {
+			return answer, err
+		}
+		select {
+		case <-time.After(ackPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// check reads the session back.
+func (w *ackWriter) check(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if w.err != nil {
+		t.Error(w.err)
+	}
+	stream, err := w.client.Read(ctx, &streamv1.ReadRequest{Stream: w.stream(), HistoryOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored []string
+	for {
+		answer, err := stream.Recv()
+		if err != nil || answer.GetTruncated() != nil {
+			t.Fatalf("read %s: %v %v", w.session, answer, err)
+		}
+		if answer.GetCaughtUp() != nil {
+			break
+		}
+		stored = append(stored, fmt.Sprint(answer.GetChunk().GetSequence(), answer.GetChunk().GetChunk().GetTextDelta().GetDelta()))
+	}
+	if !slices.Equal(stored, w.kept) {
+		t.Errorf("the log of %s is\n%s\nwant exactly what was acknowledged,\n%s", w.session, strings.Join(stored, "\n"), strings.Join(w.kept, "\n"))
+	}
+}

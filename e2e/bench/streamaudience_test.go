@@ -1,0 +1,389 @@
+package bench_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+const (
+	// together is how many readers attach, or runs are started, at a time.
+	together    = 32
+	attachLimit = 30 * time.Second
+	// drainLimit is how long what was said may take to be heard.
+	drainLimit = 5 * time.Second
+	// stampBytes is the length of a stamp until the year 2286.
+	stampBytes = 19
+	// lateAfter is when a chunk counts as late.
+	lateAfter = time.Second
+	// pacedReaders is how far ahead of its readers, on average and in chunks, a writer
+	// goes that writes as fast as they read. It is well below what cuts a reader.
+	pacedReaders = 64
+)
+
+// idleAgents wait before they say anything, for longer than any benchmark lasts: the
+// sessions are the executor's, and what is said in them the benchmark's.
+const idleAgents = `
+models:
+  scripted:
+    script: |
+      models:
+        idle:
+          rules:
+            - reply: [{wait: 9m}, {text: 'That was long.'}]
+agents:
+  - {name: idle, model: scripted/idle}
+`
+
+// startIdle starts a system in which every session has a run that waits.
+func startIdle(b *testing.B, sessions int, session func(i int) string) *harness.System {
+	b.Helper()
+	s := harness.Start(b, harness.Options{
+		Agents: idleAgents, LogLevel: "warn",
+		ExecutorEnv: []string{fmt.Sprintf("HOLDFAST_EXECUTOR_SLOTS=%d", sessions+1)},
+	})
+	err := some(sessions, func(i int) error {
+		ctx, cancel := context.WithTimeout(b.Context(), attachLimit)
+		defer cancel()
+		return s.Ask(ctx, session(i), "idle", "Wait.")
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// some calls f for every number below n, a few at a time.
+func some(n int, f func(i int) error) error {
+	var next atomic.Int64
+	return each(min(n, together), func(int) error {
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= n {
+				return nil
+			}
+			if err := f(i); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// audience are readers that hear the same stamps or each its own.
+type audience struct {
+	readers []reader
+	heard   atomic.Int64
+	gone    atomic.Int64 // readers that were cut
+	close   func()
+}
+
+// reader is one of them.
+type reader struct {
+	mu    sync.Mutex
+	times []time.Duration
+}
+
+// hear takes a stamp.
+func (a *audience) hear(i int, text string) {
+	took, err := age(text)
+	if err != nil {
+		return
+	}
+	r := &a.readers[i]
+	r.mu.Lock()
+	r.times = append(r.times, took)
+	r.mu.Unlock()
+	a.heard.Add(1)
+}
+
+// forget begins a new measurement.
+func (a *audience) forget() {
+	for i := range a.readers {
+		r := &a.readers[i]
+		r.mu.Lock()
+		r.times = nil
+		r.mu.Unlock()
+	}
+	a.heard.Store(0)
+}
+
+// drain waits until so much was heard, or no more comes.
+func (a *audience) drain(want int64) {
+	for deadline := time.Now().Add(drainLimit); a.heard.Load() < want && time.Now().Before(deadline); {
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// all gives the times of all readers.
+func (a *audience) all() []time.Duration {
+	var times []time.Duration
+	for i := range a.readers {
+		r := &a.readers[i]
+		r.mu.Lock()
+		times = append(times, r.times...)
+		r.mu.Unlock()
+	}
+	slices.Sort(times)
+	return times
+}
+
+// gather attaches n readers to sessions by SSE, and returns when all have caught up and
+// seen that the run has begun, behind which its executor writes nothing any more.
+func gather(b *testing.B, c harness.Client, n int, session func(i int) string) *audience {
+	b.Helper()
+	needFiles(b, 2*n)
+	a := &audience{readers: make([]reader, n)}
+	streams := make([]*sse, n)
+	var listening sync.WaitGroup
+	var closing atomic.Bool
+	a.close = func() {
+		closing.Store(true)
+		for _, s := range streams {
+			if s != nil {
+				_ = s.conn.Close()
+			}
+		}
+		listening.Wait()
+	}
+	err := some(n, func(i int) error {
+		s, err := attach(b.Context(), c, session(i))
+		if err != nil {
+			return err
+		}
+		streams[i] = s
+		begun, caughtUp := false, false
+		return s.until(func(line []byte) bool {
+			begun = begun || bytes.Contains(line, []byte(`"type":"step_started"`))
+			caughtUp = caughtUp || bytes.HasPrefix(line, []byte("event: caught-up"))
+			return begun && caughtUp
+		})
+	})
+	if err != nil {
+		a.close()
+		b.Fatalf("attach %d readers: %v", n, err)
+	}
+	for i, s := range streams {
+		listening.Go(func() {
+			err := s.conn.SetDeadline(time.Time{})
+			if err == nil {
+				err = s.until(func(line []byte) bool {
+					if text, said := s.said(line); said {
+						a.hear(i, text)
+					}
+					return false
+				})
+			}
+			if err != nil && !closing.Load() {
+				a.gone.Add(1)
+			}
+		})
+	}
+	return a
+}
+
+// sse is a connection to GET /sse that is read without allocating.
+type sse struct {
+	conn  net.Conn
+	lines *bufio.Reader
+}
+
+// attach opens a connection of its own and asks for the whole session.
+func attach(ctx context.Context, c harness.Client, session string) (*sse, error) {
+	ctx, cancel := context.WithTimeout(ctx, attachLimit)
+	defer cancel()
+	deadline, _ := ctx.Deadline() // until it has caught up
+	var d net.Dialer
+	address := strings.TrimPrefix(c.URL, "http://")
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	request := fmt.Sprintf("GET /sse?fromSequence=0&sessionId=%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", url.QueryEscape(session), address, c.Key)
+	if _, err := conn.Write([]byte(request)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	s := &sse{conn, bufio.NewReaderSize(conn, 2048)}
+	status, err := s.lines.ReadString('\n')
+	if err == nil && !strings.Contains(status, strconv.Itoa(http.StatusOK)) {
+		err = fmt.Errorf("GET /sse: %s", strings.TrimSpace(status))
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return s, nil
+}
+
+// until reads lines, of which a long one comes in pieces, until look is satisfied.
+func (s *sse) until(look func(line []byte) bool) error {
+	for {
+		line, err := s.lines.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+		if look(line) {
+			return nil
+		}
+	}
+}
+
+var beforeStamp = []byte(`"delta":"`)
+
+// said gives the stamp of a line that has one.
+func (s *sse) said(line []byte) (stamp string, ok bool) {
+	at := bytes.Index(line, beforeStamp)
+	if at < 0 || len(line) < at+len(beforeStamp)+stampBytes {
+		return "", false
+	}
+	return string(line[at+len(beforeStamp):][:stampBytes]), true
+}
+
+// subscribe gathers n subscriptions of subjects, over a few connections.
+func (r *rawLog) subscribe(b *testing.B, n int, subject func(i int) string) *audience {
+	b.Helper()
+	a := &audience{readers: make([]reader, n)}
+	var subscriptions []*nats.Subscription
+	for i := range n {
+		s, err := r.conns[i%len(r.conns)].Subscribe(subject(i), func(m *nats.Msg) { a.hear(i, string(m.Data[:stampBytes])) })
+		if err != nil {
+			b.Fatal(err)
+		}
+		subscriptions = append(subscriptions, s)
+	}
+	for _, conn := range r.conns {
+		if err := conn.Flush(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	a.close = func() {
+		for _, s := range subscriptions {
+			_ = s.Unsubscribe() // the connection is closed soon
+		}
+	}
+	return a
+}
+
+// pace is how writers kept to the pace that was asked of them.
+type pace struct {
+	asked float64 // a second, of all writers
+	sent  int64
+	took  time.Duration
+}
+
+func (p pace) rate() float64 { return float64(p.sent) / p.took.Seconds() }
+
+// paced lets n writers say something every period, whatever else happens. A writer
+// that is late says once what it should have said several times, as an executor merges
+// what waits; the stamp is when the first of it was due, so that waiting counts.
+func paced(b *testing.B, n int, period, window time.Duration, say func(ctx context.Context, i int, text string) error) pace {
+	b.Helper()
+	var sent atomic.Int64
+	var writers sync.WaitGroup
+	begin := time.Now()
+	for i := range n {
+		writers.Go(func() {
+			due := begin.Add(period * time.Duration(i) / time.Duration(n))
+			for due.Sub(begin) < window {
+				<-time.After(time.Until(due))
+				if err := say(b.Context(), i, stamp(due)); err != nil {
+					b.Error(err)
+					return
+				}
+				sent.Add(1)
+				due = due.Add(period * (1 + max(0, time.Since(due)/period)))
+			}
+		})
+	}
+	writers.Wait()
+	return pace{float64(n) / period.Seconds(), sent.Load(), time.Since(begin)}
+}
+
+// delivered is what readers got of what was said.
+type delivered struct {
+	rate      float64 // a second, of all readers
+	p50, p99  time.Duration
+	late      int
+	want, got int64
+	gone      int64
+}
+
+func (a *audience) delivered(want int64, window time.Duration) delivered {
+	a.drain(want)
+	times := a.all()
+	late, _ := slices.BinarySearch(times, lateAfter)
+	return delivered{
+		rate: float64(len(times)) / window.Seconds(), p50: quantile(times, 0.5), p99: quantile(times, 0.99),
+		late: len(times) - late, want: want, got: int64(len(times)), gone: a.gone.Load(),
+	}
+}
+
+func (d delivered) String() string {
+	text := fmt.Sprintf("p50 %8s, p99 %8s; %d later than %v, %d lost", d.p50, d.p99, d.late, lateAfter, d.want-d.got)
+	if d.gone > 0 {
+		text += fmt.Sprintf(", %d readers cut", d.gone)
+	}
+	return text
+}
+
+// needFiles fails the benchmark when so many connections cannot be open.
+func needFiles(b *testing.B, n int) {
+	b.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		b.Fatal(err)
+	}
+	// Go has raised the soft limit to the hard one, in every process.
+	if limit.Max < uint64(n+1000) {
+		b.Fatalf("%d files may be open here, %d are needed: raise the hard limit (ulimit -Hn)", limit.Max, n+1000)
+	}
+}
+
+// resident gives the resident memory of a process in bytes, 0 where it cannot be
+// looked up.
+func resident(pid int) int64 {
+	return proc(pid, "statm", 1) * int64(os.Getpagesize())
+}
+
+// processorTime gives the time that a process has had of all processors, 0 where it
+// cannot be looked up.
+func processorTime(pid int) time.Duration {
+	const user, system = 13, 14 // proc(5), counted from 0; a tick is 10 ms on every architecture
+	return time.Duration(proc(pid, "stat", user)+proc(pid, "stat", system)) * 10 * time.Millisecond
+}
+
+// proc gives a number of what the kernel tells of a process whose name has no space.
+func proc(pid int, file string, field int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) <= field {
+		return 0
+	}
+	n, err := strconv.ParseInt(fields[field], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

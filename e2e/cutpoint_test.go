@@ -1,0 +1,417 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// The run that is cut: text, two steps with a tool, text. Its words come slowly
+// enough for the cuts to find it at work.
+const (
+	cutWords     = 30
+	cutWordDelay = "80ms"
+	// minFrames and maxFrames is how many frames it has, however its words were merged.
+	minFrames = 25
+	maxFrames = 64
+	cutLimit  = 60 * time.Second
+)
+
+func cutAgents() string {
+	words := make([]string, cutWords)
+	for i := range words {
+		words[i] = fmt.Sprintf("wört%02d", i)
+	}
+	return strings.NewReplacer("WORDS", strings.Join(words, " "), "DELAY", cutWordDelay).Replace(`
+models:
+  scripted:
+    script: |
+      models:
+        long:
+          chunk: 1 word
+          delay: DELAY
+          rules:
+            - when: {step: 1}
+              reply:
+                - text: 'First I note it down. '
+                - call: {name: note, arguments: {text: "one\n\"two\" ✂"}}
+            - when: {step: 2}
+              reply:
+                - text: 'Then I calculate. '
+                - call: {name: calculate, arguments: {expression: "6 * 7"}}
+            - reply: 'WORDS'
+agents:
+  - {name: long, description: Takes its time., model: scripted/long, tools: [note, calculate]}
+`)
+}
+
+func TestAFinishedRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: cutAgents()})
+	const session = "cut/me *.> ✂"
+	s.Chat(t, session, "long", "go").Whole()
+	s.WaitStatus(t, session, "completed")
+
+	for name, wire := range wires(t, s, session) {
+		t.Run("by "+name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), cutLimit)
+			defer cancel()
+			whole := mustRead(ctx, t, wire, 0, 0)
+			checkLength(t, whole)
+			for i := range whole.frames {
+				checkJoined(t, i, cutAt(ctx, t, wire, i), whole)
+			}
+			checkJoined(t, -1, cutEverywhere(ctx, t, wire), whole)
+		})
+	}
+	t.Run("by SSE in the middle of an event", func(t *testing.T) {
+		t.Parallel()
+		checkHalfEvents(t, s, session)
+	})
+	t.Run("by pages of every size", func(t *testing.T) {
+		t.Parallel()
+		checkPages(t, s, session)
+	})
+	t.Run("by a snapshot", func(t *testing.T) {
+		t.Parallel()
+		joined, _ := snapshotAndRest(t, s.Client, session)
+		stored := s.Messages(t, session)
+		checkContent(t, "the snapshot and the rest", joined, stored[len(stored)-1].Content())
+	})
+}
+
+func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: cutAgents()})
+	const session = "live"
+	s.Chat(t, session, "long", "go").Close()
+	ctx, cancel := context.WithTimeout(t.Context(), cutLimit)
+	defer cancel()
+
+	all := wires(t, s, session)
+	results := map[string]*[maxFrames]transcript{}
+	everywhere := map[string]*transcript{}
+	var readers sync.WaitGroup
+	for name, wire := range all {
+		cuts, stepwise := new([maxFrames]transcript), new(transcript)
+		results[name], everywhere[name] = cuts, stepwise
+		for i := range cuts {
+			readers.Go(func() { cuts[i] = cutAt(ctx, t, wire, i) })
+		}
+		readers.Go(func() { *stepwise = cutEverywhere(ctx, t, wire) })
+	}
+	readers.Wait()
+	s.WaitStatus(t, session, "completed")
+	for name, wire := range all {
+		t.Run("by "+name, func(t *testing.T) {
+			whole := mustRead(ctx, t, wire, 0, 0)
+			checkLength(t, whole)
+			live := 0
+			for i, joined := range results[name] {
+				checkJoined(t, i, joined, whole)
+				if joined.live {
+					live++
+				}
+			}
+			if live < minFrames/2 {
+				t.Errorf("%d readers came back while the run was at work, want %d or more: the test proves nothing", live, minFrames/2)
+			}
+			checkJoined(t, -1, *everywhere[name], whole)
+		})
+	}
+}
+
+func TestASnapshotOfALiveRunAndTheRestAreTheWhole(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Options{Agents: cutAgents()})
+	const session = "live"
+	s.Chat(t, session, "long", "go").Close()
+
+	var mu sync.Mutex
+	var joined []harness.UIMessage
+	var live atomic.Int32
+	var readers sync.WaitGroup
+	watching := s.Native(t, session, 0)
+	for {
+		readers.Go(func() {
+			m, more := snapshotAndRest(t, s.Client, session)
+			mu.Lock()
+			defer mu.Unlock()
+			joined = append(joined, m)
+			if more {
+				live.Add(1)
+			}
+		})
+		if err := watching.Next(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	readers.Wait()
+	if got := int(live.Load()); got < minFrames/2 {
+		t.Errorf("%d snapshots were taken while the run was at work, want %d or more: the test proves nothing", got, minFrames/2)
+	}
+	s.WaitStatus(t, session, "completed")
+	stored := s.Messages(t, session)
+	for i, m := range joined {
+		checkContent(t, fmt.Sprintf("snapshot %d and the rest", i), m, stored[len(stored)-1].Content())
+	}
+}
+
+// transcript is what a reader was given over all its connections.
+type transcript struct {
+	frames []frame // without marks
+	live   bool    // something came after the last connection had caught up, the terminal frame apart
+}
+
+func (r transcript) bytes() string {
+	var b strings.Builder
+	for _, f := range r.frames {
+		b.WriteString(f.bytes)
+	}
+	return b.String()
+}
+
+func (r transcript) cursor() int64 {
+	var cursor int64
+	for _, f := range r.frames {
+		cursor = max(cursor, f.sequence)
+	}
+	return cursor
+}
+
+// read reads as many frames as limit says, which is to the terminal one where it is
+// 0, and drops the connection.
+func read(ctx context.Context, open wire, after int64, limit int) (transcript, error) {
+	c, err := open(ctx, after)
+	if err != nil {
+		return transcript{}, err
+	}
+	defer c.close()
+	var r transcript
+	caughtUp := false
+	for limit == 0 || len(r.frames) < limit {
+		f, err := c.next()
+		switch {
+		case err != nil:
+			return r, fmt.Errorf("%w after %d frames without a terminal one", err, len(r.frames))
+		case f.mark && caughtUp:
+			return r, errors.New("it has caught up twice")
+		case f.mark:
+			caughtUp = true
+			continue
+		}
+		r.frames = append(r.frames, f)
+		if f.terminal {
+			if f, err := c.next(); !errors.Is(err, io.EOF) {
+				return r, fmt.Errorf("behind the terminal frame came %v (%w), want a clean end", f, err)
+			}
+			return r, nil
+		}
+		r.live = caughtUp
+	}
+	return r, nil
+}
+
+func mustRead(ctx context.Context, t *testing.T, open wire, after int64, limit int) transcript {
+	t.Helper()
+	r, err := read(ctx, open, after, limit)
+	if err != nil {
+		t.Errorf("after %d: %v\n%s", after, err, show(r.frames))
+	}
+	return r
+}
+
+// cutAt reads n frames, drops the connection, and reads the rest by another one.
+func cutAt(ctx context.Context, t *testing.T, open wire, n int) transcript {
+	t.Helper()
+	var head transcript
+	if n > 0 {
+		head = mustRead(ctx, t, open, 0, n)
+	}
+	if last := len(head.frames) - 1; last >= 0 && head.frames[last].terminal {
+		return head // there was nothing left to cut
+	}
+	tail := mustRead(ctx, t, open, head.cursor(), 0)
+	return transcript{slices.Concat(head.frames, tail.frames), tail.live}
+}
+
+// cutEverywhere reads one frame by each connection.
+func cutEverywhere(ctx context.Context, t *testing.T, open wire) transcript {
+	t.Helper()
+	var all transcript
+	for {
+		next := mustRead(ctx, t, open, all.cursor(), 1)
+		all.frames = append(all.frames, next.frames...)
+		if len(next.frames) == 0 || next.frames[0].terminal {
+			return all
+		}
+	}
+}
+
+// checkLength makes sure that the cuts mean something, and that none is missing.
+func checkLength(t *testing.T, whole transcript) {
+	t.Helper()
+	if n := len(whole.frames); n < minFrames || n > maxFrames {
+		t.Fatalf("the run has %d frames, want %d to %d\n%s", n, minFrames, maxFrames, show(whole.frames))
+	}
+}
+
+func checkJoined(t *testing.T, cut int, joined, whole transcript) {
+	t.Helper()
+	if joined.bytes() != whole.bytes() {
+		t.Errorf("cut after %d frames (-1: after each), the stream is\n%swant, as it is uncut,\n%s", cut, show(joined.frames), show(whole.frames))
+	}
+}
+
+func show(frames []frame) string {
+	var b strings.Builder
+	for _, f := range frames {
+		fmt.Fprintf(&b, "  %v\n", f)
+	}
+	return b.String()
+}
+
+// halfEvent is the distance between two cuts in the middle of events: odd, so that
+// they come to lie everywhere in one.
+const halfEvent = 41
+
+// checkHalfEvents cuts the body between any two bytes: the reader drops the half
+// event and goes on behind the last whole one.
+func checkHalfEvents(t *testing.T, s *harness.System, session string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), cutLimit)
+	defer cancel()
+	body, err := s.Body(ctx, session, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, _ := events(t, body)
+	for at := int64(1); at < int64(len(body)); at += halfEvent {
+		head, err := s.Body(ctx, session, 0, at)
+		if err != nil {
+			t.Fatalf("the first %d bytes: %v", at, err)
+		}
+		before, cursor := events(t, head)
+		if strings.Contains(before, "event: end") {
+			break // the rest is the end of the body
+		}
+		tail, err := s.Body(ctx, session, cursor, 0)
+		if err != nil {
+			t.Fatalf("behind %d: %v", cursor, err)
+		}
+		after, _ := events(t, tail)
+		if joined := before + after; joined != whole {
+			t.Fatalf("cut after %d bytes, the body is\n%swant, as it is uncut,\n%s", at, joined, whole)
+		}
+	}
+}
+
+// events gives the bytes of the whole events of a body, without comments and
+// caught-up, and the id of the last one.
+func events(t *testing.T, body []byte) (text string, cursor int64) {
+	t.Helper()
+	var b strings.Builder
+	for {
+		event, rest, whole := bytes.Cut(body, []byte("\n\n"))
+		if !whole {
+			return b.String(), cursor
+		}
+		body = rest
+		if bytes.HasPrefix(event, []byte(":")) || bytes.Contains(event, []byte("event: caught-up\n")) {
+			continue
+		}
+		b.Write(event)
+		b.WriteString("\n\n")
+		if id, named := bytes.CutPrefix(event, []byte("id: ")); named {
+			id, _, _ = bytes.Cut(id, []byte("\n"))
+			var err error
+			if cursor, err = strconv.ParseInt(string(id), 10, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// checkPages reads the stored chunks by pages of every size, and from every place.
+func checkPages(t *testing.T, s *harness.System, session string) {
+	t.Helper()
+	native := s.Native(t, session, 0)
+	native.Whole()
+	all := s.History(t, session, 0, 1000)
+	if all.HasMore || len(all.Chunks) != len(native.Chunks) {
+		t.Fatalf("the history has %d chunks (more: %v), the stream %d", len(all.Chunks), all.HasMore, len(native.Chunks))
+	}
+	for i, c := range all.Chunks {
+		if c.Sequence != native.Chunks[i].Sequence || !strings.Contains(native.Heard(), string(c.Chunk)) {
+			t.Errorf("chunk %d of the history is %d %s, want that of the stream, %v", i, c.Sequence, c.Chunk, native.Chunks[i])
+		}
+	}
+	for limit := 1; limit <= len(all.Chunks)+1; limit++ {
+		for _, skip := range []int{0, limit / 2} {
+			var after int64
+			if skip > 0 {
+				after = all.Chunks[skip-1].Sequence
+			}
+			checkPagesOf(t, s, session, limit, after, all.Chunks[skip:])
+		}
+	}
+}
+
+func checkPagesOf[C any](t *testing.T, s *harness.System, session string, limit int, after int64, want []C) {
+	t.Helper()
+	var got []string
+	for {
+		page := s.History(t, session, after, limit)
+		if len(page.Chunks) > limit || (page.HasMore && len(page.Chunks) == 0) {
+			t.Fatalf("a page of %d after %d has %d chunks (more: %v)", limit, after, len(page.Chunks), page.HasMore)
+		}
+		for _, c := range page.Chunks {
+			after = c.Sequence
+			got = append(got, fmt.Sprint(c))
+		}
+		if !page.HasMore {
+			break
+		}
+	}
+	var wanted []string
+	for _, c := range want {
+		wanted = append(wanted, fmt.Sprint(c))
+	}
+	if !slices.Equal(got, wanted) {
+		t.Errorf("the pages of %d after %d are\n%q\nwant\n%q", limit, after, got, wanted)
+	}
+}
+
+// snapshotAndRest puts the answer together from a snapshot and what the stream tells
+// behind it; more reports whether that were chunks.
+func snapshotAndRest(t *testing.T, c harness.Client, session string) (answer harness.UIMessage, more bool) {
+	t.Helper()
+	snapshot, err := c.Snapshot(t.Context(), session)
+	if err != nil {
+		t.Error(err)
+		return answer, false
+	}
+	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].Role == "assistant" {
+		answer = snapshot.Messages[n-1]
+	}
+	rest := c.Native(t, session, snapshot.StreamSequence)
+	rest.Whole()
+	for _, chunk := range rest.Chunks {
+		answer.Apply(chunk)
+	}
+	return answer, len(rest.Chunks) > 0
+}

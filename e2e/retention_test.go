@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// goneLimit is how long chunks may take to be gone whose time has come, and a reader
+// to get everything after a loss.
+const goneLimit = 40 * time.Second
+
+// onNATS are options for a stream service with its log on a NATS server of its own.
+func onNATS(t *testing.T) harness.Options {
+	return harness.Options{Agents: agents(), NATS: harness.StartNATS(t, 1)}
+}
+
+func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
+	t.Parallel()
+	embedded := func(env ...string) func(*testing.T) harness.Options {
+		return func(*testing.T) harness.Options { return harness.Options{Agents: agents(), StreamEnv: env} }
+	}
+	for name, c := range map[string]struct {
+		options func(*testing.T) harness.Options
+		lose    func(*testing.T, *harness.System, harness.Options)
+	}{
+		"which are too old":           {embedded("HOLDFAST_STREAM_TTL=3s", "HOLDFAST_STREAM_PARTITIONS=1"), waitGone},
+		"of which there are too many": {embedded("HOLDFAST_STREAM_SESSION_CHUNKS=4"), waitGone},
+		"whose folder is lost":        {embedded(), loseFolder},
+		"whose NATS volume is lost":   {onNATS, loseNATS},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := c.options(t)
+			s := harness.Start(t, o)
+			checkContent(t, "the answer", s.Chat(t, "old", "worker", "note and tell").Whole(), noteAndTell())
+			s.WaitStatus(t, "old", "completed")
+			c.lose(t, s, o)
+			checkOutlived(t, s)
+			checkContent(t, "the next answer", s.Chat(t, "old", "worker", "note it").Whole(),
+				said("Let me see. ")+noted("note", `{"text":"it"}`, `{"written":true}`)+said("It is noted."))
+			checkTranscript(t, s.Client, "old", append(notedAndTold(),
+				"user:", said("note it"), "assistant:", said("Let me see. "), noted("note", `{"text":"it"}`, `{"written":true}`), said("It is noted."))...)
+		})
+	}
+}
+
+// noteAndTell is the content of the answer to "note and tell".
+func noteAndTell() string { return strings.Join(notedAndTold()[3:], "") }
+
+// notedAndTold is the conversation that this answer makes, a line an element.
+func notedAndTold() []string {
+	return []string{"user:", said("note and tell"), "assistant:",
+		said("Let me see. "), noted("note", `{"text":"it"}`, `{"written":true}`), said(story())}
+}
+
+// waitGone waits until retention has taken the session's first chunk.
+func waitGone(t *testing.T, s *harness.System, _ harness.Options) {
+	t.Helper()
+	harness.WaitFor(t, goneLimit, "the first chunks to be gone", func() (bool, string) {
+		n := s.Native(t, "old", 0)
+		n.Whole()
+		return n.Count("run_started") == 0, n.Heard()
+	})
+}
+
+// loseFolder loses the disk of the stream service with its embedded log.
+func loseFolder(t *testing.T, s *harness.System, _ harness.Options) {
+	t.Helper()
+	s.Stream.Kill()
+	if err := os.RemoveAll(s.StreamDir); err != nil {
+		t.Fatal(err)
+	}
+	s.Stream.Start()
+}
+
+// loseNATS loses the disk of the one NATS server.
+func loseNATS(t *testing.T, _ *harness.System, o harness.Options) {
+	t.Helper()
+	o.NATS.Kill(0)
+	if err := os.RemoveAll(o.NATS.StoreDir(0)); err != nil {
+		t.Fatal(err)
+	}
+	o.NATS.Start(0)
+	o.NATS.WaitReady()
+}
+
+// checkOutlived looks at the conversation "old", whose first chunks are gone, from
+// all sides.
+func checkOutlived(t *testing.T, s *harness.System) {
+	t.Helper()
+	checkTranscript(t, s.Client, "old", notedAndTold()...)
+	snapshot, err := s.Snapshot(t.Context(), "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := harness.Transcript(snapshot.Messages), harness.Transcript(s.Messages(t, "old")); got != want {
+		t.Errorf("the snapshot is\n%swant\n%s", got, want)
+	}
+	if got, want := snapshot.Status, "ended"; got != want {
+		t.Errorf("the snapshot says that the session is %q, want %q", got, want)
+	}
+
+	below := s.Native(t, "old", 1)
+	below.Whole()
+	var truncated struct {
+		Floor       int64 `json:"floor"`
+		ErrorDetail struct{ Code string }
+	}
+	if err := json.Unmarshal([]byte(below.EndData), &truncated); err != nil {
+		t.Fatalf("%v in %s", err, below.EndData)
+	}
+	if below.End != "truncated" || len(below.Chunks) > 0 || truncated.Floor < 1 || truncated.ErrorDetail.Code != "TRUNCATED" {
+		t.Errorf("a reader with an old cursor is told\n%swant truncated alone, with a floor", below.Heard())
+	}
+	rest := s.Native(t, "old", snapshot.StreamSequence)
+	rest.Whole()
+	if rest.End != "end" || len(rest.Chunks) > 0 {
+		t.Errorf("who has loaded the snapshot is told\n%swant the end alone", rest.Heard())
+	}
+	checkReader(t, s, "old", "Let me see. "+story())
+}
+
+// checkReader reads the session as a client that begins from nothing and never gives
+// up.
+func checkReader(t *testing.T, s *harness.System, session, want string) {
+	t.Helper()
+	for _, wire := range []harness.Wire{harness.SSE, harness.WebSocket} {
+		r := &harness.Reader{Client: s.Client, Session: session, Wire: wire}
+		readAll(t, r)
+		if r.Text() != want {
+			t.Errorf("who reads it by %s has %q, want %q\n%s", wire, r.Text(), want, r.Heard())
+		}
+	}
+}
+
+func readAll(t *testing.T, r *harness.Reader) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), goneLimit)
+	defer cancel()
+	if err := r.Read(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALiveRunGoesOnWhenItsLogIsLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options func(*testing.T) harness.Options
+		lose    func(*testing.T, *harness.System, harness.Options)
+	}{
+		"with the folder":      {func(*testing.T) harness.Options { return harness.Options{Agents: agents()} }, loseFolder},
+		"with the NATS volume": {onNATS, loseNATS},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := c.options(t)
+			s := harness.Start(t, o)
+			asking := s.Chat(t, "live", "worker", "note and tell")
+			readers := []*harness.Reader{
+				{Client: s.Client, Session: "live", Wire: harness.SSE},
+				{Client: s.Client, Session: "live", Wire: harness.WebSocket},
+			}
+			done := make(chan error, len(readers))
+			ctx, cancel := context.WithTimeout(t.Context(), goneLimit)
+			defer cancel()
+			for _, r := range readers {
+				go func() { done <- r.Read(ctx) }()
+			}
+			asking.UntilText(len(story()) / 3)
+			c.lose(t, s, o)
+			checkLoss(t, asking)
+			checkContent(t, "who attaches after the loss", s.Follow(t, s.Attach(t, "live"), "live"), noteAndTell())
+			s.WaitStatus(t, "live", "completed")
+			for range readers {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			for _, r := range readers {
+				if got, want := r.Text(), "Let me see. "+story(); got != want {
+					t.Errorf("who has read along by %s has %q, want %q\n%s", r.Wire, got, want, r.Heard())
+				}
+			}
+			checkTranscript(t, s.Client, "live", notedAndTold()...)
+			checkReader(t, s, "live", "Let me see. "+story())
+			if got := s.Effects.Lines("it"); len(got) != 1 {
+				t.Errorf("the tool has left %d effects, want 1: %q", len(got), got)
+			}
+		})
+	}
+}
+
+// checkLoss reads a chat's answer whose beginning the log does not have any more: it
+// goes on whole all the same, or breaks off, or says that it has to be loaded anew.
+func checkLoss(t *testing.T, asking *harness.UIStream) {
+	t.Helper()
+	err := asking.Rest()
+	switch {
+	case errors.Is(err, harness.ErrDropped), strings.Contains(asking.ErrorText, "reload"):
+	case err != nil:
+		t.Errorf("who had asked: %v\n%s", err, asking.Heard())
+	default:
+		checkContent(t, "who had asked", asking.Message, noteAndTell())
+	}
+}
+
+func TestALiveRunIsReadWholeWhenItHasMoreChunksThanAreKept(t *testing.T) {
+	t.Parallel()
+	const kept, words = 10, 30
+	d := startDictation(t)
+	s := harness.Start(t, harness.Options{Agents: d.agents(), StreamEnv: []string{fmt.Sprint("HOLDFAST_STREAM_SESSION_CHUNKS=", kept)}})
+	a := d.answer(t, "dictate")
+	asking := s.Chat(t, "long", "secretary", "dictate")
+	there := s.Native(t, "long", 0)
+	text := ""
+	for i := range words { // a chunk each
+		word := fmt.Sprintf("word%02d ", i)
+		a.say(word)
+		text += word
+		there.Until(text, func(n *harness.NativeStream) bool { return n.Text() == text })
+	}
+	late := s.Native(t, "long", there.Chunks[1].Sequence)
+	late.Whole()
+	if late.End != "truncated" || len(late.Chunks) > 0 {
+		t.Errorf("who comes late with an old cursor is told\n%swant truncated alone", late.Heard())
+	}
+	stored := s.History(t, "long", there.Cursor-1, 100)
+	if got, want := len(stored.Chunks), 1; got != want {
+		t.Errorf("%d chunks are stored behind the last but one, want %d", got, want)
+	}
+	snapshot, err := s.Snapshot(t.Context(), "long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := s.Native(t, "long", snapshot.StreamSequence)
+	rest.Until("the last word", func(n *harness.NativeStream) bool { return strings.HasSuffix(n.Text(), "word29 ") })
+	a.say("and the end.")
+	a.end()
+	text += "and the end."
+	rest.Whole()
+	if rest.End != "end" || !strings.HasSuffix(text, rest.Text()) {
+		t.Errorf("who has loaded the snapshot is told\n%swant what is kept, the rest, and the end", rest.Heard())
+	}
+	there.Whole()
+	checkNative(t, "who was there", there, told(text)+"end\n")
+	checkContent(t, "who had asked", asking.Whole(), said(text))
+	s.WaitStatus(t, "long", "completed")
+	checkTranscript(t, s.Client, "long", "user:", said("dictate"), "assistant:", said(text))
+	checkReader(t, s, "long", text)
+}

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+)
+
+// frame is a frame of any wire of the native stream.
+type frame struct {
+	sequence int64
+	bytes    string // as it came, without what the wire puts around it
+	readable string
+	mark     bool // caught-up, which tells nothing of the run
+	terminal bool
+}
+
+func (f frame) String() string { return f.readable }
+
+// connection is one connection of a reader.
+type connection interface {
+	// next gives the next frame; io.EOF at a clean end.
+	next() (frame, error)
+	close()
+}
+
+// wire opens a connection for everything after the sequence.
+type wire func(ctx context.Context, after int64) (connection, error)
+
+// wires are all ways to read a session of the first tenant, by their names. No
+// connection is shared between two readers.
+func wires(t *testing.T, s *harness.System, session string) map[string]wire {
+	t.Helper()
+	log := streamv1.NewStreamServiceClient(harness.DialInternal(t, s.Stream.Address))
+	return map[string]wire{
+		"SSE by fromSequence": listen(func(ctx context.Context, after int64) (*harness.Events, error) {
+			return s.Listen(ctx, session, harness.SSE, after)
+		}),
+		"SSE by Last-Event-ID": listen(func(ctx context.Context, after int64) (*harness.Events, error) {
+			return s.ListenAgain(ctx, session, after)
+		}),
+		"WebSocket": listen(func(ctx context.Context, after int64) (*harness.Events, error) {
+			return s.Listen(ctx, session, harness.WebSocket, after)
+		}),
+		"the stream service's gRPC": func(ctx context.Context, after int64) (connection, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			stream, err := log.Read(ctx, &streamv1.ReadRequest{
+				Stream:       &streamv1.StreamRef{Tenant: tenant, RootSessionId: session, SessionId: session},
+				FromSequence: after,
+			})
+			return &reading{stream, cancel}, err
+		},
+		"Connect": calling(s, &http.Transport{DisableKeepAlives: true}, session),
+		"gRPC":    calling(s, cleartextHTTP2(), session, connect.WithGRPC()),
+	}
+}
+
+// tenant is that of the key of harness.System's client.
+const tenant = "first"
+
+// listening reads events, of a body or of a socket.
+type listening struct{ events *harness.Events }
+
+func listen(open func(ctx context.Context, after int64) (*harness.Events, error)) wire {
+	return func(ctx context.Context, after int64) (connection, error) {
+		events, err := open(ctx, after)
+		return listening{events}, err
+	}
+}
+
+func (l listening) close() { l.events.Close() }
+
+func (l listening) next() (frame, error) {
+	e, err := l.events.Next()
+	if err != nil {
+		return frame{}, err
+	}
+	f := frame{bytes: e.Name + " " + e.Data, readable: e.String(), mark: e.Name == "caught-up"}
+	f.terminal = e.Name == "end" || e.Name == "fail" || e.Name == "truncated"
+	if e.ID == "" {
+		return f, nil
+	}
+	f.bytes = e.ID + " " + f.bytes
+	f.sequence, err = strconv.ParseInt(e.ID, 10, 64)
+	return f, err
+}
+
+// reading reads from the stream service itself.
+type reading struct {
+	stream grpc.ServerStreamingClient[streamv1.ReadResponse]
+	cancel context.CancelFunc
+}
+
+func (r *reading) close() { r.cancel() }
+
+func (r *reading) next() (frame, error) {
+	answer, err := r.stream.Recv()
+	if err != nil {
+		return frame{}, err
+	}
+	f, err := message(answer)
+	f.mark = answer.GetCaughtUp() != nil
+	f.terminal = answer.GetEnd() != nil || answer.GetFail() != nil || answer.GetTruncated() != nil
+	f.sequence = max(answer.GetChunk().GetSequence(), answer.GetRewound().GetSequence(), answer.GetEnd().GetSequence(), answer.GetFail().GetSequence())
+	return f, err
+}
+
+// called reads from the gateway's public API.
+type called struct {
+	stream    *connect.ServerStreamForClient[agentv1.StreamResponse]
+	cancel    context.CancelFunc
+	transport *http.Transport
+}
+
+// calling calls through a transport of its own for each connection, so that nothing
+// is left of one that was cut.
+func calling(s *harness.System, transport *http.Transport, session string, options ...connect.ClientOption) wire {
+	return func(ctx context.Context, after int64) (connection, error) {
+		own := transport.Clone()
+		client := agentv1connect.NewAgentServiceClient(&http.Client{Transport: withKey{own}}, s.URL, options...)
+		ctx, cancel := context.WithCancel(ctx)
+		stream, err := client.Stream(ctx, &agentv1.StreamRequest{SessionId: session, FromSequence: after})
+		return &called{stream, cancel, own}, err
+	}
+}
+
+func (c *called) close() {
+	c.cancel()
+	_ = c.stream.Close() // it was cut
+	c.transport.CloseIdleConnections()
+}
+
+func (c *called) next() (frame, error) {
+	if !c.stream.Receive() {
+		return frame{}, errors.Join(c.stream.Err(), io.EOF)
+	}
+	answer := c.stream.Msg()
+	f, err := message(answer)
+	f.mark = answer.GetCaughtUp() != nil
+	f.terminal = answer.GetEnd() != nil || answer.GetFail() != nil || answer.GetTruncated() != nil
+	f.sequence = max(answer.GetChunk().GetSequence(), answer.GetRewound().GetSequence(), answer.GetEnd().GetSequence(), answer.GetFail().GetSequence())
+	return f, err
+}
+
+// message is what every frame of a protocol message has.
+func message(m proto.Message) (frame, error) {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return frame{}, fmt.Errorf("a frame: %w", err)
+	}
+	return frame{bytes: string(text), readable: protojson.Format(m)}, nil
+}
+
+// withKey sends the first tenant's API key.
+type withKey struct{ http.RoundTripper }
+
+func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+harness.Key)
+	return k.RoundTripper.RoundTrip(r)
+}
+
+// cleartextHTTP2 speaks HTTP/2 from the first byte, as gRPC needs it without TLS.
+func cleartextHTTP2() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{Protocols: protocols}
+}
