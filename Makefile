@@ -42,7 +42,7 @@ check: lint generate ## Everything that has to be green before a change lands
 	$(MAKE) test
 
 bench: setup ## Measure, beside raw baselines in the same run
-	go test -run "^$$" -bench . -benchtime 1x -timeout 15m ./e2e/bench
+	go test -run "^$$" -bench . -benchtime 1x -timeout 40m ./e2e/bench
 
 $(BIN)/buf:
 	GOBIN=$(BIN) go install $(BUF)
