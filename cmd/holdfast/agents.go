@@ -1,26 +1,36 @@
 package main
 
 import (
+	"context"
 	"embed"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// demo holds the demo agents: demo.yaml for everybody, and a file for each
-// provider whose key is in the environment.
+// demo holds the demo agents: scripted.yaml for everybody, a file for each provider whose
+// key is in the environment, and the script of the agent that is written in Go.
 //
 //go:embed demo
 var demo embed.FS
 
-// loadAgents reads the agents of the file, or the demo agents when it is
-// empty.
-func loadAgents(file string, environ []string) (*executor.Agents, error) {
-	if file != "" {
-		return executor.LoadAgents(file, lookup(environ))
+// loadAgents reads the agents of the files, which are followed, or the demo agents when
+// there are none.
+func loadAgents(ctx context.Context, c executor.AgentsConfig, environ []string, log *slog.Logger) (*executor.Registry, error) {
+	registry := executor.NewRegistry()
+	if c.AgentsFiles != "" {
+		return registry, registry.Load(ctx, c, executor.Peers{LookupEnv: lookup(environ), Log: log})
 	}
-	return demoAgents(environ)
+	agents, err := demoAgents(environ) //nolint:contextcheck // the demo agents connect to nothing
+	if err != nil {
+		return nil, err
+	}
+	if err := registry.Use(agents); err != nil {
+		return nil, err
+	}
+	return registry, registerShopper(registry)
 }
 
 func lookup(environ []string) func(string) (string, bool) {
@@ -46,7 +56,7 @@ func demoAgents(environ []string) (*executor.Agents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("demo agents: %w", err)
 	}
-	for provider, variable := range map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"} {
+	for provider, variable := range map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"} {
 		if key, ok := find(variable); !ok || key == "" {
 			continue
 		}
@@ -61,13 +71,4 @@ func demoAgents(environ []string) (*executor.Agents, error) {
 		agents = agents.With(more)
 	}
 	return agents, nil
-}
-
-// names gives the agents' names, in their order.
-func names(agents *executor.Agents) []string {
-	var all []string
-	for _, a := range agents.Definitions() {
-		all = append(all, a.Name)
-	}
-	return all
 }

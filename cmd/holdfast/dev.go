@@ -38,7 +38,7 @@ const flushGrace = 5 * time.Second
 type devOptions struct {
 	listen string
 	data   string
-	agents string
+	agents []string
 }
 
 // devConfig is the configuration of the four halls in one process.
@@ -46,6 +46,7 @@ type devConfig struct {
 	State     state.Config
 	Stream    stream.Config
 	Executor  executor.Config
+	Agents    executor.AgentsConfig
 	Gateway   gateway.Config
 	Telemetry telemetry.Config
 	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for calls and steps to end at shutdown"`
@@ -87,12 +88,13 @@ func flush(ctx context.Context, t *telemetry.Telemetry) {
 }
 
 func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, log *slog.Logger, stdout io.Writer) (err error) {
-	agents, err := loadAgents(o.agents, environ)
+	agents, err := loadAgents(ctx, c.Agents, environ, log)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, agents.Close()) }()
 	if c.Gateway.DefaultAgent == "" {
-		c.Gateway.DefaultAgent = defaultAgent(names(agents))
+		c.Gateway.DefaultAgent = defaultAgent(agents.Types())
 	}
 	var network net.ListenConfig
 	listener, err := network.Listen(ctx, "tcp", o.listen)
@@ -106,7 +108,7 @@ func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, 
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	return h.run(ctx, c, listener, func() error {
-		return welcome(stdout, listener.Addr().String(), o, names(agents))
+		return welcome(stdout, listener.Addr().String(), o, agents.Types())
 	})
 }
 
@@ -116,7 +118,10 @@ func devFlags(args []string, stderr io.Writer) (devOptions, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "the address of the gateway")
 	flags.StringVar(&o.data, "data", ".holdfast", "the folder that keeps everything")
-	flags.StringVar(&o.agents, "agents", "", "a YAML file of agents; the demo agents when empty")
+	flags.Func("agents", "a YAML file of agents, a folder or a pattern; may be given several times; the demo agents without", func(path string) error {
+		o.agents = append(o.agents, path)
+		return nil
+	})
 	return o, parse(flags, args)
 }
 
@@ -140,6 +145,9 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 	var c devConfig
 	if err := config.Load(&c, append(defaults, set(environ)...)); err != nil {
 		return devConfig{}, err
+	}
+	if len(o.agents) > 0 {
+		c.Agents.AgentsFiles = strings.Join(o.agents, ";")
 	}
 	c.Telemetry.ServiceName = "holdfast-dev"
 	return c, nil

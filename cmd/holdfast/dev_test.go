@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -31,11 +32,17 @@ type running struct {
 // start runs dev on a free port and waits until it says that it is up.
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
+	return startWith(t, nil, args...)
+}
+
+// startWith is start with an environment.
+func startWith(t *testing.T, environ []string, args ...string) *running {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	r := &running{stop: stop, ended: make(chan error, 1)}
 	said := make(chan string, 1)
 	go func() {
-		err := run(ctx, append([]string{"dev", "--listen", "127.0.0.1:0"}, args...), nil, teller(said), io.Discard)
+		err := run(ctx, append([]string{"dev", "--listen", "127.0.0.1:0"}, args...), environ, teller(said), io.Discard)
 		close(said)
 		r.ended <- err
 	}()
@@ -186,6 +193,78 @@ agents: [{name: parrot, model: scripted/parrot}]
 	r := start(t, "--data", t.TempDir(), "--agents", file)
 	if got := r.do(t, http.MethodPost, "/chat", `{"id":"p","messages":[{"id":"m","role":"user","parts":[{"type":"text","text":"hello"}]}]}`); !strings.Contains(got, "hello!") {
 		t.Errorf("no hello! in %s", got)
+	}
+}
+
+func TestTheDemoShowsAnOutputWithASchemaAndAStateThatStays(t *testing.T) {
+	t.Parallel()
+	r := start(t, "--data", t.TempDir())
+	ask := func(session, agentType, text string) string {
+		t.Helper()
+		return r.do(t, http.MethodPost, "/chat", fmt.Sprintf(`{"id":%q,"agentType":%q,"messages":[{"id":%q,"role":"user","parts":[{"type":"text","text":%q}]}]}`, session, agentType, text, text))
+	}
+	status := func(session string) string {
+		t.Helper()
+		return r.do(t, http.MethodGet, "/status?sessionId="+session, "")
+	}
+	ask("mail", "ticket", "The printer burns, come right now")
+	if got := status("mail"); !strings.Contains(got, `"status":"completed"`) || !strings.Contains(got, "printer burns") {
+		t.Errorf("the ticket's session stands so: %s", got)
+	}
+	ask("list", "shopper", "Please add milk.")
+	if got := ask("list", "shopper", "I need two eggs!"); !strings.Contains(got, `Your shopping list: milk, two eggs.`) {
+		t.Errorf("the list is not kept: %s", got)
+	}
+	if got := r.do(t, http.MethodGet, "/messages?sessionId=list", ""); !strings.Contains(got, "milk, two") {
+		t.Errorf("the conversation does not say the list: %s", got)
+	}
+}
+
+// parrot is a file with an agent that says what it hears, and something more.
+func parrot(t *testing.T, path, name, more string) {
+	t.Helper()
+	err := os.WriteFile(path, []byte(`
+models:
+  `+name+`:
+    provider: scripted
+    script: |
+      models:
+        parrot: {rules: [{reply: "{{.LastUser}}`+more+`"}]}
+agents: [{name: `+name+`, model: `+name+`/parrot}]
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFilesOfAgentsAreFollowedWhileTheyAreServed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	one, folder := filepath.Join(dir, "one.yaml"), filepath.Join(dir, "folder")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	parrot(t, one, "one", "?")
+	parrot(t, filepath.Join(folder, "two.yaml"), "two", "!")
+	r := startWith(t, []string{"HOLDFAST_EXECUTOR_AGENTS_POLL=20ms"}, "--data", t.TempDir(), "--agents", one, "--agents", folder)
+	hears := func(session, agentType, want string) bool {
+		t.Helper()
+		got := r.do(t, http.MethodPost, "/chat", `{"id":"`+session+`","agentType":"`+agentType+`","messages":[{"id":"m","role":"user","parts":[{"type":"text","text":"hello"}]}]}`)
+		return strings.Contains(got, want)
+	}
+	if !hears("1", "one", "hello?") || !hears("2", "two", "hello!") {
+		t.Fatal("the agents of a file and of a folder do not both answer")
+	}
+	parrot(t, one, "one", " changed")
+	parrot(t, filepath.Join(folder, "three.yaml"), "three", "...")
+	deadline := time.Now().Add(limit)
+	for i := 0; !hears(fmt.Sprint("c", i), "one", "hello changed") || !strings.Contains(r.do(t, http.MethodGet, "/agents", ""), `"three"`); i++ {
+		if time.Now().After(deadline) {
+			t.Fatal("the change is not served")
+		}
+	}
+	if !hears("3", "three", "hello...") {
+		t.Error("the new agent does not answer")
 	}
 }
 

@@ -32,7 +32,7 @@ type house struct {
 
 // open opens the halls and starts nothing. What was opened is closed again
 // when a later one fails.
-func open(ctx context.Context, c devConfig, agents *executor.Agents, network rpc.Network, log *slog.Logger) (_ *house, err error) {
+func open(ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger) (_ *house, err error) {
 	h := &house{network: network, log: log}
 	defer func() {
 		if err != nil {
@@ -45,7 +45,7 @@ func open(ctx context.Context, c devConfig, agents *executor.Agents, network rpc
 	if h.stream, err = stream.New(ctx, c.Stream, stream.Peers{Log: log}); err != nil {
 		return nil, fmt.Errorf("open stream: %w", err)
 	}
-	if h.executor, err = executor.New(ctx, c.Executor, executor.Peers{Network: network, Log: log, Agents: agents}); err != nil {
+	if h.executor, err = executor.New(ctx, c.Executor, executor.Peers{Network: network, Log: log, Registry: agents}); err != nil {
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
 	if h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{Network: network, Log: log}); err != nil {

@@ -14,9 +14,10 @@ import (
 
 const usage = `Holdfast keeps conversations with LLM agents alive.
 
-  holdfast dev [--listen 127.0.0.1:8080] [--data .holdfast] [--agents FILE]
+  holdfast dev [--listen 127.0.0.1:8080] [--data .holdfast] [--agents FILE|FOLDER]...
       Run all four services in this process, on SQLite and an embedded
-      JetStream whose files survive restarts.
+      JetStream whose files survive restarts. Files of agents that change are
+      read again.
 
   holdfast keys new --tenant NAME [--name NAME] [--file FILE]
       Make an API key. The key is printed once; its hash goes to FILE, or is

@@ -11,62 +11,150 @@ import (
 // DefaultMaxSteps is the cap on the steps of a run where an agent names none.
 const DefaultMaxSteps = 50
 
-// Agent is one kind of agent.
+// FinishTool is the tool by which the model of an agent with an output schema
+// gives its output. The name is the specification's; no tool of an agent may have it.
+const FinishTool = "__finish__"
+
+// The prefixes of the tools that stand for other agents. No tool of an agent may have
+// them.
+const (
+	SubAgentPrefix  = "subagent__"
+	CompanionPrefix = "companion__"
+)
+
+// Agent is one kind of agent. Functions in it may be called from many goroutines
+// at once, on any executor, and again after a crash.
 type Agent struct {
 	// Name is the agent type: the key by which runs name it.
 	Name        string
 	Description string
 	// Model is provider/name, for example anthropic/claude-sonnet-4-5.
-	Model        string
+	Model string
+	// Fallbacks are models of the same form. When a model has failed for good, the
+	// step goes on with the next one.
+	Fallbacks []string
+	// SystemPrompt is the text that every model call begins with.
 	SystemPrompt string
-	Tools        []Tool
+	// Prompt, where it is set, makes the system prompt from the custom state as it is
+	// when the step begins. It decides from its argument alone.
+	Prompt func(state State) string
+	Tools  []Tool
+	// StateSchema is a JSON Schema of the custom state: an object. Defaults of its
+	// properties fill what a new session's state leaves out. Nil checks nothing.
+	StateSchema json.RawMessage
+	// OutputSchema is a JSON Schema of the output: an object. With it a run completes
+	// only with an output that fits, given by FinishTool or a tool with FinishWith. Nil:
+	// the model's text is the output.
+	OutputSchema json.RawMessage
+	// Completion says how a model that owes an output is made to give it. Empty is
+	// CompletionTool.
+	Completion Completion
+	// StrictOutput asks the provider to constrain the output to its schema, where it can.
+	StrictOutput bool
 	// MaxSteps caps the steps of one run; 0 means DefaultMaxSteps.
 	MaxSteps int
 	// MaxOutputTokens caps one reply; 0 leaves it to the provider.
 	MaxOutputTokens int
 	// Temperature is left to the provider when nil.
 	Temperature *float64
+	// MaxRetries is how often a model call that failed for a while is made again; nil
+	// means 3, 0 never.
+	MaxRetries *int
+	// Cache asks the provider to keep the unchanged beginning of requests, where that
+	// has to be asked for. Empty is CacheNone.
+	Cache Cache
+	// ProviderOptions are members that go into requests to a provider as they are, by
+	// the provider's name: {"openai": {"reasoning_effort": "low"}}. They do not
+	// replace what Holdfast sets itself.
+	ProviderOptions map[string]json.RawMessage
+	// RunTimeout bounds a run from its first claim to its end, without the time that
+	// it is suspended; 0 for no bound.
+	RunTimeout time.Duration
+	// StopWhen ends the run, completed, behind a step. It decides from its argument
+	// alone, and before MaxSteps does. Nil never does.
+	StopWhen func(Progress) bool
+	// Guard may refuse the end of a run; nil accepts every end.
+	Guard Guard
+	Hooks Hooks
+	// Context keeps long conversations within a budget of tokens.
+	Context ContextPolicy
+	// OnBusy is for messages that come while a run is live, where their request says
+	// nothing. Empty is BusyReject.
+	OnBusy BusyPolicy
 }
 
-// Retry says what happens to a call that had begun when its executor died and
-// that left no result behind.
-type Retry string
+// Completion is a way to make a model give the output that it owes.
+type Completion string
 
+// The ways.
 const (
-	// RetryNever gives the model a result that says that the outcome is not
-	// known. It is the default.
-	RetryNever Retry = "never"
-	// RetrySafe runs the call again with the same idempotency key.
-	RetrySafe Retry = "safe"
+	// CompletionTool offers only the finishing tools, and requires a call.
+	CompletionTool Completion = "tool"
+	// CompletionNative asks for a reply that is JSON: {"completion": {"tool", "input"}}.
+	CompletionNative Completion = "native"
 )
 
-// Tool is something that an agent's model may call, run by the executor.
-type Tool struct {
-	// Name has 1 to 64 characters of A-Z a-z 0-9 _ -: what every provider accepts.
-	Name        string
-	Description string
-	// InputSchema is a JSON Schema of the arguments: an object.
-	InputSchema json.RawMessage
-	// Retry is RetryNever when empty.
-	Retry Retry
-	// Timeout bounds one execution; 0 leaves it to the executor.
-	Timeout time.Duration
-	// Execute runs the call. The value it returns is marshalled to JSON and
-	// given to the model; an error is given to the model as a failed result
-	// and does not fail the run. Calls of one step run at the same time.
-	Execute func(ctx context.Context, call Call) (any, error)
+// Cache is a strategy of prompt caching.
+type Cache string
+
+// The strategies.
+const (
+	CacheNone Cache = "none"
+	// CacheAuto marks the tools, the system prompt and the conversation so far.
+	CacheAuto Cache = "auto"
+)
+
+// BusyPolicy is what becomes of a message that comes while a run is live. No policy
+// loses a message.
+type BusyPolicy string
+
+// The policies.
+const (
+	// BusyReject refuses it: SESSION_BUSY.
+	BusyReject BusyPolicy = "reject"
+	// BusyEnqueue keeps it; its run begins when the live one has ended.
+	BusyEnqueue BusyPolicy = "enqueue"
+	// BusyInterrupt stops the live run, which keeps what it has, and goes on with the message.
+	BusyInterrupt BusyPolicy = "interrupt"
+	// BusyRollback stops the live run and takes back what it has written, state included,
+	// but no message of a user.
+	BusyRollback BusyPolicy = "rollback"
+)
+
+// Progress is what StopWhen decides from.
+type Progress struct {
+	// Steps of the run, with the one that has just ended.
+	Steps int
+	// Reply is the model's message of the step, Results the results of its calls.
+	Reply   Message
+	Results []ToolResult
+	State   State
 }
 
-// Call is one execution of a tool.
-type Call struct {
-	ID string
-	// IdempotencyKey is the same for every attempt at this call and for no
-	// other call: hand it to the outside world.
-	IdempotencyKey string
-	Tenant         string
-	SessionID      string
-	RunID          string
-	AgentType      string
-	// Input is the arguments: a JSON object.
-	Input json.RawMessage
+// ContextPolicy keeps what a model is shown within a budget. What is stored is never
+// rewritten.
+type ContextPolicy struct {
+	// MaxTokens is the budget of a request's messages; 0 means no bound.
+	MaxTokens int
+	// KeepTokens of the newest messages are always shown as they are; 0 means half of
+	// MaxTokens.
+	KeepTokens int
+	// Compaction is what happens to the older ones. Empty is CompactWindow.
+	Compaction Compaction
+	// Compact, where it is set, writes the summary in place of the agent's own model.
+	// It may be called again for the same messages.
+	Compact func(ctx context.Context, older []Message) (summary string, err error)
+	// Count estimates the tokens of a message; nil takes a quarter of its bytes.
+	Count func(Message) int
 }
+
+// Compaction is a way to shorten what a model is shown.
+type Compaction string
+
+// The ways.
+const (
+	// CompactWindow leaves the oldest turns out.
+	CompactWindow Compaction = "window"
+	// CompactSummary puts a summary in their place, written once and kept with the session.
+	CompactSummary Compaction = "summary"
+)

@@ -5,6 +5,11 @@ import "encoding/json"
 // Role says who speaks in a message.
 type Role string
 
+// MetadataInterrupted is the metadata key of an assistant message that was cut short:
+// what came of a reply before its run was stopped. Its value is the kind of the
+// stop: interrupt, abort or deadline.
+const MetadataInterrupted = "interrupted"
+
 // The roles of a conversation.
 const (
 	RoleUser      Role = "user"

@@ -1,5 +1,5 @@
-// Package client calls a Holdfast from Go: it starts runs and follows them
-// through broken connections and restarts.
+// Package client calls a Holdfast from Go: it starts, resumes and stops runs, and
+// follows them through broken connections and restarts.
 package client
 
 import (
@@ -67,7 +67,8 @@ func New(c Config) *Client {
 // Start begins the next run of a session; see the contract of
 // agent.v1.AgentService.Start. Failures are faults. With a request key it may
 // be called again after any failure; without one a second call may start a
-// second run.
+// second run. OnBusy says what becomes of the message while a run is live: the
+// answer's Waiting says that the new run waits for it, and Follow waits with it.
 func (c *Client) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
 	answer, err := c.agents.Start(ctx, r)
 	if err != nil {
@@ -87,7 +88,8 @@ func (c *Client) Get(ctx context.Context, session string) (*agentv1.GetResponse,
 
 // Follow yields the frames of a run behind the cursor up to its terminal
 // frame, the last one. Without a run id it follows the run that is the newest
-// when it begins. A connection that breaks is made again from the last
+// when it begins. Of a run that waits for another it yields CaughtUp, then
+// nothing until that has ended. A connection that breaks is made again from the last
 // frame, so that every frame comes once; after a Rewound frame the frames
 // behind its `at` are void. The sequence ends with an error, which is a fault
 // where the gateway gave one, when it refuses or has not been heard for the

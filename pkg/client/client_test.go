@@ -26,6 +26,8 @@ const key = "a-key"
 // gateway is a small real one: a run of `chunks` pieces of text, each
 // connection of which breaks after `cut` frames.
 type gateway struct {
+	agentv1connect.UnimplementedAgentServiceHandler
+
 	chunks int64
 	cut    int64
 	opened atomic.Int64

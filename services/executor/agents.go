@@ -2,166 +2,188 @@ package executor
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
-	"os"
-	"path/filepath"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model/anthropic"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model/scripted"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/builtin"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// notesDirVariable is where the note tools write; see ProcessConfig.NotesDir.
-const notesDirVariable = "HOLDFAST_EXECUTOR_NOTES_DIR"
+// AgentsConfig says which agents in YAML an executor serves, and what they may use. A
+// file cannot allow itself anything.
+type AgentsConfig struct {
+	AgentsFiles string        `env:"HOLDFAST_EXECUTOR_AGENTS" doc:"YAML files, folders and patterns of agents, separated by ;. Needed where no agent is registered in Go"`
+	AgentsPoll  time.Duration `env:"HOLDFAST_EXECUTOR_AGENTS_POLL" envDefault:"2s" doc:"time between two looks whether the files of agents have changed; 0 never looks"`
+	NotesDir    string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
 
-// maxAgentsFile bounds files of agents and scripts, in bytes.
-const maxAgentsFile = 8 << 20
-
-// Agents is a set of agents with their models, ready to run. It is immutable.
-type Agents struct{ list []worker.Agent }
-
-// LoadAgents reads a YAML file of agents (see package internal/agents for its
-// form). lookupEnv gives the environment variables that the file names, and
-// HOLDFAST_EXECUTOR_NOTES_DIR.
-//
-// Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
-// file's name and the line in it. NotFound (AGENTS_NOT_FOUND): there is no such file.
-func LoadAgents(path string, lookupEnv func(string) (string, bool)) (*Agents, error) {
-	data, err := readFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "there is no agents file %q", path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the agents: %w", err)
-	}
-	return parseAgents(agents.Source{Name: path, Dir: filepath.Dir(path), Data: data}, lookupEnv)
+	MCPCommands      []string `env:"HOLDFAST_EXECUTOR_MCP_COMMANDS" doc:"programs that MCP servers in YAML may be, separated by commas: names that PATH leads to, as npx, and absolute paths; none when empty"`
+	ToolHosts        []string `env:"HOLDFAST_EXECUTOR_TOOL_HOSTS" doc:"hosts that HTTP tools and MCP servers in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; none when empty"`
+	ToolPrivateHosts []string `env:"HOLDFAST_EXECUTOR_TOOL_PRIVATE_HOSTS" doc:"hosts like those of HOLDFAST_EXECUTOR_TOOL_HOSTS that may have private addresses"`
 }
 
-// ParseAgents is LoadAgents for a file in memory. Relative paths in it are
-// relative to dir. Errors call the file agents.yaml.
+func (c AgentsConfig) policy() outbound.Policy {
+	return outbound.Policy{Hosts: c.ToolHosts, Private: c.ToolPrivateHosts}
+}
+
+// separator separates the files of AgentsConfig.
+const separator = ";"
+
+// Agents is a set of agents in YAML, ready to run.
+type Agents struct {
+	list []agents.Agent // by name
+	used []*lease       // the MCP servers of the agents
+	once sync.Once
+}
+
+// ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
+// paths in it are relative to dir. lookupEnv gives the environment variables that the file
+// names, and those of AgentsConfig. A registry or an executor that is given the set closes it.
+//
+// Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
+// file's name, agents.yaml, and the line in it. Invalid (CONFIG_INVALID, HOSTS_INVALID).
 func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool)) (*Agents, error) {
-	return parseAgents(agents.Source{Name: "agents.yaml", Dir: dir, Data: data}, lookupEnv)
+	var environ []string
+	for _, v := range config.Variables(AgentsConfig{}) {
+		if value, ok := lookupEnv(v.Name); ok {
+			environ = append(environ, v.Name+"="+value)
+		}
+	}
+	var c AgentsConfig
+	if err := config.Load(&c, environ); err != nil {
+		return nil, err
+	}
+	l := &loader{config: c, lookupEnv: secrets(lookupEnv), log: slog.Default(), pool: &servers{}}
+	return l.load(func(known agents.Known) (*agents.Set, error) {
+		return agents.Parse(context.Background(), agents.Source{Name: "agents.yaml", Dir: dir, Data: data}, known)
+	})
 }
 
 // With gives the agents of both sets; where both have an agent of one name, it is
-// that of others.
+// that of others. The set takes over what both have open.
 func (a *Agents) With(others *Agents) *Agents {
 	list := slices.Clone(others.list)
 	for _, own := range a.list {
-		if !slices.ContainsFunc(others.list, func(o worker.Agent) bool { return o.Name == own.Name }) {
+		if !slices.ContainsFunc(others.list, func(o agents.Agent) bool { return o.Name == own.Name }) {
 			list = append(list, own)
 		}
 	}
-	return sorted(list)
+	sort(list)
+	return &Agents{list: list, used: slices.Concat(a.used, others.used)}
 }
 
 // Definitions gives the agents without their models, by name.
 func (a *Agents) Definitions() []agent.Agent {
 	definitions := make([]agent.Agent, len(a.list))
 	for i, one := range a.list {
-		definitions[i] = one.Agent
+		definitions[i] = one.Now()
 	}
 	return definitions
 }
 
-func sorted(list []worker.Agent) *Agents {
-	slices.SortFunc(list, func(a, b worker.Agent) int { return cmp.Compare(a.Name, b.Name) })
-	return &Agents{list: list}
-}
-
-func parseAgents(source agents.Source, lookupEnv func(string) (string, bool)) (*Agents, error) {
-	notesDir, _ := lookupEnv(notesDirVariable)
-	parsed, err := agents.Parse(source, agents.Known{
-		Tools:     builtin.Tools(builtin.Config{Now: time.Now, NotesDir: notesDir}),
-		Providers: providers(lookupEnv),
+// Close gives up what the agents have open, which ends behind the last run that uses it.
+func (a *Agents) Close() {
+	a.once.Do(func() {
+		for _, s := range a.used {
+			s.release()
+		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	list := make([]worker.Agent, len(parsed))
-	for i, a := range parsed {
-		list[i] = worker.Agent{Agent: a.Agent, Engine: a.Engine}
-	}
-	return sorted(list), nil
 }
 
-type provider = func(agents.Settings, string) (model.Model, error)
+func sort(list []agents.Agent) {
+	slices.SortFunc(list, func(a, b agents.Agent) int { return cmp.Compare(a.Name, b.Name) })
+}
 
-func providers(lookupEnv func(string) (string, bool)) map[string]provider {
-	return map[string]provider{
-		"openai": func(s agents.Settings, _ string) (model.Model, error) {
-			key, err := apiKey(s, "OPENAI_API_KEY", lookupEnv)
+func split(paths string) []string {
+	return slices.DeleteFunc(strings.Split(paths, separator), func(path string) bool { return path == "" })
+}
+
+// loader makes a set of what files declare.
+type loader struct {
+	config    AgentsConfig
+	lookupEnv func(string) (string, bool)
+	models    map[string]model.Model
+	log       *slog.Logger
+	pool      *servers
+
+	mu   sync.Mutex
+	used []*lease
+}
+
+// load makes a set of what read reads. Where that fails nothing stays open.
+func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, error) {
+	if err := l.config.policy().Check(); err != nil {
+		return nil, err
+	}
+	set, err := read(l.known())
+	loaded := &Agents{used: l.used}
+	if err != nil {
+		loaded.Close()
+		return nil, err
+	}
+	loaded.list = set.Agents
+	sort(loaded.list)
+	return loaded, nil
+}
+
+// known gives what files may refer to.
+func (l *loader) known() agents.Known {
+	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, Hosts: l.config.policy()}
+	peers := mcptool.Peers{Allowed: allowed, Lookup: l.lookupEnv, Log: l.log, Now: time.Now}
+	return agents.Known{
+		Tools:     builtin.Tools(builtin.Config{Now: time.Now, NotesDir: l.config.NotesDir}),
+		Providers: providers,
+		Models:    l.models,
+		Open:      func(s agents.Settings) (model.Model, error) { return opened(s, l.lookupEnv) },
+		HTTP:      httptool.Peers{Policy: l.config.policy(), Lookup: l.lookupEnv},
+		MCP:       allowed,
+		Connect: func(ctx context.Context, c mcptool.Config) (agents.Server, error) {
+			s, err := l.pool.connect(ctx, c, peers)
 			if err != nil {
 				return nil, err
 			}
-			return openai.New(openai.Config{BaseURL: s.BaseURL, APIKey: key}, nil)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.used = append(l.used, s)
+			return s, nil
 		},
-		"anthropic": func(s agents.Settings, _ string) (model.Model, error) {
-			key, err := apiKey(s, "ANTHROPIC_API_KEY", lookupEnv)
-			if err != nil {
-				return nil, err
-			}
-			return anthropic.New(anthropic.Config{BaseURL: s.BaseURL, APIKey: key}, nil)
-		},
-		"scripted": scriptedModel,
 	}
 }
 
-// apiKey looks the key up. Without a name in the file, the provider's own
-// variable counts, and a server at a base URL may do without a key.
-func apiKey(s agents.Settings, standard string, lookupEnv func(string) (string, bool)) (string, error) {
-	if s.Script != "" || s.File != "" {
-		return "", errors.New("script and file are for the scripted provider only")
-	}
-	name := cmp.Or(s.APIKeyEnv, standard)
-	key, _ := lookupEnv(name)
-	if key == "" && (s.APIKeyEnv != "" || s.BaseURL == "") {
-		return "", fmt.Errorf("the environment variable %s is not set; it must hold the API key", name)
-	}
-	return key, nil
-}
-
-func scriptedModel(s agents.Settings, dir string) (model.Model, error) {
-	if s.BaseURL != "" || s.APIKeyEnv != "" {
-		return nil, errors.New("baseURL and apiKeyEnv are not for the scripted provider")
-	}
-	if (s.Script == "") == (s.File == "") {
-		return nil, errors.New("give either script, with the script itself, or file")
-	}
-	source := []byte(s.Script)
-	if s.File != "" {
-		path := s.File
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+// secrets finds what files may name: no variable of Holdfast itself, since a file could send
+// it elsewhere.
+func secrets(lookupEnv func(string) (string, bool)) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		if strings.HasPrefix(strings.ToUpper(name), "HOLDFAST_") {
+			return "", false
 		}
-		var err error
-		if source, err = readFile(path); err != nil {
-			return nil, fmt.Errorf("the script cannot be read: %w", err)
+		return lookupEnv(name)
+	}
+}
+
+// opened makes the model of a provider in a file. Without a name in the file, the
+// provider's own variable has the key, and a server at a base URL may do without one.
+func opened(s agents.Settings, lookupEnv func(string) (string, bool)) (model.Model, error) {
+	c := ModelConfig{Provider: s.Provider, API: s.API, BaseURL: s.BaseURL, Script: s.Script, IdleTimeout: s.IdleTimeout}
+	if custom, ok := customs[s.Provider]; ok {
+		names := custom.keys
+		if s.APIKeyEnv != "" {
+			names = []string{s.APIKeyEnv}
+		}
+		c.APIKey = first(lookupEnv, names)
+		if c.APIKey == "" && (s.APIKeyEnv != "" || s.BaseURL == "") {
+			return nil, fmt.Errorf("the environment variable %s is not set; it must hold the API key", names[0])
 		}
 	}
-	script, err := scripted.Parse(source)
-	if err != nil {
-		return nil, err
-	}
-	return scripted.New(script), nil
-}
-
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxAgentsFile {
-		return nil, fmt.Errorf("%s has %d bytes, %d are allowed", path, info.Size(), maxAgentsFile)
-	}
-	return os.ReadFile(path)
+	return OpenModel(c)
 }

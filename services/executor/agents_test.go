@@ -55,12 +55,10 @@ func TestAgentsAreReadWithTheirModelsAndTools(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "scripts"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"agents.yaml": goodAgents, "scripts/demo.yaml": scriptFile} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(dir, "scripts", "demo.yaml"), []byte(scriptFile), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	agents, err := executor.LoadAgents(filepath.Join(dir, "agents.yaml"), environment("MY_KEY", "secret", "HOLDFAST_EXECUTOR_NOTES_DIR", dir))
+	agents, err := executor.ParseAgents([]byte(goodAgents), dir, environment("MY_KEY", "secret", "HOLDFAST_EXECUTOR_NOTES_DIR", dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +103,7 @@ func TestMistakesInAgentsAreAllToldWithTheirLine(t *testing.T) {
 		"bad base URL": {"models:\n  openai:\n    baseURL: nowhere\nagents:\n  - {name: a, model: openai/x}\n", []string{"openai", "nowhere"}},
 		"no script":    {"models: {scripted: {}}\nagents:\n  - {name: a, model: scripted/demo}\n", []string{"agents.yaml:1: scripted: give either script"}},
 		"bad script":   {"models: {scripted: {script: 'models: 1'}}\nagents:\n  - {name: a, model: scripted/demo}\n", []string{"agents.yaml:1: scripted: "}},
-		"lost script":  {"models: {scripted: {file: gone.yaml}}\nagents:\n  - {name: a, model: scripted/demo}\n", []string{"agents.yaml:1: scripted: the script cannot be read"}},
+		"lost script":  {"models: {scripted: {file: gone.yaml}}\nagents:\n  - {name: a, model: scripted/demo}\n", []string{"agents.yaml:1: scripted: file cannot be read: there is no file"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +124,7 @@ func TestMistakesInAgentsAreAllToldWithTheirLine(t *testing.T) {
 
 func TestAMissingAgentsFileIsNotFound(t *testing.T) {
 	t.Parallel()
-	_, err := executor.LoadAgents(filepath.Join(t.TempDir(), "none.yaml"), environment())
+	err := executor.NewRegistry().Load(t.Context(), executor.AgentsConfig{AgentsFiles: filepath.Join(t.TempDir(), "none.yaml")}, executor.Peers{})
 	if fault.ReasonOf(err) != "AGENTS_NOT_FOUND" {
 		t.Errorf("error = %v, want AGENTS_NOT_FOUND", err)
 	}

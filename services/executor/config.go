@@ -23,8 +23,14 @@ type Config struct {
 	ModelTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_MODEL_TIMEOUT" envDefault:"10m" doc:"limit of one model call"`
 	ToolTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_TOOL_TIMEOUT" envDefault:"60s" doc:"limit of a call of a tool that names none"`
 	ParallelCalls int           `env:"HOLDFAST_EXECUTOR_PARALLEL_CALLS" envDefault:"8" doc:"calls of one step at once"`
+	HookTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook"`
+	GuardTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_GUARD_TIMEOUT" envDefault:"1m" doc:"limit of one question to an agent's guard"`
+
+	AbsentDelay time.Duration `env:"HOLDFAST_EXECUTOR_ABSENT_DELAY" envDefault:"5s" doc:"how long a run is left to others whose agent this executor does not have any more"`
+	MaxLosses   int           `env:"HOLDFAST_EXECUTOR_MAX_LOSSES" envDefault:"5" doc:"how often in a row executors may be lost with a run before the run fails"`
 
 	MaxResultBytes int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
+	MaxStateBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_STATE_BYTES" envDefault:"1887436" doc:"limit of what one call or hook writes to the custom state"`
 	MaxDeltaBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_DELTA_BYTES" envDefault:"262144" doc:"limit of one delta in the stream; larger ones are split"`
 	MaxQueuedBytes int           `env:"HOLDFAST_EXECUTOR_MAX_QUEUED_BYTES" envDefault:"1048576" doc:"chunks of one run that wait for the stream, in bytes; a model that is faster waits"`
 	StreamPatience time.Duration `env:"HOLDFAST_EXECUTOR_STREAM_PATIENCE" envDefault:"10s" doc:"how long a run waits for the stream service before it goes on without telling readers"`
@@ -33,12 +39,11 @@ type Config struct {
 // ProcessConfig configures the executor's own process.
 type ProcessConfig struct {
 	Config
-	Listen     string        `env:"HOLDFAST_EXECUTOR_LISTEN" envDefault:"127.0.0.1:7413" doc:"address to serve on"`
-	AgentsFile string        `env:"HOLDFAST_EXECUTOR_AGENTS,required" doc:"YAML file with the agents"`
-	NotesDir   string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
-	Grace      time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for everything to end at shutdown"`
-	Internal   rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
-	Telemetry  telemetry.Config
+	Listen string `env:"HOLDFAST_EXECUTOR_LISTEN" envDefault:"127.0.0.1:7413" doc:"address to serve on"`
+	AgentsConfig
+	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for everything to end at shutdown"`
+	Internal  rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
+	Telemetry telemetry.Config
 }
 
 // check gives Invalid (CONFIG_INVALID) for a limit that would stop everything.
@@ -55,7 +60,12 @@ func (c Config) check() error {
 		{"MODEL_TIMEOUT", int64(c.ModelTimeout)},
 		{"TOOL_TIMEOUT", int64(c.ToolTimeout)},
 		{"PARALLEL_CALLS", int64(c.ParallelCalls)},
+		{"HOOK_TIMEOUT", int64(c.HookTimeout)},
+		{"GUARD_TIMEOUT", int64(c.GuardTimeout)},
+		{"ABSENT_DELAY", int64(c.AbsentDelay)},
+		{"MAX_LOSSES", int64(c.MaxLosses)},
 		{"MAX_RESULT_BYTES", int64(c.MaxResultBytes)},
+		{"MAX_STATE_BYTES", int64(c.MaxStateBytes)},
 		{"MAX_DELTA_BYTES", int64(c.MaxDeltaBytes)},
 		{"MAX_QUEUED_BYTES", int64(c.MaxQueuedBytes)},
 		{"STREAM_PATIENCE", int64(c.StreamPatience)},
@@ -78,7 +88,12 @@ func (c Config) worker() worker.Config {
 		ModelTimeout:      c.ModelTimeout,
 		ToolTimeout:       c.ToolTimeout,
 		ParallelCalls:     c.ParallelCalls,
+		HookTimeout:       c.HookTimeout,
+		GuardTimeout:      c.GuardTimeout,
+		AbsentDelay:       c.AbsentDelay,
+		MaxLosses:         c.MaxLosses,
 		MaxResultBytes:    c.MaxResultBytes,
+		MaxStateBytes:     c.MaxStateBytes,
 		MaxDeltaBytes:     c.MaxDeltaBytes,
 		MaxQueuedBytes:    c.MaxQueuedBytes,
 		StreamPatience:    c.StreamPatience,

@@ -12,16 +12,19 @@ import (
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/server"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -31,35 +34,52 @@ const tracerName = "github.com/holdfast-run/holdfast/services/executor"
 
 // Peers is what an executor works with.
 type Peers struct {
-	// Agents are those that it serves. Required.
+	// Registry is the agents that it serves, which may change while it runs. Agents are
+	// used by it. One of the two is required.
+	Registry *Registry
 	Agents   *Agents
-	Network  rpc.Network      // nil is rpc.TCP
-	Security rpc.Security     // towards the state and stream services
-	Log      *slog.Logger     // nil is slog.Default
-	Now      func() time.Time // nil is time.Now
-	NewID    func() string    // nil gives random ids
+	// Hooks of the host are called behind those of each agent.
+	Hooks agent.Hooks
+	// LookupEnv finds the API keys of providers that agents of Go name; nil finds none.
+	LookupEnv func(string) (string, bool)
+	Network   rpc.Network      // nil is rpc.TCP
+	Security  rpc.Security     // towards the state and stream services
+	Log       *slog.Logger     // nil is slog.Default
+	Now       func() time.Time // nil is time.Now
+	NewID     func() string    // nil gives random ids
+	// Passed is called when a run comes by a fault point, for tests that end the process
+	// there; nil is not called.
+	Passed func(ctx context.Context, point string)
 }
 
 // Service is an executor.
 type Service struct {
-	worker *worker.Worker
-	server *server.Server
-	state  *grpc.ClientConn
-	stream *grpc.ClientConn
+	registry *Registry
+	agents   *catalog
+	log      *slog.Logger
+	worker   *worker.Worker
+	server   *server.Server
+	state    *grpc.ClientConn
+	stream   *grpc.ClientConn
 }
 
 // New opens the connections to the other services, which connect when they are
 // used, and starts nothing.
 //
-// Invalid (CONFIG_INVALID, AGENTS_MISSING), and what rpc.Dial gives.
+// Invalid (CONFIG_INVALID, AGENTS_MISSING, MODEL_INVALID), Conflict (AGENT_EXISTS), and
+// what rpc.Dial gives.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if p.Agents == nil || len(p.Agents.list) == 0 {
-		return nil, fault.New(fault.Invalid, "AGENTS_MISSING", "an executor without agents has nothing to do")
+	if p.Registry == nil && (p.Agents == nil || len(p.Agents.list) == 0) {
+		return nil, fault.New(fault.Invalid, "AGENTS_MISSING", "an executor without agents has nothing to do: give it a registry, or agents in YAML")
 	}
 	p = p.withDefaults()
+	agents, err := p.catalog()
+	if err != nil {
+		return nil, err
+	}
 	state, err := rpc.Dial(p.Network, c.StateAddress, rpc.ClientConfig{Security: p.Security})
 	if err != nil {
 		return nil, err
@@ -69,26 +89,29 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 		return nil, errors.Join(err, state.Close())
 	}
 	id := p.NewID()
-	byName := make(map[string]worker.Agent, len(p.Agents.list))
-	for _, a := range p.Agents.list {
-		byName[a.Name] = a
-	}
 	w := worker.New(c.worker(), worker.Peers{
 		ExecutorID: id,
 		Work:       statev1.NewWorkServiceClient(state),
 		Sessions:   statev1.NewSessionServiceClient(state),
 		Stream:     streamv1.NewStreamServiceClient(stream),
-		Agents:     byName,
+		Agents:     agents,
 		Log:        p.Log.With("executor", id),
 		Tracer:     otel.Tracer(tracerName),
 		Now:        p.Now,
 		Jitter:     mathrand.Float64,
+		Passed:     p.passed(),
 	})
-	s := &server.Server{ExecutorID: id, Slots: c.Slots, Agents: p.Agents.Definitions(), Live: w.LiveRunIDs}
-	return &Service{worker: w, server: s, state: state, stream: stream}, nil
+	s := &server.Server{ExecutorID: id, Slots: c.Slots, Agents: agents.definitions, Live: w.LiveRunIDs}
+	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, server: s, state: state, stream: stream}, nil
 }
 
 func (p Peers) withDefaults() Peers {
+	if p.Registry == nil {
+		p.Registry = NewRegistry()
+	}
+	if p.LookupEnv == nil {
+		p.LookupEnv = func(string) (string, bool) { return "", false }
+	}
 	if p.Network == nil {
 		p.Network = rpc.TCP()
 	}
@@ -104,6 +127,24 @@ func (p Peers) withDefaults() Peers {
 	return p
 }
 
+// catalog gives the agents as the worker needs them.
+func (p Peers) catalog() (*catalog, error) {
+	if p.Agents != nil {
+		if err := p.Registry.Use(p.Agents); err != nil {
+			return nil, err
+		}
+	}
+	c := &catalog{registry: p.Registry, hooks: p.Hooks, lookupEnv: p.LookupEnv, engines: map[string]model.Model{}}
+	return c, c.check()
+}
+
+func (p Peers) passed() func(context.Context, worker.Point) {
+	if p.Passed == nil {
+		return nil
+	}
+	return func(ctx context.Context, point worker.Point) { p.Passed(ctx, string(point)) }
+}
+
 // Register adds the executor's services to a gRPC server.
 func (s *Service) Register(r grpc.ServiceRegistrar) {
 	executorv1.RegisterExecutorServiceServer(r, s.server)
@@ -111,7 +152,37 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 
 // Run claims and executes runs until ctx ends, and then finishes or gives back
 // what it holds, within the drain grace and four seconds. It may be called once.
-func (s *Service) Run(ctx context.Context) error { return s.worker.Run(ctx) }
+//
+// Meanwhile it follows the files of the registry's agents.
+func (s *Service) Run(ctx context.Context) error {
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { s.registry.watch(watching, s.log) })
+	watcher.Go(func() { s.sweep(watching) })
+	defer watcher.Wait()
+	defer stop()
+	return s.worker.Run(ctx)
+}
 
-// Close closes the connections. Call it after Run.
-func (s *Service) Close() error { return errors.Join(s.state.Close(), s.stream.Close()) }
+// sweepInterval is how long an MCP server that is gone from the files may outlive the last
+// run that has its tools.
+const sweepInterval = time.Second
+
+// sweep gives up, from time to time until ctx ends, what runs have held that have ended.
+func (s *Service) sweep(ctx context.Context) {
+	ticks := time.NewTicker(sweepInterval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+			s.registry.sweep(s.agents, s.worker.LiveRunIDs)
+		}
+	}
+}
+
+// Close closes the connections and the registry. Call it after Run.
+func (s *Service) Close() error {
+	return errors.Join(s.state.Close(), s.stream.Close(), s.registry.Close())
+}

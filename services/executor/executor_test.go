@@ -130,7 +130,7 @@ func TestTheVariablesOfTheProcessAreDeclaredWithTheirPurpose(t *testing.T) {
 	if err := config.Load(&c, []string{"HOLDFAST_EXECUTOR_AGENTS=agents.yaml", "HOLDFAST_EXECUTOR_SLOTS=3", "HOLDFAST_INTERNAL_TOKEN=x"}); err != nil {
 		t.Fatal(err)
 	}
-	if c.Slots != 3 || c.Listen != "127.0.0.1:7413" || c.Internal.Token != "x" || c.AgentsFile != "agents.yaml" {
+	if c.Slots != 3 || c.Listen != "127.0.0.1:7413" || c.Internal.Token != "x" || c.AgentsFiles != "agents.yaml" {
 		t.Errorf("config = %+v", c)
 	}
 	for _, v := range config.Variables(c) {

@@ -60,8 +60,9 @@ type tally struct {
 	ended  bool
 }
 
-// told reads as a client does that comes again whenever it is dropped.
-type told func(t *testing.T, h *house) (tally, error)
+// told reads as a client does that comes again whenever it is dropped. It calls begun
+// when the server has begun to answer.
+type told func(t *testing.T, h *house, begun func()) (tally, error)
 
 // Readers of all kinds, early and late, through cuts upstream: each is told
 // everything once.
@@ -78,11 +79,15 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 	}
 	results := make(chan result)
 	readers := 0
+	var late sync.WaitGroup // those that are not answered yet
 	begin := func() {
 		for kind, read := range kinds {
 			readers++
+			late.Add(1)
 			go func() {
-				got, err := read(t, h)
+				begun := sync.OnceFunc(late.Done)
+				defer begun()
+				got, err := read(t, h, begun)
 				results <- result{kind, got, err}
 			}()
 		}
@@ -107,6 +112,7 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 			begin()
 		}
 	}
+	late.Wait() // a chat that has ended is resumed by nobody
 	want.chunks = append(want.chunks, run.Say(1, StepCommitted()), run.Say(1, Completed()))
 	run.Complete()
 	for range readers {
@@ -120,11 +126,12 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 	}
 }
 
-func sseTally(t *testing.T, h *house) (tally, error) {
+func sseTally(t *testing.T, h *house, begun func()) (tally, error) {
 	response, err := get(t, h, "/sse?sessionId=s1")
 	if err != nil {
 		return tally{}, err
 	}
+	begun()
 	defer response.Body.Close()
 	events, err := streamOf(t, &reply{response}).all()
 	var got tally
@@ -152,11 +159,12 @@ func delta(data string) string {
 	return text
 }
 
-func wsTally(t *testing.T, h *house) (tally, error) {
+func wsTally(t *testing.T, h *house, begun func()) (tally, error) {
 	conn, _, err := h.upgrade(t, "/ws?sessionId=s1", nil) //nolint:bodyclose // the body is the socket
 	if err != nil {
 		return tally{}, err
 	}
+	begun()
 	defer func() { _ = conn.CloseNow() }()
 	s := &socket{conn, t}
 	var got tally
@@ -172,11 +180,12 @@ func wsTally(t *testing.T, h *house) (tally, error) {
 	}
 }
 
-func chatTally(t *testing.T, h *house) (tally, error) {
+func chatTally(t *testing.T, h *house, begun func()) (tally, error) {
 	response, err := get(t, h, "/chat/s1/stream")
 	if err != nil {
 		return tally{}, err
 	}
+	begun()
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusNoContent {
 		return tally{}, errors.New("nothing to resume")
@@ -192,11 +201,12 @@ func chatTally(t *testing.T, h *house) (tally, error) {
 	return got, err
 }
 
-func connectTally(t *testing.T, h *house) (tally, error) {
+func connectTally(t *testing.T, h *house, begun func()) (tally, error) {
 	stream, err := clients(t, h)["connect"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1"})
 	if err != nil {
 		return tally{}, err
 	}
+	begun()
 	defer func() { _ = stream.Close() }()
 	var got tally
 	for stream.Receive() {

@@ -31,10 +31,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/snapshot"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/ws"
 )
+
+// maxStopBytes bounds the body of a request to stop a run.
+const maxStopBytes = 64 << 10
 
 // Service is a gateway. It may be used by many goroutines.
 type Service struct {
@@ -113,17 +118,26 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 		Policy: retry.Policy{Limit: c.StreamPatience, Now: p.Now}, Chunks: c.ReaderChunks, Bytes: c.ReaderBytes,
 	}
 	loader := &snapshot.Loader{Sessions: sessions, Stream: reader.Client, Now: p.Now, Limit: c.MaxSnapshots}
-	watcher := &watch.Watcher{Sessions: sessions, Feed: reader}
+	turns := &turn.Waiter{Sessions: sessions, Feed: reader}
+	watcher := &watch.Watcher{Sessions: sessions, Feed: reader, Turns: turns}
 	chats := chat.New(
 		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK)},
 		chat.Parts{
-			Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now},
-			Runs:   runs, Sessions: sessions, Feed: reader, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
+			Limits: httpapi.Limits{
+				MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now,
+				Advice: "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES",
+			},
+			Runs: runs, Sessions: sessions, Feed: reader, Turns: turns, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
 		})
 	events := &native.Events{Watcher: watcher, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: p.Log}
 	sockets := &ws.Sockets{Watcher: watcher, Streams: s.streams, Timeout: c.WriteTimeout, Log: p.Log}
+	stops := &stop.Stops{
+		Runs: runs, Sessions: sessions, Streams: s.streams, Policy: patience,
+		Limits: httpapi.Limits{MaxBytes: maxStopBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "give a shorter reason"},
+	}
 	public := &api.Server{
-		Keys: keys, Runs: runs, Sessions: sessions, Watcher: watcher, Streams: s.streams,
+		Keys: keys, Runs: runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Sessions: sessions,
+		Watcher: watcher, Stops: stops, Streams: s.streams,
 		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
 	}
 	prefix, connect, err := public.Handler()
@@ -132,7 +146,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	}
 	server := &httpapi.Server{
 		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
-		Routes: routes(chats, events, sockets, sessions, loader, s.health()),
+		Routes: routes(chats, events, sockets, sessions, loader, stops, s.health()),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
 	s.handler = httpapi.TimeWrites(server.Handler(), c.WriteTimeout, p.Now)
@@ -144,10 +158,14 @@ func (s *Service) health() *httpapi.Health {
 }
 
 // routes is the whole HTTP surface beside Connect.
-func routes(chats *chat.Chat, events *native.Events, sockets *ws.Sockets, sessions *conversation.Reader, loader *snapshot.Loader, health *httpapi.Health) []httpapi.Route {
+func routes(chats *chat.Chat, events *native.Events, sockets *ws.Sockets, sessions *conversation.Reader, loader *snapshot.Loader, stops *stop.Stops, health *httpapi.Health) []httpapi.Route {
 	list := []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
 		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
+		{Method: http.MethodPost, Pattern: "/chat/{id}/interrupt", Handler: stops.Interrupt},
+		{Method: http.MethodPost, Pattern: "/chat/{id}/abort", Handler: stops.Abort},
+		{Method: http.MethodPost, Pattern: "/interrupt", Handler: stops.Interrupt},
+		{Method: http.MethodPost, Pattern: "/abort", Handler: stops.Abort},
 		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve)},
 		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve},
 		{Method: http.MethodGet, Pattern: "/messages", Handler: sessions.Messages},

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -170,8 +171,11 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 // has to be stopped at the same time: it ends the streams of clients that take
 // nothing.
 func (s *Service) Run(ctx context.Context) error {
+	var polling sync.WaitGroup
+	polling.Go(func() { s.server.PollStops(ctx) })
 	err := s.sweep.Run(ctx)
 	s.server.Stop()
+	polling.Wait()
 	return err
 }
 

@@ -289,6 +289,25 @@ func TestTheServiceRunsOnPostgres(t *testing.T) {
 	}
 }
 
+func TestAStopThatOneReplicaTakesIsToldByAnother(t *testing.T) {
+	t.Parallel()
+	c := defaults(t, "HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL="+pgtest.URL(t))
+	here, there := run(t, c), run(t, c)
+	claims := here.executor(t.Context(), "e1")
+	for forgotten := true; forgotten; {
+		beat, err := here.work.Heartbeat(t.Context(), &statev1.HeartbeatRequest{ExecutorId: "e1"})
+		must(t, err)
+		forgotten = beat.GetForgotten()
+	}
+	started := there.start("s")
+	<-claims
+	_, err := there.runs.RequestStop(t.Context(), &statev1.RequestStopRequest{Tenant: "acme", SessionId: "s", Kind: statev1.StopKind_STOP_KIND_ABORT})
+	must(t, err)
+	if got := (<-claims).GetStop(); got.GetRunId() != started.GetRun().GetRunId() || got.GetStop().GetKind() != statev1.StopKind_STOP_KIND_ABORT {
+		t.Errorf("got %v, want the abort", got)
+	}
+}
+
 func TestAWrongConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, environ := range [][]string{
@@ -297,6 +316,8 @@ func TestAWrongConfigurationIsRefused(t *testing.T) {
 		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SILENT_AFTER=0s"},
 		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_EXPIRE_EVERY=0s"},
 		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_MAX_FAMILY=0"},
+		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_MAX_WAITING=0"},
+		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_STOP_POLL=0s"},
 		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_MAX_CALLS=-1"},
 		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SUSPENDED_TTL=-1s"},
 		{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_BATCH=0"},

@@ -22,6 +22,729 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// BusyPolicy is what becomes of a message that comes while a run is live.
+type BusyPolicy int32
+
+const (
+	// The agent's own policy.
+	BusyPolicy_BUSY_POLICY_UNSPECIFIED BusyPolicy = 0
+	BusyPolicy_BUSY_POLICY_REJECT      BusyPolicy = 1
+	BusyPolicy_BUSY_POLICY_ENQUEUE     BusyPolicy = 2
+	BusyPolicy_BUSY_POLICY_INTERRUPT   BusyPolicy = 3
+	BusyPolicy_BUSY_POLICY_ROLLBACK    BusyPolicy = 4
+)
+
+// Enum value maps for BusyPolicy.
+var (
+	BusyPolicy_name = map[int32]string{
+		0: "BUSY_POLICY_UNSPECIFIED",
+		1: "BUSY_POLICY_REJECT",
+		2: "BUSY_POLICY_ENQUEUE",
+		3: "BUSY_POLICY_INTERRUPT",
+		4: "BUSY_POLICY_ROLLBACK",
+	}
+	BusyPolicy_value = map[string]int32{
+		"BUSY_POLICY_UNSPECIFIED": 0,
+		"BUSY_POLICY_REJECT":      1,
+		"BUSY_POLICY_ENQUEUE":     2,
+		"BUSY_POLICY_INTERRUPT":   3,
+		"BUSY_POLICY_ROLLBACK":    4,
+	}
+)
+
+func (x BusyPolicy) Enum() *BusyPolicy {
+	p := new(BusyPolicy)
+	*p = x
+	return p
+}
+
+func (x BusyPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BusyPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_agent_v1_agent_proto_enumTypes[0].Descriptor()
+}
+
+func (BusyPolicy) Type() protoreflect.EnumType {
+	return &file_holdfast_agent_v1_agent_proto_enumTypes[0]
+}
+
+func (x BusyPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BusyPolicy.Descriptor instead.
+func (BusyPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+type ResumeMode int32
+
+const (
+	// CONTINUE, or WITH_MESSAGE when there is one.
+	ResumeMode_RESUME_MODE_UNSPECIFIED ResumeMode = 0
+	// From where the session stands.
+	ResumeMode_RESUME_MODE_CONTINUE ResumeMode = 1
+	// The same behind a message.
+	ResumeMode_RESUME_MODE_WITH_MESSAGE ResumeMode = 2
+	// From the last good checkpoint, of a session that has failed.
+	ResumeMode_RESUME_MODE_RETRY ResumeMode = 3
+	// From a checkpoint, in a new session.
+	ResumeMode_RESUME_MODE_BRANCH ResumeMode = 4
+	// From a checkpoint: what came behind it is taken back.
+	ResumeMode_RESUME_MODE_FROM_CHECKPOINT ResumeMode = 5
+)
+
+// Enum value maps for ResumeMode.
+var (
+	ResumeMode_name = map[int32]string{
+		0: "RESUME_MODE_UNSPECIFIED",
+		1: "RESUME_MODE_CONTINUE",
+		2: "RESUME_MODE_WITH_MESSAGE",
+		3: "RESUME_MODE_RETRY",
+		4: "RESUME_MODE_BRANCH",
+		5: "RESUME_MODE_FROM_CHECKPOINT",
+	}
+	ResumeMode_value = map[string]int32{
+		"RESUME_MODE_UNSPECIFIED":     0,
+		"RESUME_MODE_CONTINUE":        1,
+		"RESUME_MODE_WITH_MESSAGE":    2,
+		"RESUME_MODE_RETRY":           3,
+		"RESUME_MODE_BRANCH":          4,
+		"RESUME_MODE_FROM_CHECKPOINT": 5,
+	}
+)
+
+func (x ResumeMode) Enum() *ResumeMode {
+	p := new(ResumeMode)
+	*p = x
+	return p
+}
+
+func (x ResumeMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ResumeMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_agent_v1_agent_proto_enumTypes[1].Descriptor()
+}
+
+func (ResumeMode) Type() protoreflect.EnumType {
+	return &file_holdfast_agent_v1_agent_proto_enumTypes[1]
+}
+
+func (x ResumeMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ResumeMode.Descriptor instead.
+func (ResumeMode) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+type ResumeRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Mode      ResumeMode             `protobuf:"varint,2,opt,name=mode,proto3,enum=holdfast.agent.v1.ResumeMode" json:"mode,omitempty"`
+	Message   string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Of BRANCH and FROM_CHECKPOINT.
+	CheckpointId string `protobuf:"bytes,4,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	// Of BRANCH; empty: the service makes an id.
+	NewSessionId string `protobuf:"bytes,5,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
+	// Makes a repetition of the request safe; unique in the session.
+	RequestKey string `protobuf:"bytes,6,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
+	// A JSON object: its members are written over those of the custom state, and null
+	// takes a key away.
+	ModifyState string `protobuf:"bytes,7,opt,name=modify_state,json=modifyState,proto3" json:"modify_state,omitempty"`
+	// Appended before the message, in their order. Roles user, assistant and system.
+	AppendMessages []*AppendedMessage `protobuf:"bytes,8,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
+	TimeoutMs      int64              `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ResumeRequest) Reset() {
+	*x = ResumeRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRequest) ProtoMessage() {}
+
+func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ResumeRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ResumeRequest) GetMode() ResumeMode {
+	if x != nil {
+		return x.Mode
+	}
+	return ResumeMode_RESUME_MODE_UNSPECIFIED
+}
+
+func (x *ResumeRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ResumeRequest) GetCheckpointId() string {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return ""
+}
+
+func (x *ResumeRequest) GetNewSessionId() string {
+	if x != nil {
+		return x.NewSessionId
+	}
+	return ""
+}
+
+func (x *ResumeRequest) GetRequestKey() string {
+	if x != nil {
+		return x.RequestKey
+	}
+	return ""
+}
+
+func (x *ResumeRequest) GetModifyState() string {
+	if x != nil {
+		return x.ModifyState
+	}
+	return ""
+}
+
+func (x *ResumeRequest) GetAppendMessages() []*AppendedMessage {
+	if x != nil {
+		return x.AppendMessages
+	}
+	return nil
+}
+
+func (x *ResumeRequest) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+type AppendedMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user, assistant or system.
+	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// For the model only.
+	Hidden        bool `protobuf:"varint,3,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendedMessage) Reset() {
+	*x = AppendedMessage{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendedMessage) ProtoMessage() {}
+
+func (x *AppendedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendedMessage.ProtoReflect.Descriptor instead.
+func (*AppendedMessage) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AppendedMessage) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *AppendedMessage) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AppendedMessage) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
+}
+
+type ResumeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new one for BRANCH.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	RunId         string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	StreamId      string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	StartSequence int64  `protobuf:"varint,4,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
+	Repeated      bool   `protobuf:"varint,5,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeResponse) Reset() {
+	*x = ResumeResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeResponse) ProtoMessage() {}
+
+func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
+func (*ResumeResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ResumeResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ResumeResponse) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ResumeResponse) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *ResumeResponse) GetStartSequence() int64 {
+	if x != nil {
+		return x.StartSequence
+	}
+	return 0
+}
+
+func (x *ResumeResponse) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
+	}
+	return false
+}
+
+type CanResumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CanResumeRequest) Reset() {
+	*x = CanResumeRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanResumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanResumeRequest) ProtoMessage() {}
+
+func (x *CanResumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanResumeRequest.ProtoReflect.Descriptor instead.
+func (*CanResumeRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CanResumeRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+type CanResumeResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	CanResume bool                   `protobuf:"varint,1,opt,name=can_resume,json=canResume,proto3" json:"can_resume,omitempty"`
+	// Why not: active, completed, awaiting_answers, awaiting_children; empty when it can.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// A session status of the specification.
+	Status        string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CanResumeResponse) Reset() {
+	*x = CanResumeResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanResumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanResumeResponse) ProtoMessage() {}
+
+func (x *CanResumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanResumeResponse.ProtoReflect.Descriptor instead.
+func (*CanResumeResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CanResumeResponse) GetCanResume() bool {
+	if x != nil {
+		return x.CanResume
+	}
+	return false
+}
+
+func (x *CanResumeResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CanResumeResponse) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+type InterruptRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Empty: whatever the session does.
+	RunId  string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Wait for the end of the run, in milliseconds; 0 answers at once, at most 60,000.
+	WaitMs        int64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterruptRequest) Reset() {
+	*x = InterruptRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptRequest) ProtoMessage() {}
+
+func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
+func (*InterruptRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *InterruptRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *InterruptRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *InterruptRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *InterruptRequest) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+type InterruptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// requested, done or none.
+	Effect        string `protobuf:"bytes,1,opt,name=effect,proto3" json:"effect,omitempty"`
+	RunId         string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterruptResponse) Reset() {
+	*x = InterruptResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptResponse) ProtoMessage() {}
+
+func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
+func (*InterruptResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *InterruptResponse) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+func (x *InterruptResponse) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+type AbortRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	WaitMs        int64                  `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortRequest) Reset() {
+	*x = AbortRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortRequest) ProtoMessage() {}
+
+func (x *AbortRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
+func (*AbortRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AbortRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AbortRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *AbortRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AbortRequest) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+type AbortResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Effect        string                 `protobuf:"bytes,1,opt,name=effect,proto3" json:"effect,omitempty"`
+	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortResponse) Reset() {
+	*x = AbortResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortResponse) ProtoMessage() {}
+
+func (x *AbortResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
+func (*AbortResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AbortResponse) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+func (x *AbortResponse) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
 type StartRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: the service makes an id.
@@ -35,14 +758,17 @@ type StartRequest struct {
 	Tags       []string          `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty"`
 	Metadata   map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// A JSON object: the custom state that a new session begins with.
-	State         string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	State  string     `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	OnBusy BusyPolicy `protobuf:"varint,8,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.agent.v1.BusyPolicy" json:"on_busy,omitempty"`
+	// The run has to be over this long after its creation; 0 for never.
+	TimeoutMs     int64 `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -54,7 +780,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -67,7 +793,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StartRequest) GetSessionId() string {
@@ -119,6 +845,20 @@ func (x *StartRequest) GetState() string {
 	return ""
 }
 
+func (x *StartRequest) GetOnBusy() BusyPolicy {
+	if x != nil {
+		return x.OnBusy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
+func (x *StartRequest) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
 type StartResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -129,14 +869,16 @@ type StartResponse struct {
 	StartSequence  int64 `protobuf:"varint,4,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
 	SessionCreated bool  `protobuf:"varint,5,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
 	// The request key was known: this is the run that it started.
-	Repeated      bool `protobuf:"varint,6,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	Repeated bool `protobuf:"varint,6,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	// The run waits for the one that is live.
+	Waiting       bool `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -148,7 +890,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -161,7 +903,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartResponse) GetSessionId() string {
@@ -206,6 +948,13 @@ func (x *StartResponse) GetRepeated() bool {
 	return false
 }
 
+func (x *StartResponse) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
 type StreamRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -219,7 +968,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +980,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +993,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StreamRequest) GetSessionId() string {
@@ -285,7 +1034,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +1046,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +1059,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StreamResponse) GetFrame() isStreamResponse_Frame {
@@ -424,7 +1173,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +1185,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +1198,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Chunk) GetSequence() int64 {
@@ -478,7 +1227,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +1239,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +1252,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *End) GetSequence() int64 {
@@ -539,7 +1288,7 @@ type Fail struct {
 
 func (x *Fail) Reset() {
 	*x = Fail{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +1300,7 @@ func (x *Fail) String() string {
 func (*Fail) ProtoMessage() {}
 
 func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +1313,7 @@ func (x *Fail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fail.ProtoReflect.Descriptor instead.
 func (*Fail) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Fail) GetSequence() int64 {
@@ -604,7 +1353,7 @@ type Truncated struct {
 
 func (x *Truncated) Reset() {
 	*x = Truncated{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +1365,7 @@ func (x *Truncated) String() string {
 func (*Truncated) ProtoMessage() {}
 
 func (x *Truncated) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +1378,7 @@ func (x *Truncated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncated.ProtoReflect.Descriptor instead.
 func (*Truncated) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Truncated) GetFloor() int64 {
@@ -649,7 +1398,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +1410,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +1423,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Rewound) GetSequence() int64 {
@@ -700,7 +1449,7 @@ type CaughtUp struct {
 
 func (x *CaughtUp) Reset() {
 	*x = CaughtUp{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +1461,7 @@ func (x *CaughtUp) String() string {
 func (*CaughtUp) ProtoMessage() {}
 
 func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +1474,7 @@ func (x *CaughtUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
 func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CaughtUp) GetSequence() int64 {
@@ -744,7 +1493,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +1505,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +1518,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetRequest) GetSessionId() string {
@@ -804,7 +1553,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1565,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1578,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetResponse) GetSessionId() string {
@@ -941,7 +1690,57 @@ var File_holdfast_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xbf\x02\n" +
+	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xfc\x02\n" +
+	"\rResumeRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x1d.holdfast.agent.v1.ResumeModeR\x04mode\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12#\n" +
+	"\rcheckpoint_id\x18\x04 \x01(\tR\fcheckpointId\x12$\n" +
+	"\x0enew_session_id\x18\x05 \x01(\tR\fnewSessionId\x12\x1f\n" +
+	"\vrequest_key\x18\x06 \x01(\tR\n" +
+	"requestKey\x12'\n" +
+	"\fmodify_state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\vmodifyState\x12K\n" +
+	"\x0fappend_messages\x18\b \x03(\v2\".holdfast.agent.v1.AppendedMessageR\x0eappendMessages\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\t \x01(\x03R\ttimeoutMs\"Q\n" +
+	"\x0fAppendedMessage\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
+	"\x06hidden\x18\x03 \x01(\bR\x06hidden\"\xa6\x01\n" +
+	"\x0eResumeResponse\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1b\n" +
+	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12%\n" +
+	"\x0estart_sequence\x18\x04 \x01(\x03R\rstartSequence\x12\x1a\n" +
+	"\brepeated\x18\x05 \x01(\bR\brepeated\"1\n" +
+	"\x10CanResumeRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"b\n" +
+	"\x11CanResumeResponse\x12\x1d\n" +
+	"\n" +
+	"can_resume\x18\x01 \x01(\bR\tcanResume\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\tR\x06status\"y\n" +
+	"\x10InterruptRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
+	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\"B\n" +
+	"\x11InterruptResponse\x12\x16\n" +
+	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\"u\n" +
+	"\fAbortRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
+	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\">\n" +
+	"\rAbortResponse\x12\x16\n" +
+	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\"\x96\x03\n" +
 	"\fStartRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -952,10 +1751,13 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"requestKey\x12\x12\n" +
 	"\x04tags\x18\x05 \x03(\tR\x04tags\x12I\n" +
 	"\bmetadata\x18\x06 \x03(\v2-.holdfast.agent.v1.StartRequest.MetadataEntryR\bmetadata\x12\x1a\n" +
-	"\x05state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\x05state\x1a;\n" +
+	"\x05state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\x05state\x126\n" +
+	"\aon_busy\x18\b \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\t \x01(\x03R\ttimeoutMs\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
 	"\rStartResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -963,7 +1765,8 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12%\n" +
 	"\x0estart_sequence\x18\x04 \x01(\x03R\rstartSequence\x12'\n" +
 	"\x0fsession_created\x18\x05 \x01(\bR\x0esessionCreated\x12\x1a\n" +
-	"\brepeated\x18\x06 \x01(\bR\brepeated\"j\n" +
+	"\brepeated\x18\x06 \x01(\bR\brepeated\x12\x18\n" +
+	"\awaiting\x18\a \x01(\bR\awaiting\"j\n" +
 	"\rStreamRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -1023,11 +1826,30 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x0e \x01(\x03R\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"updated_at\x18\x0f \x01(\x03R\tupdatedAt2\xf1\x01\n" +
+	"updated_at\x18\x0f \x01(\x03R\tupdatedAt*\x8f\x01\n" +
+	"\n" +
+	"BusyPolicy\x12\x1b\n" +
+	"\x17BUSY_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12BUSY_POLICY_REJECT\x10\x01\x12\x17\n" +
+	"\x13BUSY_POLICY_ENQUEUE\x10\x02\x12\x19\n" +
+	"\x15BUSY_POLICY_INTERRUPT\x10\x03\x12\x18\n" +
+	"\x14BUSY_POLICY_ROLLBACK\x10\x04*\xb1\x01\n" +
+	"\n" +
+	"ResumeMode\x12\x1b\n" +
+	"\x17RESUME_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14RESUME_MODE_CONTINUE\x10\x01\x12\x1c\n" +
+	"\x18RESUME_MODE_WITH_MESSAGE\x10\x02\x12\x15\n" +
+	"\x11RESUME_MODE_RETRY\x10\x03\x12\x16\n" +
+	"\x12RESUME_MODE_BRANCH\x10\x04\x12\x1f\n" +
+	"\x1bRESUME_MODE_FROM_CHECKPOINT\x10\x052\xbc\x04\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12D\n" +
-	"\x03Get\x12\x1d.holdfast.agent.v1.GetRequest\x1a\x1e.holdfast.agent.v1.GetResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
+	"\x03Get\x12\x1d.holdfast.agent.v1.GetRequest\x1a\x1e.holdfast.agent.v1.GetResponse\x12M\n" +
+	"\x06Resume\x12 .holdfast.agent.v1.ResumeRequest\x1a!.holdfast.agent.v1.ResumeResponse\x12V\n" +
+	"\tCanResume\x12#.holdfast.agent.v1.CanResumeRequest\x1a$.holdfast.agent.v1.CanResumeResponse\x12V\n" +
+	"\tInterrupt\x12#.holdfast.agent.v1.InterruptRequest\x1a$.holdfast.agent.v1.InterruptResponse\x12J\n" +
+	"\x05Abort\x12\x1f.holdfast.agent.v1.AbortRequest\x1a .holdfast.agent.v1.AbortResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_holdfast_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -1041,43 +1863,66 @@ func file_holdfast_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_agent_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_holdfast_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_holdfast_agent_v1_agent_proto_goTypes = []any{
-	(*StartRequest)(nil),   // 0: holdfast.agent.v1.StartRequest
-	(*StartResponse)(nil),  // 1: holdfast.agent.v1.StartResponse
-	(*StreamRequest)(nil),  // 2: holdfast.agent.v1.StreamRequest
-	(*StreamResponse)(nil), // 3: holdfast.agent.v1.StreamResponse
-	(*Chunk)(nil),          // 4: holdfast.agent.v1.Chunk
-	(*End)(nil),            // 5: holdfast.agent.v1.End
-	(*Fail)(nil),           // 6: holdfast.agent.v1.Fail
-	(*Truncated)(nil),      // 7: holdfast.agent.v1.Truncated
-	(*Rewound)(nil),        // 8: holdfast.agent.v1.Rewound
-	(*CaughtUp)(nil),       // 9: holdfast.agent.v1.CaughtUp
-	(*GetRequest)(nil),     // 10: holdfast.agent.v1.GetRequest
-	(*GetResponse)(nil),    // 11: holdfast.agent.v1.GetResponse
-	nil,                    // 12: holdfast.agent.v1.StartRequest.MetadataEntry
-	(*v1.Chunk)(nil),       // 13: holdfast.event.v1.Chunk
+	(BusyPolicy)(0),           // 0: holdfast.agent.v1.BusyPolicy
+	(ResumeMode)(0),           // 1: holdfast.agent.v1.ResumeMode
+	(*ResumeRequest)(nil),     // 2: holdfast.agent.v1.ResumeRequest
+	(*AppendedMessage)(nil),   // 3: holdfast.agent.v1.AppendedMessage
+	(*ResumeResponse)(nil),    // 4: holdfast.agent.v1.ResumeResponse
+	(*CanResumeRequest)(nil),  // 5: holdfast.agent.v1.CanResumeRequest
+	(*CanResumeResponse)(nil), // 6: holdfast.agent.v1.CanResumeResponse
+	(*InterruptRequest)(nil),  // 7: holdfast.agent.v1.InterruptRequest
+	(*InterruptResponse)(nil), // 8: holdfast.agent.v1.InterruptResponse
+	(*AbortRequest)(nil),      // 9: holdfast.agent.v1.AbortRequest
+	(*AbortResponse)(nil),     // 10: holdfast.agent.v1.AbortResponse
+	(*StartRequest)(nil),      // 11: holdfast.agent.v1.StartRequest
+	(*StartResponse)(nil),     // 12: holdfast.agent.v1.StartResponse
+	(*StreamRequest)(nil),     // 13: holdfast.agent.v1.StreamRequest
+	(*StreamResponse)(nil),    // 14: holdfast.agent.v1.StreamResponse
+	(*Chunk)(nil),             // 15: holdfast.agent.v1.Chunk
+	(*End)(nil),               // 16: holdfast.agent.v1.End
+	(*Fail)(nil),              // 17: holdfast.agent.v1.Fail
+	(*Truncated)(nil),         // 18: holdfast.agent.v1.Truncated
+	(*Rewound)(nil),           // 19: holdfast.agent.v1.Rewound
+	(*CaughtUp)(nil),          // 20: holdfast.agent.v1.CaughtUp
+	(*GetRequest)(nil),        // 21: holdfast.agent.v1.GetRequest
+	(*GetResponse)(nil),       // 22: holdfast.agent.v1.GetResponse
+	nil,                       // 23: holdfast.agent.v1.StartRequest.MetadataEntry
+	(*v1.Chunk)(nil),          // 24: holdfast.event.v1.Chunk
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
-	12, // 0: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
-	4,  // 1: holdfast.agent.v1.StreamResponse.chunk:type_name -> holdfast.agent.v1.Chunk
-	5,  // 2: holdfast.agent.v1.StreamResponse.end:type_name -> holdfast.agent.v1.End
-	6,  // 3: holdfast.agent.v1.StreamResponse.fail:type_name -> holdfast.agent.v1.Fail
-	7,  // 4: holdfast.agent.v1.StreamResponse.truncated:type_name -> holdfast.agent.v1.Truncated
-	8,  // 5: holdfast.agent.v1.StreamResponse.rewound:type_name -> holdfast.agent.v1.Rewound
-	9,  // 6: holdfast.agent.v1.StreamResponse.caught_up:type_name -> holdfast.agent.v1.CaughtUp
-	13, // 7: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
-	0,  // 8: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
-	2,  // 9: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
-	10, // 10: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
-	1,  // 11: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	3,  // 12: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	11, // 13: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	11, // [11:14] is the sub-list for method output_type
-	8,  // [8:11] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	1,  // 0: holdfast.agent.v1.ResumeRequest.mode:type_name -> holdfast.agent.v1.ResumeMode
+	3,  // 1: holdfast.agent.v1.ResumeRequest.append_messages:type_name -> holdfast.agent.v1.AppendedMessage
+	23, // 2: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
+	0,  // 3: holdfast.agent.v1.StartRequest.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
+	15, // 4: holdfast.agent.v1.StreamResponse.chunk:type_name -> holdfast.agent.v1.Chunk
+	16, // 5: holdfast.agent.v1.StreamResponse.end:type_name -> holdfast.agent.v1.End
+	17, // 6: holdfast.agent.v1.StreamResponse.fail:type_name -> holdfast.agent.v1.Fail
+	18, // 7: holdfast.agent.v1.StreamResponse.truncated:type_name -> holdfast.agent.v1.Truncated
+	19, // 8: holdfast.agent.v1.StreamResponse.rewound:type_name -> holdfast.agent.v1.Rewound
+	20, // 9: holdfast.agent.v1.StreamResponse.caught_up:type_name -> holdfast.agent.v1.CaughtUp
+	24, // 10: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
+	11, // 11: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
+	13, // 12: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
+	21, // 13: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
+	2,  // 14: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
+	5,  // 15: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
+	7,  // 16: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
+	9,  // 17: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
+	12, // 18: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	14, // 19: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	22, // 20: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	4,  // 21: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	6,  // 22: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	8,  // 23: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	10, // 24: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	18, // [18:25] is the sub-list for method output_type
+	11, // [11:18] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_agent_proto_init() }
@@ -1085,7 +1930,7 @@ func file_holdfast_agent_v1_agent_proto_init() {
 	if File_holdfast_agent_v1_agent_proto != nil {
 		return
 	}
-	file_holdfast_agent_v1_agent_proto_msgTypes[3].OneofWrappers = []any{
+	file_holdfast_agent_v1_agent_proto_msgTypes[12].OneofWrappers = []any{
 		(*StreamResponse_Chunk)(nil),
 		(*StreamResponse_End)(nil),
 		(*StreamResponse_Fail)(nil),
@@ -1098,13 +1943,14 @@ func file_holdfast_agent_v1_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_agent_proto_rawDesc), len(file_holdfast_agent_v1_agent_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   13,
+			NumEnums:      2,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_holdfast_agent_v1_agent_proto_goTypes,
 		DependencyIndexes: file_holdfast_agent_v1_agent_proto_depIdxs,
+		EnumInfos:         file_holdfast_agent_v1_agent_proto_enumTypes,
 		MessageInfos:      file_holdfast_agent_v1_agent_proto_msgTypes,
 	}.Build()
 	File_holdfast_agent_v1_agent_proto = out.File

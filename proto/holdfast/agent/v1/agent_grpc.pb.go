@@ -19,9 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AgentService_Start_FullMethodName  = "/holdfast.agent.v1.AgentService/Start"
-	AgentService_Stream_FullMethodName = "/holdfast.agent.v1.AgentService/Stream"
-	AgentService_Get_FullMethodName    = "/holdfast.agent.v1.AgentService/Get"
+	AgentService_Start_FullMethodName     = "/holdfast.agent.v1.AgentService/Start"
+	AgentService_Stream_FullMethodName    = "/holdfast.agent.v1.AgentService/Stream"
+	AgentService_Get_FullMethodName       = "/holdfast.agent.v1.AgentService/Get"
+	AgentService_Resume_FullMethodName    = "/holdfast.agent.v1.AgentService/Resume"
+	AgentService_CanResume_FullMethodName = "/holdfast.agent.v1.AgentService/CanResume"
+	AgentService_Interrupt_FullMethodName = "/holdfast.agent.v1.AgentService/Interrupt"
+	AgentService_Abort_FullMethodName     = "/holdfast.agent.v1.AgentService/Abort"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -44,6 +48,19 @@ type AgentServiceClient interface {
 	Stream(ctx context.Context, in *StreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponse], error)
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
+	// Resume begins a run that goes on where the session stopped. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
+	// (RESUME_INVALID) for fields that the mode does not have.
+	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
+	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	CanResume(ctx context.Context, in *CanResumeRequest, opts ...grpc.CallOption) (*CanResumeResponse, error)
+	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
+	// session can be resumed. The request is durable when this answers. NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
+	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
+	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
 }
 
 type agentServiceClient struct {
@@ -93,6 +110,46 @@ func (c *agentServiceClient) Get(ctx context.Context, in *GetRequest, opts ...gr
 	return out, nil
 }
 
+func (c *agentServiceClient) Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeResponse)
+	err := c.cc.Invoke(ctx, AgentService_Resume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) CanResume(ctx context.Context, in *CanResumeRequest, opts ...grpc.CallOption) (*CanResumeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CanResumeResponse)
+	err := c.cc.Invoke(ctx, AgentService_CanResume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InterruptResponse)
+	err := c.cc.Invoke(ctx, AgentService_Interrupt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbortResponse)
+	err := c.cc.Invoke(ctx, AgentService_Abort_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -113,6 +170,19 @@ type AgentServiceServer interface {
 	Stream(*StreamRequest, grpc.ServerStreamingServer[StreamResponse]) error
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *GetRequest) (*GetResponse, error)
+	// Resume begins a run that goes on where the session stopped. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
+	// (RESUME_INVALID) for fields that the mode does not have.
+	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
+	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	CanResume(context.Context, *CanResumeRequest) (*CanResumeResponse, error)
+	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
+	// session can be resumed. The request is durable when this answers. NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
+	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
+	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -131,6 +201,18 @@ func (UnimplementedAgentServiceServer) Stream(*StreamRequest, grpc.ServerStreami
 }
 func (UnimplementedAgentServiceServer) Get(context.Context, *GetRequest) (*GetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Get not implemented")
+}
+func (UnimplementedAgentServiceServer) Resume(context.Context, *ResumeRequest) (*ResumeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
+}
+func (UnimplementedAgentServiceServer) CanResume(context.Context, *CanResumeRequest) (*CanResumeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CanResume not implemented")
+}
+func (UnimplementedAgentServiceServer) Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Interrupt not implemented")
+}
+func (UnimplementedAgentServiceServer) Abort(context.Context, *AbortRequest) (*AbortResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Abort not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -200,6 +282,78 @@ func _AgentService_Get_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_Resume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Resume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Resume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Resume(ctx, req.(*ResumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_CanResume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CanResumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).CanResume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_CanResume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).CanResume(ctx, req.(*CanResumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_Interrupt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InterruptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Interrupt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Interrupt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Interrupt(ctx, req.(*InterruptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_Abort_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbortRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Abort(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Abort_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Abort(ctx, req.(*AbortRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -214,6 +368,22 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Get",
 			Handler:    _AgentService_Get_Handler,
+		},
+		{
+			MethodName: "Resume",
+			Handler:    _AgentService_Resume_Handler,
+		},
+		{
+			MethodName: "CanResume",
+			Handler:    _AgentService_CanResume_Handler,
+		},
+		{
+			MethodName: "Interrupt",
+			Handler:    _AgentService_Interrupt_Handler,
+		},
+		{
+			MethodName: "Abort",
+			Handler:    _AgentService_Abort_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

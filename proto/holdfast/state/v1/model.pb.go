@@ -103,6 +103,9 @@ const (
 	RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL       RunStatus = 6
 	RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN RunStatus = 7
 	RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL      RunStatus = 8
+	// Waits behind the session's live run, with its messages: it is queued when
+	// that has come to an end that is no suspension.
+	RunStatus_RUN_STATUS_WAITING RunStatus = 9
 )
 
 // Enum value maps for RunStatus.
@@ -117,6 +120,7 @@ var (
 		6: "RUN_STATUS_SUSPENDED_CLIENT_TOOL",
 		7: "RUN_STATUS_SUSPENDED_AWAITING_CHILDREN",
 		8: "RUN_STATUS_SUSPENDED_STEP_PARTIAL",
+		9: "RUN_STATUS_WAITING",
 	}
 	RunStatus_value = map[string]int32{
 		"RUN_STATUS_UNSPECIFIED":                 0,
@@ -128,6 +132,7 @@ var (
 		"RUN_STATUS_SUSPENDED_CLIENT_TOOL":       6,
 		"RUN_STATUS_SUSPENDED_AWAITING_CHILDREN": 7,
 		"RUN_STATUS_SUSPENDED_STEP_PARTIAL":      8,
+		"RUN_STATUS_WAITING":                     9,
 	}
 )
 
@@ -156,6 +161,69 @@ func (x RunStatus) Number() protoreflect.EnumNumber {
 // Deprecated: Use RunStatus.Descriptor instead.
 func (RunStatus) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
+}
+
+// BusyPolicy is what becomes of a request to start a run while another is live.
+type BusyPolicy int32
+
+const (
+	// What the agent has announced; REJECT where it has announced nothing.
+	BusyPolicy_BUSY_POLICY_UNSPECIFIED BusyPolicy = 0
+	// The request is refused: SESSION_BUSY.
+	BusyPolicy_BUSY_POLICY_REJECT BusyPolicy = 1
+	// The new run waits.
+	BusyPolicy_BUSY_POLICY_ENQUEUE BusyPolicy = 2
+	// The new run waits, and the live one is asked to stop as by an interrupt.
+	BusyPolicy_BUSY_POLICY_INTERRUPT BusyPolicy = 3
+	// As INTERRUPT, and when the live run has ended, whatever its end, everything
+	// that it appended and its writes to the custom state are taken back in the same
+	// transaction that queues the new one. Messages of role user stay.
+	BusyPolicy_BUSY_POLICY_ROLLBACK BusyPolicy = 4
+)
+
+// Enum value maps for BusyPolicy.
+var (
+	BusyPolicy_name = map[int32]string{
+		0: "BUSY_POLICY_UNSPECIFIED",
+		1: "BUSY_POLICY_REJECT",
+		2: "BUSY_POLICY_ENQUEUE",
+		3: "BUSY_POLICY_INTERRUPT",
+		4: "BUSY_POLICY_ROLLBACK",
+	}
+	BusyPolicy_value = map[string]int32{
+		"BUSY_POLICY_UNSPECIFIED": 0,
+		"BUSY_POLICY_REJECT":      1,
+		"BUSY_POLICY_ENQUEUE":     2,
+		"BUSY_POLICY_INTERRUPT":   3,
+		"BUSY_POLICY_ROLLBACK":    4,
+	}
+)
+
+func (x BusyPolicy) Enum() *BusyPolicy {
+	p := new(BusyPolicy)
+	*p = x
+	return p
+}
+
+func (x BusyPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BusyPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[2].Descriptor()
+}
+
+func (BusyPolicy) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[2]
+}
+
+func (x BusyPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BusyPolicy.Descriptor instead.
+func (BusyPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
 }
 
 // RunEntry is how a run came to be.
@@ -199,11 +267,11 @@ func (x RunEntry) String() string {
 }
 
 func (RunEntry) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[2].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[3].Descriptor()
 }
 
 func (RunEntry) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[2]
+	return &file_holdfast_state_v1_model_proto_enumTypes[3]
 }
 
 func (x RunEntry) Number() protoreflect.EnumNumber {
@@ -212,7 +280,7 @@ func (x RunEntry) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RunEntry.Descriptor instead.
 func (RunEntry) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
 }
 
 type StopKind int32
@@ -250,11 +318,11 @@ func (x StopKind) String() string {
 }
 
 func (StopKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[3].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[4].Descriptor()
 }
 
 func (StopKind) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[3]
+	return &file_holdfast_state_v1_model_proto_enumTypes[4]
 }
 
 func (x StopKind) Number() protoreflect.EnumNumber {
@@ -263,7 +331,7 @@ func (x StopKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StopKind.Descriptor instead.
 func (StopKind) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
 }
 
 type CallKind int32
@@ -299,11 +367,11 @@ func (x CallKind) String() string {
 }
 
 func (CallKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[4].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[5].Descriptor()
 }
 
 func (CallKind) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[4]
+	return &file_holdfast_state_v1_model_proto_enumTypes[5]
 }
 
 func (x CallKind) Number() protoreflect.EnumNumber {
@@ -312,7 +380,7 @@ func (x CallKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallKind.Descriptor instead.
 func (CallKind) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 type AnswerSource int32
@@ -353,11 +421,11 @@ func (x AnswerSource) String() string {
 }
 
 func (AnswerSource) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[5].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[6].Descriptor()
 }
 
 func (AnswerSource) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[5]
+	return &file_holdfast_state_v1_model_proto_enumTypes[6]
 }
 
 func (x AnswerSource) Number() protoreflect.EnumNumber {
@@ -366,7 +434,7 @@ func (x AnswerSource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AnswerSource.Descriptor instead.
 func (AnswerSource) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
 }
 
 type SubSessionMode int32
@@ -404,11 +472,11 @@ func (x SubSessionMode) String() string {
 }
 
 func (SubSessionMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[6].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[7].Descriptor()
 }
 
 func (SubSessionMode) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[6]
+	return &file_holdfast_state_v1_model_proto_enumTypes[7]
 }
 
 func (x SubSessionMode) Number() protoreflect.EnumNumber {
@@ -417,7 +485,7 @@ func (x SubSessionMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubSessionMode.Descriptor instead.
 func (SubSessionMode) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 type SubSessionLocation int32
@@ -453,11 +521,11 @@ func (x SubSessionLocation) String() string {
 }
 
 func (SubSessionLocation) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[7].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[8].Descriptor()
 }
 
 func (SubSessionLocation) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[7]
+	return &file_holdfast_state_v1_model_proto_enumTypes[8]
 }
 
 func (x SubSessionLocation) Number() protoreflect.EnumNumber {
@@ -466,7 +534,7 @@ func (x SubSessionLocation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubSessionLocation.Descriptor instead.
 func (SubSessionLocation) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 // Session is a conversation and what is known about it, without its messages.
@@ -1056,9 +1124,17 @@ type Run struct {
 	DueAt int64 `protobuf:"varint,22,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	// How often in a row the run was taken from an executor that had fallen
 	// silent, without a step committed in between.
-	Losses        int32 `protobuf:"varint,23,opt,name=losses,proto3" json:"losses,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Losses int32 `protobuf:"varint,23,opt,name=losses,proto3" json:"losses,omitempty"`
+	// When the run has to be over; 0 for never. Its executor ends it then, failed
+	// with framework_deadline_exceeded.
+	DeadlineAt int64 `protobuf:"varint,24,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	// How a waiting run came to wait.
+	OnBusy BusyPolicy `protobuf:"varint,25,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
+	// How many messages the session had when the run began, its own first ones
+	// not counted.
+	StartMessageCount int64 `protobuf:"varint,26,opt,name=start_message_count,json=startMessageCount,proto3" json:"start_message_count,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -1248,6 +1324,27 @@ func (x *Run) GetDueAt() int64 {
 func (x *Run) GetLosses() int32 {
 	if x != nil {
 		return x.Losses
+	}
+	return 0
+}
+
+func (x *Run) GetDeadlineAt() int64 {
+	if x != nil {
+		return x.DeadlineAt
+	}
+	return 0
+}
+
+func (x *Run) GetOnBusy() BusyPolicy {
+	if x != nil {
+		return x.OnBusy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
+func (x *Run) GetStartMessageCount() int64 {
+	if x != nil {
+		return x.StartMessageCount
 	}
 	return 0
 }
@@ -2623,7 +2720,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\x91\x06\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\x9a\a\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -2657,7 +2754,11 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x05entry\x18\x14 \x01(\x0e2\x1b.holdfast.state.v1.RunEntryR\x05entry\x12+\n" +
 	"\x04stop\x18\x15 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\x12\x15\n" +
 	"\x06due_at\x18\x16 \x01(\x03R\x05dueAt\x12\x16\n" +
-	"\x06losses\x18\x17 \x01(\x05R\x06losses\"r\n" +
+	"\x06losses\x18\x17 \x01(\x05R\x06losses\x12\x1f\n" +
+	"\vdeadline_at\x18\x18 \x01(\x03R\n" +
+	"deadlineAt\x126\n" +
+	"\aon_busy\x18\x19 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12.\n" +
+	"\x13start_message_count\x18\x1a \x01(\x03R\x11startMessageCount\"r\n" +
 	"\x04Stop\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +
@@ -2785,7 +2886,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x15SESSION_STATUS_PAUSED\x10\x05\x12(\n" +
 	"$SESSION_STATUS_SUSPENDED_CLIENT_TOOL\x10\x06\x12.\n" +
 	"*SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN\x10\a\x12)\n" +
-	"%SESSION_STATUS_SUSPENDED_STEP_PARTIAL\x10\b*\x9c\x02\n" +
+	"%SESSION_STATUS_SUSPENDED_STEP_PARTIAL\x10\b*\xb4\x02\n" +
 	"\tRunStatus\x12\x1a\n" +
 	"\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RUN_STATUS_QUEUED\x10\x01\x12\x16\n" +
@@ -2795,7 +2896,15 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x16RUN_STATUS_INTERRUPTED\x10\x05\x12$\n" +
 	" RUN_STATUS_SUSPENDED_CLIENT_TOOL\x10\x06\x12*\n" +
 	"&RUN_STATUS_SUSPENDED_AWAITING_CHILDREN\x10\a\x12%\n" +
-	"!RUN_STATUS_SUSPENDED_STEP_PARTIAL\x10\b*l\n" +
+	"!RUN_STATUS_SUSPENDED_STEP_PARTIAL\x10\b\x12\x16\n" +
+	"\x12RUN_STATUS_WAITING\x10\t*\x8f\x01\n" +
+	"\n" +
+	"BusyPolicy\x12\x1b\n" +
+	"\x17BUSY_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12BUSY_POLICY_REJECT\x10\x01\x12\x17\n" +
+	"\x13BUSY_POLICY_ENQUEUE\x10\x02\x12\x19\n" +
+	"\x15BUSY_POLICY_INTERRUPT\x10\x03\x12\x18\n" +
+	"\x14BUSY_POLICY_ROLLBACK\x10\x04*l\n" +
 	"\bRunEntry\x12\x19\n" +
 	"\x15RUN_ENTRY_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fRUN_ENTRY_START\x10\x01\x12\x14\n" +
@@ -2835,82 +2944,84 @@ func file_holdfast_state_v1_model_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_model_proto_rawDescData
 }
 
-var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SessionStatus)(0),        // 0: holdfast.state.v1.SessionStatus
 	(RunStatus)(0),            // 1: holdfast.state.v1.RunStatus
-	(RunEntry)(0),             // 2: holdfast.state.v1.RunEntry
-	(StopKind)(0),             // 3: holdfast.state.v1.StopKind
-	(CallKind)(0),             // 4: holdfast.state.v1.CallKind
-	(AnswerSource)(0),         // 5: holdfast.state.v1.AnswerSource
-	(SubSessionMode)(0),       // 6: holdfast.state.v1.SubSessionMode
-	(SubSessionLocation)(0),   // 7: holdfast.state.v1.SubSessionLocation
-	(*Session)(nil),           // 8: holdfast.state.v1.Session
-	(*Suspension)(nil),        // 9: holdfast.state.v1.Suspension
-	(*ChildWait)(nil),         // 10: holdfast.state.v1.ChildWait
-	(*Interruption)(nil),      // 11: holdfast.state.v1.Interruption
-	(*Failure)(nil),           // 12: holdfast.state.v1.Failure
-	(*Run)(nil),               // 13: holdfast.state.v1.Run
-	(*Stop)(nil),              // 14: holdfast.state.v1.Stop
-	(*StoredMessage)(nil),     // 15: holdfast.state.v1.StoredMessage
-	(*Journal)(nil),           // 16: holdfast.state.v1.Journal
-	(*CallResult)(nil),        // 17: holdfast.state.v1.CallResult
-	(*StateOp)(nil),           // 18: holdfast.state.v1.StateOp
-	(*UsageEntry)(nil),        // 19: holdfast.state.v1.UsageEntry
-	(*TokenUsage)(nil),        // 20: holdfast.state.v1.TokenUsage
-	(*ToolUsage)(nil),         // 21: holdfast.state.v1.ToolUsage
-	(*CustomUsage)(nil),       // 22: holdfast.state.v1.CustomUsage
-	(*Call)(nil),              // 23: holdfast.state.v1.Call
-	(*CallAnswer)(nil),        // 24: holdfast.state.v1.CallAnswer
-	(*ApprovalAnswer)(nil),    // 25: holdfast.state.v1.ApprovalAnswer
-	(*SubSession)(nil),        // 26: holdfast.state.v1.SubSession
-	(*Checkpoint)(nil),        // 27: holdfast.state.v1.Checkpoint
-	nil,                       // 28: holdfast.state.v1.Session.MetadataEntry
-	nil,                       // 29: holdfast.state.v1.Suspension.AwaitingChildrenEntry
-	(*v1.Message)(nil),        // 30: holdfast.event.v1.Message
-	(*v1.ToolResultPart)(nil), // 31: holdfast.event.v1.ToolResultPart
+	(BusyPolicy)(0),           // 2: holdfast.state.v1.BusyPolicy
+	(RunEntry)(0),             // 3: holdfast.state.v1.RunEntry
+	(StopKind)(0),             // 4: holdfast.state.v1.StopKind
+	(CallKind)(0),             // 5: holdfast.state.v1.CallKind
+	(AnswerSource)(0),         // 6: holdfast.state.v1.AnswerSource
+	(SubSessionMode)(0),       // 7: holdfast.state.v1.SubSessionMode
+	(SubSessionLocation)(0),   // 8: holdfast.state.v1.SubSessionLocation
+	(*Session)(nil),           // 9: holdfast.state.v1.Session
+	(*Suspension)(nil),        // 10: holdfast.state.v1.Suspension
+	(*ChildWait)(nil),         // 11: holdfast.state.v1.ChildWait
+	(*Interruption)(nil),      // 12: holdfast.state.v1.Interruption
+	(*Failure)(nil),           // 13: holdfast.state.v1.Failure
+	(*Run)(nil),               // 14: holdfast.state.v1.Run
+	(*Stop)(nil),              // 15: holdfast.state.v1.Stop
+	(*StoredMessage)(nil),     // 16: holdfast.state.v1.StoredMessage
+	(*Journal)(nil),           // 17: holdfast.state.v1.Journal
+	(*CallResult)(nil),        // 18: holdfast.state.v1.CallResult
+	(*StateOp)(nil),           // 19: holdfast.state.v1.StateOp
+	(*UsageEntry)(nil),        // 20: holdfast.state.v1.UsageEntry
+	(*TokenUsage)(nil),        // 21: holdfast.state.v1.TokenUsage
+	(*ToolUsage)(nil),         // 22: holdfast.state.v1.ToolUsage
+	(*CustomUsage)(nil),       // 23: holdfast.state.v1.CustomUsage
+	(*Call)(nil),              // 24: holdfast.state.v1.Call
+	(*CallAnswer)(nil),        // 25: holdfast.state.v1.CallAnswer
+	(*ApprovalAnswer)(nil),    // 26: holdfast.state.v1.ApprovalAnswer
+	(*SubSession)(nil),        // 27: holdfast.state.v1.SubSession
+	(*Checkpoint)(nil),        // 28: holdfast.state.v1.Checkpoint
+	nil,                       // 29: holdfast.state.v1.Session.MetadataEntry
+	nil,                       // 30: holdfast.state.v1.Suspension.AwaitingChildrenEntry
+	(*v1.Message)(nil),        // 31: holdfast.event.v1.Message
+	(*v1.ToolResultPart)(nil), // 32: holdfast.event.v1.ToolResultPart
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
-	12, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
-	28, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
-	9,  // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
-	11, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
-	29, // 5: holdfast.state.v1.Suspension.awaiting_children:type_name -> holdfast.state.v1.Suspension.AwaitingChildrenEntry
+	13, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
+	29, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
+	10, // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
+	12, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
+	30, // 5: holdfast.state.v1.Suspension.awaiting_children:type_name -> holdfast.state.v1.Suspension.AwaitingChildrenEntry
 	0,  // 6: holdfast.state.v1.ChildWait.status:type_name -> holdfast.state.v1.SessionStatus
 	1,  // 7: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
-	12, // 8: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
-	2,  // 9: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
-	14, // 10: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
-	3,  // 11: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
-	30, // 12: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
-	30, // 13: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
-	17, // 14: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
-	19, // 15: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
-	31, // 16: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
-	18, // 17: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	19, // 18: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
-	20, // 19: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
-	21, // 20: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
-	21, // 21: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
-	22, // 22: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
-	4,  // 23: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	30, // 24: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	24, // 25: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	24, // 26: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	25, // 27: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	5,  // 28: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 29: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	6,  // 30: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	7,  // 31: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 32: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	10, // 33: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	13, // 8: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
+	3,  // 9: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
+	15, // 10: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
+	2,  // 11: holdfast.state.v1.Run.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	4,  // 12: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
+	31, // 13: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	31, // 14: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
+	18, // 15: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
+	20, // 16: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
+	32, // 17: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	19, // 18: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
+	20, // 19: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
+	21, // 20: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
+	22, // 21: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
+	22, // 22: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
+	23, // 23: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
+	5,  // 24: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	31, // 25: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	25, // 26: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	25, // 27: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	26, // 28: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	6,  // 29: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 30: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	7,  // 31: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	8,  // 32: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 33: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	11, // 34: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }
@@ -2939,7 +3050,7 @@ func file_holdfast_state_v1_model_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_model_proto_rawDesc), len(file_holdfast_state_v1_model_proto_rawDesc)),
-			NumEnums:      8,
+			NumEnums:      9,
 			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,

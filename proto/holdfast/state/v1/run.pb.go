@@ -98,12 +98,23 @@ type StartRunRequest struct {
 	Tracestate     string `protobuf:"bytes,11,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	OrganizationId string `protobuf:"bytes,12,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
 	// For a session that is new: the session above it.
-	Parent        *Parent      `protobuf:"bytes,13,opt,name=parent,proto3" json:"parent,omitempty"`
-	Expect        *Expectation `protobuf:"bytes,14,opt,name=expect,proto3" json:"expect,omitempty"`
-	Resume        bool         `protobuf:"varint,15,opt,name=resume,proto3" json:"resume,omitempty"`
-	AbandonCalls  bool         `protobuf:"varint,16,opt,name=abandon_calls,json=abandonCalls,proto3" json:"abandon_calls,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Parent       *Parent      `protobuf:"bytes,13,opt,name=parent,proto3" json:"parent,omitempty"`
+	Expect       *Expectation `protobuf:"bytes,14,opt,name=expect,proto3" json:"expect,omitempty"`
+	Resume       bool         `protobuf:"varint,15,opt,name=resume,proto3" json:"resume,omitempty"`
+	AbandonCalls bool         `protobuf:"varint,16,opt,name=abandon_calls,json=abandonCalls,proto3" json:"abandon_calls,omitempty"`
+	OnBusy       BusyPolicy   `protobuf:"varint,17,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
+	// The run has to be over this long after its creation, in milliseconds; 0 for
+	// never. INVALID_ARGUMENT (TIMEOUT_INVALID) when negative or above 30 days.
+	TimeoutMs int64 `protobuf:"varint,18,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// A checkpoint of the session. Empty: the session goes on where it is. Only of a
+	// session that exists, and as CheckpointService.Rewind.
+	RewindTo string `protobuf:"bytes,19,opt,name=rewind_to,json=rewindTo,proto3" json:"rewind_to,omitempty"`
+	// Writes to the custom state of a session that exists.
+	StateOps []*StateOp `protobuf:"bytes,20,rep,name=state_ops,json=stateOps,proto3" json:"state_ops,omitempty"`
+	// Of any role. With them or with `resume`, `messages` may be empty.
+	AppendMessages []*v1.Message `protobuf:"bytes,21,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StartRunRequest) Reset() {
@@ -248,6 +259,41 @@ func (x *StartRunRequest) GetAbandonCalls() bool {
 	return false
 }
 
+func (x *StartRunRequest) GetOnBusy() BusyPolicy {
+	if x != nil {
+		return x.OnBusy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
+func (x *StartRunRequest) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *StartRunRequest) GetRewindTo() string {
+	if x != nil {
+		return x.RewindTo
+	}
+	return ""
+}
+
+func (x *StartRunRequest) GetStateOps() []*StateOp {
+	if x != nil {
+		return x.StateOps
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetAppendMessages() []*v1.Message {
+	if x != nil {
+		return x.AppendMessages
+	}
+	return nil
+}
+
 // Parent is where a new sub-session hangs.
 type Parent struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -389,7 +435,9 @@ type StartRunResponse struct {
 	Run            *Run                   `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	SessionCreated bool                   `protobuf:"varint,3,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
 	// The request key was known: this is the first run that it named.
-	Repeated      bool `protobuf:"varint,4,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	Repeated bool `protobuf:"varint,4,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	// The run waits for the one that is live. `session` is as that has left it.
+	Waiting       bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +496,13 @@ func (x *StartRunResponse) GetSessionCreated() bool {
 func (x *StartRunResponse) GetRepeated() bool {
 	if x != nil {
 		return x.Repeated
+	}
+	return false
+}
+
+func (x *StartRunResponse) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
 	}
 	return false
 }
@@ -812,7 +867,7 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\"\xb4\x05\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\"\xa6\a\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -835,7 +890,13 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\x06parent\x18\r \x01(\v2\x19.holdfast.state.v1.ParentR\x06parent\x126\n" +
 	"\x06expect\x18\x0e \x01(\v2\x1e.holdfast.state.v1.ExpectationR\x06expect\x12\x16\n" +
 	"\x06resume\x18\x0f \x01(\bR\x06resume\x12#\n" +
-	"\rabandon_calls\x18\x10 \x01(\bR\fabandonCalls\x1a;\n" +
+	"\rabandon_calls\x18\x10 \x01(\bR\fabandonCalls\x126\n" +
+	"\aon_busy\x18\x11 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x12 \x01(\x03R\ttimeoutMs\x12\x1b\n" +
+	"\trewind_to\x18\x13 \x01(\tR\brewindTo\x127\n" +
+	"\tstate_ops\x18\x14 \x03(\v2\x1a.holdfast.state.v1.StateOpR\bstateOps\x12C\n" +
+	"\x0fappend_messages\x18\x15 \x03(\v2\x1a.holdfast.event.v1.MessageR\x0eappendMessages\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x01\n" +
@@ -850,12 +911,13 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\x0e2 .holdfast.state.v1.SessionStatusR\bstatuses\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12)\n" +
 	"\x0ecurrent_run_id\x18\x03 \x01(\tH\x00R\fcurrentRunId\x88\x01\x01B\x11\n" +
-	"\x0f_current_run_id\"\xb7\x01\n" +
+	"\x0f_current_run_id\"\xd1\x01\n" +
 	"\x10StartRunResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12'\n" +
 	"\x0fsession_created\x18\x03 \x01(\bR\x0esessionCreated\x12\x1a\n" +
-	"\brepeated\x18\x04 \x01(\bR\brepeated\"]\n" +
+	"\brepeated\x18\x04 \x01(\bR\brepeated\x12\x18\n" +
+	"\awaiting\x18\x05 \x01(\bR\awaiting\"]\n" +
 	"\rGetRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -923,38 +985,43 @@ var file_holdfast_state_v1_run_proto_goTypes = []any{
 	(*RequestStopResponse)(nil),     // 10: holdfast.state.v1.RequestStopResponse
 	nil,                             // 11: holdfast.state.v1.StartRunRequest.MetadataEntry
 	(*v1.Message)(nil),              // 12: holdfast.event.v1.Message
-	(SubSessionMode)(0),             // 13: holdfast.state.v1.SubSessionMode
-	(SessionStatus)(0),              // 14: holdfast.state.v1.SessionStatus
-	(*Session)(nil),                 // 15: holdfast.state.v1.Session
-	(*Run)(nil),                     // 16: holdfast.state.v1.Run
-	(StopKind)(0),                   // 17: holdfast.state.v1.StopKind
+	(BusyPolicy)(0),                 // 13: holdfast.state.v1.BusyPolicy
+	(*StateOp)(nil),                 // 14: holdfast.state.v1.StateOp
+	(SubSessionMode)(0),             // 15: holdfast.state.v1.SubSessionMode
+	(SessionStatus)(0),              // 16: holdfast.state.v1.SessionStatus
+	(*Session)(nil),                 // 17: holdfast.state.v1.Session
+	(*Run)(nil),                     // 18: holdfast.state.v1.Run
+	(StopKind)(0),                   // 19: holdfast.state.v1.StopKind
 }
 var file_holdfast_state_v1_run_proto_depIdxs = []int32{
 	12, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
 	11, // 1: holdfast.state.v1.StartRunRequest.metadata:type_name -> holdfast.state.v1.StartRunRequest.MetadataEntry
 	2,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
 	3,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
-	13, // 4: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
-	14, // 5: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
-	15, // 6: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
-	16, // 7: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	16, // 8: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	16, // 9: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	17, // 10: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	0,  // 11: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	1,  // 12: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	5,  // 13: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	7,  // 14: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	9,  // 15: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	4,  // 16: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	6,  // 17: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	8,  // 18: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	10, // 19: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	16, // [16:20] is the sub-list for method output_type
-	12, // [12:16] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	14, // 5: holdfast.state.v1.StartRunRequest.state_ops:type_name -> holdfast.state.v1.StateOp
+	12, // 6: holdfast.state.v1.StartRunRequest.append_messages:type_name -> holdfast.event.v1.Message
+	15, // 7: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
+	16, // 8: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
+	17, // 9: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
+	18, // 10: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
+	18, // 11: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	18, // 12: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	19, // 13: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	0,  // 14: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	1,  // 15: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	5,  // 16: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	7,  // 17: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	9,  // 18: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	4,  // 19: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	6,  // 20: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	8,  // 21: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	10, // 22: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }

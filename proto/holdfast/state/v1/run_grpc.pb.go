@@ -47,19 +47,36 @@ type RunServiceClient interface {
 	// (SESSION_COMPLETED). With `abandon_calls` a suspended session goes on: its
 	// open calls are answered with the error client_tool_abandoned.
 	//
-	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), one that
+	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), unless
+	// `on_busy`, or the policy that the session's agent has announced, lets the run
+	// wait: then it is WAITING, its messages are kept with it, and they are appended
+	// when it is queued. Waiting runs begin in the order in which they came, each behind
+	// the end of the one before, when the session is not suspended. At most the
+	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
+	// be given up by RequestStop with its id: it ends interrupted, and its messages are
+	// not appended. What deletes or fails the session from outside ends them too. A run
+	// with `resume`, `rewind_to` or `expect` does not wait: SESSION_BUSY.
+	//
+	// `rewind_to` takes the session back to a checkpoint first, `append_messages` and
+	// `state_ops` are written next, then `messages`, all in the same transaction.
+	// CHECKPOINT_NOT_FOUND for one of another session.
+	//
+	// One that
 	// waits for an answer FAILED_PRECONDITION (SESSION_SUSPENDED), a session of
 	// another agent FAILED_PRECONDITION (AGENT_MISMATCH), a message id that the
 	// session already has FAILED_PRECONDITION (MESSAGE_EXISTS). An agent that no
 	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
 	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
 	// message, no content, a role other than user), MESSAGE_TOO_LARGE,
-	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID.
+	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID,
+	// BUSY_POLICY_INVALID.
 	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
 	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
 	// ListRuns gives the runs of a session, the newest first, without their
-	// outputs: GetRun has them.
+	// outputs: GetRun has them. Runs that wait have no turn yet: they stand before the
+	// others on the first page, beside its limit. Those that were given up before they
+	// began are found by GetRun only.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// RequestStop asks that a run ends early. The request is durable before the
 	// answer; the end is seen on the run. A session that is suspended,
@@ -139,19 +156,36 @@ type RunServiceServer interface {
 	// (SESSION_COMPLETED). With `abandon_calls` a suspended session goes on: its
 	// open calls are answered with the error client_tool_abandoned.
 	//
-	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), one that
+	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), unless
+	// `on_busy`, or the policy that the session's agent has announced, lets the run
+	// wait: then it is WAITING, its messages are kept with it, and they are appended
+	// when it is queued. Waiting runs begin in the order in which they came, each behind
+	// the end of the one before, when the session is not suspended. At most the
+	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
+	// be given up by RequestStop with its id: it ends interrupted, and its messages are
+	// not appended. What deletes or fails the session from outside ends them too. A run
+	// with `resume`, `rewind_to` or `expect` does not wait: SESSION_BUSY.
+	//
+	// `rewind_to` takes the session back to a checkpoint first, `append_messages` and
+	// `state_ops` are written next, then `messages`, all in the same transaction.
+	// CHECKPOINT_NOT_FOUND for one of another session.
+	//
+	// One that
 	// waits for an answer FAILED_PRECONDITION (SESSION_SUSPENDED), a session of
 	// another agent FAILED_PRECONDITION (AGENT_MISMATCH), a message id that the
 	// session already has FAILED_PRECONDITION (MESSAGE_EXISTS). An agent that no
 	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
 	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
 	// message, no content, a role other than user), MESSAGE_TOO_LARGE,
-	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID.
+	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID,
+	// BUSY_POLICY_INVALID.
 	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
 	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
 	// ListRuns gives the runs of a session, the newest first, without their
-	// outputs: GetRun has them.
+	// outputs: GetRun has them. Runs that wait have no turn yet: they stand before the
+	// others on the first page, beside its limit. Those that were given up before they
+	// began are found by GetRun only.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// RequestStop asks that a run ends early. The request is durable before the
 	// answer; the end is seen on the run. A session that is suspended,

@@ -81,8 +81,10 @@ type GetSessionResponse struct {
 	CurrentRun *Run `protobuf:"bytes,2,opt,name=current_run,json=currentRun,proto3" json:"current_run,omitempty"`
 	// The calls whose answers no step has taken yet, of a root those of the
 	// whole family, in the order of their creation.
-	Calls         []*Call       `protobuf:"bytes,3,rep,name=calls,proto3" json:"calls,omitempty"`
-	SubSessions   []*SubSession `protobuf:"bytes,4,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
+	Calls       []*Call       `protobuf:"bytes,3,rep,name=calls,proto3" json:"calls,omitempty"`
+	SubSessions []*SubSession `protobuf:"bytes,4,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
+	// The runs that wait for the live one, in the order in which they will begin.
+	Waiting       []*Run `protobuf:"bytes,5,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -141,6 +143,13 @@ func (x *GetSessionResponse) GetCalls() []*Call {
 func (x *GetSessionResponse) GetSubSessions() []*SubSession {
 	if x != nil {
 		return x.SubSessions
+	}
+	return nil
+}
+
+func (x *GetSessionResponse) GetWaiting() []*Run {
+	if x != nil {
+		return x.Waiting
 	}
 	return nil
 }
@@ -358,9 +367,11 @@ func (x *ListAgentsResponse) GetAgents() []*Agent {
 
 // Agent is what an executor announces of an agent that it serves.
 type Agent struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AgentType     string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	Description   string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// For requests that name no policy.
+	OnBusy        BusyPolicy `protobuf:"varint,3,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -407,6 +418,13 @@ func (x *Agent) GetDescription() string {
 		return x.Description
 	}
 	return ""
+}
+
+func (x *Agent) GetOnBusy() BusyPolicy {
+	if x != nil {
+		return x.OnBusy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
 }
 
 type CreateSessionRequest struct {
@@ -1914,13 +1932,14 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x11GetSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x02 \x01(\tR\tsessionId\"\xf4\x01\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\"\xa6\x02\n" +
 	"\x12GetSessionResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x127\n" +
 	"\vcurrent_run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\n" +
 	"currentRun\x12-\n" +
 	"\x05calls\x18\x03 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\x12@\n" +
-	"\fsub_sessions\x18\x04 \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\"z\n" +
+	"\fsub_sessions\x18\x04 \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\x120\n" +
+	"\awaiting\x18\x05 \x03(\v2\x16.holdfast.state.v1.RunR\awaiting\"z\n" +
 	"\x13ListMessagesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1933,11 +1952,12 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"\x13\n" +
 	"\x11ListAgentsRequest\"F\n" +
 	"\x12ListAgentsResponse\x120\n" +
-	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\"H\n" +
+	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\"\x80\x01\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
-	"\vdescription\x18\x02 \x01(\tR\vdescription\"\xcd\x03\n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x126\n" +
+	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\"\xcd\x03\n" +
 	"\x14CreateSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2142,66 +2162,69 @@ var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*Call)(nil),                     // 34: holdfast.state.v1.Call
 	(*SubSession)(nil),               // 35: holdfast.state.v1.SubSession
 	(*StoredMessage)(nil),            // 36: holdfast.state.v1.StoredMessage
-	(*Parent)(nil),                   // 37: holdfast.state.v1.Parent
-	(SessionStatus)(0),               // 38: holdfast.state.v1.SessionStatus
-	(*Failure)(nil),                  // 39: holdfast.state.v1.Failure
-	(*StateOp)(nil),                  // 40: holdfast.state.v1.StateOp
-	(*v1.Message)(nil),               // 41: holdfast.event.v1.Message
+	(BusyPolicy)(0),                  // 37: holdfast.state.v1.BusyPolicy
+	(*Parent)(nil),                   // 38: holdfast.state.v1.Parent
+	(SessionStatus)(0),               // 39: holdfast.state.v1.SessionStatus
+	(*Failure)(nil),                  // 40: holdfast.state.v1.Failure
+	(*StateOp)(nil),                  // 41: holdfast.state.v1.StateOp
+	(*v1.Message)(nil),               // 42: holdfast.event.v1.Message
 }
 var file_holdfast_state_v1_session_proto_depIdxs = []int32{
 	32, // 0: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
 	33, // 1: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
 	34, // 2: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
 	35, // 3: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	36, // 4: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	6,  // 5: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
-	29, // 6: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	37, // 7: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	32, // 8: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	38, // 9: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	30, // 10: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	32, // 11: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	14, // 12: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
-	15, // 13: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	31, // 14: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	38, // 15: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	38, // 16: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	39, // 17: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	38, // 18: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	40, // 19: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	41, // 20: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	35, // 21: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	7,  // 22: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	0,  // 23: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	9,  // 24: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	11, // 25: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	13, // 26: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	17, // 27: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	19, // 28: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	21, // 29: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	23, // 30: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	25, // 31: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	27, // 32: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	2,  // 33: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	4,  // 34: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	8,  // 35: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	1,  // 36: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	10, // 37: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	12, // 38: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	16, // 39: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	18, // 40: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	20, // 41: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	22, // 42: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	24, // 43: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	26, // 44: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	28, // 45: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	3,  // 46: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	5,  // 47: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	35, // [35:48] is the sub-list for method output_type
-	22, // [22:35] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	33, // 4: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
+	36, // 5: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	6,  // 6: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
+	37, // 7: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	29, // 8: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	38, // 9: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	32, // 10: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	39, // 11: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	30, // 12: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	32, // 13: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	14, // 14: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
+	15, // 15: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
+	31, // 16: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	39, // 17: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	39, // 18: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	40, // 19: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	39, // 20: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	41, // 21: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	42, // 22: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	35, // 23: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	7,  // 24: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	0,  // 25: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	9,  // 26: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	11, // 27: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	13, // 28: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	17, // 29: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	19, // 30: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	21, // 31: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	23, // 32: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	25, // 33: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	27, // 34: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	2,  // 35: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	4,  // 36: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	8,  // 37: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	1,  // 38: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	10, // 39: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	12, // 40: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	16, // 41: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	18, // 42: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	20, // 43: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	22, // 44: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	24, // 45: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	26, // 46: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	28, // 47: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	3,  // 48: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	5,  // 49: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	37, // [37:50] is the sub-list for method output_type
+	24, // [24:37] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }

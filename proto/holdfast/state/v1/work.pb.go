@@ -101,6 +101,7 @@ type ClaimRunsResponse struct {
 	//
 	//	*ClaimRunsResponse_Execute
 	//	*ClaimRunsResponse_Settle
+	//	*ClaimRunsResponse_Stop
 	Work          isClaimRunsResponse_Work `protobuf_oneof:"work"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -161,6 +162,15 @@ func (x *ClaimRunsResponse) GetSettle() *Claim {
 	return nil
 }
 
+func (x *ClaimRunsResponse) GetStop() *StoppedRun {
+	if x != nil {
+		if x, ok := x.Work.(*ClaimRunsResponse_Stop); ok {
+			return x.Stop
+		}
+	}
+	return nil
+}
+
 type isClaimRunsResponse_Work interface {
 	isClaimRunsResponse_Work()
 }
@@ -175,9 +185,18 @@ type ClaimRunsResponse_Settle struct {
 	Settle *Claim `protobuf:"bytes,2,opt,name=settle,proto3,oneof"`
 }
 
+type ClaimRunsResponse_Stop struct {
+	// A run that the executor holds is to stop. Takes no credit. It reaches the
+	// executor soon after RequestStop has answered, whichever replica took it, and
+	// may come more than once; heartbeats say it as well.
+	Stop *StoppedRun `protobuf:"bytes,3,opt,name=stop,proto3,oneof"`
+}
+
 func (*ClaimRunsResponse_Execute) isClaimRunsResponse_Work() {}
 
 func (*ClaimRunsResponse_Settle) isClaimRunsResponse_Work() {}
+
+func (*ClaimRunsResponse_Stop) isClaimRunsResponse_Work() {}
 
 type Claim struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1425,10 +1444,11 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x06agents\x18\x02 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\x12 \n" +
 	"\fheld_run_ids\x18\x03 \x03(\tR\n" +
 	"heldRunIds\x12\x18\n" +
-	"\acredits\x18\x04 \x01(\x05R\acredits\"\x85\x01\n" +
+	"\acredits\x18\x04 \x01(\x05R\acredits\"\xba\x01\n" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x122\n" +
-	"\x06settle\x18\x02 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\x06settleB\x06\n" +
+	"\x06settle\x18\x02 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\x06settle\x123\n" +
+	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
 	"\x04work\"\xa0\x02\n" +
 	"\x05Claim\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
@@ -1588,57 +1608,58 @@ var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	22, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
 	2,  // 1: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
 	2,  // 2: holdfast.state.v1.ClaimRunsResponse.settle:type_name -> holdfast.state.v1.Claim
-	23, // 3: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
-	24, // 4: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
-	25, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
-	26, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
-	27, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	4,  // 8: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
-	6,  // 9: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
-	28, // 10: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
-	7,  // 11: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
-	29, // 12: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	30, // 13: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 14: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 15: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
-	7,  // 16: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	29, // 17: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	32, // 18: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	30, // 19: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	15, // 20: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	27, // 21: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
-	13, // 22: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	33, // 23: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	34, // 24: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	28, // 25: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	35, // 26: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	36, // 27: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	7,  // 28: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	15, // 29: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	30, // 30: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 31: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	7,  // 32: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	0,  // 33: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 34: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 35: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 36: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 37: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	16, // 38: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	18, // 39: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
-	20, // 40: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 41: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 42: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 43: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 44: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	14, // 45: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	17, // 46: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	19, // 47: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
-	21, // 48: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	41, // [41:49] is the sub-list for method output_type
-	33, // [33:41] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	6,  // 3: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
+	23, // 4: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
+	24, // 5: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
+	25, // 6: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
+	26, // 7: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
+	27, // 8: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
+	4,  // 9: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
+	6,  // 10: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
+	28, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
+	7,  // 12: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
+	29, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
+	30, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 15: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
+	31, // 16: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	7,  // 17: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
+	29, // 18: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	32, // 19: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	30, // 20: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	15, // 21: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	27, // 22: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	13, // 23: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
+	33, // 24: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	34, // 25: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	28, // 26: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	35, // 27: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	36, // 28: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	7,  // 29: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	15, // 30: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	30, // 31: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 32: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	7,  // 33: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	0,  // 34: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 35: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 36: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 37: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 38: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	16, // 39: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	18, // 40: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
+	20, // 41: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 42: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 43: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 44: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 45: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	14, // 46: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	17, // 47: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	19, // 48: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
+	21, // 49: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	42, // [42:50] is the sub-list for method output_type
+	34, // [34:42] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
@@ -1651,6 +1672,7 @@ func file_holdfast_state_v1_work_proto_init() {
 	file_holdfast_state_v1_work_proto_msgTypes[1].OneofWrappers = []any{
 		(*ClaimRunsResponse_Execute)(nil),
 		(*ClaimRunsResponse_Settle)(nil),
+		(*ClaimRunsResponse_Stop)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

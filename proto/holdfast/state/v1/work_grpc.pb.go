@@ -81,7 +81,8 @@ type WorkServiceClient interface {
 	// Messages carry an id. Further reasons: MESSAGE_EXISTS, MESSAGE_INVALID,
 	// MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED, VERSION_STALE.
 	//
-	// A suspended outcome comes with what the session waits for: new `calls`, or
+	// A suspended outcome comes with what the session waits for: new `calls`, open
+	// ones of an earlier step of the session that `consumed_calls` do not name, or
 	// children in `suspension`; OUTCOME_INVALID without. All of it becomes
 	// visible at once, with the messages of the calls that have ended. Where
 	// everything is answered already, the continuation is queued in the same
@@ -247,7 +248,8 @@ type WorkServiceServer interface {
 	// Messages carry an id. Further reasons: MESSAGE_EXISTS, MESSAGE_INVALID,
 	// MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED, VERSION_STALE.
 	//
-	// A suspended outcome comes with what the session waits for: new `calls`, or
+	// A suspended outcome comes with what the session waits for: new `calls`, open
+	// ones of an earlier step of the session that `consumed_calls` do not name, or
 	// children in `suspension`; OUTCOME_INVALID without. All of it becomes
 	// visible at once, with the messages of the calls that have ended. Where
 	// everything is answered already, the continuation is queued in the same

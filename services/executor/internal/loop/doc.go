@@ -2,23 +2,76 @@
 //
 // A Planner knows the agent, the conversation so far and what the step in
 // flight has left behind. One effect at a time comes out of Next; who performs
-// it tells the planner how it ended, and the next one comes out:
+// it tells the planner how it ended, and the next one comes out. A step:
 //
-//	            ┌────────────── Waited ── Wait ◀─┐ retryable, budget left
-//	            ▼                                │
-//	New ──▶ CallModel ── Failed ─────────────────┴──▶ Finish ── Finished ──▶ Done
-//	 │          │
-//	 │          └─ Replied ─┬─ text ───────────────────────▶ Commit (with outcome)
-//	 │                      ├─ no call can run ─▶ RunCalls ─┐     │
-//	 │                      └─ calls ─▶ RecordPlan ─▶ RunCalls    │
-//	 └─ the journal has a plan ────────────────▶ RunCalls ┴─▶ Commit ── Committed ──▶ CallModel or Done
+//	               ┌─────────────── Waited ── Wait ◀─┐ retryable, budget left; else the
+//	               ▼                                 │ next model, and behind the last one
+//	begin ──▶ [Compact] ──▶ CallModel ── Failed ─────┴───────────────────────▶ Finish ─▶ Done
+//	                            │ Replied
+//	      ┌── text ─────────────┴──────── calls ──┐
+//	      ▼                                       ▼
+//	 [Guard: reply]                [RecordPlan, if a tool is to run]
+//	      │                                       ▼
+//	      │                          RunCalls: tools that run here, calls that cannot
+//	      │                                       │
+//	      │         somebody outside answers ─────┼───── one finishes the run
+//	      │                   │                   │               ▼
+//	      │                   ▼                   │   [Guard: output] RunCalls [Guard: output]
+//	      │        Commit, suspended              ▼               │
+//	      └─────────────────────────────────▶  Commit ◀───────────┘
+//	                                              │ Committed
+//	                       Done ◀── an end ───────┴───── none ──▶ begin
 //
-// The order is what makes recovery simple. A plan is recorded before any call
-// of it runs, and a result before anybody else learns of it. So a new owner
-// that finds a plan asks nothing of the model again: calls with a recorded
-// result keep it, calls without one run again with the same idempotency key
-// where their tool says that this is safe, and otherwise get a result that says
-// that nobody knows.
+// Before the model of a step is called, begin takes answers that have come to calls of
+// an earlier step, in a step of their own (a drain):
+//
+//	begin ──▶ RunCalls: answers ──▶ [RecordPlan ▶ RunCalls: approved ones] ──▶ finishing, Commit as above
+//	  └─────▶ Commit, suspended: nothing but open calls
+//
+// Stopped leads from anywhere to a Commit of what there is, or to Finish where that is
+// nothing.
+//
+// # What a new owner finds
+//
+// Everything is derived from what is durable: conversation, journal, questions with
+// their answers, custom state. A plan is recorded before any call of it runs, and
+// a result before anybody else learns of it. So a new owner that finds a plan asks
+// nothing of the model again: calls with a recorded result keep it, calls without
+// one that may have begun run again with the same idempotency key where their tool says
+// that this is safe, and otherwise get a result that says that nobody knows. A call that
+// finishes the run begins when everything before it is recorded, and so has not begun
+// where something is not.
+//
+// The plan of a drain is a message that the conversation never sees (IsDrain). It has the
+// calls whose answers stand. An approval that timed out is in no plan, since a yes may
+// still take the timeout's place: then the plan must not say that the tool may have begun.
+//
+// What is to be known behind a commit stands in the metadata of messages: that
+// a reply was cut short (agent.MetadataInterrupted), that the output is owed and by which
+// limit (completion, completion_reason), which replies of that phase have missed it, which
+// notes stand for replies without content (reply), and what a summary covers (compaction, covers).
+// Steps are counted by the replies since Start.Begin, so that a run
+// has one cap over all of its suspensions.
+//
+// What is not durable may be done again: model calls without a plan, guards, summaries.
+// A step begins with the agent's own model, whichever has answered before.
+//
+// # Ends
+//
+//	text                        completed; with an output schema the output is owed
+//	finishing call that succeeds, and fits     completed, structured
+//	content filter, nothing left of a reply    failed, provider_content_filtered
+//	StopWhen, before MaxSteps                  completed, stop_when; or the output is owed
+//	MaxSteps                                   failed, framework_max_steps; or the output is owed
+//	owed, and missed three times               failed, framework_completion_missed
+//	guard                                      failed, framework_guard_refused or _failed
+//	stop                                       interrupted, or failed with framework_cancelled
+//	                                           or framework_deadline_exceeded
+//
+// The result of a finishing tool is held against the agent's output schema unless the
+// tool has a schema of its own. A guard's wish becomes the failure of __finish__, which is
+// judged before it is a result; a tool that has run keeps its result, and the wish
+// follows as a note.
 //
 // Nothing here reads a clock, does I/O or starts a goroutine. The same start and
 // the same answers give the same effects, message ids and keys.

@@ -8,19 +8,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Codes of failures that are not a provider's.
+// Codes of failures.
 const (
-	CodeMaxSteps = "framework_max_steps"
-	CodeInternal = "framework_internal_error"
+	CodeMaxSteps          = "framework_max_steps"
+	CodeInternal          = "framework_internal_error"
+	CodeCancelled         = "framework_cancelled"
+	CodeDeadlineExceeded  = "framework_deadline_exceeded"
+	CodeCompletionMissed  = "framework_completion_missed"
+	CodeSchemaUnsupported = "framework_completion_schema_unsupported"
+	CodeGuardRefused      = "framework_guard_refused" // the guard wants the run to fail
+	CodeGuardFailed       = "framework_guard_failed"  // the guard itself has failed
+	CodeContentFiltered   = "provider_content_filtered"
 )
 
-// ReasonMaxSteps is the completion reason of a run that its cap has ended.
-const ReasonMaxSteps = "max_steps"
-
-// Retries of a failed model call.
+// Waits before the retries of a model call.
 const (
-	maxRetries   = 3
 	firstWait    = time.Second
+	longestWait  = 60 * time.Second // of those that double
 	maxWait      = 60 * time.Second // of what a provider asks for
 	jitterFactor = 0.25
 )
@@ -36,6 +40,7 @@ var sentences = map[string]string{
 	model.CodeDenied:          "The agent may not use its model.",
 	model.CodeNotFound:        "The agent's model does not exist.",
 	model.CodeInvalidResponse: "The model's answer could not be understood. Please try again.",
+	model.CodeUnsupported:     "The model cannot do what the agent asks for.",
 }
 
 // InternalFailure is the failure of a run that the runtime could not go on with.
@@ -63,10 +68,32 @@ func maxStepsFailure(steps int) Failure {
 	}
 }
 
+func missedFailure() Failure {
+	return Failure{
+		Error:  "The agent did not give its output.",
+		Detail: fmt.Sprintf("the model was asked for nothing but the output %d times, and missed it each time", maxMisses),
+		Code:   CodeCompletionMissed,
+	}
+}
+
+func unsupportedFailure(f Failure) Failure {
+	return Failure{Error: f.Error, Detail: "the model cannot be made to give an output of the agent's schema: " + f.Detail, Code: CodeSchemaUnsupported}
+}
+
+func contentFilteredFailure() Failure {
+	return Failure{
+		Error:  "The model did not answer because of its content policy.",
+		Detail: "the provider has filtered the whole reply", Code: CodeContentFiltered,
+	}
+}
+
 // backoff is the wait before the retry with the number, from 1. What the provider
 // asks for counts when it is longer, up to maxWait. The jitter is in [0, 1).
 func backoff(retry int, err error, jitter float64) time.Duration {
-	wait := firstWait << (retry - 1)
+	wait := longestWait
+	if doublings := retry - 1; doublings < 6 {
+		wait = min(wait, firstWait<<doublings)
+	}
 	wait += time.Duration(jitter * jitterFactor * float64(wait))
 	if provider, ok := errors.AsType[*model.Error](err); ok {
 		wait = max(wait, min(provider.RetryAfter, maxWait))

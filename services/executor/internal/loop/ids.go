@@ -39,6 +39,11 @@ func idempotencyKey(run Run, step int, callID string) string {
 	return "call_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), callID)
 }
 
+// approvalID names the question whether a call may be made.
+func approvalID(run Run, step int, callID string) string {
+	return "approval_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), "approval", callID)
+}
+
 // uniqueID gives a provider's id of a call, or, where it is taken already, the
 // id with the smallest number behind it that makes it free. An id that cannot be
 // one is replaced.

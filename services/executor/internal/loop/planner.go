@@ -2,44 +2,29 @@ package loop
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Run names the run that is planned.
-type Run struct{ Tenant, SessionID, RunID string }
-
-// Start is what a planner begins with.
-type Start struct {
-	Run   Run
-	Agent agent.Agent
-	// Transcript is the whole conversation of the session.
-	Transcript []agent.Message
-	// SessionSteps and RunSteps count the committed steps.
-	SessionSteps, RunSteps int
-	// Journal is nil when the step in flight has left no plan behind.
-	Journal *Journal
-	// Jitter gives numbers in [0, 1) that spread retries; nil spreads nothing.
-	Jitter func() float64
-}
-
-// Journal is what a former owner of the run has recorded for the step in flight.
-type Journal struct {
-	Plan    agent.Message
-	Results []agent.ToolResult
-}
-
-// Planner decides what a run does next. It is for one goroutine.
+// Planner decides what a run does next. It is for one goroutine. An answer to another
+// effect than that of Next is a mistake of the caller, and a panic.
 type Planner struct {
 	start      Start
+	tools      *toolbox
 	transcript []agent.Message
 	taken      map[string]bool // call ids of the session
-	step       int
-	runSteps   int
-	attempt    int
-	plan       agent.Message
+	state      agent.State     // behind the committed steps
+	wrote      []agent.Op      // by hooks, in the step in flight
+	pending    []Asked         // the calls whose answers no step has taken
+	late       []Asked         // those of whose late answers the model was not told
+	step       int             // the step in flight
+	trial      trial
+	shortening shortening
+	work       work
+	stop       *Stop
+	cut        bool // the next effect ends a run whose calls were cut, before Stopped has said why
 	next       Effect
 }
 
@@ -47,19 +32,18 @@ type Planner struct {
 func New(s Start) *Planner {
 	p := &Planner{
 		start:      s,
+		tools:      newToolbox(s.Agent),
 		transcript: s.Transcript[:len(s.Transcript):len(s.Transcript)],
 		taken:      callIDs(s.Transcript),
+		state:      s.State,
 		step:       s.SessionSteps + 1,
-		runSteps:   s.RunSteps,
 	}
-	switch {
-	case s.Journal != nil:
-		p.plan = s.Journal.Plan
+	p.start.Begin = max(0, min(s.Begin, len(s.Transcript)))
+	p.sort(s.Calls)
+	if s.Journal != nil {
 		p.next = p.recover(*s.Journal)
-	case p.runSteps >= p.maxSteps():
-		p.next = Finish{p.maxStepsOutcome()}
-	default:
-		p.next = p.callModel()
+	} else {
+		p.next = p.begin()
 	}
 	return p
 }
@@ -70,71 +54,59 @@ func (p *Planner) Next() Effect { return p.next }
 // NewReply begins the reply to the effect CallModel.
 func (p *Planner) NewReply() *Reply { return newReply(p.taken) }
 
-// Replied answers CallModel with a whole reply.
+// Replied answers CallModel with a whole reply. Where a completion was asked for as
+// JSON, the reply has the call that it stands for from then on.
 func (p *Planner) Replied(r *Reply) {
-	expect[CallModel](p)
+	asked := expect[CallModel](p)
 	if r.finish == model.FinishError {
-		p.Failed(invalidReply("the provider ended the reply with an error"))
+		p.failed(invalidReply("the provider ended the reply with an error"))
 		return
 	}
-	message := agent.Message{ID: messageID(p.start.Run, p.step, "assistant", 0), Role: agent.RoleAssistant, Parts: r.Parts()}
-	if len(message.Calls()) == 0 {
-		p.next = p.commitText(message, r.finish)
-		return
+	if asked.Request.Output != nil {
+		p.unwrap(r)
 	}
-	p.plan = message
-	if p.anyRuns() {
-		p.next = RecordPlan{Step: p.step, Plan: message}
-		return
+	message := agent.Message{ID: p.messageID("assistant", 0), Role: agent.RoleAssistant, Parts: r.Parts()}
+	if p.owes() {
+		message.Metadata = map[string]string{metadataCompletion: completionForced}
 	}
-	p.next = p.runCalls(false)
-}
-
-// Failed answers CallModel with the error that ended it. A retryable one is
-// waited out and tried again, three times.
-func (p *Planner) Failed(err error) {
-	expect[CallModel](p)
-	failure := modelFailure(err)
-	if !failure.Retryable || p.attempt > maxRetries {
-		p.next = Finish{Outcome{FinishReason: model.FinishError, Failure: &failure}}
-		return
+	switch {
+	case len(message.Calls()) > 0:
+		p.work = p.newWork(message)
+		p.next = p.proceed()
+	case r.finish == model.FinishContentFilter && message.Text() == "":
+		p.next = failed(contentFilteredFailure())
+	default:
+		p.work = work{message: message, finish: r.finish}
+		p.next = p.endText()
 	}
-	jitter := 0.0
-	if p.start.Jitter != nil {
-		jitter = p.start.Jitter()
-	}
-	p.next = Wait{Step: p.step, For: backoff(p.attempt, err, jitter), Cause: failure}
-}
-
-// Waited answers Wait.
-func (p *Planner) Waited() {
-	expect[Wait](p)
-	p.next = p.callModel()
 }
 
 // Recorded answers RecordPlan.
 func (p *Planner) Recorded() {
 	expect[RecordPlan](p)
-	p.next = p.runCalls(true)
+	p.work.planned = true
+	p.next = p.proceed()
 }
 
-// Ended answers RunCalls with the result of every call, in the order of the calls.
-func (p *Planner) Ended(results []agent.ToolResult) {
-	calls := expect[RunCalls](p)
-	if len(results) != len(calls.Calls) {
-		panic(fmt.Sprintf("loop: %d results for %d calls", len(results), len(calls.Calls)))
+// Ended answers RunCalls with the end of every call, in the order of the calls.
+func (p *Planner) Ended(ends []Ended) {
+	calls := expect[RunCalls](p).Calls
+	if len(ends) != len(calls) {
+		panic(fmt.Sprintf("loop: %d results for %d calls", len(ends), len(calls)))
 	}
-	commit := Commit{Step: p.step, Messages: []agent.Message{p.plan}}
-	for n, result := range results {
-		commit.Messages = append(commit.Messages, agent.Message{
-			ID: messageID(p.start.Run, p.step, "tool", n), Role: agent.RoleTool, Parts: []agent.Part{result},
-		})
+	for i, end := range ends {
+		if p.work.task(calls[i].ID).ends(end) {
+			p.cut = true
+		}
 	}
-	if p.runSteps+1 >= p.maxSteps() {
-		outcome := p.maxStepsOutcome()
-		commit.Outcome = &outcome
+	switch {
+	case !p.cut:
+		p.next = p.proceed()
+	case p.stop != nil:
+		p.next = p.stopWork(*p.stop)
+	default:
+		p.next = p.stopWork(Stop{Kind: StopInterrupt})
 	}
-	p.next = commit
 }
 
 // Committed answers Commit.
@@ -145,20 +117,25 @@ func (p *Planner) Committed() {
 		return
 	}
 	p.transcript = append(p.transcript, commit.Messages...)
-	for _, call := range p.plan.Calls() {
-		p.taken[call.ID] = true
+	for _, m := range commit.Messages {
+		for _, call := range m.Calls() {
+			p.taken[call.ID] = true
+		}
 	}
+	p.state = p.State()
+	p.pending = slices.DeleteFunc(p.pending, func(a Asked) bool {
+		return slices.ContainsFunc(commit.Consumed, func(c Consumed) bool { return c.CallID == a.CallID })
+	})
+	p.late = slices.DeleteFunc(p.late, func(a Asked) bool { return slices.Contains(commit.Told, a.CallID) })
 	p.step++
-	p.runSteps++
-	p.attempt = 0
-	p.next = p.callModel()
+	p.wrote, p.work, p.trial, p.shortening = nil, work{}, trial{}, shortening{}
+	p.next = p.begin()
 }
 
 // Finished answers Finish.
 func (p *Planner) Finished() { p.next = Done{expect[Finish](p).Outcome} }
 
-// expect is the effect that is being answered. An answer to another one is a
-// mistake of the caller, and a panic.
+// expect is the effect that is being answered.
 func expect[E Effect](p *Planner) E {
 	e, ok := p.next.(E)
 	if !ok {
@@ -167,109 +144,34 @@ func expect[E Effect](p *Planner) E {
 	return e
 }
 
-func (p *Planner) maxSteps() int {
-	if p.start.Agent.MaxSteps > 0 {
-		return p.start.Agent.MaxSteps
+// begin is what comes first in a step of which nothing is there yet.
+func (p *Planner) begin() Effect {
+	if p.stop != nil {
+		return Finish{p.stop.outcome()}
 	}
-	return agent.DefaultMaxSteps
+	if e := p.drain(nil); e != nil {
+		return e
+	}
+	if outcome, _ := p.limits(p.transcript); outcome != nil {
+		return Finish{*outcome}
+	}
+	return p.callModel()
 }
 
-func (p *Planner) maxStepsOutcome() Outcome {
-	failure := maxStepsFailure(p.maxSteps())
-	return Outcome{FinishReason: model.FinishToolCalls, Failure: &failure, CompletionReason: ReasonMaxSteps}
-}
-
-func (p *Planner) callModel() Effect {
-	p.attempt++
-	a := p.start.Agent
-	_, name, _ := strings.Cut(a.Model, "/")
-	request := model.Request{
-		Model:           name,
-		System:          a.SystemPrompt,
-		Messages:        conversation(p.transcript),
-		MaxOutputTokens: a.MaxOutputTokens,
-		Temperature:     a.Temperature,
-	}
-	for _, t := range a.Tools {
-		request.Tools = append(request.Tools, model.Tool{Name: t.Name, Description: t.Description, InputSchema: t.InputSchema})
-	}
-	return CallModel{Step: p.step, Attempt: p.attempt, Request: request}
-}
-
-// commitText ends the run. A reply without any content leaves no message, since
-// providers refuse to read an empty one.
-func (p *Planner) commitText(message agent.Message, reason model.FinishReason) Commit {
-	outcome := Outcome{Output: quote(message.Text()), FinishReason: reason}
-	commit := Commit{Step: p.step, Outcome: &outcome}
-	if len(message.Parts) > 0 {
-		commit.Messages = []agent.Message{message}
-	}
-	return commit
-}
-
-func (p *Planner) tool(name string) *agent.Tool {
-	for i := range p.start.Agent.Tools {
-		if p.start.Agent.Tools[i].Name == name {
-			return &p.start.Agent.Tools[i]
+// recover goes on with the plan that a former owner has left behind.
+func (p *Planner) recover(j Journal) Effect {
+	if IsDrain(p.start.Run, p.step, j.Plan) {
+		if e := p.drain(&j); e != nil {
+			return e
 		}
+		return p.begin() // nothing waits for what was planned
 	}
-	return nil
+	p.work = p.newWork(j.Plan)
+	p.work.planned = true
+	p.work.restore(j.Results)
+	return p.proceed()
 }
 
-func (p *Planner) anyRuns() bool {
-	for _, call := range p.plan.Calls() {
-		if p.judge(call).Tool != nil {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *Planner) runCalls(planned bool) RunCalls {
-	e := RunCalls{Step: p.step, Plan: p.plan, Planned: planned}
-	for _, call := range p.plan.Calls() {
-		e.Calls = append(e.Calls, p.judge(call))
-	}
-	return e
-}
-
-// judge decides whether a call can run. What cannot is told to the model.
-func (p *Planner) judge(call agent.ToolCall) Call {
-	c := Call{ToolCall: call, Key: idempotencyKey(p.start.Run, p.step, call.ID)}
-	tool := p.tool(call.Name)
-	var problem string
-	if tool == nil {
-		problem = fmt.Sprintf("there is no tool %q", call.Name)
-	} else {
-		problem = checkArguments(tool.InputSchema, call.Arguments)
-	}
-	if problem != "" {
-		result := failedResult(call, problem)
-		c.Result = &result
-		return c
-	}
-	c.Tool = tool
-	return c
-}
-
-// recover is the calls of a plan that a former owner has left behind.
-func (p *Planner) recover(j Journal) RunCalls {
-	recorded := map[string]agent.ToolResult{}
-	for _, r := range j.Results {
-		if _, repeated := recorded[r.CallID]; !repeated {
-			recorded[r.CallID] = r
-		}
-	}
-	e := p.runCalls(true)
-	for i, call := range e.Calls {
-		if result, ok := recorded[call.ID]; ok {
-			e.Calls[i].Tool, e.Calls[i].Result, e.Calls[i].Recorded = nil, &result, true
-			continue
-		}
-		if call.Tool != nil && call.Tool.Retry != agent.RetrySafe {
-			result := failedResult(call.ToolCall, errUnknown)
-			e.Calls[i].Tool, e.Calls[i].Result = nil, &result
-		}
-	}
-	return e
+func (p *Planner) messageID(kind string, n int) string {
+	return messageID(p.start.Run, p.step, kind, n)
 }

@@ -1,8 +1,10 @@
 package loop
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -84,7 +86,7 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	case model.Usage:
 		r.usage = e
 	case model.Finish:
-		told = append(told, r.endCalls()...)
+		told = append(told, r.endCalls(e.Reason == model.FinishLength)...)
 		r.finish = e.Reason
 		told = append(told, e)
 	}
@@ -132,6 +134,33 @@ func (r *Reply) Parts() []agent.Part {
 		}
 	}
 	return parts
+}
+
+// kept is what of the reply is kept when its run is stopped: texts, and calls that have
+// ended. What the model thought is not, since providers want the whole of it or none.
+func (r *Reply) kept() []agent.Part {
+	var parts []agent.Part
+	for _, b := range r.blocks {
+		switch part := b.part.(type) {
+		case agent.Text:
+			parts = append(parts, agent.Text{Text: b.text.String()})
+		case agent.ToolCall:
+			if b.done {
+				parts = append(parts, part)
+			}
+		}
+	}
+	return parts
+}
+
+// replace puts a call in the place of the texts.
+func (r *Reply) replace(id, name string, arguments json.RawMessage) {
+	r.blocks = slices.DeleteFunc(r.blocks, func(b *block) bool {
+		_, text := b.part.(agent.Text)
+		return text
+	})
+	call := agent.ToolCall{ID: uniqueID(id, r.taken), Name: name, Arguments: arguments}
+	r.blocks = append(r.blocks, &block{part: call, done: true})
 }
 
 // Calls gives the calls of the reply in their order.
@@ -241,25 +270,36 @@ func asJSON(text string) json.RawMessage {
 	return quote(text)
 }
 
+// quote is a text as a JSON string.
 func quote(text string) json.RawMessage {
-	quoted, err := json.Marshal(text)
-	if err != nil { // a string always marshals
+	var quoted bytes.Buffer
+	encoder := json.NewEncoder(&quoted)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(text); err != nil { // a string always marshals
 		return json.RawMessage(`""`)
 	}
-	return quoted
+	return bytes.TrimSpace(quoted.Bytes())
 }
 
-// endCalls ends the calls that the provider left open, in the order of the reply.
-func (r *Reply) endCalls() []model.Event {
+// endCalls ends the calls that the provider left open, in the order of the reply. Where
+// the reply was cut their arguments are not what the model meant, even if they are JSON:
+// they become a text, which no tool takes.
+func (r *Reply) endCalls(cut bool) []model.Event {
 	indexes := make(map[*block]int, len(r.calls))
 	for index, b := range r.calls {
 		indexes[b] = index
 	}
 	var ends []model.Event
 	for _, b := range r.blocks {
-		if index, ok := indexes[b]; ok && !b.done {
-			ends = append(ends, b.endCall(index, nil))
+		index, ok := indexes[b]
+		if !ok || b.done {
+			continue
 		}
+		var arguments json.RawMessage
+		if cut {
+			arguments = quote(b.text.String())
+		}
+		ends = append(ends, b.endCall(index, arguments))
 	}
 	return ends
 }

@@ -146,6 +146,48 @@ func TestTheKeyOfACallIsTheSameForEveryAttemptAndForNoOtherCall(t *testing.T) {
 	}
 }
 
+func TestACutCallHasArgumentsThatNoToolTakes(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{``, `{}`, `{"q":1}`, `{"q":`} {
+		r := newReply()
+		events := []model.Event{model.CallStart{Index: 0, ID: "a", Name: "one"}}
+		if text != "" {
+			events = append(events, model.CallDelta{Index: 0, Text: text})
+		}
+		add(t, r, append(events, model.Finish{Reason: model.FinishLength})...)
+		var got string
+		if err := json.Unmarshal(r.Calls()[0].Arguments, &got); err != nil || got != text {
+			t.Errorf("arguments = %s, want the text %q", r.Calls()[0].Arguments, text)
+		}
+	}
+}
+
+func TestAQuestionHasTheSameIDForEveryOwnerAndNoOther(t *testing.T) {
+	t.Parallel()
+	id := func(run loop.Run, steps int, call string) string {
+		p := loop.New(loop.Start{Run: run, SessionSteps: steps, Agent: agent.Agent{Model: "t/m", Tools: []agent.Tool{{Name: "pay", Approval: true}}}})
+		r := p.NewReply()
+		add(t, r, model.CallStart{ID: call, Name: "pay"}, model.CallEnd{}, model.Finish{Reason: model.FinishToolCalls})
+		p.Replied(r)
+		open := p.Next().(loop.Commit).Suspend
+		if len(open) != 1 || open[0].ID != call || !open[0].Approval {
+			t.Fatalf("open = %+v, want the approval of %s", open, call)
+		}
+		return open[0].ApprovalID
+	}
+	base := loop.Run{Tenant: "a", SessionID: "b", RunID: "c"}
+	seen := map[string]bool{id(base, 1, "call"): true}
+	if !seen[id(base, 1, "call")] {
+		t.Error("a second owner asks under another id")
+	}
+	for _, other := range []string{id(base, 2, "call"), id(base, 1, "call2"), id(loop.Run{Tenant: "a", SessionID: "b", RunID: "d"}, 1, "call")} {
+		if seen[other] {
+			t.Errorf("the id %s names two questions", other)
+		}
+		seen[other] = true
+	}
+}
+
 func TestAnAnswerToAnotherEffectIsAPanic(t *testing.T) {
 	t.Parallel()
 	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m"}})
@@ -171,13 +213,13 @@ func TestArgumentsAreHeldAgainstTheSchema(t *testing.T) {
 		{object, `{}`, ""},
 		{object, `{"n":1,"s":"x","e":"a","list":[1,2.5],"in":{"x":true},"more":1}`, ""},
 		{object, `{"n":2.0,"s":null,"e":2}`, ""},
-		{object, `{"n":1.5}`, "/n: want integer, got number"},
-		{object, `{"n":"1"}`, "/n: want integer, got string"},
-		{object, `{"s":1}`, "/s: want string or null, got integer"},
-		{object, `{"e":"b"}`, "/e: not one of the allowed values"},
-		{object, `{"list":[1,"x"]}`, "/list/1: want number, got string"},
-		{object, `{"in":{}}`, `/in: "x" is missing`},
-		{object, `{"in":{"x":true,"y":1}}`, `/in: "y" is not known`},
+		{object, `{"n":1.5}`, "/n must be an integer"},
+		{object, `{"n":"1"}`, "/n must be an integer"},
+		{object, `{"s":1}`, "/s must be a string or null"},
+		{object, `{"e":"b"}`, "/e must be one of"},
+		{object, `{"list":[1,"x"]}`, "/list/1 must be a number"},
+		{object, `{"in":{}}`, "/in/x is missing"},
+		{object, `{"in":{"x":true,"y":1}}`, "/in/y is not known"},
 		{`true`, `{"anything":1}`, ""},
 		{``, `{}`, ""},
 		{object, `null`, "not a JSON object"},

@@ -2,18 +2,19 @@ package loop_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
 var update = flag.Bool("update", false, "write what the planner does into the scenarios")
@@ -21,51 +22,125 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 // A scenario is a text file. Lines that begin with ">" are what the planner wants
 // next; the other lines are said to it. "# …" explains.
 //
-//	agent max=3 tool=lookup:safe tool=charge:never
+//	agent max=3 tool=lookup:safe tool=pay:never:approval    see agentOptions
 //	user Hello                  the transcript, before start
 //	assistant text c1=lookup    … an assistant message with a text and a call
+//	interrupted text            … one that was cut short
 //	result c1 ok                … a tool message
-//	steps 4 1                   committed steps of the session and of the run
+//	state {"n":1}               the custom state
+//	begin 2                     the index of the run's first message
+//	steps 4                     committed steps of the session
 //	plan c1=lookup:{"q":1}      the journal: a plan with calls …
 //	recorded c1                 … and a recorded result
+//	asked c1=pay approval …     a call that somebody outside was asked about, and its answer
 //	start
 //	reply "text" c1=lookup:{"q":1} finish=stop
 //	error provider_overloaded retryable after=5s
 //	unclassified
-//	waited · recorded · ended · committed · finished
+//	waited · recorded · committed · finished
+//	ended c1=fail c2=writes:{"n":2} c3=stopped c4=begun     the others have succeeded
+//	judged revise="No." · guardfailed · compacted "…" · compactfailed
+//	stopped abort "reason" reply "Hal"
+//	wrote {"n":3}               a hook has written
+//	crash                       a new owner begins with what is durable
+//	answer c1 approved          while the session is suspended
+//	continue                    the run that follows when all is answered
+//	message Hello again         a run with a message of its own
+//	shown                       what the state is
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+	for _, file := range scenarios(t) {
+		t.Run(file.name, func(t *testing.T) {
 			t.Parallel()
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(data))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			got, _ := play(t, file.text)
+			if *update && !t.Failed() {
+				if err := os.WriteFile(file.path, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
-			if got != string(data) {
-				t.Errorf("the scenario went\n%s\nwant\n%s", got, data)
+			if got != file.text {
+				t.Errorf("the scenario went\n%s\nwant\n%s", got, file.text)
 			}
 		})
 	}
 }
 
-// play gives the scenario with what the planner wanted in it.
-func play(t *testing.T, scenario string) string {
+// What scenarios can say is said by one of them at least.
+func TestEveryWordOfTheScenariosIsUsed(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	for _, file := range scenarios(t) {
+		for line := range strings.Lines(file.text) {
+			list := words(strings.TrimSuffix(line, "\n"))
+			if len(list) == 0 || strings.HasPrefix(line, ">") || strings.HasPrefix(line, "#") {
+				continue
+			}
+			used[list[0]] = true
+			if list[0] == "agent" {
+				for _, option := range list[1:] {
+					name, value, _ := strings.Cut(option, "=")
+					used["agent "+name] = true
+					if name == "tool" {
+						for _, trait := range strings.Split(value, ":")[1:] {
+							trait, _, _ = strings.Cut(trait, "/")
+							used["tool "+trait] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	for command := range commands {
+		if !used[command] {
+			t.Errorf("no scenario says %q", command)
+		}
+	}
+	for option := range agentOptions {
+		if !used["agent "+option] {
+			t.Errorf("no scenario has an agent with %q", option)
+		}
+	}
+	for trait := range toolTraits {
+		if !used["tool "+trait] {
+			t.Errorf("no scenario has a tool that is %q", trait)
+		}
+	}
+}
+
+type scenario struct{ path, name, text string }
+
+func scenarios(t *testing.T) []scenario {
 	t.Helper()
-	s := stage{t: t, start: loop.Start{Run: loop.Run{Tenant: "acme", SessionID: "s", RunID: "r"}, Agent: agent.Agent{Model: "test/mind", SystemPrompt: "Be brief."}}}
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	var list []scenario
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, scenario{path, strings.TrimSuffix(filepath.Base(path), ".txt"), string(data)})
+	}
+	return list
+}
+
+// play gives the scenario with what the planner wanted in it.
+func play(t *testing.T, text string) (string, *stage) {
+	t.Helper()
+	s := &stage{t: t, world: newWorld(loop.Start{
+		Run:   loop.Run{Tenant: "acme", SessionID: "s", RunID: "r"},
+		Agent: agent.Agent{Name: "helper", Model: "test/mind", SystemPrompt: "Be brief."},
+	})}
 	var out strings.Builder
-	for line := range strings.Lines(scenario) {
+	defer func() {
+		if mistake := recover(); mistake != nil {
+			t.Errorf("the scenario went\n%sand then: %v", out.String(), mistake)
+		}
+	}()
+	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if strings.HasPrefix(line, ">") {
 			continue
@@ -74,12 +149,20 @@ func play(t *testing.T, scenario string) string {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		s.say(words(line))
-		if s.planner != nil {
+		list := words(line)
+		command := commands[list[0]]
+		if command == nil {
+			t.Fatalf("unknown line %q", line)
+		}
+		command(s, list[1:])
+		if s.said != "" {
+			out.WriteString("> " + s.said + "\n")
+			s.said = ""
+		} else if s.planner != nil {
 			out.WriteString(describe(s.planner.Next()))
 		}
 	}
-	return out.String()
+	return out.String(), s
 }
 
 // words splits a line at spaces that are not within quotes or braces.
@@ -108,210 +191,213 @@ func words(line string) []string {
 // stage is where a scenario is played.
 type stage struct {
 	t       *testing.T
-	start   loop.Start
+	world   *world
 	planner *loop.Planner
+	said    string // in place of the next effect
+	acts    []*act
+	open    bool // the last act goes on
 }
 
-func (s *stage) say(line []string) {
-	s.t.Helper()
-	switch args := line[1:]; line[0] {
-	case "agent":
-		s.agent(args)
-	case "user":
-		s.start.Transcript = append(s.start.Transcript, agent.Message{Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: strings.Join(args, " ")}}})
-	case "assistant":
-		s.start.Transcript = append(s.start.Transcript, message(args))
-	case "result":
-		s.start.Transcript = append(s.start.Transcript, agent.Message{Role: agent.RoleTool, Parts: []agent.Part{result(args[0])}})
-	case "steps":
-		s.start.SessionSteps, s.start.RunSteps = number(args[0]), number(args[1])
-	case "plan":
-		s.start.Journal = &loop.Journal{Plan: message(args)}
-	case "recorded":
-		if s.planner != nil {
-			s.planner.Recorded()
+// act is what one planner was told, as long as it was answers to its effects.
+type act struct {
+	first *world // as the planner began
+	said  []said
+}
+
+// said is an effect and the words that answered it.
+type said struct {
+	effect loop.Effect
+	words  []string
+}
+
+func (s *stage) answered(words ...string) {
+	if s.open {
+		last := s.acts[len(s.acts)-1]
+		last.said = append(last.said, said{s.planner.Next(), words})
+	}
+}
+
+func (s *stage) append(m agent.Message) {
+	m.ID = fmt.Sprintf("m%d", len(s.world.start.Transcript))
+	s.world.start.Transcript = append(s.world.start.Transcript, m)
+}
+
+func (s *stage) begin() {
+	s.acts, s.open = append(s.acts, &act{first: s.world.copied()}), true
+	s.planner = loop.New(s.world.copied().start)
+}
+
+var commands = map[string]func(*stage, []string){
+	"agent": func(s *stage, args []string) {
+		for _, arg := range args {
+			key, value, _ := strings.Cut(arg, "=")
+			set := agentOptions[key]
+			if set == nil {
+				s.t.Fatalf("an agent has no %q", key)
+			}
+			set(&s.world.start.Agent, value)
+		}
+	},
+	"user": func(s *stage, args []string) {
+		s.append(agent.Message{Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: strings.Join(args, " ")}}})
+	},
+	"assistant": func(s *stage, args []string) { s.append(message(args)) },
+	"interrupted": func(s *stage, args []string) {
+		m := message(args)
+		m.Metadata = map[string]string{agent.MetadataInterrupted: "interrupt"}
+		m.Parts = append([]agent.Part{agent.Reasoning{Text: "Hm."}}, m.Parts...)
+		s.append(m)
+	},
+	"result": func(s *stage, args []string) {
+		s.append(agent.Message{Role: agent.RoleTool, Parts: []agent.Part{result(args[0])}})
+	},
+	"state": func(s *stage, args []string) { s.world.start.State = must(agent.ParseState(json.RawMessage(args[0]))) },
+	"begin": func(s *stage, args []string) { s.world.start.Begin = number(args[0]) },
+	"steps": func(s *stage, args []string) { s.world.start.SessionSteps = number(args[0]) },
+	"plan": func(s *stage, args []string) {
+		m := message(args)
+		m.ID = "m"
+		s.world.start.Journal = &loop.Journal{Plan: m}
+	},
+	"recorded": func(s *stage, args []string) {
+		if s.planner == nil {
+			s.world.recordResult(loop.Ended{Result: result(args[0])})
 			return
 		}
-		s.start.Journal.Results = append(s.start.Journal.Results, result(args[0]))
-	case "start":
-		s.planner = loop.New(s.start)
-	case "reply":
-		s.reply(args)
-	case "error":
+		s.answered()
+		s.world.recordPlan(s.planner.Next().(loop.RecordPlan))
+		s.planner.Recorded()
+	},
+	"asked": (*stage).asked,
+	"start": func(s *stage, _ []string) { s.begin() },
+	"reply": func(s *stage, args []string) {
+		s.answered(append([]string{"reply"}, args...)...)
+		s.planner.Replied(newReplyOf(s.t, s.planner, args, true))
+	},
+	"error": func(s *stage, args []string) {
+		s.answered(append([]string{"error"}, args...)...)
 		s.planner.Failed(failure(args))
-	case "unclassified":
-		s.planner.Failed(fmt.Errorf("something odd"))
-	case "waited":
-		s.planner.Waited()
-	case "ended":
-		s.ended()
-	case "committed":
+	},
+	"unclassified": func(s *stage, _ []string) {
+		s.answered("unclassified")
+		s.planner.Failed(errors.New("something odd"))
+	},
+	"waited": func(s *stage, _ []string) { s.answered(); s.planner.Waited() },
+	"ended": func(s *stage, args []string) {
+		s.answered(args...)
+		e := s.planner.Next().(loop.RunCalls)
+		ends := endsOf(e, args)
+		s.world.recordEnds(e, ends)
+		s.planner.Ended(ends)
+	},
+	"committed": func(s *stage, _ []string) {
+		s.answered()
+		s.world.commit(s.planner.Next().(loop.Commit))
 		s.planner.Committed()
-	case "finished":
-		s.planner.Finished()
-	default:
-		s.t.Fatalf("unknown line %q", line)
-	}
+	},
+	"finished": func(s *stage, _ []string) { s.answered(); s.planner.Finished() },
+	"judged": func(s *stage, args []string) {
+		s.answered(append([]string{"judged"}, args...)...)
+		s.planner.Judged(verdict(args))
+	},
+	"guardfailed": func(s *stage, _ []string) {
+		s.answered("guardfailed")
+		s.planner.GuardFailed(errors.New("the judge is away"))
+	},
+	"compacted": func(s *stage, args []string) {
+		s.answered(append([]string{"compacted"}, args...)...)
+		s.planner.Compacted(strings.Trim(args[0], `"`))
+	},
+	"compactfailed": func(s *stage, _ []string) {
+		s.answered("compactfailed")
+		s.planner.CompactFailed(errors.New("no summary"))
+	},
+	"stopped": func(s *stage, args []string) {
+		s.open = false
+		stop := loop.Stop{Kind: loop.StopKind(args[0])}
+		var reply *loop.Reply
+		if i := slices.Index(args, "reply"); i > 0 {
+			reply = newReplyOf(s.t, s.planner, args[i+1:], false)
+			args = args[:i]
+		}
+		if len(args) > 1 {
+			stop.Reason = strings.Trim(args[1], `"`)
+		}
+		s.planner.Stopped(stop, reply)
+	},
+	"wrote": func(s *stage, args []string) {
+		s.open = false
+		s.planner.Wrote(ops(args[0]))
+	},
+	"crash":    func(s *stage, _ []string) { s.begin() },
+	"answer":   (*stage).answer,
+	"continue": func(s *stage, _ []string) { s.world.next("r+", ""); s.begin() },
+	"message": func(s *stage, args []string) {
+		s.world.next("r2", strings.Join(args, " "))
+		s.begin()
+	},
+	"shown": func(s *stage, _ []string) { s.said = string(must(json.Marshal(s.planner.State()))) },
 }
 
-func (s *stage) agent(args []string) {
-	for _, arg := range args {
-		key, value, _ := strings.Cut(arg, "=")
-		switch key {
-		case "max":
-			s.start.Agent.MaxSteps = number(value)
-		case "tool":
-			name, retry, _ := strings.Cut(value, ":")
-			s.start.Agent.Tools = append(s.start.Agent.Tools, agent.Tool{
-				Name: name, Retry: agent.Retry(retry),
-				InputSchema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"integer"}},"required":["q"]}`),
-			})
+var agentOptions = map[string]func(*agent.Agent, string){
+	"max":     func(a *agent.Agent, v string) { a.MaxSteps = number(v) },
+	"retries": func(a *agent.Agent, v string) { a.MaxRetries = new(number(v)) },
+	"tool":    func(a *agent.Agent, v string) { a.Tools = append(a.Tools, tool(v)) },
+	"output": func(a *agent.Agent, v string) {
+		a.OutputSchema = json.RawMessage(`{"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]}`)
+		a.Completion = agent.Completion(v)
+	},
+	"fallback": func(a *agent.Agent, v string) { a.Fallbacks = append(a.Fallbacks, v) },
+	"guard": func(a *agent.Agent, v string) {
+		// The scenario itself says what the guard says.
+		if v == "reply" {
+			a.Guard.OnReply = noGuard
+			return
 		}
-	}
+		a.Guard.OnOutput = noGuard
+	},
+	"stopwhen": func(a *agent.Agent, v string) {
+		a.StopWhen = func(p agent.Progress) bool { return p.Steps >= number(v) }
+	},
+	"budget":     func(a *agent.Agent, v string) { a.Context.MaxTokens = number(v) },
+	"keep":       func(a *agent.Agent, v string) { a.Context.KeepTokens = number(v) },
+	"compaction": func(a *agent.Agent, v string) { a.Context.Compaction = agent.Compaction(v) },
+	"prompt": func(a *agent.Agent, _ string) {
+		a.Prompt = func(s agent.State) string { return fmt.Sprintf("n is %v.", s["n"]) }
+	},
 }
 
-// message is an assistant message of words: texts, and calls as id=tool:arguments.
-func message(args []string) agent.Message {
-	m := agent.Message{ID: "m", Role: agent.RoleAssistant}
-	for _, arg := range args {
-		if id, call, ok := strings.Cut(arg, "="); ok {
-			name, arguments, _ := strings.Cut(call, ":")
-			if arguments == "" {
-				arguments = "{}"
-			}
-			m.Parts = append(m.Parts, agent.ToolCall{ID: id, Name: name, Arguments: json.RawMessage(arguments)})
-			continue
+var toolTraits = map[string]func(*agent.Tool, string){
+	"safe":     func(t *agent.Tool, _ string) { t.Retry = agent.RetrySafe },
+	"never":    func(t *agent.Tool, _ string) { t.Retry = agent.RetryNever },
+	"client":   func(t *agent.Tool, _ string) { t.Client = true },
+	"approval": func(t *agent.Tool, _ string) { t.Approval = true },
+	// A call with a q that is not the state's n.
+	"odd": func(t *agent.Tool, _ string) {
+		t.ApproveWhen = func(input json.RawMessage, s agent.State) bool {
+			var in struct{ Q json.Number }
+			return json.Unmarshal(input, &in) != nil || in.Q != s["n"]
 		}
-		m.Parts = append(m.Parts, agent.Text{Text: strings.Trim(arg, `"`)})
-	}
-	return m
+	},
+	"finish":  func(t *agent.Tool, _ string) { t.FinishWith = true },
+	"within":  func(t *agent.Tool, v string) { t.AnswerWithin = must(time.ParseDuration(v)) },
+	"checked": func(t *agent.Tool, _ string) { t.OutputSchema = json.RawMessage(`{"type":"integer"}`) },
 }
 
-func result(id string) agent.ToolResult {
-	return agent.ToolResult{CallID: id, Name: "lookup", Success: true, Result: json.RawMessage(`"ok"`)}
-}
-
-func (s *stage) reply(args []string) {
-	s.t.Helper()
-	finish := model.FinishStop
-	var events []model.Event
-	for i, arg := range args {
-		if reason, ok := strings.CutPrefix(arg, "finish="); ok {
-			finish = model.FinishReason(reason)
-			continue
-		}
-		switch part := message([]string{arg}).Parts[0].(type) {
-		case agent.Text:
-			events = append(events, model.TextDelta{Text: part.Text})
-		case agent.ToolCall:
-			finish = model.FinishToolCalls
-			events = append(events, model.CallStart{Index: i, ID: part.ID, Name: part.Name}, model.CallDelta{Index: i, Text: string(part.Arguments)}, model.CallEnd{Index: i})
-		}
+// tool is name:trait:trait/value.
+func tool(v string) agent.Tool {
+	name, traits, _ := strings.Cut(v, ":")
+	t := agent.Tool{
+		Name:        name,
+		InputSchema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"integer"}},"required":["q"]}`),
 	}
-	r := s.planner.NewReply()
-	for _, event := range append(events, model.Finish{Reason: finish}) {
-		if _, err := r.Add(event); err != nil {
-			s.t.Fatal(err)
+	for trait := range strings.SplitSeq(traits, ":") {
+		trait, value, _ := strings.Cut(trait, "/")
+		set := toolTraits[trait]
+		if set == nil {
+			panic(fmt.Sprintf("a tool is never %q; it is one of %q", trait, slices.Sorted(maps.Keys(toolTraits))))
 		}
+		set(&t, value)
 	}
-	s.planner.Replied(r)
-}
-
-func failure(args []string) error {
-	e := &model.Error{Code: args[0], Message: "the provider's words"}
-	for _, arg := range args[1:] {
-		if after, ok := strings.CutPrefix(arg, "after="); ok {
-			e.RetryAfter, _ = time.ParseDuration(after)
-		}
-		e.Retryable = e.Retryable || arg == "retryable"
-	}
-	return e
-}
-
-// ended answers with what is known, and success for what ran.
-func (s *stage) ended() {
-	var results []agent.ToolResult
-	for _, call := range s.planner.Next().(loop.RunCalls).Calls {
-		if call.Result != nil {
-			results = append(results, *call.Result)
-			continue
-		}
-		results = append(results, agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: json.RawMessage(`"done"`)})
-	}
-	s.planner.Ended(results)
-}
-
-func number(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
-// describe is an effect in lines that begin with ">".
-func describe(effect loop.Effect) string {
-	var lines []string
-	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	switch e := effect.(type) {
-	case loop.CallModel:
-		add("call model: step %d, attempt %d", e.Step, e.Attempt)
-		for _, m := range e.Request.Messages {
-			add("    %s", text(m))
-		}
-	case loop.Wait:
-		add("wait %v because of %s", e.For, e.Cause.Code)
-	case loop.RecordPlan:
-		add("record plan: step %d, %s", e.Step, text(e.Plan))
-	case loop.RunCalls:
-		add("run calls: step %d, planned %v", e.Step, e.Planned)
-		for _, c := range e.Calls {
-			add("    %s", callText(c))
-		}
-	case loop.Commit:
-		add("commit step %d%s", e.Step, outcomeText(e.Outcome))
-		for _, m := range e.Messages {
-			add("    %s", text(m))
-		}
-	case loop.Finish:
-		add("finish%s", outcomeText(&e.Outcome))
-	case loop.Done:
-		add("done%s", outcomeText(&e.Outcome))
-	}
-	return "> " + strings.Join(lines, "\n> ") + "\n"
-}
-
-func callText(c loop.Call) string {
-	switch {
-	case c.Recorded:
-		return c.ID + ": recorded " + string(c.Result.Result)
-	case c.Result != nil:
-		return c.ID + ": not run: " + c.Result.Error
-	}
-	return fmt.Sprintf("%s: run %s with %s", c.ID, c.Tool.Name, c.Arguments)
-}
-
-func outcomeText(o *loop.Outcome) string {
-	switch {
-	case o == nil:
-		return ""
-	case o.Failure != nil:
-		return strings.TrimRight(fmt.Sprintf(" and fail: %q %s %s", o.Failure.Error, o.Failure.Code, o.CompletionReason), " ")
-	}
-	return fmt.Sprintf(" and complete: %s, %s", o.Output, o.FinishReason)
-}
-
-func text(m agent.Message) string {
-	parts := []string{string(m.Role) + ":"}
-	for _, p := range m.Parts {
-		switch part := p.(type) {
-		case agent.Text:
-			parts = append(parts, part.Text)
-		case agent.ToolCall:
-			parts = append(parts, fmt.Sprintf("[%s %s %s]", part.ID, part.Name, part.Arguments))
-		case agent.ToolResult:
-			parts = append(parts, fmt.Sprintf("[%s → %s%s]", part.CallID, part.Result, part.Error))
-		}
-	}
-	return strings.Join(parts, " ")
+	return t
 }

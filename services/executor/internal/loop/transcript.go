@@ -1,31 +1,53 @@
 package loop
 
 import (
+	"slices"
+
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// What the model is told of calls that have no result of their tool.
+// What the model is told of calls that have no result of their tool. The words before
+// a colon are the specification's causes.
 const (
 	errNotExecuted = "not executed"
 	errUnknown     = "the process that ran this call was lost, and it is not known whether the call took effect; " +
 		"check before you call it again"
+	errSuperseded      = "superseded_by_terminal_call: another call of the same reply finishes the run, so this one was not made"
+	errStopped         = "run_stopped: the run was stopped before this call was made"
+	errStoppedUnderway = "run_stopped: the run was stopped while this call was under way, and it is not known whether it took effect; " +
+		"check before you call it again"
+	errOvertaken    = "not executed: the user has written since"
+	errRefused      = "a human has refused this call, so it was not made"
+	errTimedOut     = "nobody answered this call in time"
+	errNotOneFinish = "not executed: exactly one call that finishes the run is wanted, and nothing else"
 )
 
 // conversation is the transcript as a model may see it: behind each assistant
 // message with calls stands one tool message with the result of every call, in
-// their order. A call that was never answered gets a synthetic result. The
-// transcript itself stays as it is.
+// their order. A call that was never answered gets a synthetic result, and of a message
+// that was cut short the thoughts are left out. The transcript itself stays as it is.
 func conversation(transcript []agent.Message) []agent.Message {
 	results := map[string]agent.ToolResult{}
 	for _, m := range transcript {
 		for _, r := range m.Results() {
-			results[r.CallID] = r
+			if _, repeated := results[r.CallID]; !repeated {
+				results[r.CallID] = r
+			}
 		}
 	}
 	messages := make([]agent.Message, 0, len(transcript))
 	for _, m := range transcript {
 		if m.Role == agent.RoleTool {
 			continue // stands behind its calls already
+		}
+		if m.Metadata[agent.MetadataInterrupted] != "" {
+			m.Parts = slices.DeleteFunc(slices.Clone(m.Parts), func(part agent.Part) bool {
+				_, thought := part.(agent.Reasoning)
+				return thought
+			})
+		}
+		if m.Role == agent.RoleAssistant && !says(m) {
+			continue
 		}
 		messages = append(messages, m)
 		if calls := m.Calls(); len(calls) > 0 {
@@ -58,6 +80,17 @@ func callIDs(transcript []agent.Message) map[string]bool {
 	for _, m := range transcript {
 		for _, call := range m.Calls() {
 			ids[call.ID] = true
+		}
+	}
+	return ids
+}
+
+// answeredIDs is the set of the ids of calls with a result.
+func answeredIDs(transcript []agent.Message) map[string]bool {
+	ids := map[string]bool{}
+	for _, m := range transcript {
+		for _, result := range m.Results() {
+			ids[result.CallID] = true
 		}
 	}
 	return ids

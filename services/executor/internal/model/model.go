@@ -1,5 +1,6 @@
 // Package model is the door to language models: one interface, implemented by
-// scripted, openai and anthropic, each of which passes modeltest whole.
+// scripted, openai (chat completions and responses), anthropic and gemini, each of
+// which passes modeltest whole.
 package model
 
 import (
@@ -31,9 +32,40 @@ type Request struct {
 	// results of one assistant message follow it before anything else.
 	Messages []agent.Message
 	Tools    []Tool
+	// Choice says whether and which tool the model must call. Empty is ChoiceAuto.
+	Choice Choice
+	// Output asks for a reply that is JSON; nil for text. Not together with a Choice
+	// that asks for a call.
+	Output *Output
 	// MaxOutputTokens is left to the implementation when 0.
 	MaxOutputTokens int
 	Temperature     *float64
+	// Cache asks the provider to keep the unchanged beginning of the request, where it
+	// has to be asked.
+	Cache agent.Cache
+	// Options are members that go into the provider's request as they are, a JSON
+	// object; they replace nothing that the implementation sets. Nil for none.
+	Options json.RawMessage
+}
+
+// Choice says whether a model must call a tool.
+type Choice string
+
+// The choices.
+const (
+	ChoiceAuto     Choice = ""
+	ChoiceRequired Choice = "required" // one of the tools, whichever
+	ChoiceNone     Choice = "none"
+)
+
+// Output is the shape of a reply that is JSON.
+type Output struct {
+	// Name has 1 to 64 characters of A-Z a-z 0-9 _ -.
+	Name string
+	// Schema is a JSON Schema: an object.
+	Schema json.RawMessage
+	// Strict asks for constrained decoding; where the provider has none it is left out.
+	Strict bool
 }
 
 // Tool is a tool as the model is told about it.
@@ -42,6 +74,8 @@ type Tool struct {
 	Description string
 	// InputSchema is a JSON Schema: an object.
 	InputSchema json.RawMessage
+	// Strict asks for constrained arguments; where the provider has none it is left out.
+	Strict bool
 }
 
 // Event is a piece of a reply: TextDelta, ReasoningDelta, ReasoningEnd,
@@ -127,6 +161,7 @@ const (
 	CodeDenied          = "provider_denied"           // 403
 	CodeNotFound        = "provider_not_found"        // 404: no such model
 	CodeInvalidResponse = "provider_invalid_response" // what came is not the protocol: retryable
+	CodeUnsupported     = "provider_unsupported"      // the model cannot do what the request asks for
 )
 
 // Error is a classified failure of a provider.

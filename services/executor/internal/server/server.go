@@ -15,7 +15,8 @@ type Server struct {
 
 	ExecutorID string
 	Slots      int
-	Agents     []agent.Agent
+	// Agents gives those that it serves now.
+	Agents func() []agent.Agent
 	// Live gives the runs that the executor holds now.
 	Live func() []string
 }
@@ -23,7 +24,7 @@ type Server struct {
 // Describe tells what the executor serves and does.
 func (s *Server) Describe(context.Context, *executorv1.DescribeRequest) (*executorv1.DescribeResponse, error) {
 	answer := &executorv1.DescribeResponse{ExecutorId: s.ExecutorID, Slots: int32(s.Slots), LiveRunIds: slices.Clone(s.Live())}
-	for _, a := range s.Agents {
+	for _, a := range s.Agents() {
 		answer.Agents = append(answer.Agents, info(a))
 	}
 	return answer, nil

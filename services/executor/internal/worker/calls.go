@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -13,25 +14,46 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
 // maxStepResults bounds the results of one step together, in bytes, so that its
 // commit fits into a message of the RPC layer beside the reply.
 const maxStepResults = 8 << 20
 
-const reasonResultTooLarge = "RESULT_TOO_LARGE"
+// Reasons for which the state service keeps no result, and the call fails instead.
+const (
+	reasonResultTooLarge    = "RESULT_TOO_LARGE"
+	reasonStateSizeExceeded = "STATE_SIZE_EXCEEDED"
+	reasonStateInvalid      = "STATE_INVALID"
+)
+
+// outcome is how a call of a step has ended.
+type outcome struct {
+	loop.Ended
+	usage    []*statev1.UsageEntry
+	recorded bool // the journal has it, with its usage
+}
 
 // runCalls runs the calls of a step at the same time. Each result is recorded, then
-// told.
+// told. A stop cuts those whose tools run, and keeps the others from beginning.
 func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
-	results := make([]agent.ToolResult, len(e.Calls))
-	usage := make([]*statev1.UsageEntry, len(e.Calls))
-	group, ctx := errgroup.WithContext(ctx)
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	if !e.Drain {
+		r.onMessages(cuttable, e.Step, e.Plan)
+	}
+	r.writes.begin(e.Plan)
+	outcomes := make([]outcome, len(e.Calls))
+	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(r.worker.config.ParallelCalls)
+	tools, endTools := context.WithCancelCause(grouped)
+	defer endTools(nil)
+	defer context.AfterFunc(cuttable, func() { endTools(context.Cause(cuttable)) })()
 	for i, c := range e.Calls {
 		group.Go(func() error {
-			return r.guard(ctx, func(ctx context.Context) (err error) {
-				results[i], usage[i], err = r.runCall(ctx, e, c)
+			return r.guard(grouped, func(ctx context.Context) (err error) {
+				outcomes[i], err = r.runCall(ctx, tools, e, c)
 				return err
 			})
 		})
@@ -39,85 +61,206 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if !e.Planned {
-		r.pending = append(r.pending, present(usage)...)
+	results := make([]loop.Ended, len(outcomes))
+	for i, o := range outcomes {
+		results[i] = o.Ended
+		if !o.recorded {
+			r.pending = append(r.pending, o.usage...)
+		}
+		r.writes.ended(o.Ended)
 	}
+	r.worker.passed(ctx, PointCallsEnded)
 	r.planner.Ended(results)
 	return nil
 }
 
-// present leaves out what calls without a tool have not used.
-func present(usage []*statev1.UsageEntry) []*statev1.UsageEntry {
-	return slices.DeleteFunc(slices.Clone(usage), func(u *statev1.UsageEntry) bool { return u == nil })
-}
-
-// runCall runs one call as far as a former owner has not. It uses of the runner
-// what does not change while calls run.
-func (r *runner) runCall(ctx context.Context, e loop.RunCalls, c loop.Call) (agent.ToolResult, *statev1.UsageEntry, error) {
-	var result agent.ToolResult
-	begin := r.worker.peers.Now()
+// runCall runs one call as far as a former owner has not. tools is the context of
+// tools, which a stop ends as well. It uses of the runner what does not change while
+// calls run.
+func (r *runner) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Call) (outcome, error) {
+	if e.Drain && (c.Approved || c.Rejected) && r.said.first(judged, c.ID) {
+		if err := r.tell(tools, int32(e.Step), approvalResponse(c)); err != nil {
+			return outcome{}, err
+		}
+	}
+	var o outcome
 	switch {
 	case c.Result != nil:
-		result = *c.Result
-	case ctx.Err() != nil:
-		return result, nil, context.Cause(ctx) // the run was lost or cut before the call began
+		o.Result, o.Ops, o.recorded = *c.Result, c.Ops, c.Recorded
+	case cutByStop(tools):
+		o.Stopped = true
+		return o, nil
+	case tools.Err() != nil:
+		return o, context.Cause(tools) // the run was lost or cut before the call began
 	default:
-		result = r.runTool(ctx, c, min(r.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)))
-		if ctx.Err() != nil {
-			return result, nil, context.Cause(ctx) // cut: how it ended means nothing
+		o = r.runTool(tools, e, c)
+		switch {
+		case o.Stopped && cutByStop(tools):
+			return o, nil
+		case o.Stopped:
+			return o, context.Cause(tools) // cut: how it ended means nothing
 		}
 	}
-	var usage *statev1.UsageEntry
-	if c.Tool != nil { // else the name is the model's invention
-		usage = toolUsage(c.Name, result.Success, r.worker.peers.Now().Sub(begin).Milliseconds())
-	}
+	r.worker.passed(ctx, PointCallEnded)
 	if e.Planned && !c.Recorded {
-		var err error
-		if result, err = r.recordResult(ctx, e.Step, result, usage); err != nil {
-			return result, nil, err
+		if err := r.recordResult(ctx, e.Step, &o); err != nil {
+			return o, err
 		}
+		o.recorded = true
+		r.worker.passed(ctx, PointCallRecorded)
 	}
-	if r.ended[c.ID] {
-		return result, usage, nil
+	err := r.tellEnd(tools, int32(e.Step), o.Ended)
+	if err == nil {
+		r.worker.passed(ctx, PointCallTold)
 	}
-	return result, usage, r.tell(ctx, int32(e.Step), toolEnd(result))
+	return o, err
 }
 
-func (r *runner) runTool(ctx context.Context, c loop.Call, maxBytes int) agent.ToolResult {
+// tellEnd tells how a call has ended, and what it has written before. Where both stand
+// already, it takes note of the writes.
+func (r *runner) tellEnd(ctx context.Context, step int32, e loop.Ended) error {
+	if r.said.first(ends, e.Result.CallID) {
+		return r.tellWrites(ctx, step, e.Ops, &e.Result)
+	}
+	r.writes.mu.Lock()
+	defer r.writes.mu.Unlock()
+	r.writes.told = applied(r.writes.told, e.Ops)
+	return nil
+}
+
+// runTool runs the tool of a call with the hooks around it. What they write goes with
+// the result.
+func (r *runner) runTool(ctx context.Context, e loop.RunCalls, c loop.Call) outcome {
 	ctx, span := r.worker.peers.Tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
 		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),
 	))
 	defer span.End()
-	result := r.worker.tools.Run(ctx, *c.Tool, r.agentCall(c), maxBytes)
-	span.SetAttributes(attribute.Bool("success", result.Success))
-	return result
+	hooks := &callHooks{runner: r, step: e.Step, call: c.ToolCall, state: r.writes.called()}
+	hooks.before(ctx)
+	r.worker.passed(ctx, PointCallBegins)
+	begin := r.worker.peers.Now()
+	ran := r.worker.tools.Execute(ctx, *c.Tool, r.agentCall(e, c), tool.Scope{
+		State: hooks.state, ResultBytes: min(r.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)),
+		StateBytes: r.worker.config.MaxStateBytes, Emit: r.emits(int32(e.Step)),
+	})
+	o := outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
+	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success, r.worker.peers.Now().Sub(begin).Milliseconds()))
+	for _, u := range ran.Usage {
+		o.usage = append(o.usage, customUsage("tool", u.Kind, u.Name, u.Value))
+	}
+	if !ran.Cut {
+		hooks.after(ctx, ran)
+		o.Ops = hooks.ops
+	}
+	o.usage = append(o.usage, hooks.usage...)
+	span.SetAttributes(attribute.Bool("success", ran.Result.Success))
+	return o
 }
 
-// recordResult gives the result that was recorded: one that the state service
-// finds too large is a failed one.
-func (r *runner) recordResult(ctx context.Context, step int, result agent.ToolResult, usage *statev1.UsageEntry) (agent.ToolResult, error) {
+// agentCall is the call as its tool sees it.
+func (r *runner) agentCall(e loop.RunCalls, c loop.Call) *agent.Call {
+	return &agent.Call{
+		ID: c.ID, Tool: c.Name, IdempotencyKey: c.Key, Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(),
+		RunID: r.ref.GetRunId(), AgentType: r.started.GetAgentType(), UserID: r.session.GetUserId(),
+		Tags: slices.Clone(r.session.GetTags()), Metadata: maps.Clone(r.session.GetMetadata()), Step: e.Step, Input: c.Arguments,
+	}
+}
+
+// recordResult makes the result durable. One that the state service cannot keep, or
+// whose writes it cannot, becomes a failed one.
+func (r *runner) recordResult(ctx context.Context, step int, o *outcome) error {
 	record := func() error {
 		_, err := call(ctx, r, func(ctx context.Context) (*statev1.RecordResultResponse, error) {
 			return r.worker.peers.Work.RecordResult(ctx, &statev1.RecordResultRequest{
 				Run: r.ref, Step: int32(step),
-				Result: &statev1.CallResult{Result: fromResult(result), Usage: present([]*statev1.UsageEntry{usage})},
+				Result: &statev1.CallResult{Result: fromResult(o.Result), Ops: fromOps(o.Ops), Usage: o.usage},
 			})
 		})
 		return err
 	}
 	err := record()
-	if err != nil && (fault.ReasonOf(err) == reasonResultTooLarge || fault.KindOf(err) == fault.TooLarge) {
-		result = agent.ToolResult{
-			CallID: result.CallID, Name: result.Name, Synthetic: true,
-			Error: fmt.Sprintf("the tool's result has %d bytes, more than can be kept; ask for less", len(result.Result)),
-		}
-		if usage != nil {
-			usage.GetTool().Success = false
+	if problem := unkept(err, *o); problem != "" {
+		o.Result = agent.ToolResult{CallID: o.Result.CallID, Name: o.Result.Name, Synthetic: true, Error: problem}
+		o.Ops = nil
+		for _, u := range o.usage {
+			if t := u.GetTool(); t != nil {
+				t.Success = false
+			}
 		}
 		err = record()
 	}
 	if err != nil {
-		return result, fmt.Errorf("record the result of call %s: %w", result.CallID, err)
+		return fmt.Errorf("record the result of call %s: %w", o.Result.CallID, err)
 	}
-	return result, nil
+	return nil
+}
+
+// unkept says why the state service keeps no such result, for the model; empty where it
+// does, or where the reason is not in the result.
+func unkept(err error, o outcome) string {
+	f, ok := fault.From(err)
+	if !ok {
+		return ""
+	}
+	switch {
+	case f.Reason == reasonStateSizeExceeded:
+		return "state_size_exceeded: what the tool writes to the state is more than can be kept (" + f.Detail + "); nothing of it was written"
+	case f.Reason == reasonStateInvalid:
+		return "what the tool writes to the state cannot be kept (" + f.Detail + "); nothing of it was written"
+	case f.Reason == reasonResultTooLarge || f.Kind == fault.TooLarge:
+		return fmt.Sprintf("result_too_large: the tool's result has %d bytes, more than can be kept; ask for less", len(o.Result.Result))
+	}
+	return ""
+}
+
+// callHooks are the hooks around one call, one after another. What they write comes with
+// the writes of the call, in the order of their calls.
+type callHooks struct {
+	runner *runner
+	step   int
+	call   agent.ToolCall
+	state  agent.State // with what was written so far
+	ops    []agent.Op
+	usage  []*statev1.UsageEntry
+}
+
+// one calls a hook.
+func (h *callHooks) one(ctx context.Context, name string, f func(ctx context.Context, c *agent.HookCall)) {
+	r := h.runner
+	t, err := r.hook(ctx, name, h.step, h.state, r.emits(int32(h.step)), func(ctx context.Context, c *agent.HookCall) error {
+		f(ctx, c)
+		return nil
+	})
+	h.usage = append(h.usage, t.usage...)
+	if err == nil {
+		h.write(t.ops)
+	}
+}
+
+func (h *callHooks) write(ops []agent.Op) {
+	h.ops = append(h.ops, ops...)
+	h.state = applied(h.state, ops)
+}
+
+func (h *callHooks) before(ctx context.Context) {
+	if f := h.runner.agent.Hooks.BeforeTool; f != nil {
+		h.one(ctx, "BeforeTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.call) })
+	}
+}
+
+// after calls the hooks behind the tool, in the order of the specification.
+func (h *callHooks) after(ctx context.Context, ran tool.Outcome) {
+	hooks := h.runner.agent.Hooks
+	h.write(ran.Ops)
+	if f := hooks.OnStateChange; f != nil && len(h.ops) > 0 {
+		written := slices.Clone(h.ops)
+		h.one(ctx, "OnStateChange", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, written) })
+	}
+	if f := hooks.OnMessage; f != nil && h.runner.said.first(hooked, h.call.ID) {
+		message := agent.Message{Role: agent.RoleTool, Parts: []agent.Part{ran.Result}}
+		h.one(ctx, "OnMessage", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, message) })
+	}
+	if f := hooks.AfterTool; f != nil {
+		h.one(ctx, "AfterTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.call, ran.Result) })
+	}
 }

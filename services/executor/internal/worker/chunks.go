@@ -103,11 +103,84 @@ func planChunks(plan agent.Message) []*eventv1.Chunk {
 	return chunks
 }
 
+// terminal is the record that ends the run's stream.
 func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv1.Terminal {
 	if f := o.Failure; f != nil {
 		return &streamv1.Terminal{RunId: runID, Outcome: &streamv1.Terminal_Fail{Fail: &streamv1.Fail{Error: clean(f.Error), Code: f.Code}}}
 	}
+	status := streamv1.EndStatus_END_STATUS_COMPLETED
+	switch {
+	case o.Status == loop.StatusInterrupted:
+		status = streamv1.EndStatus_END_STATUS_INTERRUPTED
+	case suspends(o):
+		status = streamv1.EndStatus_END_STATUS_PAUSED
+	}
 	return &streamv1.Terminal{RunId: runID, Outcome: &streamv1.Terminal_End{End: &streamv1.End{
-		Status: streamv1.EndStatus_END_STATUS_COMPLETED, Output: clean(string(o.Output)), Usage: usage,
+		Status: status, Output: clean(string(o.Output)), Usage: usage,
 	}}}
+}
+
+// lastChunk says how the run ended.
+func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
+	switch {
+	case o.Failure != nil:
+		return runError(*o.Failure)
+	case o.Status == loop.StatusInterrupted:
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: clean(o.Reason)}}}
+	case suspends(o):
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: suspensions[o.Status]}}}
+	}
+	return runCompleted(o, usage)
+}
+
+// suspensions are what readers are told of why a run waits.
+var suspensions = map[loop.Status]string{
+	loop.StatusSuspendedClientTool: "client_tool",
+	loop.StatusSuspendedPartial:    "step_partial",
+}
+
+// suspends reports whether the run waits for somebody outside of the runtime.
+func suspends(o loop.Outcome) bool { return suspensions[o.Status] != "" }
+
+func runResumed(previous string, turn int32, messageID string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{
+		PreviousRunId: previous, Turn: turn, MessageId: messageID,
+	}}}
+}
+
+func output(o loop.Outcome) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_Output{Output: &eventv1.Output{Output: clean(string(o.Output))}}}
+}
+
+func custom(name string, data []byte) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_Custom{Custom: &eventv1.Custom{EventName: clean(name), Data: clean(string(data))}}}
+}
+
+func statePatch(patch []byte) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_StatePatch{StatePatch: &eventv1.StatePatch{Patches: clean(string(patch))}}}
+}
+
+func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
+		ToolCallId: c.ID, ToolName: clean(c.Name), ApprovalId: c.ApprovalID, Input: clean(string(c.Arguments)),
+	}}}
+}
+
+// approvalResponse is what a human has decided about a call.
+func approvalResponse(c loop.Call) *eventv1.Chunk {
+	decision := "reject"
+	if c.Approved {
+		decision = "approve"
+	}
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{
+		ToolCallId: c.ID, Decision: decision,
+	}}}
+}
+
+// writesChunks tell of writes to the custom state, where there are any.
+func writesChunks(ops []agent.Op, patch []byte) []*eventv1.Chunk {
+	if len(ops) == 0 {
+		return nil
+	}
+	return []*eventv1.Chunk{statePatch(patch)}
 }

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -18,14 +18,23 @@ func (w *Worker) claim(ctx, live context.Context) {
 	var wait backoff
 	told := false // of the outage that goes on
 	for ctx.Err() == nil {
-		claimed, err := w.claimOnce(ctx, live)
+		changed := w.peers.Agents.Changed() // before the types are asked for
+		if len(w.peers.Agents.Types()) == 0 {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		claimed, err := w.claimOnce(ctx, live, changed)
 		if ctx.Err() != nil {
 			return
 		}
-		if claimed {
+		if claimed || errors.Is(err, errChanged) {
 			wait, told = backoff{}, false
 		}
-		if !told && err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+		if !told && err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, errChanged) {
 			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again until it holds", "error", err)
 			told = true
 		}
@@ -35,10 +44,15 @@ func (w *Worker) claim(ctx, live context.Context) {
 	}
 }
 
-// claimOnce announces the executor and takes claims until the stream ends. It
-// reports whether the state service has said anything.
-func (w *Worker) claimOnce(ctx, live context.Context) (claimed bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+// errChanged ends a claim stream whose announcement is not true any more.
+var errChanged = errors.New("the agents have changed")
+
+// claimOnce announces the executor and takes claims until the stream ends, or until the
+// agents are others. It reports whether the state service has said anything.
+func (w *Worker) claimOnce(ctx, live context.Context, changed <-chan struct{}) (claimed bool, err error) {
+	parent := ctx
+	ctx, end := context.WithCancelCause(parent)
+	cancel := func() { end(nil) }
 	var sender sync.WaitGroup
 	defer sender.Wait()
 	defer cancel()
@@ -50,13 +64,23 @@ func (w *Worker) claimOnce(ctx, live context.Context) (claimed bool, err error) 
 		return false, streamError(stream, err)
 	}
 	sender.Go(func() { w.sendCredits(ctx, stream) })
+	sender.Go(func() {
+		select {
+		case <-changed:
+			end(errChanged)
+		case <-ctx.Done():
+		}
+	})
 	for {
 		work, err := stream.Recv()
+		if err != nil && errors.Is(context.Cause(ctx), errChanged) {
+			return claimed, errChanged
+		}
 		if err != nil {
 			return claimed, err
 		}
 		claimed = true
-		w.start(ctx, live, work)
+		w.start(parent, live, work)
 	}
 }
 
@@ -71,13 +95,21 @@ func streamError(stream interface {
 	return cmp.Or(received, err)
 }
 
+// policies are how the state service names what an agent does with messages that come
+// while a run is live. What an agent leaves open stays open.
+var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
+	agent.BusyReject:    statev1.BusyPolicy_BUSY_POLICY_REJECT,
+	agent.BusyEnqueue:   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+	agent.BusyInterrupt: statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
+	agent.BusyRollback:  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
+}
+
 // announcement is the first request of a claim stream. reopen ends that stream.
 func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	r := &statev1.ClaimRunsRequest{ExecutorId: w.peers.ExecutorID, HeldRunIds: w.LiveRunIDs()}
-	for _, a := range w.peers.Agents {
-		r.Agents = append(r.Agents, &statev1.Agent{AgentType: a.Name, Description: a.Description})
+	for _, t := range w.peers.Agents.Types() {
+		r.Agents = append(r.Agents, &statev1.Agent{AgentType: t.Name, Description: t.Description, OnBusy: policies[t.OnBusy]})
 	}
-	slices.SortFunc(r.Agents, func(a, b *statev1.Agent) int { return cmp.Compare(a.AgentType, b.AgentType) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.free = 0
@@ -158,6 +190,9 @@ func (w *Worker) beatOnce(ctx context.Context, list bool) error {
 	answer, err := w.peers.Work.Heartbeat(call, r)
 	if err != nil {
 		return err
+	}
+	for _, stop := range answer.GetStops() {
+		w.stopRun(stop.GetRunId(), stop.GetStop())
 	}
 	if answer.GetForgotten() {
 		w.peers.Log.WarnContext(ctx, "the state service took this executor for dead; its runs are stopped")

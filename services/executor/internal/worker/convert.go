@@ -119,10 +119,17 @@ func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {
 // are not UTF-8.
 func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
+// statuses are how the state service names the ends of runs.
+var statuses = map[loop.Status]statev1.RunStatus{
+	loop.StatusCompleted:           statev1.RunStatus_RUN_STATUS_COMPLETED,
+	loop.StatusFailed:              statev1.RunStatus_RUN_STATUS_FAILED,
+	loop.StatusInterrupted:         statev1.RunStatus_RUN_STATUS_INTERRUPTED,
+	loop.StatusSuspendedClientTool: statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL,
+	loop.StatusSuspendedPartial:    statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL,
+}
+
 func fromOutcome(o loop.Outcome) *statev1.Outcome {
-	outcome := &statev1.Outcome{
-		Status: statev1.RunStatus_RUN_STATUS_COMPLETED, Output: clean(string(o.Output)), CompletionReason: o.CompletionReason,
-	}
+	outcome := &statev1.Outcome{Status: statuses[o.Status], Output: clean(string(o.Output)), CompletionReason: o.CompletionReason}
 	if o.Failure != nil {
 		outcome.Status = statev1.RunStatus_RUN_STATUS_FAILED
 		outcome.Failure = &statev1.Failure{
@@ -135,13 +142,78 @@ func fromOutcome(o loop.Outcome) *statev1.Outcome {
 // toOutcome is the outcome of a run that has finished, as far as its record tells.
 func toOutcome(run *statev1.Run) loop.Outcome {
 	outcome := loop.Outcome{
-		Output: toJSON(run.GetOutput()), FinishReason: model.FinishStop, CompletionReason: run.GetCompletionReason(),
+		Status: loop.StatusCompleted, Output: toJSON(run.GetOutput()), FinishReason: model.FinishStop, CompletionReason: run.GetCompletionReason(),
+	}
+	for status, wire := range statuses {
+		if run.GetStatus() == wire {
+			outcome.Status = status
+		}
+	}
+	if outcome.Status == loop.StatusInterrupted {
+		outcome.Reason = run.GetStop().GetReason()
 	}
 	if f := run.GetFailure(); f != nil {
-		outcome.FinishReason = model.FinishError
+		outcome.Status, outcome.FinishReason = loop.StatusFailed, model.FinishError
 		outcome.Failure = &loop.Failure{Error: f.GetError(), Detail: f.GetDetail(), Code: f.GetCode(), Retryable: f.GetRetryable()}
 	}
 	return outcome
+}
+
+// toAsked are the calls of the session that somebody outside of the runtime answers.
+func toAsked(calls []*statev1.Call) []loop.Asked {
+	asked := make([]loop.Asked, 0, len(calls))
+	for _, c := range calls {
+		asked = append(asked, loop.Asked{
+			CallID: c.GetToolCallId(), Tool: c.GetToolName(), Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL,
+			ApprovalID: c.GetApprovalId(), Revision: int(c.GetRevision()), Answer: toAnswer(c.GetAnswer()),
+			Taken: c.GetConsumedAt() != 0, Late: toAnswer(c.GetLateAnswer()),
+		})
+	}
+	return asked
+}
+
+func toAnswer(a *statev1.CallAnswer) *loop.Answer {
+	if a == nil {
+		return nil
+	}
+	return &loop.Answer{
+		Result: toJSON(a.GetResult()), Error: a.GetError(), Approved: a.GetApproval().GetApproved(), Reason: a.GetApproval().GetReason(),
+		TimedOut: a.GetSource() == statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT,
+	}
+}
+
+func toOps(ops []*statev1.StateOp) ([]agent.Op, error) {
+	var list []agent.Op
+	for _, op := range ops {
+		switch o := op.GetOp().(type) {
+		case *statev1.StateOp_Replace:
+			list = append(list, agent.Op{Key: op.GetKey(), Kind: agent.OpReplace, Value: json.RawMessage(o.Replace)})
+		case *statev1.StateOp_Append:
+			list = append(list, agent.Op{Key: op.GetKey(), Kind: agent.OpAppend, Value: json.RawMessage(o.Append)})
+		case *statev1.StateOp_Delete:
+			list = append(list, agent.Op{Key: op.GetKey(), Kind: agent.OpDelete})
+		default:
+			return nil, fmt.Errorf("a write to %q of the unknown kind %T", op.GetKey(), op.GetOp())
+		}
+	}
+	return list, nil
+}
+
+func fromOps(ops []agent.Op) []*statev1.StateOp {
+	list := make([]*statev1.StateOp, 0, len(ops))
+	for _, op := range ops {
+		wire := &statev1.StateOp{Key: op.Key}
+		switch op.Kind {
+		case agent.OpReplace:
+			wire.Op = &statev1.StateOp_Replace{Replace: string(op.Value)}
+		case agent.OpAppend:
+			wire.Op = &statev1.StateOp_Append{Append: string(op.Value)}
+		case agent.OpDelete:
+			wire.Op = &statev1.StateOp_Delete{Delete: true}
+		}
+		list = append(list, wire)
+	}
+	return list
 }
 
 func tokenUsage(name string, u model.Usage) *statev1.UsageEntry {
@@ -154,5 +226,11 @@ func tokenUsage(name string, u model.Usage) *statev1.UsageEntry {
 func toolUsage(name string, success bool, milliseconds int64) *statev1.UsageEntry {
 	return &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{
 		ToolName: clean(name), Success: success, DurationMs: milliseconds,
+	}}}
+}
+
+func customUsage(source, kind, name string, value float64) *statev1.UsageEntry {
+	return &statev1.UsageEntry{Source: source, Entry: &statev1.UsageEntry_Custom{Custom: &statev1.CustomUsage{
+		Type: clean(kind), Name: clean(name), Value: value,
 	}}}
 }

@@ -39,7 +39,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	return p
 }
 
-func (p *rehearsal) execute(_ context.Context, c agent.Call) (any, error) {
+func (p *rehearsal) execute(_ context.Context, c *agent.Call) (any, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runs[c.ID]++
@@ -315,7 +315,11 @@ func sameBlock(last, next string) bool {
 // scriptLine puts a NUL between the block and the text of a delta.
 func scriptLine(r *streamv1.Record) (line string, joins bool) {
 	if t := r.GetTerminal(); t != nil {
-		return "END " + t.GetEnd().GetOutput() + t.GetFail().GetError(), false
+		how := ""
+		if status := t.GetEnd().GetStatus(); status > streamv1.EndStatus_END_STATUS_COMPLETED {
+			how = strings.TrimPrefix(status.String(), "END_STATUS_") + " "
+		}
+		return "END " + how + t.GetEnd().GetOutput() + t.GetFail().GetError(), false
 	}
 	c := r.GetChunk()
 	switch e := c.GetEvent().(type) {
@@ -335,6 +339,16 @@ func scriptLine(r *streamv1.Record) (line string, joins bool) {
 		return fmt.Sprintf("%d end %s", c.GetStep(), e.ToolEnd.GetToolCallId()), false
 	case *eventv1.Chunk_RunStarted:
 		return fmt.Sprintf("%d run_started %d", c.GetStep(), e.RunStarted.GetTurn()), false
+	case *eventv1.Chunk_RunResumed:
+		return fmt.Sprintf("%d run_resumed %s %d", c.GetStep(), e.RunResumed.GetPreviousRunId(), e.RunResumed.GetTurn()), false
+	case *eventv1.Chunk_RunSuspended:
+		return fmt.Sprintf("%d run_suspended %s", c.GetStep(), e.RunSuspended.GetReason()), false
+	case *eventv1.Chunk_RunInterrupted:
+		return fmt.Sprintf("%d run_interrupted %s", c.GetStep(), e.RunInterrupted.GetReason()), false
+	case *eventv1.Chunk_ToolApprovalRequest:
+		return fmt.Sprintf("%d asked %s", c.GetStep(), e.ToolApprovalRequest.GetToolCallId()), false
+	case *eventv1.Chunk_ToolApprovalResponse:
+		return fmt.Sprintf("%d judged %s %s", c.GetStep(), e.ToolApprovalResponse.GetToolCallId(), e.ToolApprovalResponse.GetDecision()), false
 	case *eventv1.Chunk_RunCompleted:
 		return fmt.Sprintf("%d run_completed %s", c.GetStep(), e.RunCompleted.GetOutput()), false
 	}

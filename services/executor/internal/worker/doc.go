@@ -1,8 +1,8 @@
 // Package worker executes runs: it claims them from the state service, performs
 // what the planner (package loop) decides, tells the stream, and commits.
 //
-//	state ──ClaimRuns──▶ claims ──▶ one runner per claim ──┬─▶ model, tools
-//	  ▲                                                    ├─▶ stream (package writer)
+//	state ──ClaimRuns──▶ claims ──▶ one runner per claim ──┬─▶ model, tools, guards, hooks
+//	  ▲  └──stops──────▶ halt  ───────────┘ cuts           ├─▶ stream (package writer)
 //	  ├──Heartbeat── one per process                       │
 //	  └──RecordPlan, RecordResult, CommitStep, FinishRun, SettleRun, ReleaseRun
 //
@@ -10,17 +10,77 @@
 //
 // Within a step: chunks acknowledged → plan recorded → calls run, each result
 // recorded before its chunk → chunks acknowledged → step committed → chunk
-// step_committed. At the end: outcome committed → chunk run_completed or error →
+// step_committed. At the end: outcome committed → the chunk that says how the run ended →
 // terminal record → settled. So whatever a reader has seen of an effect is
 // durable, and a new owner learns from the journal and from the records that
 // its rewind keeps what it must not do or say again.
+//
+// # Points
+//
+// Between two effects lie the points of point.go, which Peers.Passed is told of. What
+// the death of the process costs at each:
+//
+//	claimed, opened, drained       nothing; the run is claimed again, answers are read again
+//	model_called, replied, flushed the reply, whose tokens nobody counts: the model is asked again,
+//	                               and readers are told that what they have seen is void
+//	plan_recorded                  nothing: a call without a result runs again where its tool is safe;
+//	                               of any other nobody knows whether it had begun
+//	call_begins, call_ended        a safe call runs again, under its key; the result of a call that is
+//	                               never repeated is that its outcome is not known, which the model is told
+//	call_recorded, call_told,
+//	calls_ended, commit_begins     nothing: the journal has the results and the writes to the state
+//	committed, step_told           nothing: what was not told is told from the conversation
+//	stop_seen, stop_kept           what of a reply had come; the stop itself is kept with the run,
+//	                               and the next owner ends the run
+//	finishing                      nothing: the next owner comes to the same end, or to a better one
+//	finished, last_told,
+//	terminated                     nothing: another executor settles the run. Hooks hear of its end again
+//	settled, releasing             nothing; a run that was to be given back is claimed again when its
+//	                               executor is missed
 //
 // # Ownership
 //
 // A runner owns its run as long as nobody answers EPOCH_STALE, RUN_FINISHED or
 // WRITER_FENCED. Then it stops without another word. It never gives a run up
 // because a service is away: it tries again until it is told something else, or
-// until the state service says that the executor was forgotten.
+// until the state service says that the executor was forgotten. A run whose agent is not
+// here goes back to the queue, for an executor that has it. One with which
+// executors are lost again and again fails, before it takes the next one with it.
+//
+// # Stops
+//
+// A stop reaches its runner from the claim itself, through the claim stream, with a
+// heartbeat, or with the answer to a commit; a deadline by a timer. It cuts what is under
+// way: the call of the model, the tools, a summary, a guard, a wait. Their contexts end
+// with the cause Stopped. Then the planner says what is kept, and how the run ends. What
+// is cut is only what is asked of others; writes to the state service are not, so that
+// none is of unknown fate when the next one comes. An outcome that is being committed
+// stands.
+//
+// A run that is to stop waits a second at most for the stream tier before it commits.
+//
+// # Suspension
+//
+// A run that waits for somebody outside of the runtime has ended: nothing of it is kept
+// in memory. Its terminal record says paused. The run that goes on tells run_resumed
+// instead of run_started, with the id of the same message. The step in which it answers
+// the calls of the earlier one is a drain: no model was called for it, so it has no
+// step_started, and its plan, which only the journal has, is told to nobody.
+//
+// # The custom state
+//
+// A call sees the state as of the step's begin. What it writes is recorded with its
+// result, and the state service merges it in the order of the calls when the step
+// commits (writes.go). Hooks around a call write with that call; other hooks, and the
+// defaults of the schema, with the commit: it carries what it takes to come from what
+// the journal makes of the state to what the step leaves. Readers are told of writes
+// with the end of their call, and of the rest before the commit.
+//
+// # Code of agents
+//
+// Tools, hooks, guards, functions that sum up, and factories are somebody else's code:
+// each call of it has a time limit, its panics are errors, and what does not end is left
+// behind (foreign.go, package tool). A hook that fails changes nothing, except BeforeRun.
 //
 // # What readers are told
 //
@@ -43,9 +103,11 @@
 //
 // In a log that was begun anew, and in a stream that was reset because too much stood
 // in it to be told, nothing of the run stands. Then the whole run is told again, from
-// run_started on, with its committed steps from the conversation: a reader of a run
+// its first chunk on, with its committed steps from the conversation: a reader of a run
 // wants its beginning. A new owner finds out as well, even if the former one was lost
-// before or in the middle of telling again (begunAnew).
+// before or in the middle of telling again (begunAnew). What is in no message (events,
+// changes of the state, questions to a human) is told again by the executor that
+// has told it first, and by no other.
 //
 // # Without the stream tier
 //
@@ -57,6 +119,7 @@
 //
 // When the context of Run ends, the worker claims nothing more. A runner goes on
 // to the end of its step and releases its run; after the drain grace it is cut
-// and releases its run where it stands. Heartbeats go on until the last runner
+// and releases its run where it stands. One that has ended, suspended or stopped goes on
+// to the end. Heartbeats go on until the last runner
 // has ended, so that nobody takes runs away that are about to be finished.
 package worker

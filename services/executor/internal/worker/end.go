@@ -18,6 +18,7 @@ func (r *runner) conclude(ctx context.Context, o loop.Outcome) error {
 	if err := r.tell(ctx, r.step, lastChunk(o, r.usage)); err != nil {
 		return err
 	}
+	r.worker.passed(ctx, PointLastTold)
 	return r.close(ctx, o)
 }
 
@@ -69,16 +70,22 @@ func (r *runner) committed(ctx context.Context, after, upTo int32, messages int6
 	}
 	var steps []untold
 	for step := after + 1; step <= upTo; step++ {
-		steps = append(steps, untold{step: step, messages: said[step]})
+		steps = append(steps, untold{step: step, messages: said[step], drain: drained(said[step])})
 	}
 	return steps, nil
 }
 
-func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
-	if o.Failure != nil {
-		return runError(*o.Failure)
+// drained reports whether the messages are of a step that has answered calls of an
+// earlier one: results, and no message with their calls.
+func drained(messages []agent.Message) bool {
+	results := false
+	for _, m := range messages {
+		if m.Role == agent.RoleAssistant {
+			return false
+		}
+		results = results || m.Role == agent.RoleTool
 	}
-	return runCompleted(o, usage)
+	return results
 }
 
 func (r *runner) settleWith(ctx context.Context, o loop.Outcome) error {
@@ -86,16 +93,20 @@ func (r *runner) settleWith(ctx context.Context, o loop.Outcome) error {
 	if err != nil {
 		return fmt.Errorf("write the terminal record: %w", err)
 	}
+	r.worker.passed(ctx, PointTerminated)
 	return r.settled(ctx, sequence)
 }
 
+// settled ends what is to be done for the run, once the hook of its end has ended.
 func (r *runner) settled(ctx context.Context, sequence int64) error {
+	r.after.Wait()
 	_, err := call(ctx, r, func(ctx context.Context) (*statev1.SettleRunResponse, error) {
 		return r.worker.peers.Work.SettleRun(ctx, &statev1.SettleRunRequest{Run: r.ref, StreamSequence: sequence})
 	})
 	if err != nil {
 		return fmt.Errorf("settle the run: %w", err)
 	}
+	r.worker.passed(ctx, PointSettled)
 	return nil
 }
 
@@ -103,6 +114,9 @@ func (r *runner) settled(ctx context.Context, sequence int64) error {
 // rewind voids nothing: it fences the former owner, whose leftovers cannot follow
 // the end, and finds out whether the end stands.
 func (r *runner) settle(ctx context.Context) error {
+	r.worker.passed(ctx, PointClaimed)
+	outcome := toOutcome(r.started)
+	r.after.Go(func() { r.afterLost(ctx, outcome) })
 	_, told, err := r.rewind(ctx, r.base, math.MaxInt32, r.worker.config.StreamPatience)
 	if errors.Is(err, writer.ErrAway) {
 		r.yield()
@@ -117,9 +131,23 @@ func (r *runner) settle(ctx context.Context) error {
 	if err := r.missed(ctx); err != nil {
 		return err
 	}
-	outcome := toOutcome(r.started)
 	r.note(r.step, []*eventv1.Chunk{lastChunk(outcome, r.usage)})
 	r.retell(false)
 	r.begin()
 	return r.close(ctx, outcome)
+}
+
+// afterLost calls the hook of the run's end once more: its executor was lost before it
+// was through with the run.
+func (r *runner) afterLost(ctx context.Context, o loop.Outcome) {
+	if err := r.resolve(ctx); err != nil {
+		r.log.WarnContext(ctx, "hooks do not hear of the end of the run: its agent is not here", "error", err)
+		return
+	}
+	state, err := agent.ParseState([]byte(r.session.GetCustomState()))
+	if err != nil {
+		r.log.WarnContext(ctx, "hooks see no state at the end of the run", "error", err)
+	}
+	r.writes.state = state
+	r.ended(ctx, o)
 }

@@ -6,216 +6,163 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
-// Reasons of a rewind.
+// Codes of failures that the worker itself finds.
 const (
-	reasonExecutorLost = "executor_lost"
-	reasonStepRetried  = "step_retried"
+	codeRunLost = "framework_run_lost"
+	codeRefused = "framework_run_refused"
 )
 
-// messagesPage is how many messages are asked for at once.
-const messagesPage = 200
+// resolveTimeout bounds how long a factory may take to make an agent.
+const resolveTimeout = time.Minute
+
+// errAbsent says that the run's agent is not here (any more).
+var errAbsent = errors.New("the agent is not here")
 
 // execute performs what the planner decides until the run has ended.
 func (r *runner) execute(ctx context.Context) error {
+	r.worker.passed(ctx, PointClaimed)
 	if r.stopping() {
 		return errStop
 	}
-	a, ok := r.worker.peers.Agents[r.started.GetAgentType()]
-	if !ok {
-		return fmt.Errorf("there is no agent %q here", r.started.GetAgentType())
+	if losses, limit := int(r.started.GetLosses()), r.worker.config.MaxLosses; losses >= limit {
+		return r.fail(ctx, loop.Failure{
+			Error:  "Something went wrong on our side.",
+			Detail: fmt.Sprintf("executors were lost with the run %d times in a row, without a step committed in between; the limit is %d: see what it does to its process", losses, limit),
+			Code:   codeRunLost,
+		})
 	}
-	start, err := r.start(ctx, a)
+	if err := r.resolve(ctx); err != nil {
+		return err
+	}
+	defer r.timed()()
+	start, err := r.start(ctx)
 	if err != nil {
 		return err
 	}
+	refusal := r.beforeRun(ctx)
+	r.planner = loop.New(start)
 	if err := r.open(ctx, start.Journal); err != nil {
 		return err
 	}
-	r.planner = loop.New(start)
+	r.worker.passed(ctx, PointOpened)
+	if err := r.tell(ctx, r.step, r.early...); err != nil {
+		return err
+	}
+	if refusal != nil {
+		return r.fail(ctx, *refusal)
+	}
+	r.entered(ctx)
+	return r.loop(ctx)
+}
+
+// resolve asks for the run's agent.
+func (r *runner) resolve(ctx context.Context) (err error) {
+	r.agent, err = foreign(ctx, r.worker, resolveTimeout, func(ctx context.Context) (Agent, error) {
+		return r.worker.peers.Agents.Resolve(ctx, For{
+			AgentType: r.started.GetAgentType(), Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(),
+			RunID: r.ref.GetRunId(), UserID: r.session.GetUserId(),
+		})
+	})
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case fault.ReasonOf(err) == "AGENT_NOT_FOUND":
+		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.started.GetAgentType())
+		return errAbsent
+	}
+	return fmt.Errorf("make the agent %q: %w", r.started.GetAgentType(), err)
+}
+
+// drains reports whether the plan of the step in flight is that of calls of an earlier
+// one.
+func (r *runner) drains(plan agent.Message) bool {
+	return loop.IsDrain(loop.Run{Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId()}, int(r.step)+1, plan)
+}
+
+// answers reports whether the effect is the first that uses answers from outside.
+func (r *runner) answers(effect loop.Effect) bool {
+	switch e := effect.(type) {
+	case loop.RunCalls:
+		return e.Drain
+	case loop.Commit:
+		return e.Drain
+	case loop.RecordPlan:
+		return r.drains(e.Plan)
+	}
+	return false
+}
+
+func (r *runner) loop(ctx context.Context) error {
+	if r.answers(r.planner.Next()) {
+		r.worker.passed(ctx, PointDrained)
+	}
 	for {
-		if done, err := r.perform(ctx, a); done || err != nil {
+		done, err := r.perform(ctx)
+		if err != nil && isStop(ctx, err) {
+			continue // the planner is told of the stop next
+		}
+		if done || err != nil {
 			return err
 		}
 	}
 }
 
-// perform performs one effect. It stops before an effect that begins something
-// new when the executor stops.
-func (r *runner) perform(ctx context.Context, a Agent) (done bool, err error) {
-	switch e := r.planner.Next().(type) {
+// perform performs one effect, or tells the planner of a stop. It stops before an
+// effect that begins something new when the executor stops.
+func (r *runner) perform(ctx context.Context) (done bool, err error) {
+	effect := r.planner.Next()
+	if _, over := effect.(loop.Done); over {
+		return true, nil
+	}
+	if r.heed(ctx, nil) {
+		return false, nil
+	}
+	return false, r.effect(ctx, effect)
+}
+
+func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
+	switch e := effect.(type) {
 	case loop.CallModel:
 		if r.stopping() {
-			return false, errStop
+			return errStop
 		}
-		return false, r.callModel(ctx, a, e)
+		return r.callModel(ctx, e)
+	case loop.Compact:
+		if r.stopping() {
+			return errStop
+		}
+		return r.compact(ctx, e)
 	case loop.Wait:
-		return false, r.wait(ctx, e)
+		return r.wait(ctx, e)
+	case loop.Guard:
+		return r.judge(ctx, e)
 	case loop.RecordPlan:
-		return false, r.recordPlan(ctx, e)
+		return r.recordPlan(ctx, e)
 	case loop.RunCalls:
-		return false, r.runCalls(ctx, e)
+		return r.runCalls(ctx, e)
 	case loop.Commit:
-		return false, r.commit(ctx, e)
+		return r.commit(ctx, e)
 	case loop.Finish:
-		err := r.finish(ctx, e.Outcome)
-		if err == nil {
-			r.planner.Finished()
+		if err := r.finish(ctx, e.Outcome); err != nil {
+			return err
 		}
-		return false, err
-	case loop.Done:
-		return true, nil
-	default:
-		return false, fmt.Errorf("the planner wants the unknown effect %T", e)
+		r.planner.Finished()
+		return nil
 	}
-}
-
-// start gathers what the planner has to know.
-func (r *runner) start(ctx context.Context, a Agent) (loop.Start, error) {
-	transcript, err := r.transcript(ctx)
-	if err != nil {
-		return loop.Start{}, err
-	}
-	start := loop.Start{
-		Run:        loop.Run{Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId()},
-		Agent:      a.Agent,
-		Transcript: transcript, SessionSteps: int(r.session.GetStepCount()), RunSteps: int(r.started.GetStepCount()),
-		Jitter: r.worker.peers.Jitter,
-	}
-	journal := r.claim.GetJournal()
-	for _, entry := range journal.GetUsage() {
-		r.count(entry.GetTokens())
-	}
-	if journal.GetPlan() == nil {
-		return start, nil
-	}
-	if int(journal.GetStep()) != start.SessionSteps+1 {
-		return loop.Start{}, fmt.Errorf("the journal is of step %d, but %d steps are committed", journal.GetStep(), start.SessionSteps)
-	}
-	plan, err := toMessage(journal.GetPlan())
-	if err != nil {
-		return loop.Start{}, err
-	}
-	start.Journal = &loop.Journal{Plan: plan}
-	for _, result := range journal.GetResults() {
-		start.Journal.Results = append(start.Journal.Results, toResult(result.GetResult()))
-	}
-	return start, nil
-}
-
-// transcript is the whole conversation: the tail that came with the claim, and
-// what stands before it.
-func (r *runner) transcript(ctx context.Context) ([]agent.Message, error) {
-	tail := r.claim.GetMessages()
-	first := r.session.GetMessageCount()
-	if len(tail) > 0 {
-		first = tail[0].GetOrdinal()
-	}
-	before, err := r.stored(ctx, first)
-	if err != nil {
-		return nil, err
-	}
-	transcript := make([]agent.Message, 0, r.session.GetMessageCount())
-	if transcript, err = appendMessages(transcript, before); err != nil {
-		return nil, err
-	}
-	return appendMessages(transcript, tail)
-}
-
-// stored reads the first count messages of the conversation.
-func (r *runner) stored(ctx context.Context, count int64) ([]*statev1.StoredMessage, error) {
-	var messages []*statev1.StoredMessage
-	for int64(len(messages)) < count {
-		page, err := call(ctx, r, func(ctx context.Context) (*statev1.ListMessagesResponse, error) {
-			return r.worker.peers.Sessions.ListMessages(ctx, &statev1.ListMessagesRequest{
-				Tenant: r.ref.GetTenant(), SessionId: r.ref.GetSessionId(), Offset: int64(len(messages)),
-				Limit: int32(min(messagesPage, count-int64(len(messages)))),
-			})
-		})
-		if err != nil {
-			return nil, fmt.Errorf("read the conversation: %w", err)
-		}
-		if len(page.GetMessages()) == 0 {
-			return nil, fmt.Errorf("the conversation ends at message %d, but %d exist", len(messages), count)
-		}
-		messages = append(messages, page.GetMessages()...)
-	}
-	return messages, nil
-}
-
-func appendMessages(transcript []agent.Message, stored []*statev1.StoredMessage) ([]agent.Message, error) {
-	for _, s := range stored {
-		if s.GetOrdinal() != int64(len(transcript)) {
-			return nil, fmt.Errorf("message %d stands where message %d should", s.GetOrdinal(), len(transcript))
-		}
-		m, err := toMessage(s.GetMessage())
-		if err != nil {
-			return nil, err
-		}
-		transcript = append(transcript, m)
-	}
-	return transcript, nil
-}
-
-// open makes the stream say what it should at this point, once: what a lost
-// owner left behind is taken back or completed, while the run goes on. After an
-// error readers may miss steps; what the run tells still reaches them.
-func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
-	defer r.begin()
-	r.opened = true
-	if r.started.GetAttempt() <= 1 && journal == nil {
-		return r.writer.Write(ctx, proto.CloneOf(r.head))
-	}
-	err := r.missed(ctx)
-	if err == nil && journal != nil {
-		var adopted bool
-		if adopted, err = r.adopt(ctx, journal.Plan); adopted {
-			return nil
-		}
-		r.note(r.step+1, planChunks(journal.Plan))
-	}
-	r.retell(false)
-	return err
-}
-
-// adopt goes on with what stands of the step in flight, where that is everything
-// up to its plan and nothing is missing before.
-func (r *runner) adopt(ctx context.Context, plan agent.Message) (bool, error) {
-	if len(r.untold) > 0 {
-		return false, nil
-	}
-	step := r.step + 1
-	found, told, err := r.rewind(ctx, r.base, step, r.worker.config.StreamPatience)
-	if errors.Is(err, writer.ErrAway) {
-		return false, nil
-	}
-	if err != nil || !told.has(r.head) || !told.says(step, plan) {
-		return false, err
-	}
-	r.ended = told.toolEnd
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, record := range found.Kept {
-		if chunk := record.GetChunk(); chunk.GetAgentId() == r.started.GetRunId() && chunk.GetStep() == step {
-			r.keep(chunk)
-		}
-	}
-	return true, nil
+	return fmt.Errorf("the planner wants the unknown effect %T", effect)
 }
 
 // wait lets the time before a retry pass. When the executor stops, the next owner
 // need not wait for it.
 func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	r.log.WarnContext(ctx, "the model call failed and is made again", "step", e.Step, "wait", e.For, "code", e.Cause.Code, "error", e.Cause.Detail)
+	ctx, end := r.halt.within(ctx)
+	defer end()
 	timer := time.NewTimer(e.For)
 	defer timer.Stop()
 	select {
@@ -227,29 +174,4 @@ func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// count adds tokens to what the run is said to have used.
-func (r *runner) count(t *statev1.TokenUsage) {
-	if t == nil {
-		return
-	}
-	if r.usage == nil {
-		r.usage = &eventv1.Usage{}
-	}
-	r.usage.PromptTokens += t.GetPromptTokens()
-	r.usage.CompletionTokens += t.GetCompletionTokens()
-	r.usage.ReasoningTokens += t.GetReasoningTokens()
-	r.usage.CachedTokens += t.GetCachedTokens()
-	r.usage.TotalTokens += t.GetTotalTokens()
-}
-
-// spent notes the tokens of a model call for the step in flight.
-func (r *runner) spent(a Agent, u model.Usage) {
-	if u == (model.Usage{}) {
-		return
-	}
-	entry := tokenUsage(a.Model, u)
-	r.count(entry.GetTokens())
-	r.pending = append(r.pending, entry)
 }

@@ -1,14 +1,18 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -30,16 +34,23 @@ type fakeState struct {
 	executors map[string]bool
 	announced []*statev1.ClaimRunsRequest
 	beats     int
-	held      [][]string      // of heartbeats that list
-	maxResult int             // 0: no limit
-	list      func() error    // when set, may refuse to list messages
-	known     map[int64]int64 // the stream's sequence at the claim, by epoch
+	held      [][]string                       // of heartbeats that list
+	maxResult int                              // 0: no limit
+	list      func() error                     // when set, may refuse to list messages
+	known     map[int64]int64                  // the stream's sequence at the claim, by epoch
+	maxState  int                              // 0: no limit
+	quiet     bool                             // stops are told by heartbeats and commits alone
+	pushed    map[string][]*statev1.StoppedRun // stops that wait for the claim stream, by executor
+	commits   []*statev1.CommitStepRequest
+	finishes  []*statev1.FinishRunRequest
 }
 
 type fakeSession struct {
 	session    *statev1.Session
 	messages   []*statev1.StoredMessage
 	journal    *statev1.Journal
+	calls      []*statev1.Call
+	state      agent.State
 	checkpoint string // of the last committed step
 	usage      []*statev1.UsageEntry
 	writes     []string // names of the writes that took effect, in their order
@@ -51,10 +62,12 @@ type fakeRun struct {
 	holder   string
 	epoch    int64 // of the claim that finished it
 	released int
+	delay    int64
+	outcome  *statev1.Outcome // that finished it
 }
 
 func newFakeState() *fakeState {
-	return &fakeState{changed: make(chan struct{}), sessions: map[string]*fakeSession{}, executors: map[string]bool{}, known: map[int64]int64{}}
+	return &fakeState{changed: make(chan struct{}), sessions: map[string]*fakeSession{}, executors: map[string]bool{}, known: map[int64]int64{}, pushed: map[string][]*statev1.StoppedRun{}}
 }
 
 func (f *fakeState) announce() {
@@ -71,20 +84,80 @@ func (f *fakeState) startRun(sessionID, agentType, text string) string {
 		s = &fakeSession{session: &statev1.Session{Tenant: "acme", SessionId: sessionID, RootSessionId: sessionID, AgentType: agentType}}
 		f.sessions[sessionID] = s
 	}
+	return f.queue(s, statev1.RunEntry_RUN_ENTRY_START, "", text)
+}
+
+// resume queues a run that goes on in the session.
+func (f *fakeState) resume(sessionID string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.queue(f.sessions[sessionID], statev1.RunEntry_RUN_ENTRY_RESUME, "", "")
+}
+
+// queue makes the session's next run. The caller holds mu.
+func (f *fakeState) queue(s *fakeSession, entry statev1.RunEntry, messageID, text string) string {
 	s.session.Turn++
-	runID := fmt.Sprintf("%s/run %d", sessionID, s.session.Turn)
-	s.append(&eventv1.Message{
-		Id: fmt.Sprintf("user %d", s.session.Turn), Role: eventv1.Role_ROLE_USER, RunId: runID,
-		Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}},
-	})
+	runID := fmt.Sprintf("%s/run %d", s.session.GetSessionId(), s.session.Turn)
+	before := s.session.GetMessageCount()
+	if text != "" {
+		s.append(&eventv1.Message{
+			Id: fmt.Sprintf("user %d", s.session.Turn), Role: eventv1.Role_ROLE_USER, RunId: runID,
+			Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}},
+		})
+	}
 	s.session.Status = statev1.SessionStatus_SESSION_STATUS_ACTIVE
+	s.session.CurrentRunId = runID
 	f.order = append(f.order, &fakeRun{session: s, run: &statev1.Run{
-		RunId: runID, SessionId: sessionID, AgentType: agentType, Turn: s.session.Turn, Status: statev1.RunStatus_RUN_STATUS_QUEUED,
-		MessageId: "ui " + runID, StartSequence: s.session.StreamSequence,
+		RunId: runID, SessionId: s.session.GetSessionId(), AgentType: s.session.GetAgentType(), Turn: s.session.Turn, Status: statev1.RunStatus_RUN_STATUS_QUEUED,
+		MessageId: cmp.Or(messageID, "ui "+runID), StartSequence: s.session.StreamSequence, Entry: entry, StartMessageCount: before,
 		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}})
 	f.announce()
 	return runID
+}
+
+// answer answers a call, and continues the session when that was the last one.
+func (f *fakeState) answer(callID string, answer *statev1.CallAnswer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sessions {
+		for _, c := range s.calls {
+			if c.GetToolCallId() == callID {
+				c.Answer = answer
+				c.Revision++
+				f.proceed(s)
+			}
+		}
+	}
+	f.announce()
+}
+
+// proceed continues a suspended session that waits for nothing. The caller holds mu.
+func (f *fakeState) proceed(s *fakeSession) {
+	current := f.find(s.session.GetCurrentRunId())
+	if !suspended[current.run.GetStatus()] || slices.ContainsFunc(s.calls, func(c *statev1.Call) bool { return c.GetAnswer() == nil }) {
+		return
+	}
+	f.queue(s, statev1.RunEntry_RUN_ENTRY_CONTINUATION, current.run.GetMessageId(), "")
+}
+
+// stopRun asks a live run to end early.
+func (f *fakeState) stopRun(runID string, kind statev1.StopKind, reason string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.find(runID)
+	if !r.live() || r.run.GetStop().GetKind() >= kind {
+		return
+	}
+	r.run.Stop = &statev1.Stop{Kind: kind, Reason: reason}
+	if r.holder != "" && !f.quiet {
+		f.pushed[r.holder] = append(f.pushed[r.holder], &statev1.StoppedRun{RunId: runID, Stop: proto.CloneOf(r.run.GetStop())})
+	}
+	f.announce()
+}
+
+var suspended = map[statev1.RunStatus]bool{
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL: true, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL: true,
 }
 
 func (s *fakeSession) append(m *eventv1.Message) {
@@ -130,6 +203,7 @@ func (f *fakeState) silence(executorID string) {
 	delete(f.executors, executorID)
 	for _, r := range f.order {
 		if r.holder == executorID {
+			r.run.Losses++
 			r.free()
 		}
 	}
@@ -150,16 +224,22 @@ func (r *fakeRun) live() bool {
 // next claims the oldest work that is free. The caller holds mu.
 func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
 	for _, r := range f.order {
-		if r.holder != "" || r.run.GetSettled() || f.blocked(r) {
+		if r.holder != "" || r.run.GetSettled() || f.blocked(r) || r.run.GetDueAt() > time.Now().UnixMilli() {
 			continue
 		}
 		r.holder = executorID
 		r.run.Attempt++
+		if r.run.StartedAt == 0 {
+			r.run.StartedAt = time.Now().UnixMilli()
+		}
 		r.session.session.Epoch++
 		f.known[r.session.session.Epoch] = r.session.session.GetStreamSequence()
 		claim := &statev1.Claim{
 			Session: proto.CloneOf(r.session.session), Run: proto.CloneOf(r.run), Epoch: r.session.session.Epoch,
 			Journal: proto.CloneOf(r.session.journal),
+		}
+		if text, err := json.Marshal(r.session.state); err == nil && r.session.state != nil {
+			claim.Session.CustomState = string(text)
 		}
 		if !r.live() {
 			return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Settle{Settle: claim}}
@@ -168,6 +248,11 @@ func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
 		claim.Run.Status = r.run.Status
 		for _, m := range r.session.messages[max(0, len(r.session.messages)-tailLength):] {
 			claim.Messages = append(claim.Messages, proto.CloneOf(m))
+		}
+		for _, c := range r.session.calls {
+			if c.GetConsumedAt() == 0 || c.GetLateAnswer() != nil && c.GetLateAt() > 0 {
+				claim.Calls = append(claim.Calls, proto.CloneOf(c))
+			}
 		}
 		return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Execute{Execute: claim}}
 	}
@@ -179,6 +264,16 @@ func (f *fakeState) blocked(r *fakeRun) bool {
 	return slices.ContainsFunc(f.order, func(o *fakeRun) bool {
 		return o.session == r.session && o.run.GetTurn() < r.run.GetTurn() && !o.run.GetSettled()
 	})
+}
+
+// due fires when a run that was given back for a while may be claimed; nil without one.
+func (f *fakeState) due() <-chan time.Time {
+	for _, r := range f.order {
+		if wait := time.Until(time.UnixMilli(r.run.GetDueAt())); wait > 0 {
+			return time.After(wait)
+		}
+	}
+	return nil
 }
 
 func (f *fakeState) ClaimRuns(stream statev1.WorkService_ClaimRunsServer) error {
@@ -221,12 +316,15 @@ func (f *fakeState) ClaimRuns(stream statev1.WorkService_ClaimRunsServer) error 
 			return fault.New(fault.Unavailable, "EXECUTOR_SILENT", "taken for dead")
 		}
 		var work *statev1.ClaimRunsResponse
-		if credits > 0 {
+		if stops := f.pushed[id]; len(stops) > 0 {
+			work = &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Stop{Stop: stops[0]}}
+			f.pushed[id] = stops[1:]
+		} else if credits > 0 {
 			if work = f.next(id); work != nil {
 				credits--
 			}
 		}
-		changed := f.changed
+		changed, due := f.changed, f.due()
 		f.mu.Unlock()
 		if work != nil {
 			if err := stream.Send(work); err != nil {
@@ -236,6 +334,7 @@ func (f *fakeState) ClaimRuns(stream statev1.WorkService_ClaimRunsServer) error 
 		}
 		select {
 		case <-changed:
+		case <-due:
 		case err := <-ended:
 			if err == io.EOF {
 				return nil
@@ -254,197 +353,12 @@ func (f *fakeState) Heartbeat(_ context.Context, r *statev1.HeartbeatRequest) (*
 	if r.GetHeld() != nil {
 		f.held = append(f.held, r.GetHeld().GetRunIds())
 	}
-	f.announce()
-	return &statev1.HeartbeatResponse{Forgotten: !f.executors[r.GetExecutorId()]}, nil
-}
-
-// owned gives the run of a write. The caller holds mu.
-func (f *fakeState) owned(ref *statev1.RunRef) (*fakeRun, error) {
-	r := f.find(ref.GetRunId())
-	if r == nil {
-		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "no run %q", ref.GetRunId())
-	}
-	if ref.GetEpoch() != r.session.session.GetEpoch() || r.run.GetStatus() == statev1.RunStatus_RUN_STATUS_QUEUED {
-		return nil, fault.New(fault.Stale, "EPOCH_STALE", "epoch %d", ref.GetEpoch())
-	}
-	return r, nil
-}
-
-func (f *fakeState) running(ref *statev1.RunRef) (*fakeRun, error) {
-	r, err := f.owned(ref)
-	if err == nil && !r.live() {
-		return nil, fault.New(fault.Stale, "RUN_FINISHED", "finished")
-	}
-	return r, err
-}
-
-func (f *fakeState) RecordPlan(_ context.Context, r *statev1.RecordPlanRequest) (*statev1.RecordPlanResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	run, err := f.running(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	s := run.session
-	if r.GetStep() != s.session.GetStepCount()+1 {
-		return nil, fault.New(fault.Stale, "STEP_STALE", "step %d", r.GetStep())
-	}
-	if s.journal != nil {
-		if !proto.Equal(s.journal.GetPlan(), r.GetPlan()) {
-			return nil, fault.New(fault.Stale, "PLAN_EXISTS", "another plan")
-		}
-		return &statev1.RecordPlanResponse{}, nil
-	}
-	s.journal = &statev1.Journal{Step: r.GetStep(), Plan: proto.CloneOf(r.GetPlan()), PlanSequence: r.GetStreamSequence(), Usage: r.GetUsage()}
-	s.writes = append(s.writes, "plan")
-	return &statev1.RecordPlanResponse{}, nil
-}
-
-func (f *fakeState) RecordResult(_ context.Context, r *statev1.RecordResultRequest) (*statev1.RecordResultResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	run, err := f.running(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	j := run.session.journal
-	id := r.GetResult().GetResult().GetToolCallId()
-	if j == nil || j.GetStep() != r.GetStep() || !slices.ContainsFunc(j.GetPlan().GetParts(), func(p *eventv1.Part) bool { return p.GetToolCall().GetToolCallId() == id }) {
-		return nil, fault.New(fault.Conflict, "CALL_UNKNOWN", "call %q", id)
-	}
-	if f.maxResult > 0 && len(r.GetResult().GetResult().GetResult()) > f.maxResult {
-		return nil, fault.New(fault.Invalid, "RESULT_TOO_LARGE", "too large")
-	}
-	for _, result := range j.GetResults() {
-		if result.GetResult().GetToolCallId() == id {
-			return &statev1.RecordResultResponse{Repeated: true}, nil
+	answer := &statev1.HeartbeatResponse{Forgotten: !f.executors[r.GetExecutorId()]}
+	for _, run := range f.order {
+		if run.holder == r.GetExecutorId() && run.live() && run.run.GetStop() != nil {
+			answer.Stops = append(answer.Stops, &statev1.StoppedRun{RunId: run.run.GetRunId(), Stop: proto.CloneOf(run.run.GetStop())})
 		}
 	}
-	j.Results = append(j.Results, proto.CloneOf(r.GetResult()))
-	run.session.writes = append(run.session.writes, "result "+id)
 	f.announce()
-	return &statev1.RecordResultResponse{}, nil
-}
-
-func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	run, err := f.owned(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	s := run.session
-	if r.GetStep() == s.session.GetStepCount() && run.epoch == r.GetRun().GetEpoch() {
-		return f.committed(s), nil
-	}
-	if !run.live() {
-		return nil, fault.New(fault.Stale, "RUN_FINISHED", "finished")
-	}
-	if r.GetStep() != s.session.GetStepCount()+1 {
-		return nil, fault.New(fault.Stale, "STEP_STALE", "step %d", r.GetStep())
-	}
-	for _, m := range r.GetMessages() {
-		s.append(m)
-	}
-	for _, result := range s.journal.GetResults() {
-		s.usage = append(s.usage, result.GetUsage()...)
-	}
-	s.usage = append(append(s.usage, s.journal.GetUsage()...), r.GetUsage()...)
-	s.journal = nil
-	s.session.StepCount++
-	run.run.StepCount++
-	run.epoch = r.GetRun().GetEpoch()
-	s.session.StreamSequence = max(s.session.StreamSequence, r.GetStreamSequence())
-	s.session.StreamStep = max(s.session.StreamStep, r.GetStreamStep())
-	s.checkpoint = fmt.Sprintf("checkpoint %d", s.session.StepCount)
-	s.writes = append(s.writes, fmt.Sprintf("commit %d", r.GetStep()))
-	if o := r.GetOutcome(); o != nil {
-		run.finish(o)
-	}
-	f.announce()
-	return f.committed(s), nil
-}
-
-func (f *fakeState) committed(s *fakeSession) *statev1.CommitStepResponse {
-	return &statev1.CommitStepResponse{CheckpointId: s.checkpoint, MessageCount: s.session.GetMessageCount()}
-}
-
-func (r *fakeRun) finish(o *statev1.Outcome) {
-	r.run.Status, r.run.Output, r.run.Failure, r.run.CompletionReason = o.GetStatus(), o.GetOutput(), o.GetFailure(), o.GetCompletionReason()
-	r.session.session.Status = statev1.SessionStatus_SESSION_STATUS_COMPLETED
-}
-
-func (f *fakeState) FinishRun(_ context.Context, r *statev1.FinishRunRequest) (*statev1.FinishRunResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	run, err := f.owned(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	if !run.live() {
-		if run.epoch == -r.GetRun().GetEpoch() {
-			return &statev1.FinishRunResponse{}, nil
-		}
-		return nil, fault.New(fault.Stale, "RUN_FINISHED", "finished")
-	}
-	run.finish(r.GetOutcome())
-	run.epoch = -r.GetRun().GetEpoch() // finished outside of a step
-	run.session.journal = nil
-	run.session.session.StreamSequence = max(run.session.session.StreamSequence, r.GetStreamSequence())
-	run.session.writes = append(run.session.writes, "finish")
-	f.announce()
-	return &statev1.FinishRunResponse{}, nil
-}
-
-func (f *fakeState) SettleRun(_ context.Context, r *statev1.SettleRunRequest) (*statev1.SettleRunResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	run, err := f.owned(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	if run.live() {
-		return nil, fault.New(fault.Conflict, "RUN_NOT_FINISHED", "not finished")
-	}
-	run.run.Settled = true
-	run.holder = ""
-	run.session.session.StreamSequence = max(run.session.session.StreamSequence, r.GetStreamSequence())
-	run.session.session.StreamStep = run.session.session.GetStepCount()
-	f.announce()
-	return &statev1.SettleRunResponse{}, nil
-}
-
-func (f *fakeState) ReleaseRun(_ context.Context, r *statev1.ReleaseRunRequest) (*statev1.ReleaseRunResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	run := f.find(r.GetRun().GetRunId())
-	if run != nil && run.session.session.GetEpoch() == r.GetRun().GetEpoch() && run.run.GetStatus() == statev1.RunStatus_RUN_STATUS_QUEUED {
-		return &statev1.ReleaseRunResponse{}, nil
-	}
-	run, err := f.owned(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	run.free()
-	run.released++
-	f.announce()
-	return &statev1.ReleaseRunResponse{}, nil
-}
-
-func (f *fakeState) ListMessages(_ context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
-	if f.list != nil {
-		if err := f.list(); err != nil {
-			return nil, err
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := f.sessions[r.GetSessionId()].messages
-	// One at a time: an answer may hold fewer than asked for.
-	page := all[min(int(r.GetOffset()), len(all)):min(int(r.GetOffset())+1, len(all))]
-	answer := &statev1.ListMessagesResponse{Total: int64(len(all)), HasMore: int(r.GetOffset())+1 < len(all)}
-	for _, m := range page {
-		answer.Messages = append(answer.Messages, proto.CloneOf(m))
-	}
 	return answer, nil
 }

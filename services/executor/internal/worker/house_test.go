@@ -7,6 +7,8 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +30,7 @@ import (
 // house is the services around an executor, on a network of their own. It is
 // made for a synctest bubble.
 type house struct {
-	t       *testing.T
+	t       testing.TB
 	network *rpc.Memory
 	state   *fakeState
 	stream  *fakeStream
@@ -36,9 +38,11 @@ type house struct {
 	tracer  trace.Tracer
 	config  worker.Config
 	workers int
+	catalog worker.Catalog // nil: the agents
+	passed  func(ctx context.Context, e *executor, p worker.Point)
 }
 
-func newHouse(t *testing.T, agents ...worker.Agent) *house {
+func newHouse(t testing.TB, agents ...worker.Agent) *house {
 	t.Helper()
 	h := &house{
 		t: t, network: rpc.NewMemory(), state: newFakeState(), stream: newFakeStream(), agents: map[string]worker.Agent{},
@@ -94,22 +98,32 @@ func (h *house) open(faults ...func(call int, method string) verdict) *executor 
 		l.decide = faults[0]
 	}
 	state, stream := h.dial("state"), h.dial("stream")
-	w := worker.New(h.config, worker.Peers{
+	e := &executor{id: id, line: l, ended: make(chan struct{})}
+	catalog := h.catalog
+	if catalog == nil {
+		catalog = worker.Static(slices.Collect(maps.Values(h.agents)))
+	}
+	e.worker = worker.New(h.config, worker.Peers{
 		ExecutorID: id,
 		Work:       statev1.NewWorkServiceClient(faulty{state, l}),
 		Sessions:   statev1.NewSessionServiceClient(faulty{state, l}),
 		Stream:     streamv1.NewStreamServiceClient(faulty{stream, l}),
-		Agents:     h.agents,
+		Agents:     catalog,
 		Log:        slog.New(slog.NewTextHandler(testOutput(h.t), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Tracer:     h.tracer,
 		Now:        time.Now,
 		Jitter:     func() float64 { return 0 },
+		Passed: func(ctx context.Context, p worker.Point) {
+			if h.passed != nil {
+				h.passed(ctx, e, p)
+			}
+		},
 	})
 	ctx, stop := context.WithCancel(h.t.Context())
-	e := &executor{id: id, worker: w, line: l, stop: stop, ended: make(chan struct{})}
+	e.stop = stop
 	go func() {
 		defer close(e.ended)
-		if err := w.Run(ctx); err != nil {
+		if err := e.worker.Run(ctx); err != nil {
 			h.t.Errorf("Run = %v", err)
 		}
 	}()
@@ -121,7 +135,7 @@ func (h *house) open(faults ...func(call int, method string) verdict) *executor 
 }
 
 // testOutput shows what executors log when the test fails.
-func testOutput(t *testing.T) io.Writer { return t.Output() }
+func testOutput(t testing.TB) io.Writer { return t.Output() }
 
 func (h *house) dial(address string) *grpc.ClientConn {
 	h.t.Helper()
@@ -288,7 +302,7 @@ func request(say func(model.Event) bool, calls ...string) {
 func answered(r model.Request) bool { return r.Messages[len(r.Messages)-1].Role == agent.RoleTool }
 
 func definition(name string, m model.Model, tools ...agent.Tool) worker.Agent {
-	return worker.Agent{Agent: agent.Agent{Name: name, Model: "fake/mind", SystemPrompt: "Be brief.", Tools: tools}, Engine: m}
+	return worker.Agent{Agent: agent.Agent{Name: name, Model: "fake/mind", SystemPrompt: "Be brief.", Tools: tools}, Models: map[string]model.Model{"fake/mind": m}}
 }
 
 var anyObject = json.RawMessage(`{"type": "object"}`)

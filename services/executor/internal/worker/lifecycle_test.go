@@ -20,7 +20,7 @@ import (
 
 // slowTool takes a second, which a test can stop in the middle of.
 func slowTool(runs *atomic.Int32) agent.Tool {
-	return agent.Tool{Name: "slow", InputSchema: anyObject, Execute: func(ctx context.Context, _ agent.Call) (any, error) {
+	return agent.Tool{Name: "slow", InputSchema: anyObject, Execute: func(ctx context.Context, _ *agent.Call) (any, error) {
 		runs.Add(1)
 		pause(ctx, time.Second)
 		return "done", ctx.Err()

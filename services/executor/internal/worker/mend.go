@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
@@ -255,7 +256,10 @@ func (r *runner) writeUntold(ctx context.Context) error {
 			}
 		}
 		for _, chunk := range u.chunks() {
-			if err := r.writer.Write(ctx, r.stamp(u.step, chunk)); err != nil {
+			if !beside(chunk) {
+				r.stamp(u.step, chunk)
+			}
+			if err := r.writer.Write(ctx, chunk); err != nil {
 				return err
 			}
 		}
@@ -272,8 +276,17 @@ func (r *runner) writeUntold(ctx context.Context) error {
 // opening is the chunk that ends the step, where nobody knows its checkpoint any
 // more.
 func (r *runner) opening(step int32) *eventv1.Chunk {
+	if step <= r.first && r.goesOn() {
+		return r.stamp(step, runResumed(r.previous, r.started.GetTurn(), r.started.GetMessageId()))
+	}
 	if step <= r.first {
 		return r.stamp(step, runStarted(r.started.GetTurn(), r.started.GetMessageId()))
 	}
 	return r.stamp(step, stepCommitted(""))
+}
+
+// goesOn reports whether the run goes on where another one has stopped.
+func (r *runner) goesOn() bool {
+	entry := r.started.GetEntry()
+	return entry == statev1.RunEntry_RUN_ENTRY_RESUME || entry == statev1.RunEntry_RUN_ENTRY_CONTINUATION
 }

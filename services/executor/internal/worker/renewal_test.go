@@ -263,7 +263,7 @@ func TestALogThatIsLostWhileToolsRunIsWholeAgainBeforeTheLastOfThemEnds(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		var h *house
 		tool := func(name string, d time.Duration) agent.Tool {
-			return agent.Tool{Name: name, InputSchema: anyObject, Execute: func(ctx context.Context, _ agent.Call) (any, error) {
+			return agent.Tool{Name: name, InputSchema: anyObject, Execute: func(ctx context.Context, _ *agent.Call) (any, error) {
 				pause(ctx, d)
 				return name, ctx.Err()
 			}}

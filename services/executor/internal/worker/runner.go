@@ -13,13 +13,13 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
@@ -42,28 +42,35 @@ type runner struct {
 	started *statev1.Run
 	ref     *statev1.RunRef
 	stop    <-chan struct{} // closed when the executor stops
+	halt    *halt           // says when the run is to end early
 	log     *slog.Logger
 	writer  *writer.Writer
 	planner *loop.Planner
+	agent   Agent // of the run; the zero value before it is known
+	// The trace and span of the run, which its continuation is told of.
+	traceID, spanID string
 
 	tale
 	stream  *streamv1.StreamRef
 	reason  string                // of the next rewind
 	anew    bool                  // a rewind has found the log begun anew, and the tale does not say so yet
-	ended   map[string]bool       // calls whose ends stood in the stream at the claim, by id
+	said    said                  // what of the calls of the step in flight was told
 	opened  bool                  // the stream was opened
 	begin   func()                // lets the mender begin
 	usage   *eventv1.Usage        // of the run, as far as this executor knows
 	pending []*statev1.UsageEntry // of the step in flight, not in the journal
+	writes  writes                // to the custom state
+	early   []*eventv1.Chunk      // what hooks have emitted before the stream was opened
+	after   sync.WaitGroup        // of the hook of the run's end
 	yield   func()                // gives the slot back before the runner ends
 	// finished says that the outcome is committed: all that is left is to tell it.
 	finished bool
 }
 
-func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}, yield func()) *runner {
+func newRunner(w *Worker, claim *statev1.Claim, h *hold, stop <-chan struct{}) *runner {
 	session, run := claim.GetSession(), claim.GetRun()
 	r := &runner{
-		worker: w, claim: claim, session: session, started: run, stop: stop, yield: yield,
+		worker: w, claim: claim, session: session, started: run, stop: stop, halt: h.halt, yield: func() { w.yield(h) },
 		ref: &statev1.RunRef{
 			Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
 		},
@@ -81,7 +88,11 @@ func newRunner(w *Worker, claim *statev1.Claim, stop <-chan struct{}, yield func
 		first: first, step: session.GetStepCount(), safe: max(first, min(session.GetStreamStep(), session.GetStepCount())),
 		base: max(session.GetStreamSequence(), run.GetStartSequence()), messages: session.GetMessageCount(),
 	}
+	r.previous = previousRun(claim)
 	r.head = r.opening(r.safe)
+	if stop, ok := toStop(run.GetStop()); ok {
+		r.halt.request(stop)
+	}
 	r.writer = writer.New(w.peers.Stream, r.stream, claim.GetEpoch(), r.base, w.writerConfig(), r.log)
 	return r
 }
@@ -97,6 +108,9 @@ func (r *runner) run(ctx context.Context, execute bool) {
 		attribute.Int("attempt", int(r.started.GetAttempt())),
 	))
 	defer span.End()
+	if at := span.SpanContext(); at.IsValid() {
+		r.traceID, r.spanID = at.TraceID().String(), at.SpanID().String()
+	}
 
 	telling, endTelling := context.WithCancel(ctx)
 	var tellers sync.WaitGroup
@@ -104,6 +118,7 @@ func (r *runner) run(ctx context.Context, execute bool) {
 	r.begin = sync.OnceFunc(func() { tellers.Go(func() { r.mend(telling) }) })
 	defer tellers.Wait()
 	defer endTelling()
+	defer r.after.Wait()
 
 	work := r.execute
 	if !execute {
@@ -115,7 +130,7 @@ func (r *runner) run(ctx context.Context, execute bool) {
 		if r.finished {
 			r.log.ErrorContext(ctx, "the finished run cannot be settled here", "error", err)
 			r.pause(ctx)
-			r.release(ctx)
+			r.release(ctx, 0)
 			return
 		}
 		err = r.abandon(ctx, err)
@@ -137,7 +152,8 @@ func (r *runner) guard(ctx context.Context, work func(context.Context) error) (e
 // over reports whether the error says that the run is not this runner's any more,
 // or not now.
 func (r *runner) over(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, writer.ErrFenced) || errors.Is(err, writer.ErrBroken) || lost(err)
+	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, errAbsent) || errors.Is(err, writer.ErrFenced) ||
+		errors.Is(err, writer.ErrBroken) || lost(err) || answersChanged(err)
 }
 
 // lost reports whether the state service says that somebody else owns the run, or
@@ -150,19 +166,25 @@ func lost(err error) bool {
 	return false
 }
 
+// answersChanged reports whether a step has used an answer in whose place another one
+// has come meanwhile.
+func answersChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
+
 // abandon ends a run that cannot go on as failed, so that no session stays active
 // for ever.
 func (r *runner) abandon(ctx context.Context, cause error) error {
 	r.log.ErrorContext(ctx, "the run cannot go on", "error", cause)
-	failure := loop.InternalFailure(cause)
+	return r.guard(ctx, func(ctx context.Context) error { return r.fail(ctx, loop.InternalFailure(cause)) })
+}
+
+// fail ends the run as failed, whatever it is at.
+func (r *runner) fail(ctx context.Context, failure loop.Failure) error {
 	if !r.opened {
 		if err := r.open(ctx, nil); err != nil {
 			r.log.WarnContext(ctx, "readers may miss steps of the run", "error", err)
 		}
 	}
-	return r.guard(ctx, func(ctx context.Context) error {
-		return r.finish(ctx, loop.Outcome{FinishReason: "error", Failure: &failure})
-	})
+	return r.finish(ctx, loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &failure})
 }
 
 // leave gives the run back where it is still this runner's.
@@ -170,9 +192,11 @@ func (r *runner) leave(ctx context.Context, err error) {
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 	case errors.Is(err, errStop), errors.Is(cause, errDrained):
-		r.release(ctx)
-	case errors.Is(err, writer.ErrBroken):
-		r.release(ctx) // the next claim has another epoch, which can write
+		r.release(ctx, 0)
+	case errors.Is(err, errAbsent):
+		r.release(ctx, r.worker.config.AbsentDelay)
+	case errors.Is(err, writer.ErrBroken), answersChanged(err):
+		r.release(ctx, 0) // the next claim has another epoch, which can write, and the answers as they are
 	case cause != nil, lost(err), errors.Is(err, writer.ErrFenced):
 		r.log.InfoContext(ctx, "the run is somebody else's now", "error", err)
 	default:
@@ -180,11 +204,13 @@ func (r *runner) leave(ctx context.Context, err error) {
 	}
 }
 
-func (r *runner) release(ctx context.Context) {
+// release gives the run back, to be claimed again after the delay.
+func (r *runner) release(ctx context.Context, delay time.Duration) {
+	r.worker.passed(ctx, PointReleasing)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	_, err := persist(ctx, r.worker.config.CallTimeout, func(ctx context.Context) (*statev1.ReleaseRunResponse, error) {
-		return r.worker.peers.Work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref})
+		return r.worker.peers.Work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds()})
 	})
 	if err != nil && !lost(err) {
 		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)
@@ -215,12 +241,4 @@ func (r *runner) stopping() bool {
 // call makes a call to the state service until its fate is known.
 func call[A any](ctx context.Context, r *runner, f func(ctx context.Context) (A, error)) (A, error) {
 	return persist(ctx, r.worker.config.CallTimeout, f)
-}
-
-// agentCall is the call as its tool sees it.
-func (r *runner) agentCall(c loop.Call) agent.Call {
-	return agent.Call{
-		ID: c.ID, IdempotencyKey: c.Key, Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(),
-		RunID: r.ref.GetRunId(), AgentType: r.started.GetAgentType(), Input: c.Arguments,
-	}
 }

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -19,61 +19,99 @@ type errModel struct{ err error }
 
 func (e errModel) Error() string { return e.err.Error() }
 
-// callModel makes one model call and streams its reply.
-func (r *runner) callModel(ctx context.Context, a Agent, e loop.CallModel) error {
+// callModel makes one model call and streams its reply. A stop cuts it, and the planner
+// keeps what has come.
+func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	step := int32(e.Step)
 	if e.Attempt > 1 {
+		r.said.forget()
 		r.retell(true)
 	}
-	if err := r.tell(ctx, step, stepStarted()); err != nil {
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	if err := r.tell(cuttable, step, stepStarted()); err != nil {
 		return err
 	}
+	r.beforeModel(cuttable, e)
 	reply := r.planner.NewReply()
-	err := r.generate(ctx, a, e, reply)
-	r.spent(a, reply.Usage())
-	var failed errModel
-	switch {
-	case errors.As(err, &failed):
+	heard := &listener{reply: reply, each: func(events []model.Event) error { return r.tellReply(cuttable, e, reply, events) }}
+	err := r.generate(cuttable, e.Step, e.Attempt, e.Model, e.Request, heard)
+	r.spent(e.Model, reply.Usage())
+	r.afterModel(cuttable, e, reply, err)
+	if cutByStop(cuttable) {
+		end()
+		r.heed(ctx, reply)
+		return nil
+	}
+	if failed, ok := errors.AsType[errModel](err); ok {
 		r.planner.Failed(failed.err)
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
 	r.planner.Replied(reply)
 	for _, part := range reply.Calls() {
-		if err := r.tell(ctx, step, toolStart(part)); err != nil {
+		if err := r.tellStart(cuttable, step, part); err != nil {
 			return err
 		}
 	}
+	r.worker.passed(ctx, PointReplied)
 	return nil
+}
+
+// tellStart tells the arguments of a call, once.
+func (r *runner) tellStart(ctx context.Context, step int32, call agent.ToolCall) error {
+	if !r.said.first(starts, call.ID) {
+		return nil
+	}
+	return r.tell(ctx, step, toolStart(call))
+}
+
+// listener takes the events of a reply.
+type listener struct {
+	reply *loop.Reply
+	each  func(told []model.Event) error // nil: nobody is told
 }
 
 // generate streams the reply of one call. An errModel says that the model failed,
 // any other error that the run cannot go on here.
-func (r *runner) generate(ctx context.Context, a Agent, e loop.CallModel, reply *loop.Reply) (err error) {
+func (r *runner) generate(ctx context.Context, step, attempt int, name string, request model.Request, l *listener) (err error) {
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, r.worker.config.ModelTimeout)
 	defer cancel()
 	ctx, span := r.worker.peers.Tracer.Start(ctx, "holdfast.llm", trace.WithAttributes(
-		attribute.String("gen_ai.request.model", e.Request.Model),
-		attribute.Int("step", e.Step),
-		attribute.Int("attempt", e.Attempt),
+		attribute.String("gen_ai.request.model", request.Model),
+		attribute.Int("step", step),
+		attribute.Int("attempt", attempt),
 	))
-	defer func() { endModelSpan(span, reply, err) }()
+	defer func() { endModelSpan(span, l.reply, err) }()
 
-	for event, err := range a.Engine.Generate(ctx, e.Request) {
+	engine, err := r.agent.engine(name)
+	if err != nil {
+		return err
+	}
+	first := true
+	for event, err := range engine.Generate(ctx, request) {
 		if err != nil {
 			return r.modelError(parent, ctx, err)
 		}
-		events, err := reply.Add(event)
+		if first {
+			first = false
+			r.worker.passed(ctx, PointModelCalled)
+		}
+		events, err := l.reply.Add(event)
 		if err != nil {
 			return errModel{err}
 		}
-		if err := r.tellReply(parent, int32(e.Step), reply, events); err != nil {
+		if l.each == nil {
+			continue
+		}
+		if err := l.each(events); err != nil {
 			return err
 		}
 	}
-	if !reply.Whole() {
+	if !l.reply.Whole() {
 		return r.modelError(parent, ctx, &model.Error{
 			Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end",
 		})
@@ -81,13 +119,18 @@ func (r *runner) generate(ctx context.Context, a Agent, e loop.CallModel, reply 
 	return nil
 }
 
-func (r *runner) tellReply(ctx context.Context, step int32, reply *loop.Reply, events []model.Event) error {
+// tellReply tells what readers see of a reply. The text of one that was asked for as
+// JSON is a form, not for them.
+func (r *runner) tellReply(ctx context.Context, e loop.CallModel, reply *loop.Reply, events []model.Event) error {
 	for _, event := range events {
+		if _, isText := event.(model.TextDelta); isText && e.Request.Output != nil {
+			continue
+		}
 		chunk := replyChunk(event, reply.CallID)
 		if chunk == nil {
 			continue
 		}
-		if err := r.tell(ctx, step, chunk); err != nil {
+		if err := r.tell(ctx, int32(e.Step), chunk); err != nil {
 			return err
 		}
 	}
@@ -119,86 +162,4 @@ func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
 		span.SetStatus(codes.Error, err.Error())
 	}
 	span.End()
-}
-
-// recordPlan makes the plan durable once its chunks are in the log.
-func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
-	sequence, _, err := r.stand(ctx, false, nil)
-	if err != nil {
-		return err
-	}
-	_, err = call(ctx, r, func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
-		return r.worker.peers.Work.RecordPlan(ctx, &statev1.RecordPlanRequest{
-			Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step),
-			StreamSequence: sequence, Usage: r.pending,
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("record the plan of step %d: %w", e.Step, err)
-	}
-	r.pending = nil // the journal has it
-	r.planner.Recorded()
-	return nil
-}
-
-// commit makes the step durable and says so; with an outcome it ends the run.
-func (r *runner) commit(ctx context.Context, e loop.Commit) error {
-	if err := r.commitStep(ctx, e); err != nil {
-		return err
-	}
-	if e.Outcome != nil {
-		r.finished = true
-		if err := r.conclude(ctx, *e.Outcome); err != nil {
-			return err
-		}
-	}
-	r.planner.Committed()
-	return nil
-}
-
-// commitStep commits the step once its chunks are in the log. What the state
-// service was told to stand in the stream is not taken back before it stands in
-// the tale as well.
-func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
-	step := int32(e.Step)
-	sequence, whole, err := r.stand(ctx, false, r.pin)
-	if err != nil {
-		return err
-	}
-	defer r.unpin()
-	request := &statev1.CommitStepRequest{Run: r.ref, Step: step, StreamSequence: sequence, StreamStep: step, Usage: r.pending}
-	if !whole {
-		request.StreamStep, request.StreamSequence = r.place()
-	}
-	for _, m := range e.Messages {
-		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step))
-	}
-	if e.Outcome != nil {
-		request.Outcome = fromOutcome(*e.Outcome)
-	}
-	answer, err := call(ctx, r, func(ctx context.Context) (*statev1.CommitStepResponse, error) {
-		return r.worker.peers.Work.CommitStep(ctx, request)
-	})
-	if err != nil {
-		return fmt.Errorf("commit step %d: %w", e.Step, err)
-	}
-	for _, warning := range answer.GetWarnings() {
-		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
-	}
-	r.pending = nil
-	return r.advance(ctx, untold{step, e.Messages, answer.GetCheckpointId()}, answer.GetMessageCount(), whole, sequence)
-}
-
-// finish ends the run outside of a step. The sequence stays that of the last
-// commit: what was told since is not in the conversation.
-func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
-	_, sequence := r.place()
-	_, err := call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
-		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence})
-	})
-	if err != nil {
-		return fmt.Errorf("finish the run: %w", err)
-	}
-	r.finished = true
-	return r.conclude(ctx, o)
 }

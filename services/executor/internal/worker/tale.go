@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -36,11 +37,12 @@ type tale struct {
 	mends   int           // how often the tale has ceased to be live
 	given   error         // why the mender has given up
 
-	first    int32 // the last step before the run; never changes
-	step     int32 // the last committed step of the session; changed by the runner's goroutine only
-	safe     int32 // the last step of which nothing was lost on the way to the stream
-	base     int64 // a sequence of the stream below everything after the safe step, but for its head
-	messages int64 // of the session, up to step
+	first    int32  // the last step before the run; never changes
+	step     int32  // the last committed step of the session; changed by the runner's goroutine only
+	safe     int32  // the last step of which nothing was lost on the way to the stream
+	base     int64  // a sequence of the stream below everything after the safe step, but for its head
+	messages int64  // of the session, up to step
+	previous string // the run that this one goes on from, as far as it is known; never changes
 	head     *eventv1.Chunk
 	untold   []untold
 	current  []*eventv1.Chunk
@@ -48,23 +50,47 @@ type tale struct {
 
 // untold is a committed step of which readers may have to be told.
 type untold struct {
-	step         int32
-	messages     []agent.Message // the assistant's first
-	checkpointID string          // empty: nobody knows it any more
+	step     int32
+	messages []agent.Message
+	// drain says that the step has answered calls of an earlier one.
+	drain bool
+	// aside is what was told and does not stand in the messages, whole chunks; nobody
+	// knows it any more where the step is from the conversation.
+	aside        []*eventv1.Chunk
+	checkpointID string // empty: nobody knows it any more
 }
 
-// chunks are those of the whole step, but for the head that it becomes.
+// chunks are those of the whole step, but for the head that it becomes. Those of aside
+// are stamped.
 func (u untold) chunks() []*eventv1.Chunk {
-	if len(u.messages) == 0 {
-		return []*eventv1.Chunk{stepStarted()}
-	}
-	chunks := planChunks(u.messages[0])
-	for _, m := range u.messages[1:] {
+	var plan agent.Message
+	var results []*eventv1.Chunk
+	for _, m := range u.messages {
+		if m.Role == agent.RoleAssistant {
+			plan = m
+		}
 		for _, result := range m.Results() {
-			chunks = append(chunks, toolEnd(result))
+			results = append(results, toolEnd(result))
 		}
 	}
-	return chunks
+	var chunks []*eventv1.Chunk
+	if !u.drain {
+		chunks = planChunks(plan)
+	}
+	for _, chunk := range u.aside {
+		chunks = append(chunks, proto.CloneOf(chunk))
+	}
+	return append(chunks, results...)
+}
+
+// beside reports whether the chunk tells something that is in no message.
+func beside(chunk *eventv1.Chunk) bool {
+	switch chunk.GetEvent().(type) {
+	case *eventv1.Chunk_StatePatch, *eventv1.Chunk_Custom, *eventv1.Chunk_Output,
+		*eventv1.Chunk_ToolApprovalRequest, *eventv1.Chunk_ToolApprovalResponse:
+		return true
+	}
+	return false
 }
 
 // announce wakes everybody who waits for a change. The caller holds mu.
@@ -90,16 +116,27 @@ func (r *runner) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 	return chunk
 }
 
-// tell tells a chunk of the step. It may wait for the stream.
-func (r *runner) tell(ctx context.Context, step int32, chunk *eventv1.Chunk) error {
-	r.stamp(step, chunk)
+// tell tells chunks of the step, which stand together. It may wait for the stream, until
+// ctx ends: where a stop has ended it, the mender tells what was not written.
+func (r *runner) tell(ctx context.Context, step int32, chunks ...*eventv1.Chunk) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keep(chunk)
-	if !r.live {
-		return r.writer.Err()
+	for _, chunk := range chunks {
+		r.keep(r.stamp(step, chunk))
+		if !r.live {
+			if err := r.writer.Err(); err != nil {
+				return err
+			}
+			continue
+		}
+		switch err := r.writer.Write(ctx, chunk); {
+		case err != nil && cutByStop(ctx):
+			r.lose()
+		case err != nil:
+			return err
+		}
 	}
-	return r.writer.Write(ctx, chunk)
+	return nil
 }
 
 // note keeps the chunks of a step as told, without a word to the writer.
@@ -119,9 +156,13 @@ func (r *runner) retell(discard bool) {
 	if discard {
 		r.current = slices.DeleteFunc(r.current, func(chunk *eventv1.Chunk) bool { return chunk.GetStep() > r.step })
 	}
-	if !r.live {
-		return // the mender is at it, and will see what is left
+	if r.live { // else the mender is at it, and will see what is left
+		r.lose()
 	}
+}
+
+// lose has the mender write the tale again. The caller holds mu; the tale is live.
+func (r *runner) lose() {
 	r.live = false
 	r.mends++
 	r.writer.Lose()
@@ -138,7 +179,7 @@ func (r *runner) stand(ctx context.Context, forever bool, then func()) (sequence
 		live, away, mends, given, changed := r.live, r.away, r.mends, r.given, r.changed
 		r.mu.Unlock()
 		if sequence, err = r.writer.Flush(ctx); err != nil {
-			return 0, false, err
+			return 0, false, cmp.Or(context.Cause(ctx), err)
 		}
 		if live {
 			r.mu.Lock()
@@ -191,12 +232,13 @@ func (r *runner) advance(ctx context.Context, u untold, messages int64, whole bo
 	head := r.stamp(u.step, stepCommitted(u.checkpointID))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.step, r.messages, r.current = u.step, messages, nil
 	if whole {
 		r.safe, r.base, r.head, r.untold = u.step, max(r.base, sequence), head, nil
 	} else {
+		u.aside = slices.DeleteFunc(r.current, func(chunk *eventv1.Chunk) bool { return !beside(chunk) })
 		r.untold = append(r.untold, u)
 	}
+	r.step, r.messages, r.current = u.step, messages, nil
 	if !r.live {
 		return r.writer.Err()
 	}

@@ -11,13 +11,17 @@ import (
 // told is what of a run stands in the stream already, behind the last commit: what
 // a new owner must not say again.
 type told struct {
-	started     bool            // run_started
-	ended       bool            // run_completed or error
+	started     bool            // run_started or run_resumed
+	ended       bool            // a chunk that says how the run ended
+	half        map[int32]bool  // steps that say more than the ends of their calls: of the end of the step
+	patched     int32           // the step whose state the last chunk has changed; 0 for another chunk
 	terminal    int64           // the sequence of the terminal record; 0 without one
 	committed   map[int32]int64 // step_committed, with the sequence that the rest of its step reaches
 	stepStarted map[int32]bool
 	toolStart   map[string]bool // by call id
 	toolEnd     map[string]bool
+	asked       map[string]bool            // for an approval
+	judged      map[string]bool            // what a human has decided
 	text        map[int32]*strings.Builder // by step
 	thinking    map[int32]*strings.Builder
 }
@@ -27,6 +31,7 @@ type told struct {
 func read(runID string, kept []*streamv1.Record) told {
 	t := told{
 		committed: map[int32]int64{}, stepStarted: map[int32]bool{}, toolStart: map[string]bool{}, toolEnd: map[string]bool{},
+		asked: map[string]bool{}, judged: map[string]bool{}, half: map[int32]bool{},
 		text: map[int32]*strings.Builder{}, thinking: map[int32]*strings.Builder{},
 	}
 	for i, r := range kept {
@@ -51,11 +56,11 @@ func below(kept []*streamv1.Record, i int) int64 {
 
 func (t *told) hear(chunk *eventv1.Chunk, below int64) {
 	step := chunk.GetStep()
+	t.ended = t.ended || last(chunk)
+	t.hearWrites(step, chunk)
 	switch e := chunk.GetEvent().(type) {
-	case *eventv1.Chunk_RunStarted:
+	case *eventv1.Chunk_RunStarted, *eventv1.Chunk_RunResumed:
 		t.started = true
-	case *eventv1.Chunk_RunCompleted, *eventv1.Chunk_Error:
-		t.ended = true
 	case *eventv1.Chunk_StepStarted:
 		t.stepStarted[step] = true
 	case *eventv1.Chunk_StepCommitted:
@@ -70,8 +75,27 @@ func (t *told) hear(chunk *eventv1.Chunk, below int64) {
 		t.toolStart[e.ToolStart.GetToolCallId()] = true
 	case *eventv1.Chunk_ToolEnd:
 		t.toolEnd[e.ToolEnd.GetToolCallId()] = true
+	case *eventv1.Chunk_ToolApprovalRequest:
+		t.asked[e.ToolApprovalRequest.GetToolCallId()] = true
+	case *eventv1.Chunk_ToolApprovalResponse:
+		t.judged[e.ToolApprovalResponse.GetToolCallId()] = true
 	}
 }
+
+// hearWrites learns where a step has told of writes to the state without the end of their
+// call behind it, or of its output: of what it would tell once more.
+func (t *told) hearWrites(step int32, chunk *eventv1.Chunk) {
+	if t.patched > 0 && chunk.GetToolEnd() == nil || chunk.GetOutput() != nil {
+		t.half[max(t.patched, step)] = true
+	}
+	t.patched = 0
+	if chunk.GetStatePatch() != nil {
+		t.patched = step
+	}
+}
+
+// continues reports whether the step can go on behind what stands of it.
+func (t *told) continues(step int32) bool { return !t.half[step] && t.patched != step }
 
 func grow(texts map[int32]*strings.Builder, step int32, delta string) {
 	if texts[step] == nil {
@@ -82,7 +106,7 @@ func grow(texts map[int32]*strings.Builder, step int32, delta string) {
 
 // has reports whether the chunk that ends a step stands.
 func (t told) has(head *eventv1.Chunk) bool {
-	if head.GetRunStarted() != nil {
+	if head.GetRunStarted() != nil || head.GetRunResumed() != nil {
 		return t.started
 	}
 	return t.commits(head.GetStep())
@@ -96,7 +120,13 @@ func (t told) commits(step int32) bool {
 
 // last reports whether the chunk says how a run ended.
 func last(chunk *eventv1.Chunk) bool {
-	return chunk.GetRunCompleted() != nil || chunk.GetError() != nil
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_RunCompleted, *eventv1.Chunk_RunInterrupted, *eventv1.Chunk_RunSuspended:
+		return true
+	case *eventv1.Chunk_Error:
+		return !e.Error.GetRecoverable()
+	}
+	return false
 }
 
 // says reports whether everything of the step up to its plan stands. It does, unless
@@ -115,10 +145,10 @@ func (t told) says(step int32, plan agent.Message) bool {
 			}
 		}
 	}
-	return t.stepStarted[step] && said(t.text, step) == text.String() && said(t.thinking, step) == thinking.String()
+	return t.stepStarted[step] && spoken(t.text, step) == text.String() && spoken(t.thinking, step) == thinking.String()
 }
 
-func said(texts map[int32]*strings.Builder, step int32) string {
+func spoken(texts map[int32]*strings.Builder, step int32) string {
 	if texts[step] == nil {
 		return ""
 	}

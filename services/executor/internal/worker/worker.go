@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -10,15 +11,14 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
-// Config holds the limits and intervals of a worker. None may be 0.
+// Config holds the limits and intervals of a worker. None may be 0 but those that name
+// a default.
 type Config struct {
 	Slots             int           // runs at once
 	HeartbeatInterval time.Duration // between two signs of life
@@ -32,25 +32,48 @@ type Config struct {
 	MaxQueuedBytes    int           // of chunks that wait for the stream
 	StreamPatience    time.Duration // how long a run waits for the stream tier before it goes on without
 	DrainGrace        time.Duration // for the steps in flight at shutdown
+
+	HookTimeout  time.Duration // of one call of a hook; 0 is 10 seconds
+	GuardTimeout time.Duration // of one question to an agent's guard; 0 is a minute
+	AbsentDelay  time.Duration // before a run is claimed again whose agent is not here; 0 is 5 seconds
+	// MaxLosses is how often in a row executors may be lost with a run before the run
+	// fails; 0 is 5.
+	MaxLosses int
+	// MaxStateBytes bounds what one call or hook writes to the custom state; 0 is
+	// agent.DefaultStateBytes.
+	MaxStateBytes int
 }
 
-// Peers is what a worker works with. All fields are required.
+// The defaults of what may be 0.
+const (
+	defaultHookTimeout  = 10 * time.Second
+	defaultGuardTimeout = time.Minute
+	defaultAbsentDelay  = 5 * time.Second
+	defaultMaxLosses    = 5
+)
+
+func (c Config) withDefaults() Config {
+	c.HookTimeout = cmp.Or(c.HookTimeout, defaultHookTimeout)
+	c.GuardTimeout = cmp.Or(c.GuardTimeout, defaultGuardTimeout)
+	c.AbsentDelay = cmp.Or(c.AbsentDelay, defaultAbsentDelay)
+	c.MaxLosses = cmp.Or(c.MaxLosses, defaultMaxLosses)
+	return c
+}
+
+// Peers is what a worker works with. All fields but Passed are required.
 type Peers struct {
 	ExecutorID string // unique to the process
 	Work       statev1.WorkServiceClient
 	Sessions   statev1.SessionServiceClient
 	Stream     streamv1.StreamServiceClient
-	Agents     map[string]Agent // by agent type
+	Agents     Catalog
 	Log        *slog.Logger
 	Tracer     trace.Tracer
 	Now        func() time.Time
 	Jitter     func() float64 // in [0, 1)
-}
-
-// Agent is an agent with its model.
-type Agent struct {
-	agent.Agent
-	Engine model.Model
+	// Passed is called at every fault point that a run comes by: see the package
+	// comment. Nil is not called.
+	Passed func(ctx context.Context, p Point)
 }
 
 // Reasons for which a run is cut.
@@ -69,7 +92,8 @@ type Worker struct {
 	tools  *tool.Runner
 
 	runners sync.WaitGroup
-	freed   chan struct{} // holds one token when slots became free
+	foreign sync.WaitGroup // code of agents, see foreign
+	freed   chan struct{}  // holds one token when slots became free
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
@@ -88,13 +112,14 @@ const maxYielded = 4096
 type hold struct {
 	runID   string
 	cancel  context.CancelCauseFunc
+	halt    *halt
 	yielded bool // the slot was given back; guarded by the worker's mu
 }
 
 // New returns a worker that does nothing before Run.
 func New(c Config, p Peers) *Worker {
 	return &Worker{
-		config: c,
+		config: c.withDefaults(),
 		peers:  p,
 		tools:  &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
 		freed:  make(chan struct{}, 1), // a token says that there is something; more would say the same
@@ -126,10 +151,28 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.claim(ctx, live)
 	w.drain(end)
 	beats.Wait()
-	if !w.tools.Wait(afterCut) {
-		w.peers.Log.WarnContext(ctx, "a tool has not ended with its context and is left behind")
+	limit := time.Now().Add(afterCut)
+	if !w.tools.Wait(afterCut) || !endsWithin(&w.foreign, time.Until(limit)) {
+		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is left behind")
 	}
 	return nil
+}
+
+// endsWithin waits for the group, and reports whether it has ended within the limit.
+func endsWithin(group *sync.WaitGroup, limit time.Duration) bool {
+	ended := make(chan struct{})
+	go func() { // left behind only when something of the group never ends
+		group.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // drain waits for the runners, and cuts them after the grace.
@@ -158,8 +201,13 @@ func (w *Worker) cutAll(cause error) {
 	}
 }
 
-// start runs the claim in a goroutine of its own, which drain waits for.
+// start runs the claim in a goroutine of its own, which drain waits for, or passes a
+// stop on.
 func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
+	if stop := work.GetStop(); stop != nil {
+		w.stopRun(stop.GetRunId(), stop.GetStop())
+		return
+	}
 	claim, execute := work.GetExecute(), true
 	if claim == nil {
 		claim, execute = work.GetSettle(), false
@@ -169,7 +217,7 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 		return
 	}
 	live, cancel := context.WithCancelCause(live)
-	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel}
+	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel, halt: &halt{}}
 	w.mu.Lock()
 	if former := w.held[h.runID]; former != nil {
 		former.cancel(errForgotten) // a newer claim: the former epoch is over
@@ -179,7 +227,7 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.mu.Unlock()
 	w.runners.Go(func() {
 		defer w.end(h)
-		newRunner(w, claim, ctx.Done(), func() { w.yield(h) }).run(live, execute)
+		newRunner(w, claim, h, ctx.Done()).run(live, execute)
 	})
 }
 

@@ -72,7 +72,7 @@ func TestATextTurnIsStreamedCommittedAndSettled(t *testing.T) {
 func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		lookup := agent.Tool{Name: "lookup", InputSchema: anyObject, Execute: func(_ context.Context, c agent.Call) (any, error) {
+		lookup := agent.Tool{Name: "lookup", InputSchema: anyObject, Execute: func(_ context.Context, c *agent.Call) (any, error) {
 			return map[string]string{"for": string(c.Input)}, nil
 		}}
 		h := newHouse(t, definition("demo", calls("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
@@ -154,7 +154,7 @@ func TestCallsOfOneStepRunAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var here atomic.Int32
 		all := make(chan struct{})
-		meet := agent.Tool{Name: "meet", InputSchema: anyObject, Execute: func(ctx context.Context, _ agent.Call) (any, error) {
+		meet := agent.Tool{Name: "meet", InputSchema: anyObject, Execute: func(ctx context.Context, _ *agent.Call) (any, error) {
 			if here.Add(1) == 3 {
 				close(all)
 			}
@@ -192,7 +192,7 @@ func results(h *house) []*eventv1.ToolResultPart {
 func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 	t.Parallel()
 	tool := func(run func(ctx context.Context) (any, error)) agent.Tool {
-		return agent.Tool{Name: "tool", InputSchema: anyObject, Timeout: time.Second, Execute: func(ctx context.Context, _ agent.Call) (any, error) { return run(ctx) }}
+		return agent.Tool{Name: "tool", InputSchema: anyObject, Timeout: time.Second, Execute: func(ctx context.Context, _ *agent.Call) (any, error) { return run(ctx) }}
 	}
 	tests := map[string]struct {
 		tool agent.Tool
@@ -262,14 +262,21 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 	}
 }
 
-func TestARunOfAnUnknownAgentFails(t *testing.T) {
+func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, definition("demo", says("hi")))
 		h.open()
-		run := h.settled(h.state.startRun("s", "other", "hi"))
-		if run.GetStatus() != failed || run.GetFailure().GetCode() != "framework_internal_error" {
-			t.Errorf("run = %v, want it failed", run)
+		run := h.state.startRun("s", "other", "hi")
+		synctest.Wait()
+		r := h.state.find(run)
+		if r.released != 1 || r.delay != 5000 || len(h.state.sessions["s"].writes) != 0 {
+			t.Errorf("run = %v, released %d times with a delay of %d; want it given back for 5s, untouched", r.run, r.released, r.delay)
+		}
+		h.agents["other"] = definition("other", says("here"))
+		h.open()
+		if run := h.settled(run); run.GetOutput() != `"here"` {
+			t.Errorf("run = %v, want that the other executor has executed it", run)
 		}
 	})
 }
@@ -385,7 +392,7 @@ func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("x", 5000)
-		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, agent.Call) (any, error) { return long, nil }}
+		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, *agent.Call) (any, error) { return long, nil }}
 		h := newHouse(t, definition("demo", calls(long, "big", `{"q":"`+long+`"}`), big))
 		h.config.MaxDeltaBytes = 1000
 		h.stream.maxChunk = 2000

@@ -135,6 +135,18 @@ func shrinkChunk(chunk *eventv1.Chunk) bool {
 		}
 		e.RunCompleted.Output = ""
 		return true
+	case *eventv1.Chunk_Output:
+		if e.Output.GetOutput() == "" {
+			return false
+		}
+		e.Output.Output = ""
+		return true
+	case *eventv1.Chunk_ToolApprovalRequest:
+		if e.ToolApprovalRequest.GetInput() == "" {
+			return false
+		}
+		e.ToolApprovalRequest.Input = ""
+		return true
 	}
 	return false
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/otelconnect"
@@ -22,20 +23,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 )
 
 // Server implements the service. It may be used by many goroutines.
 type Server struct {
-	Keys     *auth.Keys
-	Runs     statev1.RunServiceClient
-	Sessions *conversation.Reader
-	Watcher  *watch.Watcher
-	Streams  *httpapi.Streams
-	Policy   retry.Policy
-	NewID    func() string
-	Log      *slog.Logger
-	MaxBytes int // of one request
+	Keys        *auth.Keys
+	Runs        statev1.RunServiceClient
+	Checkpoints statev1.CheckpointServiceClient
+	Sessions    *conversation.Reader
+	Watcher     *watch.Watcher
+	Stops       *stop.Stops
+	Streams     *httpapi.Streams
+	Policy      retry.Policy
+	NewID       func() string
+	Log         *slog.Logger
+	MaxBytes    int // of one request
 }
 
 // Handler gives the handler and the path prefix under which it is to be mounted.
@@ -48,7 +52,7 @@ func (s *Server) Handler() (prefix string, handler http.Handler, err error) {
 		return "", nil, err
 	}
 	prefix, handler = agentv1connect.NewAgentServiceHandler(s,
-		connect.WithInterceptors(traces, rpc.ConnectInterceptor(s.Log)), connect.WithReadMaxBytes(s.MaxBytes))
+		connect.WithInterceptors(traces, late{}, rpc.ConnectInterceptor(s.Log)), connect.WithReadMaxBytes(s.MaxBytes))
 	return prefix, s.admit(handler), nil
 }
 
@@ -58,11 +62,7 @@ func (s *Server) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.S
 	if err != nil {
 		return nil, err
 	}
-	var started *statev1.StartRunResponse
-	err = retry.Do(ctx, s.Policy, func() (err error) {
-		started, err = s.Runs.StartRun(ctx, start)
-		return err
-	})
+	started, err := s.startRun(ctx, start)
 	if err != nil {
 		return nil, err
 	}
@@ -70,20 +70,40 @@ func (s *Server) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.S
 	return &agentv1.StartResponse{
 		SessionId: session, RunId: started.GetRun().GetRunId(), StreamId: session,
 		StartSequence: started.GetRun().GetStartSequence(), SessionCreated: started.GetSessionCreated(), Repeated: started.GetRepeated(),
+		Waiting: conversation.Waiting(started.GetRun()),
 	}, nil
+}
+
+// startRun starts a run; the request has a key, which makes that safe to repeat.
+func (s *Server) startRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	var started *statev1.StartRunResponse
+	err := retry.Do(ctx, s.Policy, func() (err error) {
+		started, err = s.Runs.StartRun(ctx, r)
+		return err
+	})
+	return started, err
+}
+
+var busyPolicies = map[agentv1.BusyPolicy]statev1.BusyPolicy{
+	agentv1.BusyPolicy_BUSY_POLICY_UNSPECIFIED: statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED,
+	agentv1.BusyPolicy_BUSY_POLICY_REJECT:      statev1.BusyPolicy_BUSY_POLICY_REJECT,
+	agentv1.BusyPolicy_BUSY_POLICY_ENQUEUE:     statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+	agentv1.BusyPolicy_BUSY_POLICY_INTERRUPT:   statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
+	agentv1.BusyPolicy_BUSY_POLICY_ROLLBACK:    statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
 }
 
 func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.StartRequest) (*statev1.StartRunRequest, error) {
 	if r.GetMessage() == "" {
 		return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "message is empty")
 	}
+	if _, known := busyPolicies[r.GetOnBusy()]; !known {
+		return nil, fault.New(fault.Invalid, "ON_BUSY_INVALID", "there is no policy %d for busy sessions", r.GetOnBusy())
+	}
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
 		Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
-		Messages: []*eventv1.Message{{
-			Role:  eventv1.Role_ROLE_USER,
-			Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: r.GetMessage()}}}},
-		}},
+		Messages: []*eventv1.Message{said(eventv1.Role_ROLE_USER, r.GetMessage())},
+		OnBusy:   busyPolicies[r.GetOnBusy()], TimeoutMs: r.GetTimeoutMs(),
 	}
 	// With an id and a key of our own the start is safe to repeat.
 	if start.SessionId == "" {
@@ -101,6 +121,36 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	}
 	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
 	return start, nil
+}
+
+// Interrupt implements the service.
+func (s *Server) Interrupt(ctx context.Context, r *agentv1.InterruptRequest) (*agentv1.InterruptResponse, error) {
+	stopped, err := s.stop(ctx, r, statev1.StopKind_STOP_KIND_INTERRUPT)
+	return &agentv1.InterruptResponse{Effect: stopped.Effect, RunId: stopped.RunID}, err
+}
+
+// Abort implements the service.
+func (s *Server) Abort(ctx context.Context, r *agentv1.AbortRequest) (*agentv1.AbortResponse, error) {
+	stopped, err := s.stop(ctx, r, statev1.StopKind_STOP_KIND_ABORT)
+	return &agentv1.AbortResponse{Effect: stopped.Effect, RunId: stopped.RunID}, err
+}
+
+// stopRequest is what the requests for both kinds of stop have.
+type stopRequest interface {
+	GetSessionId() string
+	GetRunId() string
+	GetReason() string
+	GetWaitMs() int64
+}
+
+func (s *Server) stop(ctx context.Context, r stopRequest, kind statev1.StopKind) (stop.Stopped, error) {
+	if wait := r.GetWaitMs(); wait < 0 || wait > stop.MaxWait.Milliseconds() { // before it overflows
+		return stop.Stopped{}, fault.New(fault.Invalid, "WAIT_INVALID", "wait_ms is %d; it may be 0 to %d", wait, stop.MaxWait.Milliseconds())
+	}
+	return s.Stops.Stop(ctx, stop.Request{
+		Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(),
+		Wait: time.Duration(r.GetWaitMs()) * time.Millisecond,
+	})
 }
 
 // Get implements the service.

@@ -18,7 +18,7 @@ const maxParts = 1000
 // passed over without being kept. Invalid (MESSAGE_INVALID): a message has more
 // than maxParts parts.
 func (r *request) UnmarshalJSON(text []byte) error {
-	texts := map[string]*string{"id": &r.ID, "trigger": &r.Trigger, "agenttype": &r.AgentType}
+	texts := map[string]*string{"id": &r.ID, "trigger": &r.Trigger, "agenttype": &r.AgentType, "onbusy": &r.OnBusy}
 	return object(text, func(name string, value []byte, at int64) error {
 		switch key := strings.ToLower(name); key {
 		case "messages":

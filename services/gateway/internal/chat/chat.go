@@ -14,6 +14,9 @@
 //     same message id. When what the client has seen is void meanwhile, it gets
 //     the message from its start as well: a second start part means to begin
 //     the message anew.
+//   - A message that waits for the live run is answered in its own stream, which
+//     shows nothing before its run begins. The message of a run that continues
+//     another is told whole, from the beginning of the first of its runs.
 package chat
 
 import (
@@ -33,6 +36,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
@@ -51,6 +55,7 @@ type Chat struct {
 	runs      statev1.RunServiceClient
 	sessions  *conversation.Reader
 	feed      *feed.Feed
+	turns     *turn.Waiter
 	streams   *httpapi.Streams
 	policy    retry.Policy // for how long the state service may be away
 	newID     func() string
@@ -64,6 +69,7 @@ type Parts struct {
 	Runs     statev1.RunServiceClient
 	Sessions *conversation.Reader
 	Feed     *feed.Feed
+	Turns    *turn.Waiter
 	Streams  *httpapi.Streams
 	Policy   retry.Policy
 	NewID    func() string
@@ -73,10 +79,13 @@ type Parts struct {
 // New returns a Chat.
 func New(c Config, p Parts) *Chat {
 	return &Chat{
-		config: c, limits: p.Limits, runs: p.Runs, sessions: p.Sessions, feed: p.Feed, streams: p.Streams,
+		config: c, limits: p.Limits, runs: p.Runs, sessions: p.Sessions, feed: p.Feed, turns: p.Turns, streams: p.Streams,
 		policy: p.Policy, newID: p.NewID, log: p.Log, delivered: newDelivered(c.DeliveredRuns),
 	}
 }
+
+// busyHeader says what the body says with onBusy, for clients that cannot add to that.
+const busyHeader = "X-Holdfast-On-Busy"
 
 // The names of the header that makes a repetition of a POST safe.
 const (
@@ -132,7 +141,11 @@ func (c *Chat) startRequest(r *http.Request, tenant string, body *request) (*sta
 	if err != nil {
 		return nil, err
 	}
-	start := &statev1.StartRunRequest{Tenant: tenant, SessionId: body.ID, AgentType: body.AgentType, RequestKey: key}
+	busy, err := onBusy(r, body)
+	if err != nil {
+		return nil, err
+	}
+	start := &statev1.StartRunRequest{Tenant: tenant, SessionId: body.ID, AgentType: body.AgentType, RequestKey: key, OnBusy: busy}
 	start.Messages = append(start.Messages, message)
 	start.Traceparent, start.Tracestate = telemetry.Traceparent(r.Context())
 	return start, nil
@@ -177,7 +190,7 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 		return err
 	}
 	defer release()
-	session, run, err := c.sessions.Session(ctx, tenant, id)
+	session, run, err := c.asked(ctx, tenant, id, r.URL.Query().Get("runId"))
 	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(run, named) {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -188,6 +201,19 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	return c.stream(ctx, w, r, &delivery{run: run, session: session, major: major, after: after})
 }
 
+// asked gives the session and the run that is asked for, the newest where none is named.
+func (c *Chat) asked(ctx context.Context, tenant, id, runID string) (*statev1.Session, *statev1.Run, error) {
+	session, run, err := c.sessions.Session(ctx, tenant, id)
+	if err != nil || runID == "" || runID == run.GetRunId() {
+		return session, run, err
+	}
+	if err := httpapi.CheckID("runId", runID); err != nil {
+		return nil, nil, err
+	}
+	run, err = c.sessions.Run(ctx, tenant, &statev1.Run{SessionId: id, RunId: runID})
+	return session, run, err
+}
+
 // resumable reports whether there is something to tell. Who names a cursor has
 // seen no end, whoever else has: delivered does not speak for them.
 func (c *Chat) resumable(run *statev1.Run, named bool) bool {
@@ -196,6 +222,8 @@ func (c *Chat) resumable(run *statev1.Run, named bool) bool {
 		return false
 	case conversation.Live(run):
 		return true
+	case conversation.GivenUp(run):
+		return false
 	default:
 		age := c.limits.Now().Sub(time.UnixMilli(run.GetCompletedAt()))
 		return age < c.config.ReplayWindow && (named || !c.delivered.has(run.GetRunId()))
@@ -224,10 +252,7 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	h.Set(httpapi.RunHeader, headerText(d.run.GetRunId()))
 	d.chat, d.ctx = c, ctx
 	d.out = sse.NewWriter(w, r, c.config.Padding)
-	if err := d.begin(); err != nil {
-		return httpapi.ErrCut
-	}
-	if err := c.follow(ctx, d); err != nil {
+	if err := c.tell(d); err != nil {
 		c.log.DebugContext(ctx, "chat stream cut", "run", d.run.GetRunId(), "error", err)
 		return httpapi.ErrCut
 	}
@@ -237,13 +262,31 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	return nil
 }
 
+// tell tells the run to its end. An error after d.out has begun has to cut the stream.
+func (c *Chat) tell(d *delivery) error {
+	if err := d.await(c.turns); err != nil {
+		return err
+	}
+	d.reset()
+	if conversation.GivenUp(d.run) {
+		return d.giveUp()
+	}
+	if err := d.trace(); err != nil {
+		return err
+	}
+	if err := d.begin(); err != nil {
+		return err
+	}
+	return c.follow(d.ctx, d)
+}
+
 // follow reads the run until its end has been written. A run is taken for lost
 // when the log itself was asked for its history and had no end.
 func (c *Chat) follow(ctx context.Context, d *delivery) error {
 	r := &streamv1.ReadRequest{
 		Stream: conversation.Stream(d.session), RunId: d.run.GetRunId(), RecordedSequence: d.session.GetStreamSequence(),
 	}
-	d.cursor = d.run.GetStartSequence()
+	d.cursor = d.start
 	for {
 		r.FromSequence, r.HistoryOnly = d.cursor, d.history
 		err := c.feed.Follow(ctx, r, d)

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
@@ -42,6 +43,8 @@ type delivery struct {
 	run     *statev1.Run
 	session *statev1.Session
 	major   uistream.Major
+	runs    map[string]bool // those that have written the message: the run, and what it continues
+	start   int64           // where the first of them began
 
 	t     *uistream.Translator
 	after int64 // the client has everything up to here; 0: nothing
@@ -58,13 +61,52 @@ type delivery struct {
 	lost    bool  // the end was that the rest is lost
 }
 
-// begin sends the headers and, to a client that has nothing yet, the start part.
+// trace finds the runs of the message.
+func (d *delivery) trace() error {
+	runs, err := d.chat.sessions.Message(d.ctx, d.session.GetTenant(), d.run)
+	if err != nil {
+		return err
+	}
+	d.runs, d.start = map[string]bool{}, runs[0].GetStartSequence()
+	for _, run := range runs {
+		d.runs[run.GetRunId()] = true
+	}
+	return nil
+}
+
+// await sends the headers and waits for the turn of a run that waits. There is no
+// message before it begins; one that is given up has none.
+func (d *delivery) await(turns *turn.Waiter) error {
+	d.out.Begin()
+	if !conversation.Waiting(d.run) {
+		return nil
+	}
+	if err := d.out.Flush(); err != nil {
+		return err
+	}
+	run, err := turns.Await(d.ctx, d.session, d.run, d.out.Beat)
+	if err != nil {
+		return err
+	}
+	d.run = run
+	return nil
+}
+
+// giveUp ends the stream of a run that never began.
+func (d *delivery) giveUp() error {
+	parts := d.t.GiveUp()
+	if d.run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
+		parts = []uistream.Part{uistream.Error(d.run.GetFailure().GetError())}
+	}
+	d.end(0, parts)
+	return d.out.Flush()
+}
+
+// begin tells the start part to a client that has nothing yet.
 func (d *delivery) begin() error {
-	if d.after <= d.run.GetStartSequence() {
+	if d.after <= d.start {
 		d.after = 0
 	}
-	d.reset()
-	d.out.Begin()
 	if d.after == 0 {
 		d.write(0, d.t.Start())
 	}
@@ -91,12 +133,11 @@ func (d *delivery) Frame(frame *feed.Frame) error {
 	}
 	switch f := frame.GetFrame().(type) {
 	case *streamv1.ReadResponse_Chunk:
-		if f.Chunk.GetChunk().GetAgentId() == d.run.GetRunId() {
+		if d.runs[f.Chunk.GetChunk().GetAgentId()] {
 			return d.chunk(f.Chunk)
 		}
 	case *streamv1.ReadResponse_End:
-		completed := f.End.GetEnd().GetStatus() == streamv1.EndStatus_END_STATUS_COMPLETED
-		d.end(f.End.GetSequence(), d.t.Finish(completed))
+		d.end(f.End.GetSequence(), d.t.Finish(endings[f.End.GetEnd().GetStatus()]))
 	case *streamv1.ReadResponse_Fail:
 		d.end(f.Fail.GetSequence(), d.t.Fail(f.Fail.GetFail().GetError()))
 	case *streamv1.ReadResponse_Rewound:
@@ -105,6 +146,26 @@ func (d *delivery) Frame(frame *feed.Frame) error {
 		return d.truncated(f.Truncated.GetFloor())
 	}
 	return nil
+}
+
+// endings are those of terminal records; others pause.
+var endings = map[streamv1.EndStatus]uistream.Ending{
+	streamv1.EndStatus_END_STATUS_UNSPECIFIED: uistream.Paused,
+	streamv1.EndStatus_END_STATUS_COMPLETED:   uistream.Completed,
+	streamv1.EndStatus_END_STATUS_PAUSED:      uistream.Paused,
+	streamv1.EndStatus_END_STATUS_INTERRUPTED: uistream.Interrupted,
+}
+
+// ending is how a run ended that has not failed.
+func ending(s statev1.RunStatus) uistream.Ending {
+	switch s {
+	case statev1.RunStatus_RUN_STATUS_COMPLETED:
+		return uistream.Completed
+	case statev1.RunStatus_RUN_STATUS_INTERRUPTED:
+		return uistream.Interrupted
+	default:
+		return uistream.Paused
+	}
 }
 
 // chunk takes a chunk of the run.
@@ -124,9 +185,9 @@ func first(c *eventv1.Chunk) bool { return c.GetRunStarted() != nil || c.GetRunR
 // Where the run still executes and nothing of it was seen, they may all have been
 // older than the run, whose start is only known as where the run before it had
 // ended: it is read from above them, and its first record has to be the first
-// chunk of a run.
+// chunk of a run. A run that continues others is not whole without them.
 func (d *delivery) truncated(floor int64) error {
-	if d.heard || d.floor > 0 {
+	if d.heard || d.floor > 0 || len(d.runs) > 1 {
 		return errLost
 	}
 	run, err := d.chat.sessions.Run(d.ctx, d.session.GetTenant(), d.run)
@@ -152,7 +213,7 @@ func (d *delivery) meet(frame *streamv1.ReadResponse) error {
 		d.met = true
 	case at > d.after || caughtUp:
 		d.startAnew()
-		d.again = max(d.floor, d.run.GetStartSequence())
+		d.again = max(d.floor, d.start)
 		return errAgain
 	}
 	return nil
@@ -257,7 +318,7 @@ func (d *delivery) fromStore(ctx context.Context) error {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		d.end(0, d.t.Fail(run.GetFailure().GetError()))
 	} else {
-		d.end(0, d.t.Finish(run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED))
+		d.end(0, d.t.Finish(ending(run.GetStatus())))
 	}
 	return d.out.Flush()
 }

@@ -2,10 +2,12 @@ package chat
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
@@ -17,6 +19,29 @@ type request struct {
 	Message   json.RawMessage // the last message alone, or a text
 	Trigger   string
 	AgentType string
+	OnBusy    string // what becomes of the message when a run is live; "": what the agent says
+}
+
+var busyPolicies = map[string]statev1.BusyPolicy{
+	"":          statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED,
+	"reject":    statev1.BusyPolicy_BUSY_POLICY_REJECT,
+	"enqueue":   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+	"interrupt": statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
+	"rollback":  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
+}
+
+// onBusy is the policy of the body, or else that of the header. Invalid
+// (ON_BUSY_INVALID).
+func onBusy(r *http.Request, body *request) (statev1.BusyPolicy, error) {
+	name := body.OnBusy
+	if name == "" {
+		name = r.Header.Get(busyHeader)
+	}
+	policy, known := busyPolicies[name]
+	if !known {
+		return policy, fault.New(fault.Invalid, "ON_BUSY_INVALID", "onBusy is %.50q: it has to be reject, enqueue, interrupt or rollback", name)
+	}
+	return policy, nil
 }
 
 // message is a UIMessage, as much of it as a server needs.

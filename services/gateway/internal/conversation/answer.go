@@ -38,15 +38,23 @@ func (g *gathered) add(m *eventv1.Message, limit int) bool {
 	return true
 }
 
-// Answer gives the assistant message of a finished run, without parts when the
-// run has left none. It looks at the last maxAnswer messages and takes
-// answerBytes of them.
+// Answer gives the assistant message of a finished run, with what the runs wrote that
+// it continues, and without parts when they have left none. It looks at the last
+// maxAnswer messages and takes answerBytes of them.
 func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Run) (uistream.UIMessage, error) {
-	stored, whole, err := r.answer(ctx, s, run.GetRunId())
+	runs, err := r.Message(ctx, s.GetTenant(), run)
 	if err != nil {
 		return uistream.UIMessage{}, err
 	}
-	messages := uistream.Conversation(stored, map[string]string{run.GetRunId(): run.GetMessageId()})
+	ids := map[string]string{}
+	for _, r := range runs {
+		ids[r.GetRunId()] = run.GetMessageId()
+	}
+	stored, whole, err := r.answer(ctx, s, ids)
+	if err != nil {
+		return uistream.UIMessage{}, err
+	}
+	messages := uistream.Conversation(stored, ids)
 	if len(messages) == 0 {
 		return uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"}, nil
 	}
@@ -56,8 +64,8 @@ func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Ru
 	return messages[0], nil
 }
 
-// answer gives the stored messages of a run's answer, and whether these are all.
-func (r *Reader) answer(ctx context.Context, s *statev1.Session, run string) ([]*eventv1.Message, bool, error) {
+// answer gives the stored messages of the runs' answer, and whether these are all.
+func (r *Reader) answer(ctx context.Context, s *statev1.Session, runs map[string]string) ([]*eventv1.Message, bool, error) {
 	count, err := r.list(ctx, s, 0, 1)
 	if err != nil {
 		return nil, false, err
@@ -69,7 +77,8 @@ func (r *Reader) answer(ctx context.Context, s *statev1.Session, run string) ([]
 			return nil, false, err
 		}
 		for _, m := range page.GetMessages() {
-			if answers(m.GetMessage(), run) && !stored.add(m.GetMessage(), answerBytes) {
+			_, asked := runs[m.GetMessage().GetRunId()]
+			if asked && uistream.Answers(m.GetMessage()) && !stored.add(m.GetMessage(), answerBytes) {
 				return stored.messages, false, nil
 			}
 		}

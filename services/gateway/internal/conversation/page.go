@@ -2,11 +2,12 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
@@ -46,7 +47,7 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	if err != nil {
 		return nil, err
 	}
-	own := without(w.messages, w.open)
+	own := w.own()
 	ids, err := r.messageIDs(ctx, s, own)
 	if err != nil {
 		return nil, err
@@ -64,7 +65,8 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 // window is a stretch of the stored conversation.
 type window struct {
 	gathered
-	open   string // the run whose answer is open at the begin, "" for none
+	turns  *turns
+	open   string // the turn whose answer is open at the begin, "" for none
 	offset int64
 	limit  int // of messages; smaller than the one asked for where they are large
 	total  int64
@@ -73,7 +75,7 @@ type window struct {
 // window reads up to limit messages from the offset on, and no more of them than
 // a page may have.
 func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, limit int) (*window, error) {
-	w := &window{offset: offset, limit: limit}
+	w := &window{turns: r.turns(s), offset: offset, limit: limit}
 	var before []*eventv1.Message
 	for at, end := max(0, offset-lookBack), offset+int64(limit); ; {
 		page, err := r.list(ctx, s, at, int(end-at))
@@ -82,9 +84,12 @@ func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, l
 		}
 		w.total = page.GetTotal()
 		for _, m := range page.GetMessages() {
+			if err := w.turns.take(ctx, m.GetMessage()); err != nil {
+				return nil, err
+			}
 			if at < offset {
 				before = append(before, head(m.GetMessage()))
-				w.open = answering(before)
+				w.open = w.turns.answering(before)
 			} else if !w.add(m.GetMessage(), pageBytes) {
 				w.limit = len(w.messages)
 				return w, nil
@@ -107,11 +112,11 @@ func head(m *eventv1.Message) *eventv1.Message {
 // page instead, which begins with it. It reports whether the answer is whole; it
 // is not when it is too large for any page.
 func (r *Reader) complete(ctx context.Context, s *statev1.Session, w *window) (whole bool, err error) {
-	run := answering(w.messages)
-	if run == "" || run == w.open {
+	turn := w.turns.answering(w.messages)
+	if turn == "" || turn == w.open {
 		return true, nil
 	}
-	first := slices.IndexFunc(w.messages, func(m *eventv1.Message) bool { return answers(m, run) })
+	first := slices.IndexFunc(w.messages, func(m *eventv1.Message) bool { return w.turns.answers(m, turn) })
 	budget := pageBytes
 	if first == 0 {
 		budget = answerBytes
@@ -122,7 +127,10 @@ func (r *Reader) complete(ctx context.Context, s *statev1.Session, w *window) (w
 			return false, err
 		}
 		for _, m := range page.GetMessages() {
-			if !answers(m.GetMessage(), run) && !aside(m.GetMessage()) {
+			if err := w.turns.take(ctx, m.GetMessage()); err != nil {
+				return false, err
+			}
+			if !w.turns.answers(m.GetMessage(), turn) && !aside(m.GetMessage()) {
 				return true, nil
 			}
 			if len(w.messages) >= maxAnswer || !w.add(m.GetMessage(), budget) {
@@ -146,35 +154,16 @@ func (w *window) leave(index int) {
 	}
 }
 
-// answering names the run whose answer is open at the end of the messages, "" for
-// none.
-func answering(messages []*eventv1.Message) string {
-	for i := len(messages) - 1; i >= 0; i-- {
-		m := messages[i]
-		if uistream.Answers(m) {
-			return m.GetRunId()
-		}
-		if !aside(m) {
-			return ""
-		}
-	}
-	return ""
-}
-
-func answers(m *eventv1.Message, run string) bool {
-	return run != "" && m.GetRunId() == run && uistream.Answers(m)
-}
-
 // aside reports whether the message is no part of what users see.
 func aside(m *eventv1.Message) bool {
 	return m.GetHidden() || m.GetRole() == eventv1.Role_ROLE_CONTEXT
 }
 
-// without drops the rest of an answer that began before the page.
-func without(messages []*eventv1.Message, run string) []*eventv1.Message {
-	kept := messages[:0:0]
-	for _, m := range messages {
-		if !answers(m, run) {
+// own gives the messages but for the rest of an answer that began before the page.
+func (w *window) own() []*eventv1.Message {
+	kept := w.messages[:0:0]
+	for _, m := range w.messages {
+		if !w.turns.answers(m, w.open) {
 			kept = append(kept, m)
 		}
 	}
@@ -193,15 +182,11 @@ func (r *Reader) messageIDs(ctx context.Context, s *statev1.Session, messages []
 	if len(ids) == 0 {
 		return ids, nil
 	}
-	var newest *statev1.ListRunsResponse
-	err := retry.Do(ctx, r.Policy, func() (err error) {
-		newest, err = r.Runs.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Limit: storedPage})
-		return err
-	})
+	newest, err := r.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Limit: storedPage})
 	if err != nil {
 		return nil, err
 	}
-	for _, run := range newest.GetRuns() {
+	for _, run := range newest {
 		if _, wanted := ids[run.GetRunId()]; wanted {
 			ids[run.GetRunId()] = run.GetMessageId()
 		}
@@ -211,6 +196,9 @@ func (r *Reader) messageIDs(ctx context.Context, s *statev1.Session, messages []
 			continue
 		}
 		run, err := r.Run(ctx, s.GetTenant(), &statev1.Run{SessionId: s.GetSessionId(), RunId: id})
+		if errors.Is(err, fault.NotFound) { // a branch has messages of runs of another session
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ package conversation
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,18 +44,29 @@ func (r *Reader) Whole(ctx context.Context, tenant, id string) (*statev1.GetSess
 
 // Before gives the run before another one, nil for the first.
 func (r *Reader) Before(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
+	former, err := r.former(ctx, tenant, run, 1)
+	if err != nil || len(former) == 0 {
+		return nil, err
+	}
+	return former[0], nil
+}
+
+// former gives the runs before the run, the newest first.
+func (r *Reader) former(ctx context.Context, tenant string, run *statev1.Run, limit int32) ([]*statev1.Run, error) {
 	if run.GetTurn() <= 1 { // a limit of turn 1 would mean the newest
 		return nil, nil
 	}
+	return r.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: tenant, SessionId: run.GetSessionId(), BeforeTurn: run.GetTurn(), Limit: limit})
+}
+
+// ListRuns gives one page of a session's runs, the newest first.
+func (r *Reader) ListRuns(ctx context.Context, request *statev1.ListRunsRequest) ([]*statev1.Run, error) {
 	var got *statev1.ListRunsResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
-		got, err = r.Runs.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: tenant, SessionId: run.GetSessionId(), BeforeTurn: run.GetTurn(), Limit: 1})
+		got, err = r.Runs.ListRuns(ctx, request)
 		return err
 	})
-	if err != nil || len(got.GetRuns()) == 0 {
-		return nil, err
-	}
-	return got.GetRuns()[0], nil
+	return got.GetRuns(), err
 }
 
 // runTimeout bounds one question for a run. Heartbeats ask on the goroutine that
@@ -128,9 +140,48 @@ func Executing(run *statev1.Run) bool {
 	return s == statev1.RunStatus_RUN_STATUS_QUEUED || s == statev1.RunStatus_RUN_STATUS_RUNNING
 }
 
+// Waiting reports whether the run waits for the one that is live.
+func Waiting(run *statev1.Run) bool {
+	return run.GetStatus() == statev1.RunStatus_RUN_STATUS_WAITING
+}
+
+// GivenUp reports whether the run has ended without ever having begun: it waited, and
+// nothing of it stands in the stream.
+func GivenUp(run *statev1.Run) bool {
+	waited := run.GetOnBusy() != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED
+	return run != nil && waited && run.GetStartedAt() == 0 && !Waiting(run) && !Executing(run)
+}
+
 // Live reports whether the run's stream may still grow: its end is not in the
 // stream yet.
-func Live(run *statev1.Run) bool { return run != nil && (Executing(run) || !run.GetSettled()) }
+func Live(run *statev1.Run) bool {
+	return run != nil && (Executing(run) || !run.GetSettled()) && !GivenUp(run)
+}
+
+// maxContinued is how many runs one assistant message may be made of where its runs
+// are looked for.
+const maxContinued = 200
+
+// Message gives the runs that have written the run's assistant message, the run
+// itself last. A run that continues a suspended one goes on in its message.
+func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) ([]*statev1.Run, error) {
+	runs := []*statev1.Run{run}
+	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION {
+		return runs, nil
+	}
+	former, err := r.former(ctx, tenant, run, maxContinued)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range former {
+		if f.GetMessageId() != run.GetMessageId() {
+			break
+		}
+		runs = append(runs, f)
+	}
+	slices.Reverse(runs)
+	return runs, nil
+}
 
 // storedPage is how many messages are asked for at once.
 const storedPage = 200

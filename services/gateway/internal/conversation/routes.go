@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // The sizes of a page of messages.
@@ -19,7 +20,11 @@ const (
 
 // Messages is GET /messages?sessionId=…&offset=0&limit=50.
 func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant string) error {
-	session, _, err := r.asked(request, tenant)
+	id, err := SessionID(request)
+	if err != nil {
+		return err
+	}
+	whole, err := r.Whole(request.Context(), tenant, id)
 	if err != nil {
 		return err
 	}
@@ -31,10 +36,11 @@ func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant s
 	if err != nil {
 		return err
 	}
-	page, err := r.page(request.Context(), session, offset, int(limit))
+	page, err := r.page(request.Context(), whole.GetSession(), offset, int(limit))
 	if err != nil {
 		return err
 	}
+	uistream.Ask(page.Messages, Approvals(whole))
 	httpapi.WriteJSON(w, http.StatusOK, page)
 	return nil
 }
@@ -92,6 +98,24 @@ func (r *Reader) Agents(w http.ResponseWriter, request *http.Request, _ string) 
 	}
 	httpapi.WriteJSON(w, http.StatusOK, map[string]any{"agents": agents, "default": chosen})
 	return nil
+}
+
+// Approvals gives the approvals that were asked for in the session, of calls whose answers
+// no step has taken.
+func Approvals(s *statev1.GetSessionResponse) []uistream.Asked {
+	var asked []uistream.Asked
+	for _, c := range s.GetCalls() {
+		if c.GetKind() != statev1.CallKind_CALL_KIND_APPROVAL || c.GetSessionId() != s.GetSession().GetSessionId() || c.GetConsumedAt() > 0 {
+			continue
+		}
+		a := uistream.Asked{CallID: c.GetToolCallId(), Approval: uistream.Approval{ID: c.GetApprovalId()}}
+		if answer := c.GetAnswer().GetApproval(); answer != nil {
+			approved := answer.GetApproved()
+			a.Approved, a.Reason = &approved, answer.GetReason()
+		}
+		asked = append(asked, a)
+	}
+	return asked
 }
 
 func (r *Reader) asked(request *http.Request, tenant string) (*statev1.Session, *statev1.Run, error) {

@@ -56,3 +56,18 @@ func Returns(step int32, id, result string) *eventv1.Message {
 	return &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Step: step, Parts: []*eventv1.Part{{
 		Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: true, Result: result}}}}}
 }
+
+// Resumed is the first chunk of a run that continues another one.
+func Resumed() *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}}
+}
+
+// Suspended is the last chunk of a run that waits for answers.
+func Suspended() *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}}
+}
+
+// Interrupted is the last chunk of a run that was interrupted.
+func Interrupted() *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: "enough"}}}
+}

@@ -18,6 +18,7 @@ import (
 type State struct {
 	statev1.UnimplementedRunServiceServer
 	statev1.UnimplementedSessionServiceServer
+	statev1.UnimplementedCheckpointServiceServer
 
 	stream *Stream
 
@@ -28,12 +29,33 @@ type State struct {
 	failures int // how many of the next calls fail
 	failure  error
 	starts   []*statev1.StartRunRequest
+	stops    []*statev1.RequestStopRequest
 }
 
 type session struct {
 	*statev1.Session
-	runs     []*statev1.Run
-	messages []*eventv1.Message
+	runs        []*statev1.Run
+	messages    []*eventv1.Message
+	waiting     []*waiting
+	gone        []*statev1.Run // waited and were given up
+	calls       []*statev1.Call
+	checkpoints []*statev1.Checkpoint // the oldest first
+}
+
+// all gives the runs, with those that wait and those that were given up.
+func (s *session) all() []*statev1.Run {
+	runs := slices.Concat(s.runs, s.gone)
+	for _, w := range s.waiting {
+		runs = append(runs, w.Run)
+	}
+	return runs
+}
+
+func (s *session) current() *statev1.Run {
+	if len(s.runs) == 0 {
+		return nil
+	}
+	return s.runs[len(s.runs)-1]
 }
 
 func newState(s *Stream) *State {
@@ -105,15 +127,19 @@ func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev
 		created = true
 		found = &session{Session: &statev1.Session{Tenant: r.GetTenant(), SessionId: r.GetSessionId(), RootSessionId: r.GetSessionId(), AgentType: r.GetAgentType()}}
 	}
-	for _, run := range found.runs {
+	for _, run := range found.all() {
 		if run.GetRequestKey() == r.GetRequestKey() {
 			return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), Repeated: true}, nil
 		}
+	}
+	if w := s.wait(found, r); w != nil {
+		return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(w.Run), Waiting: true}, nil
 	}
 	if err := startable(found, r); err != nil {
 		return nil, err
 	}
 	s.sessions[key] = found
+	found.rewind(r.GetRewindTo())
 	run := s.newRun(found, r)
 	return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), SessionCreated: created}, nil
 }
@@ -122,8 +148,8 @@ func startable(found *session, r *statev1.StartRunRequest) error {
 	if r.GetAgentType() != "" && found.GetAgentType() != r.GetAgentType() {
 		return fault.New(fault.Conflict, "AGENT_MISMATCH", "the session is %s's", found.GetAgentType())
 	}
-	if found.GetStatus() == statev1.SessionStatus_SESSION_STATUS_ACTIVE {
-		return fault.New(fault.Conflict, "SESSION_BUSY", "the session is active")
+	if err := resumable(found, r); err != nil {
+		return err
 	}
 	for _, m := range found.messages {
 		for _, sent := range r.GetMessages() {
@@ -136,23 +162,37 @@ func startable(found *session, r *statev1.StartRunRequest) error {
 }
 
 func (s *State) newRun(found *session, r *statev1.StartRunRequest) *statev1.Run {
+	run := s.makeRun(found, r)
+	found.begin(run, r)
+	return run
+}
+
+func (s *State) makeRun(found *session, r *statev1.StartRunRequest) *statev1.Run {
 	s.runs++
 	id := fmt.Sprintf("run-%d", s.runs)
-	found.Turn++
 	run := &statev1.Run{
-		RunId: id, SessionId: found.GetSessionId(), AgentType: found.GetAgentType(), Turn: found.GetTurn(), Status: statev1.RunStatus_RUN_STATUS_QUEUED,
-		RequestKey: r.GetRequestKey(), MessageId: "msg-" + id, StartSequence: found.GetStreamSequence(), Traceparent: r.GetTraceparent(),
+		RunId: id, SessionId: found.GetSessionId(), AgentType: found.GetAgentType(), Status: statev1.RunStatus_RUN_STATUS_QUEUED,
+		RequestKey: r.GetRequestKey(), MessageId: "msg-" + id, Traceparent: r.GetTraceparent(), Entry: statev1.RunEntry_RUN_ENTRY_START,
 	}
-	found.runs = append(found.runs, run)
-	found.Status, found.CurrentRunId = statev1.SessionStatus_SESSION_STATUS_ACTIVE, id
-	for _, m := range r.GetMessages() {
-		m.RunId = id
-		if m.Id == "" {
-			m.Id = "user-" + id
-		}
-		found.messages = append(found.messages, m)
+	if r.GetResume() {
+		run.Entry = statev1.RunEntry_RUN_ENTRY_RESUME
 	}
 	return run
+}
+
+// begin queues the run and appends its messages.
+func (s *session) begin(run *statev1.Run, r *statev1.StartRunRequest) {
+	s.Turn++
+	run.Turn, run.Status, run.StartSequence = s.GetTurn(), statev1.RunStatus_RUN_STATUS_QUEUED, s.GetStreamSequence()
+	s.runs = append(s.runs, run)
+	s.Status, s.CurrentRunId = statev1.SessionStatus_SESSION_STATUS_ACTIVE, run.GetRunId()
+	for _, m := range slices.Concat(r.GetAppendMessages(), r.GetMessages()) {
+		m.RunId = run.GetRunId()
+		if m.Id == "" {
+			m.Id = fmt.Sprintf("given-%s-%d", run.GetRunId(), len(s.messages))
+		}
+		s.messages = append(s.messages, m)
+	}
 }
 
 // child adds a session below another one, with a run that works.
@@ -172,7 +212,7 @@ func (s *State) GetRun(_ context.Context, r *statev1.GetRunRequest) (*statev1.Ge
 	if err != nil {
 		return nil, err
 	}
-	for _, run := range found.runs {
+	for _, run := range found.all() {
 		if run.GetRunId() == r.GetRunId() {
 			return &statev1.GetRunResponse{Run: proto.CloneOf(run)}, nil
 		}
@@ -213,7 +253,11 @@ func (s *State) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*st
 	whole := proto.CloneOf(found.Session)
 	whole.MessageCount = int64(len(found.messages))
 	whole.Version = whole.GetMessageCount() + int64(len(found.runs)) // something that rises
-	return &statev1.GetSessionResponse{Session: whole, CurrentRun: proto.CloneOf(found.runs[len(found.runs)-1])}, nil
+	out := &statev1.GetSessionResponse{Session: whole, CurrentRun: proto.CloneOf(found.current()), Calls: found.calls}
+	for _, w := range found.waiting {
+		out.Waiting = append(out.Waiting, proto.CloneOf(w.Run))
+	}
+	return out, nil
 }
 
 // maxListed is the largest page that ListMessages gives, small so that readers
@@ -256,7 +300,7 @@ func (s *State) Newest(tenant, id string) *statev1.Run {
 	if found == nil {
 		return nil
 	}
-	return proto.CloneOf(found.runs[len(found.runs)-1])
+	return proto.CloneOf(found.current())
 }
 
 // change changes the stored run and its session.
@@ -286,18 +330,29 @@ func (s *State) commit(tenant string, run *statev1.Run, messages []*eventv1.Mess
 			}
 		}
 		found.messages = append(found.messages, messages...)
+		if len(messages) > 0 {
+			found.checkpoint(stored)
+		}
 	})
+}
+
+// ended is how a session stands when its run has ended.
+var ended = map[statev1.RunStatus]statev1.SessionStatus{
+	statev1.RunStatus_RUN_STATUS_COMPLETED:             statev1.SessionStatus_SESSION_STATUS_COMPLETED,
+	statev1.RunStatus_RUN_STATUS_FAILED:                statev1.SessionStatus_SESSION_STATUS_FAILED,
+	statev1.RunStatus_RUN_STATUS_INTERRUPTED:           statev1.SessionStatus_SESSION_STATUS_INTERRUPTED,
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL: statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
 }
 
 func (s *State) finish(tenant string, run *statev1.Run, status statev1.RunStatus, failure *statev1.Failure) {
 	s.change(tenant, run, func(found *session, stored *statev1.Run) {
-		stored.Status, stored.Failure, stored.CompletedAt = status, failure, time.Now().UnixMilli()
-		found.Failure, found.Status = failure, statev1.SessionStatus_SESSION_STATUS_COMPLETED
-		stored.Output, found.Output = `"done"`, `"done"`
-		if failure != nil {
-			found.Status = statev1.SessionStatus_SESSION_STATUS_FAILED
-			stored.Output, found.Output = "", ""
+		stored.Status, stored.Failure, stored.CompletedAt, stored.StartedAt = status, failure, time.Now().UnixMilli(), 1
+		found.Failure, found.Status = failure, ended[status]
+		stored.Output, found.Output = "", ""
+		if status == statev1.RunStatus_RUN_STATUS_COMPLETED {
+			stored.Output, found.Output = `"done"`, `"done"`
 		}
+		found.next(stored)
 	})
 }
 

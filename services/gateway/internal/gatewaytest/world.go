@@ -37,6 +37,7 @@ func New(t testing.TB) *World {
 	serve(t, w.Network, StateAddress, func(r grpc.ServiceRegistrar) {
 		statev1.RegisterRunServiceServer(r, w.State)
 		statev1.RegisterSessionServiceServer(r, w.State)
+		statev1.RegisterCheckpointServiceServer(r, w.State)
 	})
 	serve(t, w.Network, StreamAddress, func(r grpc.ServiceRegistrar) { streamv1.RegisterStreamServiceServer(r, w.Stream) })
 	return w
@@ -113,6 +114,27 @@ func (r *Run) Complete(messages ...*eventv1.Message) {
 	r.End()
 }
 
+// Interrupt commits the messages, writes the end of an interrupted run and settles it.
+func (r *Run) Interrupt(messages ...*eventv1.Message) {
+	r.stopAt(statev1.RunStatus_RUN_STATUS_INTERRUPTED, streamv1.EndStatus_END_STATUS_INTERRUPTED, messages)
+}
+
+// Suspend is Interrupt for a run that leaves calls open.
+func (r *Run) Suspend(calls []*statev1.Call, messages ...*eventv1.Message) {
+	r.world.State.change(r.tenant, r.Run, func(s *session, _ *statev1.Run) { s.calls = calls })
+	r.stopAt(statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, streamv1.EndStatus_END_STATUS_PAUSED, messages)
+}
+
+func (r *Run) stopAt(status statev1.RunStatus, end streamv1.EndStatus, messages []*eventv1.Message) {
+	r.Commit(messages...)
+	r.world.State.finish(r.tenant, r.Run, status, nil)
+	r.world.Stream.append(r.tenant, r.GetSessionId(), &record{end: &streamv1.EndFrame{RunId: r.GetRunId(), End: &streamv1.End{Status: end}}})
+	r.Settle()
+}
+
+// Continue begins the run that continues a suspended one.
+func (r *Run) Continue() *Run { return &Run{r.world, r.world.State.proceed(r.tenant, r.Run), r.tenant} }
+
 // Commit stores messages of the run.
 func (r *Run) Commit(messages ...*eventv1.Message) { r.world.State.commit(r.tenant, r.Run, messages) }
 
@@ -132,8 +154,14 @@ func (r *Run) End() {
 // Settle settles the run without writing its end.
 func (r *Run) Settle() { r.world.State.settle(r.tenant, r.Run) }
 
-// Fail ends the run with a failure.
-func (r *Run) Fail(sentence, code string) {
+// Fail commits the messages and ends the run with a failure.
+func (r *Run) Fail(sentence, code string, messages ...*eventv1.Message) {
+	r.Commit(messages...)
+	if len(messages) > 0 {
+		r.world.State.change(r.tenant, r.Run, func(s *session, _ *statev1.Run) {
+			s.checkpoints[len(s.checkpoints)-1].Status = statev1.SessionStatus_SESSION_STATUS_FAILED
+		})
+	}
 	r.world.State.finish(r.tenant, r.Run, statev1.RunStatus_RUN_STATUS_FAILED, &statev1.Failure{Error: sentence, Code: code, Detail: "internals"})
 	r.world.Stream.append(r.tenant, r.GetSessionId(), &record{fail: &streamv1.FailFrame{
 		RunId: r.GetRunId(), Fail: &streamv1.Fail{Error: sentence, Code: code}}})

@@ -23,6 +23,10 @@ var sentences = map[string]string{
 	"SESSION_BUSY":       "This conversation is still answering the last message.",
 	"SESSION_SUSPENDED":  "This conversation waits for an answer to an earlier question.",
 	"SESSION_NOT_FOUND":  "There is no such conversation.",
+	"SESSION_COMPLETED":  "This conversation is over; please send a message.",
+	"TOO_MANY_WAITING":   "Too many messages wait for an answer in this conversation.",
+	"RUN_NOT_FOUND":      "There is no such answer.",
+	StopNotObserved:      "It will stop, but has not yet.",
 	"AGENT_MISMATCH":     "This conversation belongs to another agent.",
 	"AGENT_NOT_FOUND":    "There is no such agent.",
 	"MESSAGE_EXISTS":     "This message was sent before.",
@@ -76,6 +80,8 @@ func WriteError(w http.ResponseWriter, err error) {
 		status = http.StatusMethodNotAllowed
 	case UpgradeRequired:
 		status = http.StatusUpgradeRequired
+	case StopNotObserved:
+		status = http.StatusGatewayTimeout
 	}
 	if f.Kind == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)

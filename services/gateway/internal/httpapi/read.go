@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -37,31 +38,52 @@ type Limits struct {
 	MaxBytes int64
 	Timeout  time.Duration    // for the whole body to arrive
 	Now      func() time.Time // never nil
+	Advice   string           // to who sends more
 }
 
 // ReadJSON reads the body into target, whatever its content type says. TooLarge
 // (BODY_TOO_LARGE), Invalid (BODY_INVALID), or the fault of the target's own
 // UnmarshalJSON.
 func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
-	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(l.Now().Add(l.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, l.MaxBytes))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", l.MaxBytes)
-	}
+	text, err := read(w, r, l)
 	if err != nil {
-		return fault.New(fault.Invalid, "BODY_INVALID", "the body did not arrive whole")
-	}
-	// A deadline that stays would end the connection under a long answer.
-	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	if err := json.Unmarshal(text, target); err != nil {
 		return invalidJSON(err)
 	}
 	return nil
+}
+
+// ReadOptionalJSON is ReadJSON for a body that may be left out.
+func ReadOptionalJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
+	text, err := read(w, r, l)
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(text, target); err != nil {
+		return invalidJSON(err)
+	}
+	return nil
+}
+
+func read(w http.ResponseWriter, r *http.Request, l Limits) ([]byte, error) {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(l.Now().Add(l.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, err
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, l.MaxBytes))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "BODY_INVALID", "the body did not arrive whole")
+	}
+	// A deadline that stays would end the connection under a long answer.
+	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, err
+	}
+	return text, nil
 }
 
 // invalidJSON says where the body is wrong, in words of JSON.

@@ -28,6 +28,10 @@ const methodNotAllowed = "METHOD_NOT_ALLOWED"
 // and is not: 426.
 const UpgradeRequired = "UPGRADE_REQUIRED"
 
+// StopNotObserved is the reason of a run that was to stop and has not in the time that
+// its caller has waited: 504, and DEADLINE_EXCEEDED over Connect.
+const StopNotObserved = "STOP_NOT_OBSERVED"
+
 // Route is a handler with its place.
 type Route struct {
 	Method  string

@@ -59,10 +59,14 @@ func (p *Pause) Wait(ctx context.Context, err error) error {
 	}
 }
 
-// Passing reports whether the failure may pass by itself.
+// tooManyWaiting is a limit that lasts: as many messages wait as a session may have, and
+// the first goes on when the run before it has ended.
+const tooManyWaiting = "TOO_MANY_WAITING"
+
+// Passing reports whether the failure may pass by itself, and soon.
 func Passing(err error) bool {
 	kind := fault.KindOf(err)
-	return kind == fault.Unavailable || kind == fault.Exhausted
+	return kind == fault.Unavailable || kind == fault.Exhausted && fault.ReasonOf(err) != tooManyWaiting
 }
 
 // Ours makes an error of our own out of a service's refusal of our credentials: the

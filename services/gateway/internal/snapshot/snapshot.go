@@ -35,8 +35,9 @@ type snapshot struct {
 	Error        string        `json:"error,omitempty"`
 	Interruption *interruption `json:"interruptContext,omitempty"`
 	calls
-	RootSessionID   string `json:"rootSessionId,omitempty"`
-	ParentSessionID string `json:"parentSessionId,omitempty"`
+	WaitingRuns     []string `json:"waitingRuns,omitempty"` // in the order in which they will begin
+	RootSessionID   string   `json:"rootSessionId,omitempty"`
+	ParentSessionID string   `json:"parentSessionId,omitempty"`
 }
 
 type interruption struct {
@@ -134,11 +135,15 @@ func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
 	if out.Messages == nil {
 		out.Messages = []uistream.UIMessage{}
 	}
+	uistream.Ask(out.Messages, conversation.Approvals(s.GetSessionResponse))
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
 		out.State = json.RawMessage(state)
 	}
 	if i := session.GetInterruption(); i != nil {
 		out.Interruption = &interruption{i.GetRunId(), i.GetReason(), i.GetInterruptedAt()}
+	}
+	for _, run := range s.GetWaiting() {
+		out.WaitingRuns = append(out.WaitingRuns, run.GetRunId())
 	}
 	if root := session.GetRootSessionId(); root != session.GetSessionId() {
 		out.RootSessionID = root

@@ -58,6 +58,8 @@ func (a *assembly) take(p Part) {
 		}
 	default:
 		switch {
+		case p.Type == "tool-approval-response":
+			a.answer(p)
 		case p.ToolCallID != "":
 			a.takeCall(p)
 		case p.Data != nil && !p.Transient:
@@ -105,6 +107,18 @@ func (a *assembly) takeCall(p Part) {
 		part.State, part.Output = "output-available", p.Output
 	case "tool-output-error":
 		part.State, part.ErrorText = "output-error", p.ErrorText
+	case "tool-output-denied":
+		part.State = "output-denied"
+	case "tool-approval-request":
+		part.ask(Approval{ID: p.ApprovalID})
+	}
+}
+
+func (a *assembly) answer(p Part) {
+	for i := range a.message.Parts {
+		if part := &a.message.Parts[i]; part.Approval != nil && part.Approval.ID == p.ApprovalID {
+			part.ask(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: part.Approval.Reason})
+		}
 	}
 }
 

@@ -31,6 +31,12 @@ var keys = map[string][2][]string{
 	"tool-output-error":     {{"toolCallId", "errorText"}, {"dynamic", "providerExecuted"}},
 }
 
+// newer are the keys of types that came with a major version.
+var newer = map[string]map[string][2][]string{
+	"6": {"tool-approval-request": {{"approvalId", "toolCallId"}, nil}, "tool-output-denied": {{"toolCallId"}, nil}},
+	"7": {"tool-approval-response": {{"approvalId", "approved"}, {"reason", "providerExecuted"}}},
+}
+
 var dataKeys = [2][]string{{"data"}, {"id", "transient"}}
 
 // mayBeNull are the keys whose value may be null.
@@ -41,6 +47,7 @@ var commonReasons = []string{"stop", "length", "content-filter", "tool-calls", "
 // client assembles a message as version 7.0.173 of the package ai does, and
 // refuses what any supported version refuses.
 type client struct {
+	major    uistream.Major // 0 is the newest
 	id       string
 	parts    []*uistream.UIPart
 	open     map[string]*uistream.UIPart
@@ -61,14 +68,19 @@ func (c *client) take(text []byte) error {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
-	if err := checkKeys(p.Type, raw); err != nil {
+	if err := c.checkKeys(p.Type, raw); err != nil {
 		return err
 	}
 	return c.assemble(p)
 }
 
-func checkKeys(kind string, raw map[string]json.RawMessage) error {
+func (c *client) checkKeys(kind string, raw map[string]json.RawMessage) error {
 	allowed, known := keys[kind]
+	for since, types := range newer {
+		if here, ok := types[kind]; ok {
+			allowed, known = here, c.major == 0 || fmt.Sprint(int(c.major)) >= since
+		}
+	}
 	if len(kind) > 5 && kind[:5] == "data-" {
 		allowed, known = dataKeys, true
 	}
@@ -94,7 +106,7 @@ func checkKeys(kind string, raw map[string]json.RawMessage) error {
 func (c *client) assemble(p uistream.Part) error {
 	switch p.Type {
 	case "start":
-		*c = client{id: p.MessageID}
+		*c = client{major: c.major, id: p.MessageID}
 		c.forget()
 	case "start-step":
 		c.parts = append(c.parts, &uistream.UIPart{Type: "step-start"})
@@ -117,11 +129,14 @@ func (c *client) assemble(p uistream.Part) error {
 		delete(c.open, p.ID)
 	case "finish":
 		c.finished = true
-		if !slices.Contains(commonReasons, p.FinishReason) {
+		known := slices.Contains(commonReasons, p.FinishReason) || p.FinishReason == "interrupted" && (c.major == 0 || c.major >= 7)
+		if !known {
 			return fmt.Errorf("finish reason")
 		}
 	case "error":
 		c.failed = p.ErrorText
+	case "tool-approval-response":
+		return c.answer(p)
 	default:
 		if p.ToolCallID != "" {
 			return c.assembleCall(p)
@@ -174,8 +189,22 @@ func (c *client) assembleCall(p uistream.Part) error {
 		part.State, part.Output = "output-available", p.Output
 	case "tool-output-error":
 		part.State, part.ErrorText = "output-error", p.ErrorText
+	case "tool-output-denied":
+		part.State = "output-denied"
+	case "tool-approval-request":
+		part.State, part.Approval = "approval-requested", &uistream.Approval{ID: p.ApprovalID}
 	}
 	return nil
+}
+
+func (c *client) answer(p uistream.Part) error {
+	for _, part := range c.parts {
+		if part.Approval != nil && part.Approval.ID == p.ApprovalID {
+			part.State, part.Approval = "approval-responded", &uistream.Approval{ID: p.ApprovalID, Approved: p.Approved}
+			return nil
+		}
+	}
+	return fmt.Errorf("no such approval")
 }
 
 func (c *client) message() uistream.UIMessage {

@@ -12,6 +12,17 @@
 //	parts:   start    start-step    text-start,-delta,-end      finish-step        finish
 //	                                tool-input-*, tool-output-*
 //
+// A run that continues a suspended one writes on at its message. It begins with the ends
+// of calls of an earlier step, outside of any step; the client finds the call's part
+// wherever it stands. An approval that was asked for, and how it was answered, is shown
+// to clients as far as they know such parts.
+//
+// The end of an interrupted run is a good one. The finish reason "interrupted" keeps apps
+// that send on by themselves from doing so; older clients do not know it, and get
+// "other". A call whose input never came whole is told to have been cut. That the reply
+// was cut short stands in the metadata of the stored message, not in the stream: there
+// an app would check it against a schema of its own, and fail.
+//
 // # What is taken back
 //
 // When an attempt at a step is lost, what it told is void, and readers are told
@@ -23,6 +34,8 @@
 //   - if the step's beginning stands (the plan was recorded, tools are run
 //     again), the parts up to `at` have to be sent again after the reset-step:
 //     the caller reads the log again from the step's beginning;
+//   - if only ends of calls are void that stood outside of a step, nothing has to be
+//     taken back: they are told again, and take the place of what the client has;
 //   - if more than the step in flight is void, or the client is older than
 //     version 7, the parts cannot be taken back: the caller breaks the
 //     connection, and the client resumes with a replay, in which nothing void is

@@ -11,6 +11,9 @@ type UIMessage struct {
 	ID    string   `json:"id"`
 	Role  string   `json:"role"` // user, assistant or system
 	Parts []UIPart `json:"parts"`
+	// Metadata says interrupted where a reply was cut short: interrupt, abort or
+	// deadline.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // UIPart is one part of a UIMessage; as in Part, what a type does not have is
@@ -24,10 +27,18 @@ type UIPart struct {
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	ErrorText  string          `json:"errorText,omitempty"`
+	Approval   *Approval       `json:"approval,omitempty"`
 	MediaType  string          `json:"mediaType,omitempty"`
 	URL        string          `json:"url,omitempty"`
 	Filename   string          `json:"filename,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
+}
+
+// Approval is what was asked for before a call may run, and what was answered.
+type Approval struct {
+	ID       string `json:"id"`
+	Approved *bool  `json:"approved,omitempty"` // nil while nobody has answered
+	Reason   string `json:"reason,omitempty"`
 }
 
 const toolPrefix = "tool-"
@@ -103,6 +114,9 @@ func (c *conversation) answer(m *eventv1.Message) {
 	if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && (c.step != m.GetStep() || len(message.Parts) == 0) {
 		message.Parts = append(message.Parts, UIPart{Type: "step-start"})
 		c.step = m.GetStep()
+	}
+	if kind := m.GetMetadata()[interrupted]; kind != "" {
+		message.Metadata = map[string]string{interrupted: kind}
 	}
 	for _, p := range m.GetParts() {
 		message.addPart(p)
@@ -182,13 +196,56 @@ func (t *Translator) replay(p UIPart) []Part {
 func (t *Translator) replayCall(p UIPart) []Part {
 	name := p.Type[len(toolPrefix):]
 	parts := t.callStart(0, p.ToolCallID, name)
-	t.calls[p.ToolCallID] = call{available: true}
+	known := call{available: true}
 	parts = append(parts, Part{Type: "tool-input-available", ToolCallID: p.ToolCallID, ToolName: name, Input: p.Input})
+	if a := p.Approval; a != nil {
+		known.approval, known.denied = a.ID, a.Approved != nil && !*a.Approved
+		parts = append(parts, t.replayApproval(p.ToolCallID, *a)...)
+	}
+	t.calls[p.ToolCallID] = known
 	switch p.State {
 	case "output-available":
 		parts = append(parts, Part{Type: "tool-output-available", ToolCallID: p.ToolCallID, Output: p.Output})
 	case "output-error":
 		parts = append(parts, Part{Type: "tool-output-error", ToolCallID: p.ToolCallID, ErrorText: p.ErrorText})
+	case "output-denied":
+		parts = append(parts, toolDenied(p.ToolCallID))
 	}
 	return parts
+}
+
+func (t *Translator) replayApproval(call string, a Approval) []Part {
+	if !t.major.approves() {
+		return nil
+	}
+	parts := []Part{approvalRequest(call, a.ID)}
+	if a.Approved != nil && t.major.responds() {
+		parts = append(parts, approvalResponse(a.ID, *a.Approved))
+	}
+	return parts
+}
+
+// Asked is an approval that was asked for, of a call that has not ended.
+type Asked struct {
+	CallID string
+	Approval
+}
+
+// Ask shows on the calls of the messages that an approval was asked for, which stored
+// messages do not say.
+func Ask(messages []UIMessage, asked []Asked) {
+	for _, a := range asked {
+		for i := range messages {
+			if at := messages[i].call(a.CallID); at >= 0 && messages[i].Parts[at].State == "input-available" {
+				messages[i].Parts[at].ask(a.Approval)
+			}
+		}
+	}
+}
+
+func (p *UIPart) ask(a Approval) {
+	p.State, p.Approval = "approval-requested", &a
+	if a.Approved != nil {
+		p.State = "approval-responded"
+	}
 }

@@ -17,6 +17,8 @@ type Part struct {
 	Delta          string          `json:"delta,omitempty"`
 	ToolCallID     string          `json:"toolCallId,omitempty"`
 	ToolName       string          `json:"toolName,omitempty"`
+	ApprovalID     string          `json:"approvalId,omitempty"`
+	Approved       *bool           `json:"approved,omitempty"`
 	InputTextDelta string          `json:"inputTextDelta,omitempty"`
 	Input          json.RawMessage `json:"input,omitempty"`
 	Output         json.RawMessage `json:"output,omitempty"`
@@ -49,6 +51,7 @@ func Error(text string) Part {
 const (
 	failedText     = "The run failed."
 	toolFailedText = "The tool failed."
+	inputCutText   = "The run was stopped before the call was whole."
 )
 
 func start(messageID string) Part           { return Part{Type: "start", MessageID: messageID} }
@@ -77,6 +80,16 @@ func toolOutput(call string, success bool, result, reason string) Part {
 		return Part{Type: "tool-output-error", ToolCallID: call, ErrorText: orText(reason, toolFailedText)}
 	}
 	return Part{Type: "tool-output-available", ToolCallID: call, Output: value(result, "null")}
+}
+
+func toolDenied(call string) Part { return Part{Type: "tool-output-denied", ToolCallID: call} }
+
+func approvalRequest(call, id string) Part {
+	return Part{Type: "tool-approval-request", ToolCallID: call, ApprovalID: id}
+}
+
+func approvalResponse(id string, approved bool) Part {
+	return Part{Type: "tool-approval-response", ApprovalID: id, Approved: &approved}
 }
 
 func data(name, text string) Part {

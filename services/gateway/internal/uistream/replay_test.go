@@ -18,6 +18,7 @@ type run struct {
 	stands  []*eventv1.Message // what the state service stores
 	records []record           // what the log holds in the end
 	next    int64
+	step    int32
 }
 
 // record is a chunk, or, without one, the news that all after `at` is void.
@@ -52,16 +53,43 @@ func (r *run) last() int64 {
 func drawRun(t *rapid.T) *run {
 	r := &run{}
 	r.say(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: "msg"}}})
-	for step := range rapid.Int32Range(1, 3).Draw(t, "steps") {
-		r.drawStep(t, step+1)
+	for range rapid.IntRange(1, 3).Draw(t, "steps") {
+		r.drawStep(t)
 	}
 	return r
 }
 
+// drawDrain makes a step without a model: a run goes on with the ends of calls that the
+// one before it has left open.
+func (r *run) drawDrain(t *rapid.T, results []func() *eventv1.Chunk, tools *eventv1.Message) {
+	r.say(r.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
+	r.say(r.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}})
+	r.step++
+	begin := r.last()
+	for range rapid.IntRange(0, 2).Draw(t, "executors lost in drains") {
+		r.sayChunks(r.step, results[:rapid.IntRange(0, len(results)).Draw(t, "ends")])
+		r.rewind(begin)
+	}
+	r.sayChunks(r.step, results)
+	r.commit(tools)
+}
+
+// commit tells that the step is committed, and stores its messages.
+func (r *run) commit(messages ...*eventv1.Message) {
+	r.say(r.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
+	for _, m := range messages {
+		if len(m.GetParts()) > 0 || m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
+			m.RunId, m.Step = "run-1", r.step
+			r.stands = append(r.stands, m)
+		}
+	}
+}
+
 // drawStep makes a step out of some lost attempts and one that commits. Ids of
 // calls differ between attempts, as they do when a model is asked again.
-func (r *run) drawStep(t *rapid.T, step int32) {
-	begin := r.last()
+func (r *run) drawStep(t *rapid.T) {
+	r.step++
+	begin, step := r.last(), r.step
 	for attempt := range rapid.IntRange(0, 2).Draw(t, "lost attempts") {
 		plan := drawPlan(t, fmt.Sprintf("%d-%d", step, attempt))
 		r.sayPlan(step, plan, rapid.IntRange(0, len(plan.chunks)).Draw(t, "chunks of the attempt"))
@@ -74,13 +102,13 @@ func (r *run) drawStep(t *rapid.T, step int32) {
 		r.sayChunks(step, plan.results[:rapid.IntRange(0, len(plan.results)).Draw(t, "results")])
 		r.rewind(planned)
 	}
-	r.sayChunks(step, plan.results)
-	r.say(step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
-	for _, m := range []*eventv1.Message{plan.answer, plan.tools} {
-		if len(m.GetParts()) > 0 || m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
-			m.RunId, m.Step = "run-1", step
-			r.stands = append(r.stands, m)
-		}
+	kept := rapid.IntRange(0, len(plan.results)).Draw(t, "calls that end in the step")
+	r.sayChunks(step, plan.results[:kept])
+	open := &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Parts: plan.tools.GetParts()[kept:]}
+	plan.tools.Parts = plan.tools.GetParts()[:kept]
+	r.commit(plan.answer, plan.tools)
+	if kept < len(plan.results) {
+		r.drawDrain(t, plan.results[kept:], open)
 	}
 }
 
@@ -174,7 +202,7 @@ func (r *run) watch(t *rapid.T) *client {
 			}
 		}
 	}
-	take(t, c, tr.Finish(true))
+	take(t, c, tr.Finish(uistream.Completed))
 	return c
 }
 
@@ -223,7 +251,7 @@ func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 			t.Fatalf("stored  %s\nstream  %s", got, want)
 		}
 		c, tr := &client{}, uistream.New("msg", uistream.Newest)
-		take(t, c, append(tr.Replay(stored[0]), tr.Finish(true)...))
+		take(t, c, append(tr.Replay(stored[0]), tr.Finish(uistream.Completed)...))
 		if got, want := shown(t, c.message()), shown(t, stored[0]); got != want {
 			t.Fatalf("replayed from the store  %s\nstored  %s", got, want)
 		}

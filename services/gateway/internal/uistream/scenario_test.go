@@ -24,6 +24,7 @@ var update = flag.Bool("update", false, "write what the translator gives into th
 //	rewound AT
 //	end completed|paused|interrupted
 //	fail SENTENCE
+//	given_up                       the run never began
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -71,6 +72,8 @@ func play(t *testing.T, text string) string {
 	return out.String()
 }
 
+var endings = map[string]uistream.Ending{"completed": uistream.Completed, "paused": uistream.Paused, "interrupted": uistream.Interrupted}
+
 type player struct {
 	t      *testing.T
 	tr     *uistream.Translator
@@ -81,12 +84,15 @@ type player struct {
 func (p *player) command(words []string) []string {
 	switch words[0] {
 	case "client":
-		p.tr = uistream.New("msg-run-1", uistream.Major(p.number(words[1])))
+		p.client.major = uistream.Major(p.number(words[1]))
+		p.tr = uistream.New("msg-run-1", p.client.major)
 		return nil
 	case "start":
 		return p.told(p.tr.Start())
 	case "end":
-		return p.told(p.tr.Finish(words[1] == "completed"))
+		return p.told(p.tr.Finish(endings[words[1]]))
+	case "given_up":
+		return p.told(p.tr.GiveUp())
 	case "fail":
 		return p.told(p.tr.Fail(words[1]))
 	case "rewound":
@@ -144,6 +150,16 @@ func (p *player) chunk(event string, args []string) *eventv1.Chunk {
 		c.Event = &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: 1, MessageId: "msg-run-1"}}
 	case "run_completed":
 		c.Event = &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{FinishReason: arg(0)}}
+	case "run_resumed":
+		c.Event = &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{PreviousRunId: "run-0", MessageId: "msg-run-1"}}
+	case "run_interrupted":
+		c.Event = &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: arg(0)}}
+	case "tool_approval_request":
+		c.Event = &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{ToolCallId: arg(0), ToolName: arg(1), ApprovalId: arg(2), Input: arg(3)}}
+	case "tool_approval_response":
+		c.Event = &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{ToolCallId: arg(0), Decision: arg(1)}}
+	case "state_patch":
+		c.Event = &eventv1.Chunk_StatePatch{StatePatch: &eventv1.StatePatch{Patches: arg(0)}}
 	case "run_suspended":
 		c.Event = &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: arg(0)}}
 	case "step_started":

@@ -1,7 +1,9 @@
 package uistream
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -13,14 +15,21 @@ type Major int
 // Newest is the major version that is assumed of a client that does not say.
 const Newest Major = 7
 
-// resets reports whether the client can take back the parts of a step.
-func (m Major) resets() bool { return m >= 7 }
+// What clients of a major version know.
+func (m Major) resets() bool     { return m >= 7 } // to take back the parts of a step
+func (m Major) approves() bool   { return m >= 6 } // approvals that are asked for, and refused
+func (m Major) responds() bool   { return m >= 7 } // answers to approvals
+func (m Major) interrupts() bool { return m >= 7 } // the finish reason "interrupted"
 
 // The kinds of blocks that grow by deltas; the names are those of the parts.
 const (
 	text      = "text"
 	reasoning = "reasoning"
 )
+
+// interrupted is the finish reason of a run that was interrupted, and the key of the
+// metadata of a message that was cut short.
+const interrupted = "interrupted"
 
 // Translator makes the parts of one message out of one run's chunks. Feed it
 // every chunk of the run in order, and hand every part on, or, for a client
@@ -33,6 +42,7 @@ type Translator struct {
 	reason    string // the finish reason that the run gave
 
 	shown int64 // the last sequence that had a part
+	firm  int64 // the last one whose parts cannot just be sent again
 	step  step
 	block block
 	calls map[string]call
@@ -55,7 +65,19 @@ type block struct{ kind, id string }
 type call struct {
 	at        int64 // the sequence that showed it first
 	available bool
+	approval  string // the id of the approval that was asked for
+	denied    bool   // it was refused; the end of the call is to be told so
 }
+
+// Ending is how a run ended that has not failed.
+type Ending int
+
+// The endings.
+const (
+	Completed Ending = iota
+	Paused           // it waits for answers, or for whoever resumes it
+	Interrupted
+)
 
 // New returns a translator for the message.
 func New(messageID string, major Major) *Translator {
@@ -80,13 +102,21 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 	parts := t.chunk(sequence, c)
 	if len(parts) > 0 {
 		t.shown = sequence
+		if t.step.open || !again(c) {
+			t.firm = sequence
+		}
 	}
 	return parts
 }
 
+// again reports whether the parts of the chunk may be sent twice: what a client has
+// of the end of a call takes the place of what it had.
+func again(c *eventv1.Chunk) bool { return c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil }
+
 func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_RunStarted, *eventv1.Chunk_RunResumed:
+		t.reason = ""
 		return t.Start()
 	case *eventv1.Chunk_RunCompleted:
 		t.reason = e.RunCompleted.GetFinishReason()
@@ -108,6 +138,10 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 		return t.callAvailable(sequence, e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetArguments())
 	case *eventv1.Chunk_ToolEnd:
 		return t.callEnd(sequence, e.ToolEnd)
+	case *eventv1.Chunk_ToolApprovalRequest:
+		return t.approvalAsked(sequence, e.ToolApprovalRequest)
+	case *eventv1.Chunk_ToolApprovalResponse:
+		return t.approvalAnswered(e.ToolApprovalResponse)
 	default:
 		return t.aside(c)
 	}
@@ -148,17 +182,25 @@ func notice(e *eventv1.Error) []Part {
 	return []Part{p}
 }
 
-// Finish ends the message well: the run has completed, or else it was paused or
-// interrupted.
-func (t *Translator) Finish(completed bool) []Part {
-	return append(t.end(), finish(finishReason(t.reason, completed)))
+// Finish ends the message well.
+func (t *Translator) Finish(how Ending) []Part {
+	parts := t.end()
+	if how == Interrupted {
+		parts = append(t.cutInputs(), parts...)
+	}
+	return append(parts, finish(t.finishReason(how)))
 }
 
-func finishReason(reason string, completed bool) string {
+// GiveUp ends the stream of a run that never began: there is no message.
+func (t *Translator) GiveUp() []Part { return []Part{finish(t.finishReason(Interrupted))} }
+
+func (t *Translator) finishReason(how Ending) string {
 	switch {
-	case finishReasons[reason]:
-		return reason
-	case reason == "" && completed:
+	case how == Interrupted && t.major.interrupts():
+		return interrupted // with another reason some apps would send the message back to go on with it
+	case how != Interrupted && finishReasons[t.reason]:
+		return t.reason
+	case t.reason == "" && how == Completed:
 		return "stop"
 	default:
 		return "other"
@@ -167,7 +209,23 @@ func finishReason(reason string, completed bool) string {
 
 // Fail ends the message with an error that the user sees.
 func (t *Translator) Fail(sentence string) []Part {
-	return append(t.end(), Error(sentence))
+	return append(append(t.cutInputs(), t.end()...), Error(sentence))
+}
+
+// cutInputs ends the calls whose input never came whole, so that none seems to go on.
+func (t *Translator) cutInputs() []Part {
+	var cut []string
+	for id, c := range t.calls {
+		if !c.available {
+			cut = append(cut, id)
+		}
+	}
+	slices.SortFunc(cut, func(a, b string) int { return cmp.Or(cmp.Compare(t.calls[a].at, t.calls[b].at), cmp.Compare(a, b)) })
+	var parts []Part
+	for _, id := range cut {
+		parts = append(parts, toolOutput(id, false, "", inputCutText))
+	}
+	return parts
 }
 
 func (t *Translator) end() []Part {
@@ -223,6 +281,9 @@ func (t *Translator) Rewound(at int64) (parts []Part, again int64, ok bool) {
 			t.voidStep()
 		}
 		return nil, 0, true
+	case !t.step.open && t.firm <= at: // ends of calls, which will be sent again
+		t.shown = t.firm
+		return nil, 0, true
 	case !t.major.resets() || t.step.at == 0 || at < t.step.before:
 		return nil, 0, false
 	}
@@ -277,42 +338,8 @@ func (t *Translator) closeBlock() []Part {
 	return []Part{end}
 }
 
-func (t *Translator) callStart(sequence int64, id, name string) []Part {
-	if _, known := t.calls[id]; known {
-		return nil
-	}
-	t.calls[id] = call{at: sequence}
-	return append(t.closeBlock(), toolInputStart(id, name))
-}
-
-func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
-	c, known := t.calls[e.GetToolCallId()]
-	if !known || c.available || e.GetDelta() == "" {
-		return nil
-	}
-	return []Part{toolInputDelta(e.GetToolCallId(), e.GetDelta())}
-}
-
-func (t *Translator) callAvailable(sequence int64, id, name, arguments string) []Part {
-	parts := t.callStart(sequence, id, name)
-	c := t.calls[id]
-	if c.available { // run again by another executor: the client knows the call
-		return parts
-	}
-	c.available = true
-	t.calls[id] = c
-	return append(parts, toolInputAvailable(id, name, arguments))
-}
-
-func (t *Translator) callEnd(sequence int64, e *eventv1.ToolEnd) []Part {
-	id := e.GetToolCallId()
-	// A client fails on the result of a call that it has never seen.
-	parts := t.callAvailable(sequence, id, e.GetToolName(), "")
-	return append(parts, toolOutput(id, e.GetSuccess(), e.GetResult(), e.GetError()))
-}
-
 func suspendedReason(reason string) string {
-	if reason == "client_tool" {
+	if reason == "client_tool" || reason == "step_partial" {
 		return "tool-calls"
 	}
 	return "other"

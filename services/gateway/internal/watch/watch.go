@@ -8,6 +8,9 @@
 //	none asked for, live       the records of all runs, to the end of the newest
 //	none asked for, all over   the stored records of all runs
 //
+// A run that waits behind the live one is waited for: the reader is told that it has
+// caught up, and then nothing until the run begins, or is given up.
+//
 // A newest run that waits in the queue has written nothing: the last record is then
 // the end of the run before, which is not the end of what the reader asked for. Where a
 // run is over and its terminal
@@ -25,12 +28,14 @@ import (
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 )
 
 // Watcher begins watches. It may be used by many goroutines.
 type Watcher struct {
 	Sessions *conversation.Reader
 	Feed     *feed.Feed
+	Turns    *turn.Waiter
 }
 
 // Request says what to watch.
@@ -55,6 +60,7 @@ type Watch struct {
 	heard   bool  // a record of the run was seen
 	ended   bool  // a terminal frame was given
 	settled bool  // the run was settled at the last beat
+	marked  bool  // the reader was told that it has caught up
 }
 
 // errAbove: read again from the cursor, which is above what is kept no more.
@@ -113,6 +119,14 @@ func (w *Watcher) Newest(ctx context.Context, r Request) (*Watch, error) {
 // terminal frame tells. It returns as feed.Feed.Follow does.
 func (w *Watch) Follow(ctx context.Context, sink feed.Sink) error {
 	w.sink = sink
+	if conversation.Waiting(w.run) {
+		if err := w.await(ctx); err != nil {
+			return err
+		}
+	}
+	if conversation.GivenUp(w.run) {
+		return w.tellEnd(ctx)
+	}
 	request := &streamv1.ReadRequest{HistoryOnly: true}
 	if conversation.Live(w.run) {
 		request = &streamv1.ReadRequest{RunId: w.run.GetRunId()}
@@ -123,11 +137,30 @@ func (w *Watch) Follow(ctx context.Context, sink feed.Sink) error {
 	return w.tellEnd(ctx)
 }
 
+// await waits for the turn of the run.
+func (w *Watch) await(ctx context.Context) error {
+	caughtUp := &streamv1.ReadResponse_CaughtUp{CaughtUp: &streamv1.CaughtUpFrame{Sequence: w.cursor}}
+	if err := w.sink.Frame(feed.NewFrame("", &streamv1.ReadResponse{Frame: caughtUp})); err != nil {
+		return err
+	}
+	if err := w.sink.Flush(); err != nil {
+		return err
+	}
+	w.marked = true
+	run, err := w.watcher.Turns.Await(ctx, w.session, w.run, w.sink.Beat)
+	if err != nil {
+		return err
+	}
+	w.run = run
+	w.restrict()
+	return nil
+}
+
 // read makes one read from the cursor on. When it returns nil and no terminal
 // frame was given, the log has none.
 func (w *Watch) read(ctx context.Context, r *streamv1.ReadRequest) error {
 	r.Stream, r.Family, r.RecordedSequence = conversation.Stream(w.session), !w.only, w.session.GetStreamSequence()
-	marks := true // the reader is told that it has caught up
+	marks := !w.marked // the reader is told that it has caught up
 	if w.only {
 		r.RunId = w.run.GetRunId()
 	}

@@ -56,9 +56,6 @@ func checkContent(i int, m *eventv1.Message) error {
 
 // checkAppended checks what a host appends: messages of any role.
 func (l Limits) checkAppended(messages []*eventv1.Message) error {
-	if len(messages) == 0 {
-		return messageInvalid("messages is empty; give at least one")
-	}
 	for i, m := range messages {
 		if m.GetRole() == eventv1.Role_ROLE_UNSPECIFIED || roleNames[m.GetRole()] == "" {
 			return messageInvalid("messages[%d] has no role", i)

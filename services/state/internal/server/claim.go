@@ -50,6 +50,18 @@ func (s *Server) ClaimRuns(stream claimStream) error {
 	if !s.begin(func() { c.credits.fill(stream) }) {
 		return stopping()
 	}
+	return c.work(ctx)
+}
+
+// work hands out claims and stops until the stream ends.
+func (c *claimer) work(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	c.box = c.server.stops.join(c.executorID)
+	defer c.server.stops.leave(c.box)
+	var telling sync.WaitGroup
+	telling.Go(func() { c.tellStops(ctx) })
+	defer telling.Wait()
+	defer cancel()
 	return c.run(ctx)
 }
 
@@ -100,7 +112,10 @@ func checkHello(r *statev1.ClaimRunsRequest) ([]session.Agent, error) {
 		if len(a.GetDescription()) > longestDescription || strings.ContainsRune(a.GetDescription(), 0) {
 			return nil, bad("the description of agent %q is longer than %d bytes or has a zero character", a.GetAgentType(), longestDescription)
 		}
-		agents = append(agents, session.Agent{Type: a.GetAgentType(), Description: a.GetDescription()})
+		if checkBusy(a.GetOnBusy()) != nil {
+			return nil, bad("on_busy of agent %q is %s, which is no policy", a.GetAgentType(), a.GetOnBusy())
+		}
+		agents = append(agents, session.Agent{Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyIn[a.GetOnBusy()]})
 	}
 	return agents, nil
 }
@@ -158,6 +173,8 @@ type claimer struct {
 	executorID string
 	agents     []string
 	credits    *credits
+	box        *stopBox
+	sending    sync.Mutex // one message at a time: claims, and stops beside them
 }
 
 func (c *claimer) run(ctx context.Context) error {
@@ -271,12 +288,13 @@ func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(sto
 			continue
 		}
 		if err == nil {
-			err = c.stream.Send(answer)
+			err = c.out(answer)
 		}
 		if err != nil {
 			c.giveBack(ctx, claims[i:])
 			return err
 		}
+		c.server.stops.handed(c.box, claim.Change.Runs[0].RunID)
 		c.credits.take(1)
 	}
 	return nil

@@ -14,7 +14,10 @@ type Config struct {
 	// SuspendedTTL counts from the step that suspends; a later deadline of one of
 	// its calls goes before. 0 keeps suspended sessions for ever.
 	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
-	Limits       Limits
+	// StopPoll is for stops that another replica has taken: those of its own reach
+	// an executor at once.
+	StopPoll time.Duration `env:"HOLDFAST_STATE_STOP_POLL" envDefault:"100ms" doc:"how often to look for runs of the connected executors that are to stop"`
+	Limits   Limits
 }
 
 // Limits bound what a request may bring and an answer may carry. All sizes are
@@ -31,6 +34,7 @@ type Limits struct {
 	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are cut, others are refused"`
 	Ops           int `env:"HOLDFAST_STATE_MAX_OPS" envDefault:"1000" doc:"most state writes of one result, step or merge"`
 	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most calls that one step leaves open, and most sub-sessions that it waits for or writes"`
+	Waiting       int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most runs of a session that wait for the live one"`
 	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family that change in one write"`
 	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
 	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums that a query of usage adds up"`
@@ -46,7 +50,7 @@ type Limits struct {
 }
 
 func (l Limits) heart() session.Limits {
-	return session.Limits{State: l.StateBytes, Journal: l.StepBytes}
+	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting}
 }
 
 // Check gives Invalid (CONFIG_INVALID) for a configuration with which nothing
@@ -57,7 +61,7 @@ func (c Config) Check() error {
 		variable string
 		value    int64
 	}{
-		{"CLAIM_POLL", int64(c.Poll)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
+		{"CLAIM_POLL", int64(c.Poll)}, {"STOP_POLL", int64(c.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
 		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},

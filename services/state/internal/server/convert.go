@@ -137,6 +137,21 @@ func opsOut(ops []session.StateOp) []*statev1.StateOp {
 	return list
 }
 
+// startPrint is the fingerprint of what a request that starts a run brings. One
+// that brings only messages has that of the messages, as it always had.
+func startPrint(r *statev1.StartRunRequest) ([]byte, error) {
+	messages, err := fingerprint(r.GetMessages())
+	if err != nil || r.GetRewindTo() == "" && len(r.GetStateOps())+len(r.GetAppendMessages()) == 0 {
+		return messages, err
+	}
+	rest, err := encode(&statev1.StartRunRequest{RewindTo: r.GetRewindTo(), StateOps: r.GetStateOps(), AppendMessages: r.GetAppendMessages()})
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(append(messages, rest...))
+	return digest[:], nil
+}
+
 func (l Limits) outcomeIn(o *statev1.Outcome) session.Outcome {
 	out := session.Outcome{Status: runStatusIn[o.GetStatus()], Output: o.GetOutput(), CompletionReason: o.GetCompletionReason()}
 	if o.GetFailure() != nil {

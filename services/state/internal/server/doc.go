@@ -29,6 +29,14 @@
 //	                              poll ──────▲               │
 //	                                                         └─ Send fails: release
 //
+// A stop goes to the executor of its run on the same stream, beside the claims
+// and at no credit: at once from the replica that has written it, and from the
+// others by a poll (Server.PollStops), one query for all the executors that each
+// has. Heartbeats and commits tell of it as well.
+//
+//	RequestStop ──commit──▶ box of the stream ──▶ Send ──▶ executor
+//	other replica: poll ───────▲
+//
 // A claim is committed before it is sent. When sending fails it is released;
 // when the process dies in between, or the answer gets lost on a connection
 // that breaks, the claim is one of those that the executor does not list as

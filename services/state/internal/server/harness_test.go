@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,10 +130,13 @@ func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 func (b *bench) serve(g *grpc.Server, listener net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
+	var polling sync.WaitGroup
+	polling.Go(func() { b.server.PollStops(ctx) })
 	go func() { served <- rpc.Serve(ctx, g, listener, time.Second) }()
 	b.Cleanup(func() {
 		cancel()
 		b.server.Stop()
+		polling.Wait()
 		if err := <-served; err != nil {
 			b.Error(err)
 		}
@@ -182,6 +186,7 @@ type stream struct {
 	grpc.BidiStreamingClient[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
 	cancel context.CancelFunc
 	got    chan *statev1.ClaimRunsResponse
+	stops  chan *statev1.StoppedRun
 	end    chan error
 }
 
@@ -191,7 +196,7 @@ func (b *bench) open(executorID string, credits int32, held ...string) *stream {
 	ctx, cancel := context.WithCancel(b.Context())
 	client, err := b.work.ClaimRuns(ctx)
 	b.must(err)
-	s := &stream{b, client, cancel, make(chan *statev1.ClaimRunsResponse, 100), make(chan error, 1)}
+	s := &stream{b, client, cancel, make(chan *statev1.ClaimRunsResponse, 100), make(chan *statev1.StoppedRun, 1000), make(chan error, 1)}
 	b.must(client.Send(&statev1.ClaimRunsRequest{
 		ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: "support", Description: "helps"}}, HeldRunIds: held, Credits: credits,
 	}))
@@ -201,6 +206,10 @@ func (b *bench) open(executorID string, credits int32, held ...string) *stream {
 			if err != nil {
 				s.end <- err
 				return
+			}
+			if stop := answer.GetStop(); stop != nil {
+				s.stops <- stop
+				continue
 			}
 			s.got <- answer
 		}

@@ -17,6 +17,7 @@ import (
 func small(c *Config) {
 	c.Limits.MessageBytes, c.Limits.ResultBytes, c.Limits.StepBytes = 200, 100, 1000
 	c.Limits.StateBytes, c.Limits.StagedBytes, c.Limits.ErrorBytes = 120, 60, 50
+	c.Limits.Waiting = 2
 	c.Limits.Calls, c.Limits.UsageEntries, c.Limits.MemoryBytes = 3, 4, 40
 	c.Limits.Tags, c.Limits.TagBytes, c.Limits.Metadata, c.Limits.MetadataBytes = 3, 10, 2, 12
 }
@@ -124,6 +125,18 @@ func TestLimitsOfSessionsAndMessagesHoldAtTheirEdge(t *testing.T) {
 		{"bytes of a user message", 200, func(b *bench, n int) error {
 			r := startOf("")
 			r.Messages = []*eventv1.Message{sized(eventv1.Role_ROLE_USER, "m", n)}
+			_, err := b.runs.StartRun(b.Context(), r)
+			return err
+		}, fault.TooLarge, "MESSAGE_TOO_LARGE"},
+		{"timeout", 30 * 86_400_000, func(b *bench, n int) error {
+			r := startOf("")
+			r.TimeoutMs = int64(n)
+			_, err := b.runs.StartRun(b.Context(), r)
+			return err
+		}, fault.Invalid, "TIMEOUT_INVALID"},
+		{"bytes of a message that is appended by a start", 200, func(b *bench, n int) error {
+			r := startOf("")
+			r.AppendMessages = []*eventv1.Message{sized(eventv1.Role_ROLE_SYSTEM, "m", n)}
 			_, err := b.runs.StartRun(b.Context(), r)
 			return err
 		}, fault.TooLarge, "MESSAGE_TOO_LARGE"},

@@ -62,6 +62,9 @@ func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRe
 	if err != nil {
 		return nil, err
 	}
+	if len(r.GetMessages()) == 0 {
+		return nil, messageInvalid("messages is empty; give at least one")
+	}
 	if err := s.config.Limits.checkAppended(r.GetMessages()); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ var statusOut = map[session.Status]statev1.SessionStatus{
 var statusIn = inverse(statusOut)
 
 var runStatusOut = map[session.RunStatus]statev1.RunStatus{
+	session.RunWaiting:                   statev1.RunStatus_RUN_STATUS_WAITING,
 	session.RunQueued:                    statev1.RunStatus_RUN_STATUS_QUEUED,
 	session.RunRunning:                   statev1.RunStatus_RUN_STATUS_RUNNING,
 	session.RunCompleted:                 statev1.RunStatus_RUN_STATUS_COMPLETED,
@@ -39,6 +40,15 @@ var entryOut = map[session.Entry]statev1.RunEntry{
 	session.EntryResume:       statev1.RunEntry_RUN_ENTRY_RESUME,
 	session.EntryContinuation: statev1.RunEntry_RUN_ENTRY_CONTINUATION,
 }
+
+var busyOut = map[session.BusyPolicy]statev1.BusyPolicy{
+	session.BusyReject:    statev1.BusyPolicy_BUSY_POLICY_REJECT,
+	session.BusyEnqueue:   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+	session.BusyInterrupt: statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
+	session.BusyRollback:  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
+}
+
+var busyIn = inverse(busyOut)
 
 var stopOutKinds = map[session.StopKind]statev1.StopKind{
 	session.StopInterrupt: statev1.StopKind_STOP_KIND_INTERRUPT,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // update runs a command on one session that leaves the session's status as it
@@ -89,19 +90,26 @@ func run[A any](ctx context.Context, s *Server, targets []session.Target, bytes 
 }
 
 // tell wakes the claim streams for the runs that are work now and that nobody
-// holds: queued ones, and ended ones whose end is still to be told.
+// holds: queued ones, and ended ones whose end is still to be told. It tells the
+// executors of those that are to stop.
 func (s *Server) tell(changes []*session.Change) {
 	now := s.millis()
 	for _, c := range changes {
 		if c == nil {
 			continue
 		}
-		if c.NewRun != nil && claimable(c.NewRun, now) {
-			s.hub.signal(c.NewRun.AgentType)
+		for _, r := range []*session.Run{c.NewRun, c.Begun} {
+			if r != nil && claimable(r, now) {
+				s.hub.signal(r.AgentType)
+			}
 		}
 		for i := range c.Runs {
-			if claimable(&c.Runs[i], now) {
-				s.hub.signal(c.Runs[i].AgentType)
+			r := &c.Runs[i]
+			if claimable(r, now) {
+				s.hub.signal(r.AgentType)
+			}
+			if r.Status == session.RunRunning && r.Stop != nil {
+				s.stops.tell(store.StoppedRun{ExecutorID: r.ExecutorID, RunID: r.RunID, Stop: *r.Stop})
 			}
 		}
 	}
@@ -111,5 +119,5 @@ func claimable(r *session.Run, now session.Millis) bool {
 	if r.Status == session.RunQueued {
 		return r.DueAt <= now
 	}
-	return !r.Status.Live() && !r.Settled && r.ExecutorID == ""
+	return r.Status.Over() && !r.Settled && r.ExecutorID == ""
 }

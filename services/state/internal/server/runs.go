@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -20,7 +22,17 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 		return nil, err
 	}
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	started, err := spread(ctx, s, target, proto.Size(r), command.Now, command.Decide)
+	started, err := run(ctx, s, []session.Target{target}, proto.Size(r), func(targets []session.Target, views []*session.View) ([]*session.Change, session.Started, error) {
+		own, started, err := command.Decide(views...)
+		if err != nil {
+			return nil, started, err
+		}
+		changes, err := s.family(targets, command.Now).Spread(views, own)
+		if len(changes) > 0 {
+			started.Session = *changes[0].Session // another run may have begun
+		}
+		return changes, started, err
+	})
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, s.withKnownAgents(ctx, err)
 	}
@@ -29,7 +41,7 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	}
 	return &statev1.StartRunResponse{
 		Session: sessionOut(&started.Session), Run: runOut(command.Key, &started.Run),
-		SessionCreated: started.Created, Repeated: started.Repeated,
+		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
 	}, nil
 }
 
@@ -38,7 +50,7 @@ func (s *Server) start(r *statev1.StartRunRequest) (session.Start, error) {
 	if err := s.config.Limits.checkStart(r); err != nil {
 		return session.Start{}, err
 	}
-	hash, err := fingerprint(r.GetMessages())
+	hash, err := startPrint(r)
 	if err != nil {
 		return session.Start{}, err
 	}
@@ -47,6 +59,16 @@ func (s *Server) start(r *statev1.StartRunRequest) (session.Start, error) {
 		RequestKey: r.GetRequestKey(), RequestHash: hash, RunID: s.newRunID(), MessageID: "msg_" + s.newID(), Now: s.millis(),
 		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()), Resume: r.GetResume(),
 		UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
+		RewindTo: r.GetRewindTo(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.config.Limits.heart(),
+	}
+	if timeout := r.GetTimeoutMs(); timeout > 0 {
+		command.DeadlineAt = command.Now + session.Millis(timeout)
+	}
+	if command.Ops, err = s.config.Limits.opsIn(r.GetStateOps()); err != nil {
+		return session.Start{}, err
+	}
+	if command.Append, err = messagesIn(r.GetAppendMessages(), origin{now: command.Now, newID: s.newID}); err != nil {
+		return session.Start{}, err
 	}
 	if command.Expect, err = expectIn(r.GetExpect()); err != nil {
 		return session.Start{}, err
@@ -93,10 +115,38 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 	if err := checkParent(r.GetParent()); err != nil {
 		return err
 	}
-	if err := l.checkUserMessages(r.GetMessages(), r.GetResume()); err != nil {
+	if err := l.checkUserMessages(r.GetMessages(), r.GetResume() || len(r.GetAppendMessages()) > 0); err != nil {
+		return err
+	}
+	if err := l.checkAppended(r.GetAppendMessages()); err != nil {
+		return err
+	}
+	if err := checkHow(r); err != nil {
 		return err
 	}
 	return l.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState())
+}
+
+// checkHow gives Invalid (TIMEOUT_INVALID, BUSY_POLICY_INVALID, ID_INVALID).
+func checkHow(r *statev1.StartRunRequest) error {
+	const longest = 30 * 24 * time.Hour
+	if timeout := r.GetTimeoutMs(); timeout < 0 || timeout > longest.Milliseconds() {
+		return fault.New(fault.Invalid, "TIMEOUT_INVALID", "timeout_ms is %d; give 1 to %d, or 0 for none", timeout, longest.Milliseconds())
+	}
+	if err := checkBusy(r.GetOnBusy()); err != nil {
+		return err
+	}
+	if r.GetRewindTo() != "" {
+		return checkCheckpointID(r.GetRewindTo())
+	}
+	return nil
+}
+
+func checkBusy(p statev1.BusyPolicy) error {
+	if _, known := busyIn[p]; !known && p != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+		return fault.New(fault.Invalid, "BUSY_POLICY_INVALID", "%s is no policy; REJECT, ENQUEUE, INTERRUPT and ROLLBACK are", p)
+	}
+	return nil
 }
 
 // withKnownAgents adds the agents that there are, as far as a fault can carry
@@ -131,7 +181,8 @@ func (s *Server) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1
 	return &statev1.GetRunResponse{Run: runOut(key, run)}, nil
 }
 
-// ListRuns implements statev1.RunServiceServer.
+// ListRuns implements statev1.RunServiceServer. Those that wait come first, on
+// the first page, and beside its limit: they have no turn to go on from.
 func (s *Server) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
@@ -150,6 +201,15 @@ func (s *Server) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*sta
 	}
 	page, more := pageOf(runs, limit)
 	answer := &statev1.ListRunsResponse{HasMore: more}
+	if r.GetBeforeTurn() == 0 {
+		waiting, err := s.store.Waiting(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, run := range slices.Backward(waiting) {
+			answer.Runs = append(answer.Runs, runOut(key, &run))
+		}
+	}
 	for i := range page {
 		page[i].Outcome.Output = "" // a page of outputs may be larger than a message
 		answer.Runs = append(answer.Runs, runOut(key, &page[i]))

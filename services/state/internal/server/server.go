@@ -30,6 +30,7 @@ type Server struct {
 	newID  func() string
 	log    *slog.Logger
 	hub    *hub
+	stops  *stops
 
 	mu       sync.Mutex // guards stopped, and streams against Stop
 	stopped  bool
@@ -39,7 +40,7 @@ type Server struct {
 
 // New returns a server on the store. It starts nothing.
 func New(config Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
-	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(), stopping: make(chan struct{})}
+	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(), stops: newStops(), stopping: make(chan struct{})}
 }
 
 // Register offers the services.

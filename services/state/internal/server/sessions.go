@@ -72,6 +72,9 @@ func (s *Server) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (
 	answer := &statev1.GetSessionResponse{
 		Session: sessionOut(&found.Session), CurrentRun: runOut(key, found.Current), SubSessions: childrenOut(found.Children),
 	}
+	for i := range found.Waiting {
+		answer.Waiting = append(answer.Waiting, runOut(key, &found.Waiting[i]))
+	}
 	answer.Calls, err = callsOut(found.Calls)
 	return answer, err
 }
@@ -221,7 +224,7 @@ func (s *Server) ListAgents(ctx context.Context, _ *statev1.ListAgentsRequest) (
 	}
 	answer := &statev1.ListAgentsResponse{}
 	for _, a := range agents {
-		answer.Agents = append(answer.Agents, &statev1.Agent{AgentType: a.Type, Description: a.Description})
+		answer.Agents = append(answer.Agents, &statev1.Agent{AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy]})
 	}
 	return answer, nil
 }

@@ -91,7 +91,7 @@ func (c Commit) consumed(v *View) ([]Call, error) {
 				"call %q has answer %d, not %d: the real one came after a timeout; read the call again and use what it says now", call.CallID, call.Revision, consume.Revision)
 		}
 		taken[call.CallID] = true
-		call.ConsumedAt = c.Now
+		call.ConsumedAt, call.ConsumedStep = c.Now, c.Step
 		calls = append(calls, call)
 	}
 	return calls, nil

@@ -39,7 +39,7 @@ type ClaimSettling Claim
 // Decide claims the settling of the run that is due. The change is nil when
 // the run is settled by now, or somebody who lives holds it.
 func (c ClaimSettling) Decide(v *View) (*Change, error) {
-	if v.Session == nil || v.Run == nil || v.Run.Status.Live() || v.Run.Settled || !v.HolderSilent {
+	if v.Session == nil || v.Run == nil || !v.Run.Status.Over() || v.Run.Settled || !v.HolderSilent {
 		return nil, nil
 	}
 	s, r := Claim(c).take(v)

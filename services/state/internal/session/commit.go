@@ -58,6 +58,9 @@ func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
 	if c.settled(v) && c.repeats(v) {
 		return nil, *v.Checkpoint, nil
 	}
+	if c.tookBack(v) {
+		return nil, Checkpoint{RunID: c.RunID, Step: c.Step, Version: v.Run.FinishVersion, MessageCount: v.Session.MessageCount}, nil
+	}
 	if err := c.owns(v); err != nil {
 		return nil, Checkpoint{}, err
 	}
@@ -73,7 +76,7 @@ func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
 	if err := v.Session.versioned(c.ExpectedVersion); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := unique(c.Messages, v.Taken); err != nil {
+	if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
 		return nil, Checkpoint{}, err
 	}
 	return c.write(v)
@@ -90,6 +93,17 @@ func (c Commit) repeats(v *View) bool {
 		return c.Outcome == nil
 	}
 	return c.Outcome != nil && v.Run.FinishStep == c.Step && c.Outcome.equal(v.Run.Outcome)
+}
+
+// tookBack reports whether this very step has ended the run, which was then
+// taken back with all of its checkpoints: nothing is left of what the commit has
+// answered.
+func (c Commit) tookBack(v *View) bool {
+	if v.Session == nil || v.Run == nil || v.Checkpoint != nil || c.Outcome == nil || c.Epoch != v.Run.Epoch {
+		return false
+	}
+	r := v.Run
+	return r.Status.Over() && r.FinishStep == c.Step && c.Outcome.equal(r.Outcome) && r.Stop != nil && r.Stop.Undo
 }
 
 func (c Commit) write(v *View) (*Change, Checkpoint, error) {

@@ -20,6 +20,7 @@ func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
 	return &Run{
 		RunID: runID, AgentType: suspended.AgentType, Turn: s.Turn, Status: RunQueued, Entry: EntryContinuation,
 		MessageID: suspended.MessageID, StartSequence: s.StreamSequence,
+		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
 		Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, CreatedAt: now,
 	}
 }

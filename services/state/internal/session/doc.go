@@ -20,6 +20,8 @@
 //	   ▲                │                                        │  ▲
 //	   └─ Release ──────┤                                        └──┘
 //	   └─ Requeue ──────┘                               ClaimSettling, Release
+//	   │
+//	waiting ── RequestStop, the session fails ──▶ given up: interrupted, failed
 //
 // A run is live while it is queued or running, and a session has at most one
 // live run: its status is active for exactly that time. A finished run is work
@@ -96,6 +98,50 @@
 // It may be queued while the suspended run is not settled; it is claimed after
 // that, like any next run. An interrupt takes the suspension away and leaves
 // the calls: they may still be answered, but only a resume goes on with them.
+//
+// # Runs that wait
+//
+// A message to a session that is active may wait (BusyPolicy): Start makes a run
+// that is waiting, and keeps with it what it brings (Held). It has no turn and
+// nothing in the stream, and nothing of it is in the conversation; but its request
+// key and the ids of its messages are taken.
+//
+//	                 Start                                the session's work ends
+//	run 1   running ─────────────────────────────▶ … ─▶ completed, failed, interrupted
+//	run 2     ·      waiting: place 7, Held        … ─▶ queued, turn 2, messages appended
+//	run 3     ·      waiting: place 8, Held        … ─▶ waiting
+//
+// There is one place where a waiting run begins, and one where those that wait
+// end with their session: Family.Spread, through which every command goes that
+// changes the status of a session. It looks at what the session would be after
+// the command. Active or suspended, it leaves them waiting; else the first of them
+// begins in the same write, or all of them are given up when the session was failed
+// from outside (SetStatus, Expire, a parent's end). So whoever ends a run has nothing
+// to remember, and there is no moment at which a session is at rest and a run waits.
+// What ended stands as it was written: the run has its outcome, the step its
+// checkpoint of that status, under the version before. The parent learns of nothing,
+// since the session is as active as before; but a run that has failed takes its
+// sub-sessions with it.
+//
+// Most sessions have nobody waiting, and their row says so (Session.Waiting). Only
+// where it does not the command asks to see them, by Wider.
+//
+// Nobody goes before those that wait but who takes on the very work that they wait
+// for: a continuation, or a resume of a suspended session. A new message that
+// abandons the calls of such a session waits too, and lets the first of them begin.
+//
+// An interrupting or rolling back message leaves its stop with the live run in the
+// same write. When a run that is to be rolled back has come to any end, a suspension
+// too, and a run waits that has asked for it, everything that it has done is taken
+// back before the next one begins:
+//
+//	messages     of its steps go; those of users, and those of others that came
+//	             meanwhile, stay in their order and are numbered anew
+//	state        is what it was when the run began (Run.StartStateVersion)
+//	checkpoints  of the run go, and so the repetition of its last commit is known
+//	             by the run alone
+//	calls        that it has opened go; answers that it has consumed are there again
+//	usage        stays, and so do the numbers of its steps
 //
 // # Calls
 //
@@ -276,6 +322,14 @@
 //	H31 a child's location is fixed                   TestAChildStaysWhereItIs
 //	                                                  TestARemoteSubSessionIsNotMadeHereUnderItsId
 //	H33 an oversize state is refused by type          TestAStateAboveTheLimitNamesItsKeys
+//	waiting: whatever ends a run begins the next      TestWhateverEndsASessionsWorkLetsTheNextRunBegin
+//	waiting: a suspension does not                    TestASuspensionLetsNobodyBegin
+//	waiting: a failed session takes them with it      TestWhoFailsASessionFromOutsideEndsThoseThatWait
+//	waiting: sub-sessions of a failed run fail        TestARunThatFailsTakesItsChildrenWithItThoughAnotherOneBegins
+//	waiting: the policies                             TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive
+//	waiting: the ids of their messages are taken      TestWhoAppendsMessagesKnowsThoseThatWait
+//	waiting: no message is lost or appended twice     TestWhateverIsSentASessionStaysSound
+//	rollback: what goes and what stays                TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun
 //	state: kept writes read as the merged text        TestWhatIsKeptOfTheStateReadsAsTheMergedText
 //	state: a small write is kept alone                TestAWriteThatIsSmallBesideTheStateIsKeptAlone
 //	state: what stays as it is is not kept again      TestAStateThatStaysAsItIsIsNotKeptAgain

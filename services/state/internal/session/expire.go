@@ -33,5 +33,7 @@ func (c Expire) Decide(v *View) (*Change, Expired, error) {
 		return nil, ExpiryNotDue, nil
 	}
 	failure := &Failure{Error: "The session has expired.", Code: SessionExpired, Reason: SessionExpired}
-	return force{status: Failed, failure: failure, now: c.Now}.end(v), ExpiryMarked, nil
+	change := force{status: Failed, failure: failure, now: c.Now}.end(v)
+	change.forsakes = true
+	return change, ExpiryMarked, nil
 }

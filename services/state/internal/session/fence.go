@@ -35,9 +35,9 @@ func (r Ref) owns(v *View) error {
 		return fault.New(fault.Stale, "EPOCH_STALE",
 			"epoch %d does not own run %q: the session's epoch is %d; stop working on the run", r.Epoch, r.RunID, v.Session.Epoch)
 	}
-	if v.Run.Status == RunQueued {
+	if v.Run.Status == RunQueued || v.Run.Status == RunWaiting {
 		return fault.New(fault.Stale, "EPOCH_STALE",
-			"run %q is queued again: the claim of epoch %d was released or taken away; stop working on the run", r.RunID, r.Epoch)
+			"run %q is %s: the claim of epoch %d was released or taken away; stop working on the run", r.RunID, v.Run.Status, r.Epoch)
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (r Ref) owns(v *View) error {
 // it wrote the run's end, or found it written, and may repeat that even though
 // the session's next run was claimed since.
 func (r Ref) settled(v *View) bool {
-	return v.Session != nil && v.Run != nil && v.Run.Settled && v.Run.Epoch == r.Epoch
+	return v.Session != nil && v.Run != nil && v.Run.Settled && v.Run.Epoch == r.Epoch && r.Epoch != 0
 }
 
 // runs gives what owns gives, and Stale (RUN_FINISHED) when the run is over.

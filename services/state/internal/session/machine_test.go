@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,7 +21,8 @@ type machine struct {
 	store  *memory.Store
 	claims []session.Ref // all that there ever were
 	last   map[session.Key]session.Session
-	calls  []string // all that there ever were
+	sent   map[string]session.Start // those that were taken, by the message that they brought
+	calls  []string                 // all that there ever were
 	ids    int
 	now    session.Millis
 }
@@ -28,7 +30,7 @@ type machine struct {
 var (
 	parent = session.Key{Tenant: "t", SessionID: "s"}
 	child  = session.Key{Tenant: "t", SessionID: "k"}
-	limits = session.Limits{State: 1000, Journal: 1000}
+	limits = session.Limits{State: 1000, Journal: 1000, Waiting: 3}
 )
 
 func (m *machine) id() string {
@@ -102,7 +104,8 @@ func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Nee
 }
 
 func (m *machine) start(t *rapid.T) {
-	c := session.Start{Key: m.key(t), AgentType: "a", RunID: m.id(), State: "{}", Messages: []session.Message{{ID: m.id()}}, Now: m.now}
+	c := session.Start{Key: m.key(t), AgentType: "a", RunID: m.id(), State: "{}", Messages: []session.Message{{ID: m.id(), Role: "user"}}, Now: m.now, Limits: limits}
+	c.OnBusy = rapid.SampledFrom([]session.BusyPolicy{"", session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback}).Draw(t, "policy")
 	if c.Key == child {
 		c.ParentID = parent.SessionID
 	}
@@ -110,10 +113,13 @@ func (m *machine) start(t *rapid.T) {
 	if rapid.Bool().Draw(t, "abandon") {
 		c.Abandon = func(session.Call) []byte { return []byte("abandoned") }
 	}
-	m.update(t, c.Key, c.Need(), func(views ...*session.View) (*session.Change, error) {
+	taken := m.update(t, c.Key, c.Need(), func(views ...*session.View) (*session.Change, error) {
 		change, _, err := c.Decide(views...)
 		return change, err
 	})
+	if taken {
+		m.sent[c.Messages[0].ID] = c
+	}
 }
 
 func (m *machine) take(t *rapid.T) {
@@ -149,7 +155,7 @@ func (m *machine) result(t *rapid.T) {
 func (m *machine) commit(t *rapid.T) {
 	ref, owns := m.claim(t)
 	c := session.Commit{
-		Ref: ref, Step: m.last[ref.Key].StepCount + rapid.Int32Range(0, 1).Draw(t, "step"), Messages: []session.Message{{ID: m.id()}},
+		Ref: ref, Step: m.last[ref.Key].StepCount + rapid.Int32Range(0, 1).Draw(t, "step"), Messages: []session.Message{{ID: m.id(), Role: "assistant", RunID: ref.RunID}},
 		Ops: []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(m.ids)}}, CheckpointID: m.id(), Limits: limits, Now: m.now,
 	}
 	switch rapid.SampledFrom([]string{"goes on", "ends", "suspends", "waits for its child"}).Draw(t, "then") {
@@ -229,6 +235,7 @@ func (m *machine) rewind(t *rapid.T) {
 	if err != nil || len(list) == 0 {
 		t.Skip("no checkpoint yet")
 	}
+	m.forgetSent(key) // some of them go away
 	c := session.RewindTo{Key: key, CheckpointID: rapid.SampledFrom(list).Draw(t, "checkpoint").ID, Now: m.now}
 	m.update(t, key, c.Need(), answered(c.Decide))
 }
@@ -250,6 +257,7 @@ func (m *machine) delete(t *rapid.T) {
 // its id, and its epochs begin anew.
 func (m *machine) forget(key session.Key) {
 	delete(m.last, key)
+	m.forgetSent(key)
 	var claims []session.Ref
 	for _, ref := range m.claims {
 		if ref.Key != key {
@@ -259,12 +267,17 @@ func (m *machine) forget(key session.Key) {
 	m.claims = claims
 }
 
+func (m *machine) forgetSent(key session.Key) {
+	maps.DeleteFunc(m.sent, func(_ string, c session.Start) bool { return c.Key == key })
+}
+
 func (m *machine) check(t *rapid.T) {
 	m.now++
 	for _, key := range []session.Key{parent, child} {
 		shown, err := m.store.Session(context.Background(), key)
 		if errors.Is(err, fault.NotFound) {
 			delete(m.last, key)
+			m.forgetSent(key)
 			continue
 		}
 		if err != nil {
@@ -289,9 +302,35 @@ func (m *machine) checkSession(t *rapid.T, shown *store.Snapshot) {
 	if s.Status.Suspended() != (s.Suspension != nil) {
 		t.Errorf("%s is %s with suspension %+v", s.SessionID, s.Status, s.Suspension)
 	}
+	if n := len(shown.Waiting); int(s.Waiting) != n || n > 0 && s.Status != session.Active && !s.Status.Suspended() {
+		t.Errorf("%s is %s, and %d runs wait; it says %d", s.SessionID, s.Status, n, s.Waiting)
+	}
 	messages, total, err := m.store.Messages(context.Background(), s.Key, store.Page{Limit: 1000, MaxBytes: 1000})
+	m.checkSent(t, s.Key, messages)
 	if err != nil || total != s.MessageCount || int64(len(messages)) != total {
 		t.Errorf("got %d of %d messages, %v; the session says %d", len(messages), total, err, s.MessageCount)
+	}
+}
+
+// checkSent looks for messages that were swallowed, or appended twice: each that
+// was taken is in the conversation once, or its run waits or was ended before it
+// began.
+func (m *machine) checkSent(t *rapid.T, key session.Key, messages []session.Message) {
+	times := map[string]int{}
+	for _, message := range messages {
+		times[message.ID]++
+	}
+	for id, c := range m.sent {
+		if c.Key != key {
+			continue
+		}
+		run, err := m.store.Run(context.Background(), key, c.RunID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := min(1, int(run.Turn)); times[id] != want {
+			t.Errorf("message %s of run %s, which is %s in turn %d, is there %d times", id, c.RunID, run.Status, run.Turn, times[id])
+		}
 	}
 }
 
@@ -355,7 +394,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 func TestWhateverIsSentASessionStaysSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}}
+		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Start{}}
 		if err := m.store.Announce(context.Background(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 			t.Fatal(err)
 		}

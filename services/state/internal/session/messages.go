@@ -30,6 +30,28 @@ func unique(messages []Message, taken []string) error {
 	return nil
 }
 
+// free gives Conflict (MESSAGE_EXISTS) for the first message whose id is taken:
+// by the conversation, but for what goes away from the ordinal gone on, by a run
+// that waits, or by an earlier one of the messages. It gives Wider to see the runs
+// that wait.
+func (v *View) free(messages []Message, gone int64) error {
+	var taken []string
+	for i, id := range v.Taken {
+		if i >= len(v.TakenAt) || v.TakenAt[i] < gone {
+			taken = append(taken, id)
+		}
+	}
+	if v.Session != nil && v.Session.Waiting > 0 && len(messages) > 0 {
+		if len(v.Waiting) == 0 {
+			return &Wider{[]Target{{v.Session.Key, Need{Waiting: true}}}}
+		}
+		for _, w := range v.Waiting {
+			taken = append(taken, w.MessageIDs...)
+		}
+	}
+	return unique(messages, taken)
+}
+
 // place returns the messages with their ordinals, the first of which is from.
 func place(messages []Message, from int64) []Message {
 	placed := slices.Clone(messages)
@@ -45,7 +67,7 @@ func place(messages []Message, from int64) []Message {
 // changes nothing.
 //
 // Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS) when some of
-// them are there, or two are the same.
+// them are there, or two are the same; Wider to see the runs that wait.
 type AppendMessages struct {
 	Key
 	Messages []Message
@@ -63,7 +85,7 @@ func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	if c.repeats(v.Taken) {
 		return nil, v.Session.MessageCount, nil
 	}
-	if err := unique(c.Messages, v.Taken); err != nil {
+	if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
 		return nil, 0, err
 	}
 	s := *v.Session

@@ -30,8 +30,9 @@ const (
 type RunStatus string
 
 // The statuses of a run. A suspended run has finished: its continuation is
-// another run.
+// another run. One that waits is neither live nor over.
 const (
+	RunWaiting                   RunStatus = "waiting"
 	RunQueued                    RunStatus = "queued"
 	RunRunning                   RunStatus = "running"
 	RunCompleted                 RunStatus = "completed"
@@ -44,6 +45,9 @@ const (
 
 // Live reports whether the run has not finished yet.
 func (s RunStatus) Live() bool { return s == RunQueued || s == RunRunning }
+
+// Over reports whether the run has finished.
+func (s RunStatus) Over() bool { return !s.Live() && s != RunWaiting }
 
 // Suspended reports whether the session waits for answers or for children.
 func (s Status) Suspended() bool {
@@ -81,6 +85,7 @@ type Session struct {
 	Suspension     *Suspension // nil while the session is not suspended
 	Interruption   *Interruption
 	Children       int32 // how many sub-sessions it has had
+	Waiting        int32 // how many runs wait for the live one
 	UsageCount     int32 // usage entries recorded outside of steps
 	UserID         string
 	OrganizationID string
@@ -141,7 +146,7 @@ const (
 type Run struct {
 	RunID         string
 	AgentType     string
-	Turn          int32
+	Turn          int32 // 0 for one that never began
 	Status        RunStatus
 	RequestKey    string // empty when the request had none
 	RequestHash   []byte // what a repetition of the key must equal; nil without a key
@@ -149,12 +154,13 @@ type Run struct {
 	StartSequence int64
 	StepCount     int32 // steps that this run has committed
 	Outcome       Outcome
-	Settled       bool
+	Settled       bool  // nothing of it is still to be told in the stream; so too of one that waits, or was given up before it began
 	Attempt       int32 // how often the run was claimed
 	Entry         Entry
 	Stop          *Stop  // nobody has asked the run to stop when nil
 	DueAt         Millis // not claimed before; 0 for at once
 	Losses        int32  // how often in a row its executor fell silent without a committed step
+	DeadlineAt    Millis // its executor ends it then; 0 for never
 	Traceparent   string
 	Tracestate    string
 	CreatedAt     Millis
@@ -166,7 +172,27 @@ type Run struct {
 	ClaimedAt     Millis // the newest claim
 	FinishStep    int32  // the step whose commit finished the run; 0 when Finish did
 	FinishVersion int64  // the session's version that finished the run; 0 while it is live
+
+	OnBusy BusyPolicy // how it came to wait; empty for a run that never did
+	Place  int64      // among those that wait, the lower first: the session's version that let it wait; 0 for a run that never did
+
+	// Where the session was when the run began: what it appends and writes comes
+	// behind. The state is 0 for a run that an older release has begun.
+	StartMessageCount int64 // without its own first messages
+	StartStateVersion int64 // as Session.StateVersion, StateBase
+	StartStateBase    int64
 }
+
+// BusyPolicy is what becomes of a request to start a run while another is live.
+type BusyPolicy string
+
+// The policies.
+const (
+	BusyReject    BusyPolicy = "reject"
+	BusyEnqueue   BusyPolicy = "enqueue"   // it waits
+	BusyInterrupt BusyPolicy = "interrupt" // it waits, and the live one is asked to stop
+	BusyRollback  BusyPolicy = "rollback"  // likewise, and what the live one has done is taken back when it has ended
+)
 
 // Entry is how a run came to be.
 type Entry string
@@ -184,6 +210,7 @@ type Stop struct {
 	Kind   StopKind `json:"kind"`
 	Reason string   `json:"reason,omitempty"`
 	At     Millis   `json:"at,omitempty"`
+	Undo   bool     `json:"undo,omitempty"` // what the run has done is taken back when a waiting one begins
 }
 
 // StopKind is how a run is to end.
@@ -212,13 +239,13 @@ func (o Outcome) equal(p Outcome) bool {
 
 // Message is one entry of a conversation. Its body is opaque here.
 type Message struct {
-	Ordinal   int64 // given by the command that appends it
-	ID        string
-	Role      string
-	RunID     string
-	Step      int32
-	CreatedAt Millis
-	Body      []byte
+	Ordinal   int64  `json:"-"` // given by the command that appends it
+	ID        string `json:"id"`
+	Role      string `json:"role"`
+	RunID     string `json:"runId,omitempty"`
+	Step      int32  `json:"step,omitempty"`
+	CreatedAt Millis `json:"createdAt,omitempty"`
+	Body      []byte `json:"body,omitempty"`
 }
 
 // Journal is what the step in flight has left behind.
@@ -322,6 +349,8 @@ type Call struct {
 	AnsweredAt Millis
 	ConsumedAt Millis // when a step took the answer; the row is a tombstone from then on
 
+	ConsumedStep int32 // that step; 0 before, and for one that an older release has taken
+
 	Late   []byte // opaque: the answer that came after a timeout was consumed
 	LateAt Millis // 0 for none
 	Told   bool   // a step has told the model of the late answer
@@ -382,4 +411,5 @@ const (
 type Agent struct {
 	Type        string
 	Description string
+	OnBusy      BusyPolicy // for requests that name none; empty for BusyReject
 }

@@ -18,10 +18,11 @@ type RecordResult struct {
 	Limits Limits
 }
 
-// Limits bound what a session keeps. All are in bytes.
+// Limits bound what a session keeps. They are in bytes, but for the last.
 type Limits struct {
 	State   int // of the custom state, as JSON
 	Journal int // of the bodies of one journal, since a claim hands it over in one answer
+	Waiting int // the runs that wait; not in bytes
 }
 
 // Need says what Decide wants to see.

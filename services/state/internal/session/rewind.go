@@ -31,22 +31,29 @@ func (c RewindTo) Decide(v *View) (*Change, Session, error) {
 	s := *v.Session
 	s.Version++
 	s.Status = Paused
+	change := &Change{Session: &s}
+	change.rewind(v)
+	s.Output, s.Failure, s.Suspension, s.Interruption = "", nil, nil, nil
+	s.UpdatedAt = c.Now
+	return change, s, nil
+}
+
+// rewind takes the session of the change back to the view's checkpoint, its
+// status aside.
+func (change *Change) rewind(v *View) {
+	s, to := change.Session, v.Checkpoint
 	// Messages may have been truncated since, and do not come back.
 	s.MessageCount = min(s.MessageCount, to.MessageCount)
 	s.State, s.StateVersion, s.StateBase = v.CheckpointState, to.StateVersion, to.StateBase
 	s.StateWrites, s.StateBytes = longestFold, 0 // the next write keeps a whole state: how many led here is not known
-	s.Output, s.Failure, s.Suspension, s.Interruption = "", nil, nil, nil
 	s.CheckpointID = to.ID
-	s.UpdatedAt = c.Now
-	return &Change{
-		Session: &s, DropCalls: c.undone(v),
-		Rewind: &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion},
-	}, s, nil
+	change.DropCalls = undone(v)
+	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion}
 }
 
 // undone returns the calls that nobody waits for any more: the open ones, and
 // those of steps that did not happen.
-func (c RewindTo) undone(v *View) []string {
+func undone(v *View) []string {
 	var ids []string
 	for _, call := range v.Calls {
 		if call.open() || call.ConsumedAt == 0 && call.Step > v.Checkpoint.Step {

@@ -27,7 +27,7 @@ func (c Settle) Decide(v *View) (*Change, error) {
 	if err := c.owns(v); err != nil {
 		return nil, err
 	}
-	if v.Run.Status.Live() {
+	if !v.Run.Status.Over() {
 		return nil, fault.New(fault.Conflict, "RUN_NOT_FINISHED", "run %q is %s; commit its outcome before settling it", c.RunID, v.Run.Status)
 	}
 	s, r := *v.Session, *v.Run

@@ -31,7 +31,9 @@ func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.moved(s.kin[0])
+	if err := s.moved(s.kin[0]); err != nil {
+		return nil, err
+	}
 	if len(s.missing.targets) > 0 {
 		return nil, &Wider{s.missing.targets}
 	}
@@ -86,15 +88,23 @@ func (s *spreading) find(key Key, need Need) *kin {
 	return nil
 }
 
-// moved looks at what has become of a session so far, and passes it on.
-func (s *spreading) moved(k *kin) {
+// moved looks at what has become of a session so far, and passes it on. A run
+// that fails takes the sub-sessions with it even though another one begins.
+func (s *spreading) moved(k *kin) error {
 	s.wake(k)
+	ends := k.gone() || k.failed()
+	if seen, err := s.next(k); err != nil || !seen {
+		return err
+	}
 	if k.statusChanged() || k.keptOtherwise() {
-		s.up(k)
+		if err := s.up(k); err != nil {
+			return err
+		}
 	}
-	if k.gone() || k.failed() {
-		s.down(k)
+	if ends {
+		return s.down(k)
 	}
+	return nil
 }
 
 // wake continues a session that has come to wait, or was told something, and
@@ -120,63 +130,72 @@ func (s *spreading) wake(k *kin) {
 
 // up tells the parent what has become of the session. A parent that is gone,
 // or that knows of no such child, is another one's business.
-func (s *spreading) up(k *kin) {
+func (s *spreading) up(k *kin) error {
 	child := k.latest()
 	if child.ParentID == "" {
-		return
+		return nil
 	}
 	parent := s.find(Key{child.Tenant, child.ParentID}, needParent)
 	if parent == nil || parent.after() == nil {
-		return
+		return nil
 	}
 	status := child.Status
 	if k.gone() {
 		status = Failed // nothing will come of it
 	}
 	if parent.told(child, status, k.change.joins, s.Now) {
-		s.moved(parent)
+		return s.moved(parent)
 	}
+	return nil
 }
 
 // down ends the local sub-sessions of a session that has failed, or deletes
 // those of one that goes away. A session that ends waits for nobody, and its own
 // parent has learned of it: so its children tell it, and it tells nobody more.
-func (s *spreading) down(k *kin) {
+func (s *spreading) down(k *kin) error {
 	before := k.view.Session
 	if before == nil || before.Children == 0 && len(k.change.Children) == 0 {
-		return
+		return nil
 	}
 	if before.Children > 0 && len(k.view.Children) == 0 && !k.target.Need.Children {
 		s.missing.add(Target{k.target.Key, needGone})
-		return
+		return nil
 	}
 	for _, row := range k.children() {
-		if row.Location == Local && (k.gone() || !row.Status.Terminal()) {
-			s.take(k, row.SessionID)
+		if row.Location != Local || !k.gone() && row.Status.Terminal() {
+			continue
+		}
+		if err := s.take(k, row.SessionID); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // take lets a sub-session share its parent's end. A session that has taken over
 // the id of one that was deleted has another parent, or none, and is spared.
-func (s *spreading) take(parent *kin, childID string) {
+func (s *spreading) take(parent *kin, childID string) error {
 	need := needChild
 	if parent.gone() {
 		need = needGone
 	}
 	child := s.find(Key{parent.target.Tenant, childID}, need)
 	if child == nil || child.after() == nil || child.after().ParentID != parent.target.SessionID {
-		return
+		return nil
 	}
 	switch {
 	case parent.gone():
 		child.becomes(&Change{Delete: true})
 	case child.after().Status.Terminal():
-		return
+		return nil
 	default:
 		failure := &Failure{Error: "The parent session has ended.", Code: cancelled, Reason: ParentFailed}
 		child.becomes(force{status: Failed, failure: failure, now: s.Now}.end(child.view))
+		child.change.forsakes = true
 		parent.told(child.after(), Failed, nil, s.Now)
+		if seen, err := s.next(child); err != nil || !seen {
+			return err
+		}
 	}
-	s.down(child)
+	return s.down(child)
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
@@ -12,14 +13,19 @@ import (
 // Faults: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, AGENT_MISMATCH,
 // PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED, SESSION_BUSY, SESSION_SUSPENDED,
 // SESSION_COMPLETED, MESSAGE_EXISTS), NotFound (AGENT_NOT_FOUND), NotFound
-// (SESSION_NOT_FOUND) when a session is expected and for the parent, Wider to see
-// the parent.
+// (SESSION_NOT_FOUND) when a session is expected and for the parent,
+// NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED), Exhausted
+// (TOO_MANY_WAITING), Wider to see the parent, and what a session that is busy
+// has.
 type Start struct {
 	Key
 	AgentType   string // may be empty for a session that exists
-	Messages    []Message
+	RewindTo    string // a checkpoint that a session that exists is taken back to first; empty for none
+	Append      []Message
+	Ops         []StateOp // writes to the custom state of a session that exists
+	Messages    []Message // behind those of Append; the run's own
 	RequestKey  string
-	RequestHash []byte // of the messages as the caller gave them
+	RequestHash []byte // of the request as the caller gave it
 	RunID       string
 	MessageID   string
 	Traceparent string
@@ -27,6 +33,9 @@ type Start struct {
 	Expect      Expect
 	Resume      bool              // the session goes on where it stopped; Messages may be empty
 	Abandon     func(Call) []byte // gives the answers to the open calls, for which nobody waits any more; nil leaves them open
+	OnBusy      BusyPolicy        // when another run is live; empty for what the session's agent has announced
+	DeadlineAt  Millis            // of the run; 0 for none
+	Limits      Limits
 	Now         Millis
 
 	ParentID string // of a sub-session that is to be a new one, or one of this parent; empty for whatever it is
@@ -46,13 +55,14 @@ type Started struct {
 	Run      Run
 	Created  bool // the session is new
 	Repeated bool // the request key was known: Run is the one that it started
+	Waiting  bool // Run waits for the one that is live
 }
 
 // Need says what Decide wants to see.
 func (c Start) Need() Need {
 	return Need{
-		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.Messages), State: true,
-		Calls: c.Resume || c.Abandon != nil,
+		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.messages()), State: true,
+		Calls: c.Resume || c.Abandon != nil || c.RewindTo != "", CheckpointID: c.RewindTo,
 	}
 }
 
@@ -64,22 +74,56 @@ func (c Start) Decide(views ...*View) (*Change, Started, error) {
 	if v.Keyed != nil {
 		return c.repeat(v)
 	}
-	if err := c.admit(v); err != nil {
+	waits, err := c.admit(v)
+	if err != nil {
 		return nil, Started{}, err
 	}
-	if err := unique(c.Messages, v.Taken); err != nil {
+	if err := v.free(c.messages(), c.left(v)); err != nil {
 		return nil, Started{}, err
+	}
+	if waits {
+		return c.wait(v)
 	}
 	change, err := c.session(views)
 	if err != nil {
 		return nil, Started{}, err
 	}
 	s := change.Session
+	change.append(c.Append)
+	if err := c.write(change); err != nil {
+		return nil, Started{}, err
+	}
 	change.NewRun = c.run(s)
 	s.CurrentRunID = c.RunID
-	change.Messages = place(c.Messages, s.MessageCount)
-	s.MessageCount += int64(len(c.Messages))
+	change.append(c.Messages)
 	return change, Started{Session: *s, Run: *change.NewRun, Created: change.Created}, nil
+}
+
+// messages are all that the request brings, in the order of the conversation.
+func (c Start) messages() []Message { return slices.Concat(c.Append, c.Messages) }
+
+// left is how many messages are left of the conversation before the request's
+// own.
+func (c Start) left(v *View) int64 {
+	switch {
+	case v.Session == nil:
+		return 0
+	case c.RewindTo != "":
+		return min(v.Session.MessageCount, v.Checkpoint.MessageCount)
+	default:
+		return v.Session.MessageCount
+	}
+}
+
+// write merges the request's writes into the custom state.
+func (c Start) write(change *Change) error {
+	s := change.Session
+	merged, err := merge(s.State, c.Ops, c.Limits.State)
+	if err != nil {
+		return err
+	}
+	s.keep(change, c.Ops, merged.state)
+	return nil
 }
 
 func (c Start) repeat(v *View) (*Change, Started, error) {
@@ -89,43 +133,46 @@ func (c Start) repeat(v *View) (*Change, Started, error) {
 		return nil, Started{}, fault.New(fault.Conflict, "REQUEST_KEY_REUSED",
 			"request key %q started run %q with another agent or other messages; use a new key for a new request", c.RequestKey, first.RunID)
 	}
-	return nil, Started{Session: *v.Session, Run: *first, Repeated: true}, nil
+	return nil, Started{Session: *v.Session, Run: *first, Repeated: true, Waiting: first.Status == RunWaiting}, nil
 }
 
-// admit says whether the session may have a new run now.
-func (c Start) admit(v *View) error {
+// admit says whether the session may have a new run now, or the run waits.
+func (c Start) admit(v *View) (waits bool, err error) {
 	s := v.Session
 	if s == nil {
-		return c.admitNew(v)
+		return false, c.admitNew(v)
 	}
 	if err := c.Expect.met(s); err != nil {
-		return err
+		return false, err
 	}
 	if c.AgentType != "" && c.AgentType != s.AgentType {
-		return fault.New(fault.Conflict, "AGENT_MISMATCH",
+		return false, fault.New(fault.Conflict, "AGENT_MISMATCH",
 			"session %q belongs to agent %q, not %q; leave the agent out or begin another session", c.SessionID, s.AgentType, c.AgentType)
 	}
 	if c.ParentID != "" && c.ParentID != s.ParentID {
-		return fault.New(fault.Conflict, "PARENT_MISMATCH",
+		return false, fault.New(fault.Conflict, "PARENT_MISMATCH",
 			"session %q exists and is no sub-session of %q; leave the parent out or begin another session", c.SessionID, c.ParentID)
+	}
+	if c.RewindTo != "" && v.Checkpoint == nil {
+		return false, noCheckpoint(c.RewindTo)
 	}
 	switch s.Status {
 	case Completed:
-		if c.Resume {
-			return fault.New(fault.Conflict, "SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
+		if c.Resume && c.RewindTo == "" {
+			return false, fault.New(fault.Conflict, "SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
 		}
-		return nil
+		return false, nil
 	case Failed, Interrupted, Paused:
-		return nil
+		return false, nil
 	case SuspendedClientTool, SuspendedAwaitingChildren, SuspendedStepPartial:
 		return c.admitSuspended(v)
 	default:
-		return busy(s)
+		return true, c.mayWait(v)
 	}
 }
 
 func (c Start) admitNew(v *View) error {
-	if c.Resume || c.Expect.given() {
+	if c.Resume || c.Expect.given() || c.RewindTo != "" || len(c.Ops) > 0 {
 		return NoSession(c.Key)
 	}
 	if !v.AgentKnown {
@@ -134,7 +181,9 @@ func (c Start) admitNew(v *View) error {
 	return nil
 }
 
-func (c Start) admitSuspended(v *View) error {
+// admitSuspended lets nobody begin before those who wait already, but for who
+// takes the session on where it is.
+func (c Start) admitSuspended(v *View) (waits bool, err error) {
 	open := 0
 	for _, call := range v.Calls {
 		if call.awaited() {
@@ -142,12 +191,18 @@ func (c Start) admitSuspended(v *View) error {
 		}
 	}
 	switch {
-	case c.Abandon != nil, c.Resume && open == 0:
-		return nil
+	case c.RewindTo != "" && v.Session.Waiting > 0:
+		return false, busy(v.Session)
+	case c.RewindTo != "", c.Resume && (c.Abandon != nil || open == 0):
+		return false, nil
+	case c.Abandon != nil && v.Session.Waiting > 0:
+		return true, c.mayWait(v)
+	case c.Abandon != nil:
+		return false, nil
 	case c.Resume:
-		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, v.Session.Status)
+		return false, fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, v.Session.Status)
 	default:
-		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, v.Session.Status)
+		return false, fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, v.Session.Status)
 	}
 }
 
@@ -174,7 +229,11 @@ func (c Start) session(views []*View) (*Change, error) {
 		s := *v.Session
 		s.Version++
 		change.Session = &s
-		change.Calls = c.abandoned(v)
+		if c.RewindTo != "" {
+			change.rewind(v) // nothing is left to be abandoned
+		} else {
+			change.Calls = c.abandoned(v)
+		}
 	} else {
 		birth, err := c.create().birth(views)
 		if err != nil {
@@ -183,15 +242,10 @@ func (c Start) session(views []*View) (*Change, error) {
 		change = birth
 	}
 	s := change.Session
-	s.Status = Active
-	s.Turn++
 	if c.Resume {
 		s.ResumeCount++
 	}
-	s.Output, s.Failure = "", nil
-	s.Suspension, s.Interruption = nil, nil
-	s.UpdatedAt = c.Now
-	s.ExpiresAt = 0
+	s.begin(c.Now)
 	return change, nil
 }
 
@@ -223,6 +277,7 @@ func (c Start) run(s *Session) *Run {
 	return &Run{
 		RunID: c.RunID, AgentType: s.AgentType, Turn: s.Turn, Status: RunQueued, Entry: entry,
 		RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
-		StartSequence: s.StreamSequence, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now,
+		StartSequence: s.StreamSequence, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
+		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
 	}
 }

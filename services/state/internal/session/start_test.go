@@ -17,7 +17,7 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 		SuspendedStepPartial:      "SESSION_SUSPENDED",
 	} {
 		before := Session{Status: status, AgentType: "a", Turn: 3, Version: 7, StreamSequence: 40, Output: "1", Failure: &Failure{Error: "e"}}
-		change, started, err := Start{RunID: "r"}.Decide(&View{Session: &before})
+		change, started, err := Start{RunID: "r"}.Decide(&View{Session: &before, OnBusy: BusyReject})
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
 		}

@@ -50,6 +50,7 @@ func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 		f.interruption = c.interruption(s)
 	}
 	change := f.end(v)
+	change.forsakes = c.Status == Failed
 	return change, StatusSet{OK: true, Version: change.Session.Version, Status: c.Status}, nil
 }
 

@@ -2,7 +2,8 @@ package session
 
 // RequestStop asks that a session's work ends early. A live run is asked by a
 // record that stays with it until its end, whoever executes it; a session that
-// only waits is stopped at once. A repetition finds the stop done.
+// only waits is stopped at once. A run that waits for its turn is given up:
+// interrupted, whatever the kind. A repetition finds the stop done.
 //
 // Faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 type RequestStop struct {
@@ -48,6 +49,9 @@ func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
 		if v.Run == nil {
 			return nil, Stopped{}, NoRun(c.RunID)
 		}
+		if v.Run.Status == RunWaiting {
+			return c.giveUp(v), Stopped{c.RunID, StopDone}, nil
+		}
 		if c.done(v) {
 			return nil, Stopped{c.RunID, StopDone}, nil
 		}
@@ -63,6 +67,9 @@ func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
 // stop then. An interrupt of whatever it does is content with each interrupt.
 func (c RequestStop) done(v *View) bool {
 	s := v.Session
+	if c.RunID != "" && v.Run.Turn == 0 {
+		return v.Run.Status == RunInterrupted // it was given up before it began
+	}
 	ownEnd := func(status RunStatus) bool { return v.Current != nil && v.Current.Status == status }
 	if c.Kind == StopAbort {
 		return s.Status == Failed && s.Failure != nil && s.Failure.Code == cancelled && s.Failure.Reason == "" &&
@@ -78,12 +85,41 @@ func (c RequestStop) done(v *View) bool {
 // outranks an interrupt. A run that waits for its time waits no more.
 func (c RequestStop) ask(v *View) *Change {
 	r := *v.Live
-	if r.Stop != nil && (r.Stop.Kind == StopAbort || c.Kind == StopInterrupt) {
+	if !r.asked(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}) {
 		return nil
 	}
-	r.Stop = &Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}
-	r.DueAt = 0
 	return &Change{Runs: []Run{r}}
+}
+
+// asked leaves the stop with the live run, and reports whether that is news.
+func (r *Run) asked(stop Stop) bool {
+	was := r.Stop
+	switch {
+	case was == nil:
+		r.Stop = &stop
+	case stop.Kind == StopAbort && was.Kind == StopInterrupt:
+		stop.Undo = stop.Undo || was.Undo
+		r.Stop = &stop
+	case stop.Undo && !was.Undo:
+		kept := *was
+		kept.Undo = true
+		r.Stop = &kept
+	default:
+		return false
+	}
+	r.DueAt = 0
+	return true
+}
+
+// giveUp ends the run that waits: it is interrupted before it began.
+func (c RequestStop) giveUp(v *View) *Change {
+	s, r := *v.Session, *v.Run
+	s.Version++
+	s.UpdatedAt = c.Now
+	r.Stop = &Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}
+	change := &Change{Session: &s}
+	change.giveUp(r, Outcome{Status: RunInterrupted}, c.Now)
+	return change
 }
 
 // halt stops a session that has no live run.

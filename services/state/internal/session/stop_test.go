@@ -15,7 +15,7 @@ func TestAStopOfALiveRunIsKeptWithTheRun(t *testing.T) {
 	for _, runID := range []string{"", "r"} {
 		change, got, err := stop(StopInterrupt, runID).Decide(owned())
 		must(t, err)
-		if got != (Stopped{"r", StopRequested}) || change.Session != nil || *change.Runs[0].Stop != (Stop{StopInterrupt, "why", 50}) {
+		if got != (Stopped{"r", StopRequested}) || change.Session != nil || *change.Runs[0].Stop != (Stop{Kind: StopInterrupt, Reason: "why", At: 50}) {
 			t.Errorf("got %+v and %+v", got, change)
 		}
 	}

@@ -25,6 +25,9 @@ type Need struct {
 	Calls        bool     // View.Calls
 	Children     bool     // View.Children
 	Tail         Tail     // View.Tail
+	Waiting      bool     // View.Waiting, View.Held
+	Busy         bool     // View.OnBusy
+	Undo         bool     // View.Kept, View.Used, View.StartState
 }
 
 // Tail asks for the last messages of the conversation. The zero value asks for
@@ -45,7 +48,8 @@ type View struct {
 	Unsettled       *Run        // the run that has finished and is not settled
 	HolderSilent    bool        // nobody who lives holds Run; only for a run that is due
 	AgentKnown      bool        // an executor has announced Need.AgentType
-	Taken           []string    // those of Need.MessageIDs that the session has
+	Taken           []string    // those of Need.MessageIDs that the conversation has
+	TakenAt         []int64     // their ordinals
 	Journal         *Journal    // of the step in flight; nil: nothing was recorded
 	Checkpoint      *Checkpoint // of this session; nil: it has no such checkpoint
 	CheckpointState string      // the custom state as of Checkpoint; only for Need.CheckpointID
@@ -53,6 +57,33 @@ type View struct {
 	Named           []Call      // those of Need.CallIDs that the session's family has, by id
 	Children        []Child     // by session id
 	Tail            []Message   // in the order of the conversation
+	Waiting         []Waiting   // in the order in which they will begin
+	Held            *Held       // of the first of these
+	OnBusy          BusyPolicy  // what the session's agent has announced; never empty when it is shown
+
+	// For taking the newest run back.
+	Kept       []Message // from its StartMessageCount on those that stay: of the role user, or not of the run
+	Used       []Call    // whose answers its steps have consumed, by id
+	StartState string    // the custom state as of its beginning; empty when that is not known
+}
+
+// Waiting is a run that waits.
+type Waiting struct {
+	Run
+	MessageIDs []string // of the messages that it keeps
+}
+
+// Held is what a run keeps while it waits. It becomes part of the conversation
+// and of the custom state when the run begins, in the order of the fields.
+type Held struct {
+	Appended []Message `json:"appended,omitempty"` // of any role
+	Ops      []StateOp `json:"ops,omitempty"`
+	Messages []Message `json:"messages,omitempty"` // that the run begins with
+}
+
+// MessageIDs returns the ids of all messages that are kept.
+func (h *Held) MessageIDs() []string {
+	return append(messageIDs(h.Appended), messageIDs(h.Messages)...)
 }
 
 // Change is the rows to write, all of them or none. What is nil or empty stays
@@ -65,10 +96,14 @@ type Change struct {
 	Rewind *Rewind // what goes away at the end of the conversation
 	Copy   *Copy   // messages of another session to begin with
 
-	NewState     bool      // Session.State is kept as a whole, as of Session.StateVersion, which Session.StateBase equals
-	StateWrite   []StateOp // kept instead of the whole, as of Session.StateVersion, when Session.StateBase is lower
-	Runs         []Run     // written over the runs of the same ids
-	NewRun       *Run      // inserted; Runs may hold the one that it takes over from, so that one run is live at any moment
+	Between      *KeptState // of a version before Session.StateVersion, when the write makes two
+	NewState     bool       // Session.State is kept as a whole, as of Session.StateVersion, which Session.StateBase equals
+	StateWrite   []StateOp  // kept instead of the whole, as of Session.StateVersion, when Session.StateBase is lower
+	Runs         []Run      // written over the runs of the same ids
+	Begun        *Run       // that has waited, written over with its turn; Runs may hold the one that it takes over from
+	NewRun       *Run       // inserted; likewise, so that one run is live at any moment
+	Held         *Held      // of NewRun, which waits
+	Unheld       []string   // these runs do not wait any more: what they keep goes away
 	Messages     []Message
 	Plan         *Journal // begins the journal; its Results are not looked at
 	Result       *Result  // goes behind the journal's results
@@ -81,13 +116,23 @@ type Change struct {
 	Calls        []Call   // written over the calls of the same ids
 	Children     []Child  // inserted, or written over those of the same ids
 
-	joins *Child // of a created sub-session: what its parent is to know of it; read by Family.Spread
+	joins    *Child // of a created sub-session: what its parent is to know of it; read by Family.Spread
+	forsakes bool   // the runs that wait end with the session; read by Family.Spread
+}
+
+// KeptState is a version of the custom state as it is kept: Whole, or the
+// writes to the one of Base.
+type KeptState struct {
+	Version, Base int64
+	Whole         string // empty where Writes are kept
+	Writes        []StateOp
 }
 
 // Rewind takes back the end of a session. What it names must be there.
 type Rewind struct {
-	Messages     int64 // the messages from this ordinal on go away, and the checkpoints that count more than so many
-	StateVersion int64 // the states that were written later go away; 0 keeps all
+	Messages     int64  // the messages from this ordinal on go away, and the checkpoints that count more than so many
+	StateVersion int64  // the states that were written later go away, with their checkpoints; 0 keeps all
+	RunID        string // the checkpoints of this run go away too; empty for no run
 }
 
 // Copy takes over the first messages of a session of the same tenant, whose

@@ -55,6 +55,10 @@ func (n Need) with(m Need) Need {
 	n.Journal = n.Journal || m.Journal
 	n.Calls = n.Calls || m.Calls
 	n.Children = n.Children || m.Children
+	n.State = n.State || m.State
+	n.Waiting = n.Waiting || m.Waiting
+	n.Busy = n.Busy || m.Busy
+	n.Undo = n.Undo || m.Undo
 	return n
 }
 

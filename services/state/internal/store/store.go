@@ -121,9 +121,12 @@ type Reader interface {
 	// Run returns a run. NotFound (RUN_NOT_FOUND).
 	Run(ctx context.Context, key session.Key, runID string) (*session.Run, error)
 
-	// Runs returns at most limit runs, the newest first, of a turn below
-	// beforeTurn where that is not 0, without their outputs.
+	// Runs returns at most limit runs that have begun, the newest first, of a
+	// turn below beforeTurn where that is not 0, without their outputs.
 	Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) ([]session.Run, error)
+
+	// Waiting returns the runs that wait, in the order in which they will begin.
+	Waiting(ctx context.Context, key session.Key) ([]session.Run, error)
 
 	// Messages returns a page of the conversation in its order, and the number
 	// of messages that the session has.
@@ -153,6 +156,7 @@ type Snapshot struct {
 	Current  *session.Run    // the newest run; nil before the first
 	Calls    []session.Call  // not consumed; of a root those of the whole family; by their time of creation, then id
 	Children []session.Child // by session id
+	Waiting  []session.Run   // in the order in which they will begin
 }
 
 // Page is a range of a conversation. It ends with the last message of the
@@ -295,9 +299,9 @@ type Registry interface {
 	// when the executor is not registered.
 	Beat(ctx context.Context, executorID string, now session.Millis) (known bool, err error)
 
-	// Stops returns the runs that the executor runs and somebody has asked to
-	// stop, by run id.
-	Stops(ctx context.Context, executorID string) ([]StoppedRun, error)
+	// Stops returns the runs that the executors run and somebody has asked to
+	// stop, by run id. It costs by how many those are, and so may be asked often.
+	Stops(ctx context.Context, executorIDs ...string) ([]StoppedRun, error)
 
 	// Forget strikes the executors off that have not been heard since before
 	// the time, and returns how many those were.
@@ -309,8 +313,9 @@ type Registry interface {
 
 // StoppedRun is a run that somebody has asked to stop.
 type StoppedRun struct {
-	RunID string
-	Stop  session.Stop
+	ExecutorID string
+	RunID      string
+	Stop       session.Stop
 }
 
 // Unavailable is the fault of a store that cannot be reached, around the

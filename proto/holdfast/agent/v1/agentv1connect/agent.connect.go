@@ -39,6 +39,14 @@ const (
 	AgentServiceStreamProcedure = "/holdfast.agent.v1.AgentService/Stream"
 	// AgentServiceGetProcedure is the fully-qualified name of the AgentService's Get RPC.
 	AgentServiceGetProcedure = "/holdfast.agent.v1.AgentService/Get"
+	// AgentServiceResumeProcedure is the fully-qualified name of the AgentService's Resume RPC.
+	AgentServiceResumeProcedure = "/holdfast.agent.v1.AgentService/Resume"
+	// AgentServiceCanResumeProcedure is the fully-qualified name of the AgentService's CanResume RPC.
+	AgentServiceCanResumeProcedure = "/holdfast.agent.v1.AgentService/CanResume"
+	// AgentServiceInterruptProcedure is the fully-qualified name of the AgentService's Interrupt RPC.
+	AgentServiceInterruptProcedure = "/holdfast.agent.v1.AgentService/Interrupt"
+	// AgentServiceAbortProcedure is the fully-qualified name of the AgentService's Abort RPC.
+	AgentServiceAbortProcedure = "/holdfast.agent.v1.AgentService/Abort"
 )
 
 // AgentServiceClient is a client for the holdfast.agent.v1.AgentService service.
@@ -53,6 +61,19 @@ type AgentServiceClient interface {
 	Stream(context.Context, *v1.StreamRequest) (*connect.ServerStreamForClient[v1.StreamResponse], error)
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// Resume begins a run that goes on where the session stopped. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
+	// (RESUME_INVALID) for fields that the mode does not have.
+	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
+	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
+	// session can be resumed. The request is durable when this answers. NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
+	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
+	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
 }
 
 // NewAgentServiceClient constructs a client for the holdfast.agent.v1.AgentService service. By
@@ -84,14 +105,42 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("Get")),
 			connect.WithClientOptions(opts...),
 		),
+		resume: connect.NewClient[v1.ResumeRequest, v1.ResumeResponse](
+			httpClient,
+			baseURL+AgentServiceResumeProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Resume")),
+			connect.WithClientOptions(opts...),
+		),
+		canResume: connect.NewClient[v1.CanResumeRequest, v1.CanResumeResponse](
+			httpClient,
+			baseURL+AgentServiceCanResumeProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("CanResume")),
+			connect.WithClientOptions(opts...),
+		),
+		interrupt: connect.NewClient[v1.InterruptRequest, v1.InterruptResponse](
+			httpClient,
+			baseURL+AgentServiceInterruptProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Interrupt")),
+			connect.WithClientOptions(opts...),
+		),
+		abort: connect.NewClient[v1.AbortRequest, v1.AbortResponse](
+			httpClient,
+			baseURL+AgentServiceAbortProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Abort")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
-	start  *connect.Client[v1.StartRequest, v1.StartResponse]
-	stream *connect.Client[v1.StreamRequest, v1.StreamResponse]
-	get    *connect.Client[v1.GetRequest, v1.GetResponse]
+	start     *connect.Client[v1.StartRequest, v1.StartResponse]
+	stream    *connect.Client[v1.StreamRequest, v1.StreamResponse]
+	get       *connect.Client[v1.GetRequest, v1.GetResponse]
+	resume    *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	canResume *connect.Client[v1.CanResumeRequest, v1.CanResumeResponse]
+	interrupt *connect.Client[v1.InterruptRequest, v1.InterruptResponse]
+	abort     *connect.Client[v1.AbortRequest, v1.AbortResponse]
 }
 
 // Start calls holdfast.agent.v1.AgentService.Start.
@@ -117,6 +166,42 @@ func (c *agentServiceClient) Get(ctx context.Context, req *v1.GetRequest) (*v1.G
 	return nil, err
 }
 
+// Resume calls holdfast.agent.v1.AgentService.Resume.
+func (c *agentServiceClient) Resume(ctx context.Context, req *v1.ResumeRequest) (*v1.ResumeResponse, error) {
+	response, err := c.resume.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CanResume calls holdfast.agent.v1.AgentService.CanResume.
+func (c *agentServiceClient) CanResume(ctx context.Context, req *v1.CanResumeRequest) (*v1.CanResumeResponse, error) {
+	response, err := c.canResume.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Interrupt calls holdfast.agent.v1.AgentService.Interrupt.
+func (c *agentServiceClient) Interrupt(ctx context.Context, req *v1.InterruptRequest) (*v1.InterruptResponse, error) {
+	response, err := c.interrupt.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Abort calls holdfast.agent.v1.AgentService.Abort.
+func (c *agentServiceClient) Abort(ctx context.Context, req *v1.AbortRequest) (*v1.AbortResponse, error) {
+	response, err := c.abort.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AgentServiceHandler is an implementation of the holdfast.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Start begins the next run of a session, which it creates when it is new.
@@ -129,6 +214,19 @@ type AgentServiceHandler interface {
 	Stream(context.Context, *v1.StreamRequest, *connect.ServerStream[v1.StreamResponse]) error
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// Resume begins a run that goes on where the session stopped. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
+	// (RESUME_INVALID) for fields that the mode does not have.
+	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
+	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
+	// session can be resumed. The request is durable when this answers. NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
+	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
+	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -156,6 +254,30 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("Get")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceResumeHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceResumeProcedure,
+		svc.Resume,
+		connect.WithSchema(agentServiceMethods.ByName("Resume")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceCanResumeHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceCanResumeProcedure,
+		svc.CanResume,
+		connect.WithSchema(agentServiceMethods.ByName("CanResume")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceInterruptHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceInterruptProcedure,
+		svc.Interrupt,
+		connect.WithSchema(agentServiceMethods.ByName("Interrupt")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceAbortHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceAbortProcedure,
+		svc.Abort,
+		connect.WithSchema(agentServiceMethods.ByName("Abort")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/holdfast.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceStartProcedure:
@@ -164,6 +286,14 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceStreamHandler.ServeHTTP(w, r)
 		case AgentServiceGetProcedure:
 			agentServiceGetHandler.ServeHTTP(w, r)
+		case AgentServiceResumeProcedure:
+			agentServiceResumeHandler.ServeHTTP(w, r)
+		case AgentServiceCanResumeProcedure:
+			agentServiceCanResumeHandler.ServeHTTP(w, r)
+		case AgentServiceInterruptProcedure:
+			agentServiceInterruptHandler.ServeHTTP(w, r)
+		case AgentServiceAbortProcedure:
+			agentServiceAbortHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -183,4 +313,20 @@ func (UnimplementedAgentServiceHandler) Stream(context.Context, *v1.StreamReques
 
 func (UnimplementedAgentServiceHandler) Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Get is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Resume is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.CanResume is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Interrupt is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Abort is not implemented"))
 }

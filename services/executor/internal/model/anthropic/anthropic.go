@@ -34,6 +34,7 @@ type Config struct {
 // Model calls messages. Safe for concurrent use.
 type Model struct {
 	messages anthropic.MessageService
+	key      string // for taking it out of errors
 	idle     time.Duration
 }
 
@@ -65,49 +66,64 @@ func New(c Config, client *http.Client) (*Model, error) {
 		options = append(options, option.WithAPIKey(c.APIKey))
 	}
 	// anthropic.NewClient would read the environment; the service by itself does not.
-	return &Model{messages: anthropic.NewMessageService(options...), idle: c.IdleTimeout}, nil
+	return &Model{messages: anthropic.NewMessageService(options...), key: c.APIKey, idle: c.IdleTimeout}, nil
 }
 
-// Generate streams one message. All its errors are *model.Error, except for
-// that of ctx.
+// Generate streams one message. All its errors are *model.Error, except for that
+// of ctx, and none holds the API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		params, err := request(r)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
-		defer hangUp()
-		stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(call.Send))
-		defer stream.Close()
+		m.generate(ctx, r, func(e model.Event, err error) bool { return yield(e, model.Redact(err, m.key)) })
+	}
+}
 
-		reply := newReply()
-		for !reply.over && stream.Next() {
-			events, err := reply.take(stream.Current())
-			for _, e := range events {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-		}
-		if err := stream.Err(); err != nil && (!reply.whole() || !line.Broken(err)) {
-			yield(nil, call.Failure(spoken(err)))
-			return
-		}
-		events, err := reply.end()
+func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	params, err := request(r)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	defer hangUp()
+	stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
+	defer stream.Close()
+
+	reply := newReply(len(r.Messages))
+	for !reply.over && stream.Next() {
+		events, err := reply.take(stream.Current())
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
 			}
 		}
 		if err != nil {
-			// A body may end quietly because the call was given up.
-			yield(nil, call.Failure(spoken(err)))
+			yield(nil, err)
+			return
 		}
+	}
+	if err := stream.Err(); err != nil && (!reply.whole() || !line.Broken(err)) {
+		yield(nil, call.Failure(spoken(err)))
+		return
+	}
+	events, err := reply.end()
+	for _, e := range events {
+		if !yield(e, nil) {
+			return
+		}
+	}
+	if err != nil {
+		// A body may end quietly because the call was given up.
+		yield(nil, call.Failure(spoken(err)))
+	}
+}
+
+// bounded is the middleware of a call.
+func bounded(call *line.Line) option.Middleware {
+	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		res, err := call.Send(req, next)
+		if err == nil {
+			res.Body = model.Bounded(res.Body)
+		}
+		return res, err
 	}
 }

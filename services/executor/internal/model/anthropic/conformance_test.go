@@ -8,32 +8,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-// wires are the ways to write an event stream that mean the same.
-var wires = map[string]modeltest.Wire{
-	"plain":                   {},
-	"lines that end in CR LF": {CRLF: true},
-	"comments between events": {Comments: true},
-	"a few bytes at a time":   {Write: 7},
-	"all of this at once":     {CRLF: true, Comments: true, Write: 11},
-}
-
 func TestMessagesAreAModel(t *testing.T) {
 	t.Parallel()
-	for name, wire := range wires {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			modeltest.Run(t, func(t *testing.T, reply modeltest.Reply) model.Model {
-				return connect(t, modeltest.NewServer(t, "testdata/replies", reply, wire), anthropic.Config{})
-			})
-		})
-	}
+	modeltest.RunWire(t, modeltest.Provider{
+		Folder: "testdata/replies",
+		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
+			return connect(t, server, anthropic.Config{})
+		},
+		CallIDs:    [2]string{"toolu_01", "toolu_02"},
+		Terminator: "event: message_stop\ndata: {\"type\":\"message_stop\"}",
+	})
 }
 
 // connect makes a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c anthropic.Config) *anthropic.Model {
 	t.Helper()
 	c.BaseURL = server.URL
-	c.APIKey = "sk-test"
+	c.APIKey = modeltest.Key
 	m, err := anthropic.New(c, server.Client)
 	if err != nil {
 		t.Fatal(err)

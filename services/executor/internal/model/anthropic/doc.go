@@ -27,6 +27,22 @@
 //
 // Reasoning without such data, unfinished or another provider's, is not sent.
 //
+// The API refuses to think where a call is required, and in a turn whose earlier
+// part did not begin with a thought. Where the options ask for thinking, such a
+// request is made without.
+//
+// # What is asked for
+//
+// An Output becomes the native output format, which is always constrained, Strict or
+// not. It takes only schemas whose objects forbid further properties and whose
+// values have no bounds; one that does not is sent closed and without its bounds. A
+// strict tool is sent as such where its schema fits, as a plain one elsewhere. What
+// the API refuses of a format or a choice is provider_unsupported.
+//
+// The cache is told to keep the tools, the system prompt and the conversation so
+// far, with three of its four breakpoints. A cap that only the options have counts
+// before the default.
+//
 // # When a reply is whole
 //
 // A reply is whole when its stop_reason came and all its blocks ended; it ends

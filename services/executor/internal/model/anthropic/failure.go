@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/anthropics/anthropic-sdk-go"
@@ -39,6 +40,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 		Message:    cmp.Or(said.message, http.StatusText(res.StatusCode)),
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, said.kind)
+	specify(e)
 	line.Advise(e, res.Header)
 	return e
 }
@@ -57,7 +59,26 @@ func interruption(text []byte) *model.Error {
 	said := readComplaint(text)
 	e := &model.Error{Message: said.message}
 	e.Code, e.Retryable = classify(0, said.kind)
+	specify(e)
 	return e
+}
+
+var (
+	tooLong = regexp.MustCompile(`(?i)prompt is too long|exceeds? (the )?context|context (limit|window)|too many tokens`)
+	ofShape = regexp.MustCompile(`(?i)output_config|output_format|structured output|tool_choice`)
+)
+
+// specify tells apart what the API calls invalid requests alike: a conversation that
+// is too long, and a shape of the reply, which the runtime asks for, that the model
+// cannot give.
+func specify(e *model.Error) {
+	switch {
+	case e.Code != model.CodeInvalidRequest:
+	case tooLong.MatchString(e.Message):
+		e.Message = model.TooLong(e.Message)
+	case ofShape.MatchString(e.Message):
+		e.Code = model.CodeUnsupported
+	}
 }
 
 // classify decides by the type of the error where it is known, else by the

@@ -3,13 +3,13 @@ package anthropic
 import (
 	"encoding/base64"
 	"mime"
-	"net/url"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
 // file gives the block of an image, a PDF or a text.
@@ -17,13 +17,13 @@ func file(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	embedded := strings.HasPrefix(f.URL, "data:")
 	if !embedded && !strings.HasPrefix(f.URL, "https:") {
-		return anthropic.ContentBlockParamUnion{}, invalid("messages take a file as a data: or https: URL")
+		return anthropic.ContentBlockParamUnion{}, model.Invalid("messages take a file as a data: or https: URL")
 	}
 	var data []byte
 	if embedded {
 		var ok bool
-		if data, ok = decodeDataURL(f.URL); !ok {
-			return anthropic.ContentBlockParamUnion{}, invalid("the file %q has a data: URL that cannot be decoded", f.Filename)
+		if data, ok = model.DataURL(f.URL); !ok {
+			return anthropic.ContentBlockParamUnion{}, model.Invalid("the file %q has a data: URL that cannot be decoded", f.Filename)
 		}
 	}
 	encoded := base64.StdEncoding.EncodeToString(data)
@@ -39,7 +39,7 @@ func file(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	case (strings.HasPrefix(media, "text/") || media == "application/json") && embedded && utf8.Valid(data):
 		return document(f, anthropic.DocumentBlockParamSourceUnion{OfText: &anthropic.PlainTextSourceParam{Data: string(data)}}), nil
 	}
-	return anthropic.ContentBlockParamUnion{}, invalid("messages take images, PDFs, and texts as data: URLs, not a file of type %s", f.MediaType)
+	return anthropic.ContentBlockParamUnion{}, model.Invalid("messages take images, PDFs, and texts as data: URLs, not a file of type %s", f.MediaType)
 }
 
 func document(f agent.File, source anthropic.DocumentBlockParamSourceUnion) anthropic.ContentBlockParamUnion {
@@ -48,23 +48,4 @@ func document(f agent.File, source anthropic.DocumentBlockParamSourceUnion) anth
 		d.Title = anthropic.String(f.Filename)
 	}
 	return anthropic.ContentBlockParamUnion{OfDocument: d}
-}
-
-// decodeDataURL gives the bytes of a data: URL (RFC 2397).
-func decodeDataURL(source string) ([]byte, bool) {
-	header, data, found := strings.Cut(source, ",")
-	if !found {
-		return nil, false
-	}
-	plain, err := url.PathUnescape(data)
-	if err != nil {
-		return nil, false
-	}
-	if !strings.HasSuffix(header, ";base64") {
-		return []byte(plain), true
-	}
-	// The alphabet of either kind, with or without padding, occurs in the wild.
-	plain = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(plain, "="))
-	decoded, err := base64.RawStdEncoding.DecodeString(plain)
-	return decoded, err == nil
 }

@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/anthropics/anthropic-sdk-go"
@@ -18,6 +17,7 @@ const (
 
 // reply puts the events of one message together. It does no I/O.
 type reply struct {
+	ids     *model.IDs
 	blocks  map[int64]*open // those that are open, by their index on the wire
 	calls   int
 	input   int64 // tokens, without the cached ones
@@ -39,7 +39,9 @@ type open struct {
 	arguments strings.Builder
 }
 
-func newReply() *reply { return &reply{blocks: make(map[int64]*open)} }
+func newReply(messages int) *reply {
+	return &reply{ids: model.NewIDs(messages), blocks: make(map[int64]*open)}
+}
 
 // whole says whether nothing of the reply is missing but its usage.
 func (r *reply) whole() bool { return r.stop != "" && len(r.blocks) == 0 }
@@ -69,7 +71,7 @@ func (r *reply) take(e anthropic.MessageStreamEventUnion) ([]model.Event, error)
 
 func (r *reply) begin(index int64, start anthropic.ContentBlockStartEventContentBlockUnion) ([]model.Event, error) {
 	if len(r.blocks) == maxOpenBlocks {
-		return nil, unreadable("more than %d blocks at a time", maxOpenBlocks)
+		return nil, model.Unreadable("more than %d blocks at a time", maxOpenBlocks)
 	}
 	b := &open{kind: start.Type, signature: start.Signature, data: start.Data}
 	r.blocks[index] = b
@@ -79,13 +81,13 @@ func (r *reply) begin(index int64, start anthropic.ContentBlockStartEventContent
 	case typeThinking:
 		return thought(start.Thinking), nil
 	case "tool_use":
-		if start.ID == "" || start.Name == "" {
-			return nil, unreadable("a call has no id or no name")
+		if start.Name == "" {
+			return nil, model.Unreadable("a call has no name")
 		}
 		b.call = r.calls
 		b.input = json.RawMessage(start.JSON.Input.Raw())
 		r.calls++
-		return []model.Event{model.CallStart{Index: b.call, ID: start.ID, Name: start.Name}}, nil
+		return []model.Event{model.CallStart{Index: b.call, ID: r.ids.Next(start.ID, b.call), Name: start.Name}}, nil
 	}
 	return nil, nil
 }
@@ -93,7 +95,7 @@ func (r *reply) begin(index int64, start anthropic.ContentBlockStartEventContent
 func (r *reply) add(index int64, delta anthropic.MessageStreamEventUnionDelta) ([]model.Event, error) {
 	b := r.blocks[index]
 	if b == nil {
-		return nil, unreadable("a delta of the block %d, which is not open", index)
+		return nil, model.Unreadable("a delta of the block %d, which is not open", index)
 	}
 	switch delta.Type {
 	case "text_delta":
@@ -107,7 +109,7 @@ func (r *reply) add(index int64, delta anthropic.MessageStreamEventUnionDelta) (
 			return nil, nil // a call that the provider runs itself, or nothing
 		}
 		if b.arguments.Len()+len(delta.PartialJSON) > maxArguments {
-			return nil, unreadable("the arguments of a call are longer than %d bytes", maxArguments)
+			return nil, model.Unreadable("the arguments of a call are longer than %d bytes", maxArguments)
 		}
 		b.arguments.WriteString(delta.PartialJSON)
 		return []model.Event{model.CallDelta{Index: b.call, Text: delta.PartialJSON}}, nil
@@ -134,7 +136,7 @@ func (r *reply) finish(index int64) []model.Event {
 		if arguments == "" {
 			arguments = string(b.input) // whole in the start, where nothing followed it
 		}
-		return []model.Event{model.CallEnd{Index: b.call, Arguments: toJSON(arguments)}}
+		return []model.Event{model.CallEnd{Index: b.call, Arguments: model.Arguments(arguments)}}
 	}
 	return nil
 }
@@ -152,10 +154,7 @@ func (r *reply) count(u anthropic.MessageDeltaUsage) {
 // end gives the usage and the finish of a reply that is over, or says that it was cut off.
 func (r *reply) end() ([]model.Event, error) {
 	if !r.whole() {
-		return nil, &model.Error{
-			Code: model.CodeUnavailable, Retryable: true,
-			Message: "the reply was cut off: the stream ended without a stop_reason",
-		}
+		return nil, model.CutOff("a stop_reason")
 	}
 	prompt := r.input + r.wrote + r.read
 	return []model.Event{
@@ -170,6 +169,9 @@ func (r *reply) end() ([]model.Event, error) {
 func (r *reply) reason() model.FinishReason {
 	switch r.stop {
 	case anthropic.StopReasonEndTurn, anthropic.StopReasonStopSequence:
+		if r.calls > 0 {
+			return model.FinishToolCalls // some servers say so here
+		}
 		return model.FinishStop
 	case anthropic.StopReasonToolUse:
 		return model.FinishToolCalls
@@ -200,21 +202,4 @@ func remember(m memory) []model.Event {
 	// Marshalling a struct of strings cannot fail.
 	data, _ := json.Marshal(m)
 	return []model.Event{model.ReasoningEnd{ProviderData: data}}
-}
-
-// toJSON makes one JSON value of the text of arguments.
-func toJSON(text string) json.RawMessage {
-	if strings.TrimSpace(text) == "" {
-		return json.RawMessage("{}")
-	}
-	if json.Valid([]byte(text)) {
-		return json.RawMessage(text)
-	}
-	// Marshalling a string cannot fail.
-	quoted, _ := json.Marshal(text)
-	return quoted
-}
-
-func unreadable(format string, args ...any) *model.Error {
-	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: fmt.Sprintf(format, args...)}
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,10 +25,11 @@ var legalCallID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
 // request puts a conversation into the form of messages. Its error is a
 // *model.Error: provider_invalid_request.
 func request(r model.Request) (anthropic.MessageNewParams, error) {
-	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: defaultMaxTokens}
-	if r.MaxOutputTokens > 0 {
-		params.MaxTokens = int64(r.MaxOutputTokens)
+	chosen, err := readOptions(r.Options)
+	if err != nil {
+		return anthropic.MessageNewParams{}, err
 	}
+	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: maxTokens(r, chosen)}
 	if r.Temperature != nil {
 		params.Temperature = anthropic.Float(*r.Temperature)
 	}
@@ -37,16 +37,107 @@ func request(r model.Request) (anthropic.MessageNewParams, error) {
 		params.System = []anthropic.TextBlockParam{{Text: r.System}}
 	}
 	for _, t := range r.Tools {
-		tool := anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](schema(t))}
-		if t.Description != "" {
-			tool.Description = anthropic.String(t.Description)
-		}
-		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: &tool})
+		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: tool(t)})
 	}
-	for _, m := range r.Messages {
-		role, blocks, err := turn(m)
+	if err := choose(&params, r); err != nil {
+		return params, err
+	}
+	if r.Output != nil {
+		shape, err := format(*r.Output)
 		if err != nil {
 			return params, err
+		}
+		params.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](shape)
+	}
+	if err := converse(&params, r.Messages); err != nil {
+		return params, err
+	}
+	if chosen.Thinking.Type != "" && mustNotThink(params, chosen) {
+		params.Thinking.OfDisabled = &anthropic.ThinkingConfigDisabledParam{}
+	}
+	if r.Cache == agent.CacheAuto {
+		mark(&params)
+	}
+	return withOptions(params, r.Options)
+}
+
+// options are the members of a request's options that others depend on.
+type options struct {
+	MaxTokens int64 `json:"max_tokens"`
+	Thinking  struct {
+		Type   string `json:"type"`
+		Budget int64  `json:"budget_tokens"`
+	} `json:"thinking"`
+}
+
+func readOptions(source json.RawMessage) (options, error) {
+	var o options
+	if len(source) > 0 {
+		if err := json.Unmarshal(source, &o); err != nil {
+			return o, model.Invalid("the provider options cannot be read: %v", err)
+		}
+	}
+	return o, nil
+}
+
+// maxTokens is the cap on a reply, which the API insists on: the request's, else the
+// options', else a default that leaves room behind what the model may think.
+func maxTokens(r model.Request, chosen options) int64 {
+	switch {
+	case r.MaxOutputTokens > 0:
+		return int64(r.MaxOutputTokens)
+	case chosen.MaxTokens > 0:
+		return chosen.MaxTokens
+	}
+	return defaultMaxTokens + chosen.Thinking.Budget
+}
+
+func tool(t model.Tool) *anthropic.ToolParam {
+	out := &anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](schema(t))}
+	if t.Description != "" {
+		out.Description = anthropic.String(t.Description)
+	}
+	if t.Strict && fits(t.InputSchema) {
+		out.Strict = anthropic.Bool(true)
+	}
+	return out
+}
+
+// choose says whether a tool must be called.
+func choose(params *anthropic.MessageNewParams, r model.Request) error {
+	switch {
+	case r.Choice == model.ChoiceRequired && len(r.Tools) == 0:
+		return model.Invalid("a call is required and there are no tools")
+	case r.Choice == model.ChoiceRequired:
+		params.ToolChoice.OfAny = &anthropic.ToolChoiceAnyParam{}
+	case r.Choice == model.ChoiceNone && len(r.Tools) > 0:
+		params.ToolChoice.OfNone = &anthropic.ToolChoiceNoneParam{}
+	}
+	return nil
+}
+
+// mustNotThink says whether the API would refuse a request because of the thinking
+// that its options ask for: where a call is required, and where the turn of the
+// model that now gets its results did not begin with a thought, because another
+// model took it or because it was interrupted.
+func mustNotThink(params anthropic.MessageNewParams, chosen options) bool {
+	if params.ToolChoice.OfAny != nil {
+		return true
+	}
+	last := len(params.Messages) - 1
+	if chosen.Thinking.Type != "enabled" || last < 1 || params.Messages[last].Content[0].OfToolResult == nil {
+		return false
+	}
+	first := params.Messages[last-1].Content[0]
+	return first.OfThinking == nil && first.OfRedactedThinking == nil
+}
+
+// converse adds the messages as turns.
+func converse(params *anthropic.MessageNewParams, messages []agent.Message) error {
+	for _, m := range messages {
+		role, blocks, err := turn(m)
+		if err != nil {
+			return err
 		}
 		last := len(params.Messages) - 1
 		switch {
@@ -58,7 +149,54 @@ func request(r model.Request) (anthropic.MessageNewParams, error) {
 			params.Messages = append(params.Messages, anthropic.MessageParam{Role: role, Content: blocks})
 		}
 	}
-	return params, nil
+	return nil
+}
+
+// mark sets the breakpoints of the cache: behind the tools, the system prompt and
+// the conversation so far, three of the four that the API allows.
+func mark(params *anthropic.MessageNewParams) {
+	breakpoint := anthropic.NewCacheControlEphemeralParam()
+	if n := len(params.Tools); n > 0 {
+		params.Tools[n-1].OfTool.CacheControl = breakpoint
+	}
+	if n := len(params.System); n > 0 {
+		params.System[n-1].CacheControl = breakpoint
+	}
+	if len(params.Messages) == 0 {
+		return
+	}
+	content := params.Messages[len(params.Messages)-1].Content
+	for _, block := range slices.Backward(content) {
+		// Thinking cannot be marked.
+		if control := block.GetCacheControl(); control != nil {
+			*control = breakpoint
+			return
+		}
+	}
+}
+
+// withOptions adds the options of a request to its params. Those of a call that must
+// not think leave their thinking behind, whatever it is.
+func withOptions(params anthropic.MessageNewParams, source json.RawMessage) (anthropic.MessageNewParams, error) {
+	if len(source) == 0 {
+		return params, nil
+	}
+	body, err := json.Marshal(params)
+	if err != nil {
+		return params, model.Invalid("the request cannot be written: %v", err)
+	}
+	if params.Thinking.OfDisabled != nil {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(source, &members) == nil {
+			delete(members, "thinking") // its members would be merged
+			source, _ = json.Marshal(members)
+		}
+	}
+	merged, err := model.Merge(body, source)
+	if err != nil {
+		return params, err
+	}
+	return param.Override[anthropic.MessageNewParams](merged), nil
 }
 
 // schema gives the input schema of a tool, or the one that the API wants for a
@@ -78,7 +216,7 @@ func turn(m agent.Message) (role anthropic.MessageParamRole, blocks []anthropic.
 	case agent.RoleAssistant:
 		role = anthropic.MessageParamRoleAssistant
 	default:
-		return "", nil, invalid("the message %s has the unknown role %q", m.ID, m.Role)
+		return "", nil, model.Invalid("the message %s has the unknown role %q", m.ID, m.Role)
 	}
 	for _, p := range m.Parts {
 		b, err := block(m.Role, p)
@@ -106,7 +244,7 @@ func block(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUnion, e
 			return thinking(p), nil
 		}
 	case agent.ToolCall:
-		return one(anthropic.NewToolUseBlock(callID(p.ID), object(p.Arguments), p.Name)), nil
+		return one(anthropic.NewToolUseBlock(callID(p.ID), model.Object(p.Arguments), p.Name)), nil
 	case agent.ToolResult:
 		return one(anthropic.ContentBlockParamUnion{OfToolResult: result(p)}), nil
 	case agent.File:
@@ -153,7 +291,7 @@ func result(r agent.ToolResult) *anthropic.ToolResultBlockParam {
 		texts = append(texts, r.Error)
 	}
 	if len(r.Result) > 0 {
-		texts = append(texts, unquote(r.Result))
+		texts = append(texts, model.Plain(r.Result))
 	}
 	for _, text := range slices.DeleteFunc(texts, func(s string) bool { return strings.TrimSpace(s) == "" }) {
 		out.Content = append(out.Content, anthropic.ToolResultBlockParamContentUnion{
@@ -163,28 +301,6 @@ func result(r agent.ToolResult) *anthropic.ToolResultBlockParam {
 	return out
 }
 
-// object gives arguments as a JSON object, which the API insists on; what the
-// model gave instead stands in it under "invalid_arguments".
-func object(arguments json.RawMessage) json.RawMessage {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(arguments, &fields) == nil && fields != nil {
-		return arguments
-	}
-	if !json.Valid(arguments) {
-		return json.RawMessage("{}")
-	}
-	return json.RawMessage(`{"invalid_arguments":` + string(arguments) + `}`)
-}
-
-// unquote gives the text of a JSON string, and other JSON as it is.
-func unquote(value json.RawMessage) string {
-	var text string
-	if json.Unmarshal(value, &text) == nil {
-		return text
-	}
-	return string(value)
-}
-
 // callID replaces an id that the API would refuse, by the same one each time.
 func callID(id string) string {
 	if legalCallID.MatchString(id) {
@@ -192,8 +308,4 @@ func callID(id string) string {
 	}
 	sum := sha256.Sum256([]byte(id))
 	return "call_" + hex.EncodeToString(sum[:16])
-}
-
-func invalid(format string, args ...any) *model.Error {
-	return &model.Error{Code: model.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }

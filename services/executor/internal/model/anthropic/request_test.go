@@ -28,7 +28,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	if got, want := sent[0].Method+" "+sent[0].Path, "POST /v1/messages"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	for header, want := range map[string]string{"X-Api-Key": "sk-test", "Anthropic-Version": "2023-06-01", "Authorization": ""} {
+	for header, want := range map[string]string{"X-Api-Key": modeltest.Key, "Anthropic-Version": "2023-06-01", "Authorization": ""} {
 		if got := sent[0].Header.Get(header); got != want {
 			t.Errorf("got %s %q, want %q", header, got, want)
 		}
@@ -233,6 +233,158 @@ func TestWhatCannotBeSentIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			heard := modeltest.Listen(t, m.Generate(t.Context(), model.Request{Messages: []agent.Message{refused}}))
+			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			}
+		})
+	}
+}
+
+// body gives the members of the request that is sent.
+func body(t *testing.T, r model.Request) map[string]string {
+	t.Helper()
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	if heard := modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r)); heard.Err != nil {
+		t.Fatalf("got error %v", heard.Err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for key, value := range members {
+		out[key] = string(value)
+	}
+	return out
+}
+
+func TestWhatIsAskedForIsSent(t *testing.T) {
+	t.Parallel()
+	const open = `{"type":"object","properties":{"maximum":{"type":"object","properties":{"n":{"const":9007199254740993,"maximum":2}}},"list":{"type":"array","maxItems":3}}}`
+	const bound = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"additionalProperties":false}`
+	const shut = `{"type":"object","properties":{"additional":{"type":"string"}},"additionalProperties":false}`
+	enabled := json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":10000},"metadata":{"user_id":"u"}}`)
+	called := []agent.Message{
+		message(agent.RoleUser, agent.Text{Text: "a"}),
+		message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}),
+		message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`1`)}),
+	}
+	thought := []agent.Message{called[0], message(agent.RoleAssistant,
+		agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)}, called[1].Parts[0]), called[2]}
+	for name, test := range map[string]struct {
+		change func(*model.Request)
+		want   map[string]string
+	}{
+		"nothing":         {func(*model.Request) {}, map[string]string{"tool_choice": "", "output_config": "", "thinking": ""}},
+		"a call":          {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"tool_choice": `{"type":"any"}`}},
+		"no call":         {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"tool_choice": `{"type":"none"}`}},
+		"no call of none": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"tool_choice": ""}},
+		"JSON of an open schema": {
+			func(r *model.Request) { r.Output = &model.Output{Name: "o", Schema: json.RawMessage(open)} },
+			map[string]string{"output_config": `{"format":{"type":"json_schema","schema":{"additionalProperties":false,"properties":{"list":{"type":"array"},"maximum":{"additionalProperties":false,"properties":{"n":{"const":9007199254740993}},"type":"object"}},"type":"object"}}}`},
+		},
+		"JSON of a closed schema": {
+			func(r *model.Request) {
+				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(shut), Strict: true}
+			},
+			map[string]string{"output_config": `{"format":{"type":"json_schema","schema":` + shut + `}}`},
+		},
+		"JSON and an effort": {
+			func(r *model.Request) {
+				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(shut)}
+				r.Options = json.RawMessage(`{"output_config":{"effort":"low","format":1}}`)
+			},
+			map[string]string{"output_config": `{"effort":"low","format":{"type":"json_schema","schema":` + shut + `}}`},
+		},
+		"strict tools": {
+			func(r *model.Request) {
+				r.Tools = []model.Tool{{Name: "f", InputSchema: json.RawMessage(shut), Strict: true}, {Name: "g", InputSchema: json.RawMessage(open), Strict: true}, {Name: "h", InputSchema: json.RawMessage(bound), Strict: true}}
+			},
+			map[string]string{"tools": `[{"input_schema":` + shut + `,"name":"f","strict":true},{"input_schema":` + open + `,"name":"g"},{"input_schema":` + bound + `,"name":"h"}]`},
+		},
+		"thinking": {
+			func(r *model.Request) { r.Options = enabled },
+			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`, "max_tokens": "14096", "metadata": `{"user_id":"u"}`},
+		},
+		"thinking where a call is required": {
+			func(r *model.Request) { r.Options, r.Choice = enabled, model.ChoiceRequired },
+			map[string]string{"thinking": `{"type":"disabled"}`, "metadata": `{"user_id":"u"}`},
+		},
+		"thinking in a turn that began without": {
+			func(r *model.Request) { r.Options, r.Messages = enabled, called },
+			map[string]string{"thinking": `{"type":"disabled"}`},
+		},
+		"thinking in a turn that began with it": {
+			func(r *model.Request) { r.Options, r.Messages = enabled, thought },
+			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`},
+		},
+		"a cap in the options": {
+			func(r *model.Request) { r.Options = json.RawMessage(`{"max_tokens":64000,"stream":false}`) },
+			map[string]string{"max_tokens": "64000", "stream": "true"},
+		},
+		"two caps": {
+			func(r *model.Request) { r.Options, r.MaxOutputTokens = json.RawMessage(`{"max_tokens":64000}`), 7 },
+			map[string]string{"max_tokens": "7"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := modeltest.Ask("m")
+			test.change(&r)
+			got := body(t, r)
+			for member, want := range test.want {
+				if got[member] != want {
+					t.Errorf("got  %s %s\nwant %s", member, got[member], want)
+				}
+			}
+		})
+	}
+}
+
+func TestTheCacheKeepsTheConversation(t *testing.T) {
+	t.Parallel()
+	r := modeltest.Conversation(nil)
+	r.Cache = agent.CacheAuto
+	r.Messages = r.Messages[:2]
+	r.Messages[1].Parts = append(r.Messages[1].Parts, agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)})
+	got := body(t, r)
+	const breakpoint = `"cache_control":{"type":"ephemeral"}`
+	for member, want := range map[string]string{
+		"system":   `.",` + breakpoint + `,"type":"text"}]`,
+		"tools":    `"name":"clock",` + breakpoint + `}]`,
+		"messages": `"name":"weather",` + breakpoint + `,"type":"tool_use"},{"data":"d","type":"redacted_thinking"}],"role":"assistant"}]`,
+	} {
+		if !strings.HasSuffix(got[member], want) || strings.Count(got[member], breakpoint) != 1 {
+			t.Errorf("got %s %s\nwant …%s", member, got[member], want)
+		}
+	}
+	r.Cache = agent.CacheNone
+	for member, value := range body(t, r) {
+		if strings.Contains(value, "cache_control") {
+			t.Errorf("without a cache: got %s %s", member, value)
+		}
+	}
+	r = modeltest.Ask("m")
+	r.Cache, r.Messages, r.Tools = agent.CacheAuto, nil, nil
+	body(t, r) // nothing to mark is no mistake
+}
+
+func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+	t.Parallel()
+	m, err := anthropic.New(anthropic.Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]model.Request{
+		"a call of no tool":           {Choice: model.ChoiceRequired},
+		"options that are no object":  {Options: json.RawMessage(`[]`)},
+		"options that are null":       {Options: json.RawMessage(`null`)},
+		"a cap that is no number":     {Options: json.RawMessage(`{"max_tokens":"x"}`)},
+		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`{`)}, Options: json.RawMessage(`{}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			heard := modeltest.Listen(t, m.Generate(t.Context(), r))
 			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
 				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
 			}

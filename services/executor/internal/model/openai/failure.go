@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,7 @@ type complaint struct {
 	message string
 	kind    string // the "type"
 	code    string
+	param   string // the member of the request that it is about
 }
 
 func readComplaint(text []byte) complaint {
@@ -35,6 +37,7 @@ func readComplaint(text []byte) complaint {
 		Message string          `json:"message"`
 		Type    string          `json:"type"`
 		Code    json.RawMessage `json:"code"` // a text or a number
+		Param   json.RawMessage `json:"param"`
 	}
 	var message string
 	if json.Unmarshal(envelope.Error, &message) != nil {
@@ -42,19 +45,11 @@ func readComplaint(text []byte) complaint {
 		_ = json.Unmarshal(envelope.Error, &object)
 	}
 	return complaint{
-		message: cmp.Or(object.Message, message, envelope.Message, unquote(envelope.Detail), string(text)),
+		message: cmp.Or(object.Message, message, envelope.Message, model.Plain(envelope.Detail), string(text)),
 		kind:    object.Type,
-		code:    unquote(object.Code),
+		code:    model.Plain(object.Code),
+		param:   model.Plain(object.Param),
 	}
-}
-
-// unquote gives the text of a JSON string, and other JSON as it is.
-func unquote(value json.RawMessage) string {
-	var text string
-	if json.Unmarshal(value, &text) == nil {
-		return text
-	}
-	return string(value)
 }
 
 // refusal classifies an answer that is not an event stream.
@@ -69,6 +64,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 		return e
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, said)
+	specify(e, said)
 	line.Advise(e, res.Header)
 	return e
 }
@@ -92,7 +88,30 @@ func interruption(text []byte) *model.Error {
 		e.StatusCode = status
 	}
 	e.Code, e.Retryable = classify(e.StatusCode, said)
+	specify(e, said)
 	return e
+}
+
+var (
+	// tooLong is how servers without a code for it say that a conversation is too long.
+	tooLong = regexp.MustCompile(`(?i)context (length|window|size)|maximum (context|sequence) length|too many (input )?tokens|prompt is too long`)
+	// ofShape names the members of a request that ask for the shape of the reply.
+	ofShape = regexp.MustCompile(`(?i)response_format|text\.format|json_schema|tool_choice|structured output`)
+	support = regexp.MustCompile(`(?i)support|not available|not allowed`)
+)
+
+// specify tells apart what servers call an invalid request alike: a conversation
+// that is too long, and a shape of the reply that the model cannot give.
+func specify(e *model.Error, said complaint) {
+	if e.Code != model.CodeInvalidRequest {
+		return
+	}
+	switch {
+	case said.code == "context_length_exceeded", tooLong.MatchString(said.message):
+		e.Message = model.TooLong(e.Message)
+	case ofShape.MatchString(said.param), ofShape.MatchString(said.message) && support.MatchString(said.message):
+		e.Code = model.CodeUnsupported
+	}
 }
 
 // classify decides by the status where there is one, else by the name of the error.
@@ -124,7 +143,7 @@ func classify(status int, said complaint) (code string, retryable bool) {
 		switch name {
 		case "rate_limit_exceeded", "rate_limit_error", "too_many_requests":
 			return model.CodeRateLimited, true
-		case "overloaded", "overloaded_error", "engine_overloaded":
+		case "overloaded", "overloaded_error", "engine_overloaded", "server_is_overloaded", "slow_down":
 			return model.CodeOverloaded, true
 		case "timeout", "timeout_error":
 			return model.CodeTimeout, true
@@ -134,7 +153,7 @@ func classify(status int, said complaint) (code string, retryable bool) {
 			return model.CodeDenied, false
 		case "model_not_found", "not_found_error":
 			return model.CodeNotFound, false
-		case "invalid_request_error", "context_length_exceeded":
+		case "invalid_request_error", "context_length_exceeded", "invalid_prompt":
 			return model.CodeInvalidRequest, false
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -21,29 +23,47 @@ const DefaultBaseURL = "https://api.openai.com/v1"
 // DefaultIdleTimeout outlasts the silence of a model that reasons.
 const DefaultIdleTimeout = 5 * time.Minute
 
+// The APIs. APIChat is the one that compatible servers speak.
+const (
+	APIChat      = "chat"
+	APIResponses = "responses"
+)
+
 // Config says where the models are.
 type Config struct {
-	// BaseURL is the part of the URL before /chat/completions; DefaultBaseURL when empty.
-	BaseURL string `env:"BASE_URL" doc:"where chat completions are served; empty means OpenAI"`
+	// BaseURL is the part of the URL before /chat/completions or /responses;
+	// DefaultBaseURL when empty.
+	BaseURL string `env:"BASE_URL" doc:"where the models are served; empty means OpenAI"`
+	// API is APIChat or APIResponses; APIChat when empty.
+	API string `env:"API" doc:"which API is spoken: chat (chat completions) or responses; empty means chat"`
 	// APIKey is sent as a bearer token, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the OpenAI API, or of the server at the base URL"`
 	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
 }
 
-// Model calls chat completions. Safe for concurrent use.
+// Model calls one of the APIs. Safe for concurrent use.
 type Model struct {
+	api         string
+	key         string // for taking it out of errors
 	completions openai.ChatCompletionService
+	responses   responses.ResponseService
 	idle        time.Duration
 }
 
 var _ model.Model = (*Model)(nil)
 
 // New makes a model that calls through client; nil means http.DefaultClient. It
-// refuses a base URL that is not an absolute http or https URL.
+// refuses a base URL that is not an absolute http or https URL, and an unknown API.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
+	}
+	if c.API == "" {
+		c.API = APIChat
+	}
+	if c.API != APIChat && c.API != APIResponses {
+		return nil, fmt.Errorf("openai: the API %q is neither %q nor %q", c.API, APIChat, APIResponses)
 	}
 	if c.IdleTimeout <= 0 {
 		c.IdleTimeout = DefaultIdleTimeout
@@ -63,50 +83,102 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if c.APIKey != "" {
 		options = append(options, option.WithAPIKey(c.APIKey))
 	}
-	// openai.NewClient would read the environment; the service by itself does not.
-	return &Model{completions: openai.NewChatCompletionService(options...), idle: c.IdleTimeout}, nil
+	// openai.NewClient would read the environment; the services by themselves do not.
+	return &Model{
+		api: c.API, key: c.APIKey, idle: c.IdleTimeout,
+		completions: openai.NewChatCompletionService(options...),
+		responses:   responses.NewResponseService(options...),
+	}, nil
 }
 
-// Generate streams one chat completion. All its errors are *model.Error, except
-// for that of ctx.
+// Generate streams one reply. All its errors are *model.Error, except for that of
+// ctx, and none holds the API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		params, err := request(r)
-		if err != nil {
-			yield(nil, err)
+		out := func(e model.Event, err error) bool { return yield(e, model.Redact(err, m.key)) }
+		if m.api == APIResponses {
+			m.respond(ctx, r, out)
 			return
 		}
-		calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
-		defer hangUp()
-		stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(call.Send))
-		defer stream.Close()
+		m.chat(ctx, r, out)
+	}
+}
 
-		reply := newReply(len(r.Messages))
-		for !reply.whole() && stream.Next() {
-			events, err := reply.take(stream.Current())
-			for _, e := range events {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
+func (m *Model) chat(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	params, err := chatRequest(r)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	defer hangUp()
+	stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
+	listen(stream, newReply(len(r.Messages)), call, yield)
+}
+
+func (m *Model) respond(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	params, err := responseRequest(r)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	defer hangUp()
+	stream := m.responses.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
+	listen(stream, newResponse(len(r.Messages)), call, yield)
+}
+
+// bounded is the middleware of a call.
+func bounded(call *line.Line) option.Middleware {
+	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		res, err := call.Send(req, next)
+		if err == nil {
+			res.Body = model.Bounded(res.Body)
 		}
-		if err := stream.Err(); err != nil && (!reply.finished() || !line.Broken(err)) {
-			yield(nil, call.Failure(spoken(err)))
-			return
-		}
-		events, err := reply.end()
+		return res, err
+	}
+}
+
+// assembly puts the chunks of a stream together.
+type assembly[T any] interface {
+	// take gives the events of a chunk, also beside an error.
+	take(chunk T) ([]model.Event, error)
+	// end gives the events of the end, or says what is missing.
+	end() ([]model.Event, error)
+	// finished says whether the reply is known to have ended: what the connection
+	// does then is of no interest.
+	finished() bool
+	// whole says whether nothing more is to be waited for.
+	whole() bool
+}
+
+// listen hands on what a stream says, and closes it.
+func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Line, yield func(model.Event, error) bool) {
+	defer stream.Close()
+	for !reply.whole() && stream.Next() {
+		events, err := reply.take(stream.Current())
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
 			}
 		}
 		if err != nil {
-			// A body may end quietly because the call was given up.
-			yield(nil, call.Failure(spoken(err)))
+			yield(nil, err)
+			return
 		}
+	}
+	if err := stream.Err(); err != nil && (!reply.finished() || !line.Broken(err)) {
+		yield(nil, call.Failure(spoken(err)))
+		return
+	}
+	events, err := reply.end()
+	for _, e := range events {
+		if !yield(e, nil) {
+			return
+		}
+	}
+	if err != nil {
+		// A body may end quietly because the call was given up.
+		yield(nil, call.Failure(spoken(err)))
 	}
 }

@@ -26,6 +26,10 @@
 //	lastRole: user|tool|assistant
 //	toolResult: NAME     a result of this tool came after the last reply, failed or not
 //	toolFailed: NAME     a failed one did: its rule belongs before that of toolResult
+//	hasResult: NAME      a result of this tool is anywhere in the conversation
+//	offers: NAME         this tool may be called
+//	forced: true|false   a tool must be called (the choice "required"), or need not
+//	output: true|false   the reply is to be JSON, or need not
 //	userTurns: N         the conversation has N user messages
 //	step: N              the Nth call of the model after the last user message
 //	system: REGEX        the system prompt
@@ -62,10 +66,17 @@
 // counted as tokens; without finish, the reason is tool-calls where there are
 // calls and stop elsewhere.
 //
+// The reply of a rule is said whatever the request asked for: a script that is to
+// obey a forced call, or to give JSON, has rules for that, and one that is to
+// disobey has none.
+//
 // An error ends the reply where it stands; with "after: N" it comes as soon as N
 // chunks of the reply are out, wherever it stands. Its code is
 // provider_unavailable when empty, and whether it is retryable follows from the
-// code unless said.
+// code unless said. Its retryAfter is what a provider's Retry-After would be.
+//
+// Waiting costs a timer and no goroutine of its own: in a testing/synctest bubble
+// the clock moves on at once, and a call that waits keeps a few kilobytes.
 //
 // # Templates
 //

@@ -20,18 +20,27 @@ type conversation struct {
 	words    int
 	came     map[string]bool // tools whose results came after the last reply …
 	failed   map[string]bool // … and those of them with a failed one
+	offered  map[string]bool // tools that may be called
+	forced   bool            // one of them must be
+	output   bool            // the reply is to be JSON
 }
 
 func look(r model.Request) conversation {
 	c := conversation{
-		view:   view{System: r.System, Results: make(map[string]string)},
-		step:   1,
-		words:  len(strings.Fields(r.System)),
-		came:   make(map[string]bool),
-		failed: make(map[string]bool),
+		view:    view{System: r.System, Results: make(map[string]string)},
+		step:    1,
+		words:   countWords(r.System),
+		came:    make(map[string]bool),
+		failed:  make(map[string]bool),
+		offered: make(map[string]bool),
+		forced:  r.Choice == model.ChoiceRequired,
+		output:  r.Output != nil,
+	}
+	for _, t := range r.Tools {
+		c.offered[t.Name] = true
 	}
 	for _, m := range r.Messages {
-		c.words += len(strings.Fields(m.Text()))
+		c.words += countWords(m.Text())
 		switch m.Role {
 		case agent.RoleUser:
 			c.lastRole, c.step = "user", 1
@@ -66,7 +75,7 @@ func (c *conversation) hear(m agent.Message) {
 			object, _ := json.Marshal(map[string]string{"error": r.Error})
 			c.LastResult = string(object)
 		}
-		c.words += len(strings.Fields(c.LastResult))
+		c.words += countWords(c.LastResult)
 		c.Results[r.Name] = c.LastResult
 		c.came[r.Name] = true
 		c.failed[r.Name] = c.failed[r.Name] || !r.Success
@@ -87,9 +96,28 @@ func (c *condition) holds(conv conversation) (match []string, ok bool) {
 	return match, (c.LastRole == "" || c.LastRole == conv.lastRole) &&
 		(c.ToolResult == "" || conv.came[c.ToolResult]) &&
 		(c.ToolFailed == "" || conv.failed[c.ToolFailed]) &&
+		(c.HasResult == "" || conv.has(c.HasResult)) &&
+		(c.Offers == "" || conv.offered[c.Offers]) &&
+		(c.Forced == nil || *c.Forced == conv.forced) &&
+		(c.Output == nil || *c.Output == conv.output) &&
 		(c.UserTurns == 0 || c.UserTurns == conv.UserCount) &&
 		(c.Step == 0 || c.Step == conv.step) &&
 		(c.System == nil || c.System.MatchString(conv.System))
+}
+
+// has says whether the conversation has a result of the tool.
+func (c *conversation) has(tool string) bool {
+	_, ok := c.Results[tool]
+	return ok
+}
+
+// countWords is len(strings.Fields(s)) without the slice.
+func countWords(s string) int {
+	n := 0
+	for range strings.FieldsSeq(s) {
+		n++
+	}
+	return n
 }
 
 // groups gives the named groups of a match of the condition's lastUser.

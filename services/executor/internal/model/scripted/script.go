@@ -40,6 +40,10 @@ type condition struct {
 	LastRole   role     `yaml:"lastRole"`
 	ToolResult string   `yaml:"toolResult"`
 	ToolFailed string   `yaml:"toolFailed"`
+	HasResult  string   `yaml:"hasResult"`
+	Offers     string   `yaml:"offers"`
+	Forced     *bool    `yaml:"forced"`
+	Output     *bool    `yaml:"output"`
 	UserTurns  int      `yaml:"userTurns"`
 	Step       int      `yaml:"step"`
 	System     *pattern `yaml:"system"`
@@ -214,7 +218,8 @@ func retryable(code string) (worth, known bool) {
 	switch code {
 	case model.CodeRateLimited, model.CodeOverloaded, model.CodeUnavailable, model.CodeTimeout, model.CodeInvalidResponse:
 		return true, true
-	case model.CodeInvalidRequest, model.CodeUnauthenticated, model.CodeDenied, model.CodeNotFound:
+	case model.CodeInvalidRequest, model.CodeUnauthenticated, model.CodeDenied,
+		model.CodeNotFound, model.CodeUnsupported:
 		return false, true
 	}
 	return false, false

@@ -3,12 +3,10 @@ package scripted
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -36,30 +34,36 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 			yield(nil, err)
 			return
 		}
-		character, ok := m.script.models[r.Model]
-		if !ok {
-			yield(nil, &model.Error{
-				Code: model.CodeNotFound,
-				Message: fmt.Sprintf("the script has no model %q, only %q",
-					r.Model, slices.Sorted(maps.Keys(m.script.models))),
-			})
+		s, reply, err := m.prepare(r)
+		if err != nil {
+			yield(nil, err)
 			return
 		}
-		conv := look(r)
-		rule := m.choose(character, &conv, r)
-		if rule == nil {
-			yield(nil, &model.Error{
-				Code: model.CodeInvalidRequest,
-				Message: fmt.Sprintf("no rule of the scripted model %q matches the last user message %.200q (user turn %d, step %d, last role %q): add a rule without \"when\"",
-					r.Model, conv.LastUser, conv.UserCount, conv.step, conv.lastRole),
-			})
-			return
-		}
-		s := speech{yield: yield, conv: conv, character: character}
-		if err := s.say(ctx, rule.Reply); err != nil && !s.stopped {
+		s.yield = yield
+		if err := s.say(ctx, reply); err != nil && !s.stopped {
 			yield(nil, err)
 		}
 	}
+}
+
+// prepare chooses the reply. It is a function of its own so that what it looked at
+// is not kept while the reply waits.
+func (m *Model) prepare(r model.Request) (*speech, reply, error) {
+	character, ok := m.script.models[r.Model]
+	if !ok {
+		return nil, nil, &model.Error{
+			Code: model.CodeNotFound,
+			Message: fmt.Sprintf("the script has no model %q, only %q",
+				r.Model, slices.Sorted(maps.Keys(m.script.models))),
+		}
+	}
+	conv := look(r)
+	rule := m.choose(character, &conv, r)
+	if rule == nil {
+		return nil, nil, model.Invalid("no rule of the scripted model %q matches the last user message %.200q (user turn %d, step %d, last role %q, forced %t, output %t): add a rule without \"when\"",
+			r.Model, conv.LastUser, conv.UserCount, conv.step, conv.lastRole, conv.forced, conv.output)
+	}
+	return &speech{view: conv.view, replies: conv.replies, asked: conv.words, character: character}, rule.Reply, nil
 }
 
 // choose gives the first rule that matches, with its match in conv; nil when none does.
@@ -77,17 +81,4 @@ func (m *Model) choose(c *character, conv *conversation, r model.Request) *rule 
 		return rule
 	}
 	return nil
-}
-
-// toJSON makes one JSON value of the text of arguments.
-func toJSON(text string) json.RawMessage {
-	if strings.TrimSpace(text) == "" {
-		return json.RawMessage("{}")
-	}
-	if json.Valid([]byte(text)) {
-		return json.RawMessage(text)
-	}
-	// Marshalling a string cannot fail.
-	quoted, _ := json.Marshal(text)
-	return quoted
 }

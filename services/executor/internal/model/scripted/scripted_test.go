@@ -103,6 +103,55 @@ func TestTheFirstRuleThatMatchesReplies(t *testing.T) {
 	}
 }
 
+func TestRulesSeeWhatTheRequestAsksFor(t *testing.T) {
+	t.Parallel()
+	m := parse(t, `
+  - when: {forced: true, offers: __finish__, hasResult: weather}
+    reply:
+      - call: {name: __finish__, arguments: {output: '{{field .Results.weather "sky"}}'}}
+  - when: {forced: true, attempts: 1}
+    reply: I would rather not.
+  - when: {forced: true}
+    reply:
+      - call: {name: other}
+  - when: {output: true}
+    reply: '{"answer": {{json .LastUser}}}'
+  - when: {offers: weather, output: false, forced: false}
+    reply:
+      - call: {name: weather}
+  - reply: rest
+`)
+	weather, finish := model.Tool{Name: "weather"}, model.Tool{Name: "__finish__"}
+	known := []agent.Message{user("a"), assistant(agent.ToolCall{Name: "weather"}), succeeded("weather", `{"sky":"blue"}`), assistant(), user("b")}
+	for want, requests := range map[string][]model.Request{
+		`__finish__ {"output":"blue"}`: {{Messages: known, Choice: model.ChoiceRequired, Tools: []model.Tool{finish}}},
+		"I would rather not.|other {}": {
+			{Messages: known, Choice: model.ChoiceRequired, Tools: []model.Tool{weather}},
+			{Messages: known, Choice: model.ChoiceRequired, Tools: []model.Tool{weather}},
+		},
+		`{"answer": "b"}`: {{Messages: known, Output: &model.Output{}}},
+		"weather {}":      {{Messages: known, Tools: []model.Tool{weather}}},
+		"rest":            {{Messages: known, Choice: model.ChoiceNone}},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, r := range requests {
+				r.Model = "m"
+				heard := modeltest.Listen(t, m.Generate(t.Context(), r))
+				said := heard.Text
+				for _, c := range heard.Calls {
+					said += c.Name + " " + c.Arguments
+				}
+				got = append(got, said)
+			}
+			if strings.Join(got, "|") != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
 func TestTemplatesSeeTheConversation(t *testing.T) {
 	t.Parallel()
 	conversation := ask(user("I am Ada."), assistant(), user("Weather in Rome, 3 days"),

@@ -25,7 +25,9 @@ var errStopped = errors.New("the consumer stopped")
 // speech is one reply on its way out.
 type speech struct {
 	yield     func(model.Event, error) bool
-	conv      conversation
+	view      view // of the conversation; the rest of it is not kept
+	replies   int  // it has so far
+	asked     int  // its words
 	character *character
 
 	stopped   bool // yield returned false
@@ -92,7 +94,7 @@ func (s *speech) part(ctx context.Context, p part) error {
 }
 
 func (s *speech) text(ctx context.Context, p part, t text, event func(chunk string) model.Event) error {
-	rendered, err := t.render(s.conv.view)
+	rendered, err := t.render(s.view)
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,7 @@ func (s *speech) text(ctx context.Context, p part, t text, event func(chunk stri
 		}
 		rendered = strings.Repeat(rendered, *p.Repeat)
 	}
-	s.words += len(strings.Fields(rendered))
+	s.words += countWords(rendered)
 	first := true
 	for chunk := range s.cut(p, textSize).split(rendered) {
 		if !first {
@@ -139,19 +141,19 @@ func (s *speech) call(ctx context.Context, p part, calls []call) error {
 	texts := make([]string, len(calls))
 	fragments := make([][]string, len(calls))
 	for i, c := range calls {
-		arguments, err := c.Arguments.render(s.conv.view)
+		arguments, err := c.Arguments.render(s.view)
 		if err != nil {
 			return err
 		}
 		texts[i] = arguments
-		s.words += len(strings.Fields(arguments))
+		s.words += countWords(arguments)
 		fragments[i] = slices.Collect(s.cut(p, argumentsSize).split(arguments))
 	}
 	for i, c := range calls {
 		s.calls++
 		id := c.ID
 		if id == "" {
-			id = fmt.Sprintf("call_%d_%d", s.conv.replies+1, s.calls)
+			id = fmt.Sprintf("call_%d_%d", s.replies+1, s.calls)
 		}
 		if err := s.send(ctx, model.CallStart{Index: first + i, ID: id, Name: c.Name}); err != nil {
 			return err
@@ -161,7 +163,7 @@ func (s *speech) call(ctx context.Context, p part, calls []call) error {
 		return err
 	}
 	for i, arguments := range texts {
-		if err := s.send(ctx, model.CallEnd{Index: first + i, Arguments: toJSON(arguments)}); err != nil {
+		if err := s.send(ctx, model.CallEnd{Index: first + i, Arguments: model.Arguments(arguments)}); err != nil {
 			return err
 		}
 	}
@@ -190,7 +192,7 @@ func (s *speech) fragments(ctx context.Context, p part, first int, fragments [][
 
 // tokens is the usage: as the script says it, or by counting words.
 func (s *speech) tokens() model.Usage {
-	u := usage{Prompt: int64(s.conv.words), Completion: int64(s.words), Reasoning: int64(s.reasoning)}
+	u := usage{Prompt: int64(s.asked), Completion: int64(s.words), Reasoning: int64(s.reasoning)}
 	if s.usage != nil {
 		u = *s.usage
 	}

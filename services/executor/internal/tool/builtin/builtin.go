@@ -3,7 +3,6 @@ package builtin
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -34,61 +33,35 @@ func Tools(c Config) map[string]agent.Tool {
 	return tools
 }
 
-// define makes a tool with a typed input.
-func define[In any](t agent.Tool, schema string, run func(ctx context.Context, call agent.Call, in In) (any, error)) agent.Tool {
-	t.InputSchema = json.RawMessage(schema)
-	t.Execute = func(ctx context.Context, call agent.Call) (any, error) {
-		var in In
-		if err := json.Unmarshal(call.Input, &in); err != nil {
-			return nil, fmt.Errorf("the arguments cannot be read: %w", err)
-		}
-		return run(ctx, call, in)
-	}
-	return t
-}
-
 func currentTime(now func() time.Time) agent.Tool {
 	type input struct {
+		Timezone string `json:"timezone,omitempty" jsonschema:"IANA time zone, for example Europe/Paris; UTC when left out"`
+	}
+	type output struct {
+		Time     string `json:"time"`
+		Weekday  string `json:"weekday"`
 		Timezone string `json:"timezone"`
 	}
-	return define(agent.Tool{
-		Name:        "current_time",
-		Description: "Tells the current date and time.",
-		Retry:       agent.RetrySafe,
-	}, `{
-		"type": "object",
-		"properties": {"timezone": {"type": "string", "description": "IANA time zone, for example Europe/Paris; UTC when left out"}},
-		"additionalProperties": false
-	}`, func(_ context.Context, _ agent.Call, in input) (any, error) {
+	return agent.NewTool("current_time", "Tells the current date and time.", func(_ context.Context, _ *agent.Call, in input) (output, error) {
 		zone, err := time.LoadLocation(in.Timezone)
 		if err != nil || in.Timezone == "Local" {
-			return nil, fmt.Errorf("%q is no time zone; use an IANA name such as Europe/Paris", in.Timezone)
+			return output{}, fmt.Errorf("%q is no time zone; use an IANA name such as Europe/Paris", in.Timezone)
 		}
 		t := now().In(zone)
-		return map[string]string{"time": t.Format(time.RFC3339), "weekday": t.Weekday().String(), "timezone": zone.String()}, nil
-	})
+		return output{Time: t.Format(time.RFC3339), Weekday: t.Weekday().String(), Timezone: zone.String()}, nil
+	}, agent.Safe())
 }
 
 func wait() agent.Tool {
 	type input struct {
-		Milliseconds int64 `json:"ms"`
+		Milliseconds int64 `json:"ms" jsonschema:"how long to wait, in milliseconds"`
 	}
-	return define(agent.Tool{
-		Name:        "wait",
-		Description: "Waits for a number of milliseconds, 60000 at most.",
-		Retry:       agent.RetrySafe,
-		Timeout:     maxPause + 5*time.Second,
-	}, `{
-		"type": "object",
-		"properties": {"ms": {"type": "integer", "description": "how long to wait, in milliseconds"}},
-		"required": ["ms"],
-		"additionalProperties": false
-	}`, func(ctx context.Context, _ agent.Call, in input) (any, error) {
-		if err := pause(ctx, in.Milliseconds); err != nil {
-			return nil, err
-		}
-		return map[string]int64{"waitedMs": in.Milliseconds}, nil
-	})
+	type output struct {
+		Waited int64 `json:"waitedMs"`
+	}
+	return agent.NewTool("wait", "Waits for a number of milliseconds, 60000 at most.", func(ctx context.Context, _ *agent.Call, in input) (output, error) {
+		return output{in.Milliseconds}, pause(ctx, in.Milliseconds)
+	}, agent.Safe(), agent.Timeout(maxPause+5*time.Second))
 }
 
 // pause lets milliseconds pass.

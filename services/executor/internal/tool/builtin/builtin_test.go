@@ -21,7 +21,7 @@ func run(t *testing.T, c builtin.Config, name, input string) (map[string]any, er
 	if !ok {
 		t.Fatalf("there is no tool %s", name)
 	}
-	value, err := tool.Execute(t.Context(), agent.Call{IdempotencyKey: "key 1", Input: json.RawMessage(input)})
+	value, err := tool.Execute(t.Context(), &agent.Call{IdempotencyKey: "key 1", Input: json.RawMessage(input)})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func TestWaitTakesAsLongAsAskedAndEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin = time.Now()
-		_, err := builtin.Tools(builtin.Config{})["wait"].Execute(ctx, agent.Call{Input: json.RawMessage(`{"ms":50000}`)})
+		_, err := builtin.Tools(builtin.Config{})["wait"].Execute(ctx, &agent.Call{Input: json.RawMessage(`{"ms":50000}`)})
 		if err == nil || time.Since(begin) != time.Second {
 			t.Errorf("wait = %v after %v, want the end of its context after 1s", err, time.Since(begin))
 		}

@@ -18,24 +18,15 @@ const (
 
 func calculate() agent.Tool {
 	type input struct {
-		Expression string `json:"expression"`
+		Expression string `json:"expression" jsonschema:"for example (2 + 3) * 4"`
 	}
-	return define(agent.Tool{
-		Name:        "calculate",
-		Description: "Calculates an arithmetic expression with + - * / % ^ and parentheses.",
-		Retry:       agent.RetrySafe,
-	}, `{
-		"type": "object",
-		"properties": {"expression": {"type": "string", "description": "for example (2 + 3) * 4"}},
-		"required": ["expression"],
-		"additionalProperties": false
-	}`, func(_ context.Context, _ agent.Call, in input) (any, error) {
+	type output struct {
+		Value float64 `json:"value"`
+	}
+	return agent.NewTool("calculate", "Calculates an arithmetic expression with + - * / % ^ and parentheses.", func(_ context.Context, _ *agent.Call, in input) (output, error) {
 		value, err := evaluate(in.Expression)
-		if err != nil {
-			return nil, err
-		}
-		return map[string]float64{"value": value}, nil
-	})
+		return output{value}, err
+	}, agent.Safe())
 }
 
 // evaluate gives the value of an expression:

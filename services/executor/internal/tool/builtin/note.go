@@ -33,59 +33,39 @@ type entry struct {
 }
 
 type noteInput struct {
-	Text     string `json:"text"`
-	BeforeMs int64  `json:"beforeMs"`
-	AfterMs  int64  `json:"afterMs"`
+	Text     string `json:"text" jsonschema:"what to write down"`
+	BeforeMs int64  `json:"beforeMs,omitempty" jsonschema:"how long to wait before writing, in milliseconds"`
+	AfterMs  int64  `json:"afterMs,omitempty" jsonschema:"how long to wait after writing, in milliseconds"`
 }
 
-const noteSchema = `{
-	"type": "object",
-	"properties": {
-		"text": {"type": "string", "description": "what to write down"},
-		"beforeMs": {"type": "integer", "description": "how long to wait before writing, in milliseconds"},
-		"afterMs": {"type": "integer", "description": "how long to wait after writing, in milliseconds"}
-	},
-	"required": ["text"],
-	"additionalProperties": false
-}`
+type noteOutput struct {
+	Written bool `json:"written"`
+}
 
 // noteTimeout leaves room for both pauses.
 const noteTimeout = 2*maxPause + 5*time.Second
 
 func (b *notebook) note() agent.Tool {
-	return define(agent.Tool{
-		Name:        "note",
-		Description: "Writes a line into the notebook.",
-		Retry:       agent.RetryNever,
-		Timeout:     noteTimeout,
-	}, noteSchema, func(ctx context.Context, call agent.Call, in noteInput) (any, error) {
+	return agent.NewTool("note", "Writes a line into the notebook.", func(ctx context.Context, call *agent.Call, in noteInput) (noteOutput, error) {
 		return b.write(ctx, call, in, false)
-	})
+	}, agent.Timeout(noteTimeout))
 }
 
 func (b *notebook) noteOnce() agent.Tool {
-	return define(agent.Tool{
-		Name:        "note_once",
-		Description: "Writes a line into the notebook, once however often the call is repeated.",
-		Retry:       agent.RetrySafe,
-		Timeout:     noteTimeout,
-	}, noteSchema, func(ctx context.Context, call agent.Call, in noteInput) (any, error) {
+	return agent.NewTool("note_once", "Writes a line into the notebook, once however often the call is repeated.", func(ctx context.Context, call *agent.Call, in noteInput) (noteOutput, error) {
 		return b.write(ctx, call, in, true)
-	})
+	}, agent.Safe(), agent.Timeout(noteTimeout))
 }
 
-func (b *notebook) write(ctx context.Context, call agent.Call, in noteInput, once bool) (any, error) {
+func (b *notebook) write(ctx context.Context, call *agent.Call, in noteInput, once bool) (noteOutput, error) {
 	if err := pause(ctx, in.BeforeMs); err != nil {
-		return nil, err
+		return noteOutput{}, err
 	}
 	written, err := b.add(entry{Key: call.IdempotencyKey, Text: in.Text}, once)
 	if err != nil {
-		return nil, err
+		return noteOutput{}, err
 	}
-	if err := pause(ctx, in.AfterMs); err != nil {
-		return nil, err
-	}
-	return map[string]bool{"written": written}, nil
+	return noteOutput{written}, pause(ctx, in.AfterMs)
 }
 
 // add appends a line unless once is set and the key has one.

@@ -75,6 +75,7 @@ function notice(text = '', bad = false) {
 function setBusy(value) {
   busy = value;
   $('send').disabled = value;
+  if (!value) $('stop').hidden = true;
   log.setAttribute('aria-busy', String(value));
 }
 
@@ -142,6 +143,7 @@ async function follow(response) {
       return;
     }
     again = true;
+    $('stop').hidden = false;
     notice();
     for await (const { id, part } of read(stream)) {
       if (part.type === 'start') {
@@ -262,6 +264,19 @@ $('compose').addEventListener('submit', (event) => {
   if (!text || busy) return;
   $('text').value = '';
   work(() => send(text));
+});
+
+// The run ends by itself, and its stream says so.
+$('stop').addEventListener('click', async () => {
+  $('stop').hidden = true;
+  $('text').focus();
+  try {
+    await call(`/chat/${encodeURIComponent(chat)}/interrupt`, { method: 'POST' });
+  } catch (error) {
+    if (error.name === 'AbortError') return;
+    $('stop').hidden = !busy;
+    notice(error.message, true);
+  }
 });
 
 $('ideas').addEventListener('click', (event) => {

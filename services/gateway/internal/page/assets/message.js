@@ -10,6 +10,7 @@ export class Builder {
   begin(id) {
     this.message.id = id ?? this.message.id;
     this.message.parts.length = 0;
+    delete this.message.metadata;
     this.open.clear();
     this.inputs.clear();
   }
@@ -77,6 +78,15 @@ export class Builder {
       case 'tool-output-error':
         Object.assign(this.call(part), { state: 'output-error', errorText: part.errorText });
         break;
+      case 'tool-output-denied':
+        Object.assign(this.call(part), { state: 'output-denied' });
+        break;
+      case 'tool-approval-request':
+        Object.assign(this.call(part), { state: 'approval-requested' });
+        break;
+      case 'finish':
+        if (part.finishReason === 'interrupted') this.message.metadata = { interrupted: 'interrupt' };
+        break;
       case 'error':
         parts.push({ type: 'failure', text: part.errorText });
         break;
@@ -89,6 +99,7 @@ export class Builder {
 export function render(element, message) {
   element.className = `message ${message.role}`;
   const shown = message.parts.filter((p) => p.type !== 'step-start');
+  if (message.metadata?.interrupted) shown.push({ type: 'stopped', text: 'Stopped.' });
   shown.forEach((part, i) => {
     const kind = part.toolCallId ? 'tool' : part.type;
     let child = element.children[i];
@@ -116,7 +127,7 @@ function frame(kind) {
   } else if (kind === 'reasoning') {
     element = make('details', 'reasoning', make('summary', '', make('span', 'state')), make('div', 'body'));
   } else {
-    element = make('div', kind === 'failure' ? 'failure' : 'text');
+    element = make('div', kind === 'failure' || kind === 'stopped' ? kind : 'text');
   }
   element.dataset.kind = kind;
   return element;
@@ -131,6 +142,9 @@ const states = {
   'input-available': 'running',
   'output-available': 'done',
   'output-error': 'failed',
+  'approval-requested': 'waits for a yes',
+  'approval-responded': 'answered',
+  'output-denied': 'refused',
 };
 
 function fill(element, kind, part) {
@@ -139,7 +153,7 @@ function fill(element, kind, part) {
     write(element.querySelector('.body'), part.text);
   } else if (kind === 'tool') {
     fillTool(element, part);
-  } else if (kind === 'text' || kind === 'failure') {
+  } else if (kind === 'text' || kind === 'failure' || kind === 'stopped') {
     write(element, part.text);
     element.classList.toggle('growing', part.state === 'streaming');
   } else {

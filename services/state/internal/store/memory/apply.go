@@ -54,7 +54,7 @@ func (t *tx) change(r, old *rows, key session.Key, c *session.Change) error {
 			return err
 		}
 	}
-	steps := []func(*session.Change) error{r.writeState, r.writeRuns, r.writeMessages, r.writeJournal, r.writeLedger}
+	steps := []func(*session.Change) error{r.writeState, r.writeRuns, r.writeHeld, r.writeMessages, r.writeJournal, r.writeLedger}
 	for _, step := range steps {
 		if err := step(c); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (r *rows) rewind(w *session.Rewind) {
 	r.places = maps.Clone(r.places)
 	gone := func(version int64) bool { return w.StateVersion != 0 && version > w.StateVersion }
 	r.checkpoints = slices.DeleteFunc(slices.Clone(r.checkpoints), func(c session.Checkpoint) bool {
-		return c.MessageCount > w.Messages || gone(c.StateVersion)
+		return c.MessageCount > w.Messages || gone(c.StateVersion) || w.RunID != "" && c.RunID == w.RunID
 	})
 	r.states = slices.DeleteFunc(slices.Clone(r.states), func(s state) bool { return gone(s.version) })
 }
@@ -90,6 +90,11 @@ func (t *tx) copyMessages(r *rows, tenant string, c *session.Copy) error {
 
 func (r *rows) writeState(c *session.Change) error {
 	s := c.Session
+	if b := c.Between; b != nil {
+		if err := r.appendBetween(b); err != nil {
+			return err
+		}
+	}
 	switch {
 	case c.NewState:
 		if s == nil || s.State == "" {
@@ -106,6 +111,17 @@ func (r *rows) writeState(c *session.Change) error {
 	return nil
 }
 
+func (r *rows) appendBetween(b *session.KeptState) error {
+	text, err := json.Marshal(b.Writes)
+	if err != nil {
+		return err
+	}
+	if b.Whole != "" {
+		text = []byte(b.Whole)
+	}
+	return r.appendState(state{version: b.Version, base: b.Base, text: string(text)})
+}
+
 func (r *rows) appendState(s state) error {
 	if slices.ContainsFunc(r.states, func(o state) bool { return o.version == s.version }) {
 		return fmt.Errorf("there are two states of version %d", s.version)
@@ -115,22 +131,27 @@ func (r *rows) appendState(s state) error {
 }
 
 func (r *rows) writeRuns(c *session.Change) error {
-	for i := range c.Runs {
-		old := r.run(c.Runs[i].RunID)
+	written := slices.Clone(c.Runs)
+	if c.Begun != nil {
+		written = append(written, *c.Begun)
+	}
+	for i := range written {
+		old := r.run(written[i].RunID)
 		if old == nil {
-			return fmt.Errorf("there is no run %q", c.Runs[i].RunID)
+			return fmt.Errorf("there is no run %q", written[i].RunID)
 		}
-		*old = stored(&c.Runs[i])
+		*old = stored(&written[i])
 	}
 	if n := c.NewRun; n != nil {
 		twin := func(o *session.Run) bool {
-			return o.RunID == n.RunID || o.Turn == n.Turn || n.RequestKey != "" && o.RequestKey == n.RequestKey
+			return o.RunID == n.RunID || n.Turn > 0 && o.Turn == n.Turn || n.RequestKey != "" && o.RequestKey == n.RequestKey
 		}
 		if r.find(twin) != nil {
 			return fmt.Errorf("there is a run of the id %q, the turn %d or the request key %q", n.RunID, n.Turn, n.RequestKey)
 		}
 		r.runs = append(r.runs, stored(n))
 	}
+	slices.SortStableFunc(r.runs, func(a, b session.Run) int { return cmp.Compare(a.Turn, b.Turn) })
 	live, unsettled := 0, 0
 	for i := range r.runs {
 		run := &r.runs[i]
@@ -149,11 +170,28 @@ func (r *rows) writeRuns(c *session.Change) error {
 	return nil
 }
 
+func (r *rows) writeHeld(c *session.Change) error {
+	for _, id := range c.Unheld {
+		delete(r.held, id)
+	}
+	if c.Held == nil {
+		return nil
+	}
+	if c.NewRun == nil {
+		return errors.New("something is held for no run")
+	}
+	if r.held == nil {
+		r.held = map[string]session.Held{}
+	}
+	r.held[c.NewRun.RunID] = copyHeld(*c.Held)
+	return nil
+}
+
 // stored is the run as a row: the status of its outcome is that of the run.
 func stored(run *session.Run) session.Run {
 	r := *copyRun(run)
 	r.Outcome.Status = ""
-	if !r.Status.Live() {
+	if r.Status.Over() {
 		r.Outcome.Status = r.Status
 	}
 	return r

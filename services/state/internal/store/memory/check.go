@@ -13,7 +13,7 @@ var statuses = []session.Status{
 }
 
 var runStatuses = []session.RunStatus{
-	session.RunQueued, session.RunRunning, session.RunCompleted, session.RunFailed, session.RunInterrupted,
+	session.RunWaiting, session.RunQueued, session.RunRunning, session.RunCompleted, session.RunFailed, session.RunInterrupted,
 	session.RunSuspendedClientTool, session.RunSuspendedAwaitingChildren, session.RunSuspendedStepPartial,
 }
 
@@ -23,7 +23,7 @@ func validSession(key session.Key, s *session.Session) error {
 		return fmt.Errorf("the row names session %q of tenant %q, agent %q, root %q", s.SessionID, s.Tenant, s.AgentType, s.RootID)
 	case !slices.Contains(statuses, s.Status):
 		return fmt.Errorf("the session's status is %q", s.Status)
-	case s.Version < 1, s.Epoch < 0, s.Turn < 0, s.StepCount < 0, s.MessageCount < 0, s.StreamSequence < 0, s.Children < 0, s.UsageCount < 0, s.ResumeCount < 0:
+	case s.Waiting < 0, s.Version < 1, s.Epoch < 0, s.Turn < 0, s.StepCount < 0, s.MessageCount < 0, s.StreamSequence < 0, s.Children < 0, s.UsageCount < 0, s.ResumeCount < 0:
 		return fmt.Errorf("a count of the session is too low: %+v", s)
 	case s.StateBase < 1, s.StateBase > s.StateVersion, s.StateVersion > s.Version:
 		return fmt.Errorf("the state is of version %d and its base of %d in the session's version %d", s.StateVersion, s.StateBase, s.Version)
@@ -35,8 +35,12 @@ func validSession(key session.Key, s *session.Session) error {
 
 func validRun(r *session.Run) error {
 	switch {
-	case r.RunID == "", r.Turn < 1, r.StepCount < 0, !slices.Contains(runStatuses, r.Status):
+	case r.RunID == "", r.Turn < 0, r.Turn == 0 && r.Status != session.RunWaiting && !r.Settled, r.StepCount < 0, !slices.Contains(runStatuses, r.Status):
 		return fmt.Errorf("run %q of turn %d has the status %q", r.RunID, r.Turn, r.Status)
+	case !slices.Contains([]session.BusyPolicy{"", session.BusyReject, session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback}, r.OnBusy):
+		return fmt.Errorf("run %q has the policy %q", r.RunID, r.OnBusy)
+	case r.Status == session.RunWaiting && (r.Turn > 0 || r.Place < 1 || !r.Settled):
+		return fmt.Errorf("run %q waits in turn %d at the place %d, settled: %v", r.RunID, r.Turn, r.Place, r.Settled)
 	case (r.Status == session.RunQueued || r.Settled) && r.ExecutorID != "", r.Status == session.RunRunning && r.ExecutorID == "", r.Settled && r.Status.Live():
 		return fmt.Errorf("run %q is %s, settled: %v, and held by %q", r.RunID, r.Status, r.Settled, r.ExecutorID)
 	}

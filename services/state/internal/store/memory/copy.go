@@ -85,6 +85,10 @@ func copyCall(c session.Call) session.Call {
 	return c
 }
 
+func copyHeld(h session.Held) session.Held {
+	return session.Held{Appended: copyMessages(h.Appended), Ops: slices.Clone(h.Ops), Messages: copyMessages(h.Messages)}
+}
+
 func copyMemory(m session.Memory) session.Memory {
 	m.Metadata = maps.Clone(m.Metadata)
 	return m

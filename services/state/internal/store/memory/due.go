@@ -44,7 +44,7 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 		}
 	case store.Unsettled:
 		return func(_ *rows, run *session.Run) bool {
-			return !run.Status.Live() && !run.Settled && m.lives(due.ExecutorID) &&
+			return run.Status.Over() && !run.Settled && m.lives(due.ExecutorID) &&
 				slices.Contains(due.AgentTypes, run.AgentType) && !m.lives(run.ExecutorID)
 		}
 	case store.Silent:

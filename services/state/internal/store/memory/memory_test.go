@@ -26,6 +26,7 @@ func (m *Store) count(key session.Key) map[string]int {
 	counts := map[string]int{
 		"sessions": 1, "states": len(r.states), "runs": len(r.runs), "messages": len(r.messages), "checkpoints": len(r.checkpoints),
 		"usage_entries": len(r.usage), "calls": len(r.calls), "sub_sessions": len(r.children), "session_facets": len(r.session.Facets()),
+		"held_runs": len(r.held),
 	}
 	if r.journal != nil {
 		counts["plans"], counts["results"] = 1, len(r.journal.Results)

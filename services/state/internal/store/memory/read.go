@@ -25,7 +25,7 @@ func (m *Store) read(ctx context.Context, key session.Key, f func(*rows) error) 
 // Session implements store.Reader.
 func (m *Store) Session(ctx context.Context, key session.Key) (found *store.Snapshot, err error) {
 	err = m.read(ctx, key, func(r *rows) error {
-		found = &store.Snapshot{Session: copySession(r.session), Current: copyRun(r.run(r.session.CurrentRunID)), Children: slices.Clone(r.children)}
+		found = &store.Snapshot{Session: copySession(r.session), Current: copyRun(r.run(r.session.CurrentRunID)), Children: slices.Clone(r.children), Waiting: r.waiting()}
 		of := []*rows{r}
 		if r.root() == key {
 			of = m.begin().family(key)
@@ -55,7 +55,7 @@ func (m *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 func (m *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	err = m.read(ctx, key, func(r *rows) error {
 		for _, run := range slices.Backward(r.runs) {
-			if len(page) < limit && (beforeTurn == 0 || run.Turn < beforeTurn) {
+			if len(page) < limit && run.Turn > 0 && (beforeTurn == 0 || run.Turn < beforeTurn) {
 				run.Outcome.Output = ""
 				page = append(page, *copyRun(&run))
 			}
@@ -63,6 +63,15 @@ func (m *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, lim
 		return nil
 	})
 	return page, err
+}
+
+// Waiting implements store.Reader.
+func (m *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
+	err = m.read(ctx, key, func(r *rows) error {
+		runs = r.waiting()
+		return nil
+	})
+	return runs, err
 }
 
 // Messages implements store.Reader.

@@ -36,7 +36,7 @@ func (m *Store) Beat(ctx context.Context, executorID string, now session.Millis)
 }
 
 // Stops implements store.Registry.
-func (m *Store) Stops(ctx context.Context, executorID string) ([]store.StoppedRun, error) {
+func (m *Store) Stops(ctx context.Context, executorIDs ...string) ([]store.StoppedRun, error) {
 	if err := m.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -44,8 +44,8 @@ func (m *Store) Stops(ctx context.Context, executorID string) ([]store.StoppedRu
 	var stopped []store.StoppedRun
 	for _, r := range m.sessions {
 		for _, run := range r.runs {
-			if run.Status == session.RunRunning && run.ExecutorID == executorID && run.Stop != nil {
-				stopped = append(stopped, store.StoppedRun{RunID: run.RunID, Stop: *run.Stop})
+			if run.Status == session.RunRunning && slices.Contains(executorIDs, run.ExecutorID) && run.Stop != nil {
+				stopped = append(stopped, store.StoppedRun{ExecutorID: run.ExecutorID, RunID: run.RunID, Stop: *run.Stop})
 			}
 		}
 	}

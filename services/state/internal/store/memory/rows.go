@@ -13,7 +13,7 @@ import (
 // are never written: a command writes into a fork.
 type rows struct {
 	session     session.Session // without its custom state
-	runs        []session.Run   // by turn
+	runs        []session.Run   // those that have begun by turn, behind those that have not
 	messages    []session.Message
 	places      map[string]int // where a message was put; it may have gone since
 	states      []state        // by version
@@ -21,7 +21,8 @@ type rows struct {
 	checkpoints []session.Checkpoint // by step
 	usage       []session.UsageEntry
 	calls       []session.Call
-	children    []session.Child // by session id
+	held        map[string]session.Held // by the run that waits
+	children    []session.Child         // by session id
 }
 
 // state is a row of the custom state: the whole of it, or a write to the one
@@ -38,6 +39,7 @@ func (r *rows) fork() *rows {
 	f.runs = slices.Clone(r.runs)
 	f.calls = slices.Clone(r.calls)
 	f.children = slices.Clone(r.children)
+	f.held = maps.Clone(r.held)
 	if r.journal != nil {
 		j := *r.journal
 		f.journal = &j
@@ -126,7 +128,19 @@ func (r *rows) live() *session.Run {
 }
 
 func (r *rows) unsettled() *session.Run {
-	return r.find(func(run *session.Run) bool { return !run.Status.Live() && !run.Settled })
+	return r.find(func(run *session.Run) bool { return run.Status.Over() && !run.Settled })
+}
+
+// waiting returns the runs that wait, in the order in which they will begin.
+func (r *rows) waiting() []session.Run {
+	var runs []session.Run
+	for i := range r.runs {
+		if r.runs[i].Status == session.RunWaiting {
+			runs = append(runs, *copyRun(&r.runs[i]))
+		}
+	}
+	slices.SortFunc(runs, func(a, b session.Run) int { return cmp.Compare(a.Place, b.Place) })
+	return runs
 }
 
 // checkpoint returns the one that is wanted and of the highest step.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ func (t *tx) view(key session.Key, need session.Need) (v *session.View, err erro
 	}
 	for _, id := range need.MessageIDs {
 		if r.hasMessage(id) {
-			v.Taken = append(v.Taken, id)
+			v.Taken, v.TakenAt = append(v.Taken, id), append(v.TakenAt, int64(r.places[id]))
 		}
 	}
 	t.viewCalls(r, need, v)
@@ -39,7 +40,46 @@ func (t *tx) view(key session.Key, need session.Need) (v *session.View, err erro
 		v.Children = slices.Clone(r.children)
 	}
 	v.Tail = r.tail(need.Tail)
+	t.viewWaiting(r, need, v)
+	if need.Undo {
+		return v, r.viewUndo(v)
+	}
 	return v, nil
+}
+
+func (t *tx) viewWaiting(r *rows, need session.Need, v *session.View) {
+	if need.Busy {
+		v.OnBusy = cmp.Or(t.m.agents[r.session.AgentType].OnBusy, session.BusyReject)
+	}
+	if !need.Waiting {
+		return
+	}
+	for _, run := range r.waiting() {
+		held := copyHeld(r.held[run.RunID])
+		if v.Held == nil {
+			v.Held = &held
+		}
+		v.Waiting = append(v.Waiting, session.Waiting{Run: run, MessageIDs: held.MessageIDs()})
+	}
+}
+
+// viewUndo shows what is left when the newest run is taken back.
+func (r *rows) viewUndo(v *session.View) (err error) {
+	run := r.run(r.session.CurrentRunID)
+	if run == nil {
+		return nil
+	}
+	for _, m := range r.messages[min(run.StartMessageCount, int64(len(r.messages))):] {
+		if m.Role == "user" || m.RunID != run.RunID {
+			v.Kept = append(v.Kept, copyMessages([]session.Message{m})...)
+		}
+	}
+	v.Used = callsWhere([]*rows{r}, func(c *session.Call) bool { return c.ConsumedStep > r.session.StepCount-run.StepCount })
+	slices.SortFunc(v.Used, func(a, b session.Call) int { return strings.Compare(a.CallID, b.CallID) })
+	if run.StartStateVersion > 0 {
+		v.StartState, err = r.state(run.StartStateBase, run.StartStateVersion)
+	}
+	return err
 }
 
 func (r *rows) viewRuns(need session.Need, v *session.View) {

@@ -28,7 +28,7 @@ func rowsOf(t *testing.T, s *Store, key session.Key) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	for _, table := range []string{
-		"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "session_facets",
+		"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "session_facets", "held_runs",
 	} {
 		if n := ask[int](t, s, `SELECT count(*) FROM `+table+` WHERE tenant = $1 AND session_id = $2`, key.Tenant, key.SessionID); n > 0 {
 			counts[table] = n

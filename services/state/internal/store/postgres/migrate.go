@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // migrations are named in their order and only added to. Version 2 is not for a
@@ -17,7 +18,9 @@ import (
 // writes, and keeps no facets. A session that it creates is in no list, also
 // after this code has written it, since only facets that change are written and
 // no boot looks for missing ones: that would read all sessions. Its replicas are
-// to be stopped first.
+// to be stopped first. Version 3 is for one: runs wait only by the code that knows
+// it, and where a replica of the code before ends the live run they wait on until
+// the next end.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -91,10 +94,10 @@ const facetsVersion = 2
 // facetsPage is how many sessions are held in memory at once.
 const facetsPage = 1000
 
-var (
-	sessionsPage = prepared(`SELECT s.tenant, s.session_id, ` + sessionShown.names("s.") + ` FROM sessions s
-		WHERE (s.tenant, s.session_id) > ($1::text, $2::text) ORDER BY s.tenant, s.session_id LIMIT $3::bigint`)
-)
+// sessionsPage reads what facets are made of, which the columns of that version
+// have; later ones bring more.
+var sessionsPage = prepared(`SELECT s.tenant, s.session_id, s.agent_type, s.parent_id, s.status, s.user_id, s.organization_id, s.tags, s.metadata, s.created_at
+	FROM sessions s WHERE (s.tenant, s.session_id) > ($1::text, $2::text) ORDER BY s.tenant, s.session_id LIMIT $3::bigint`)
 
 // fillFacets gives the sessions that are there their facets, which the code
 // makes.
@@ -106,7 +109,11 @@ func fillFacets(ctx context.Context, conn *pgconn.PgConn) error {
 		more = false
 		p.queue(sessionsPage, [][]byte{text(last.Tenant), text(last.SessionID), number(facetsPage)}, func(r *row) {
 			s := &session.Session{Key: session.Key{Tenant: r.text(), SessionID: r.text()}}
-			r.session(s)
+			s.AgentType, s.ParentID, s.Status = r.text(), r.text(), session.Status(r.text())
+			s.UserID, s.OrganizationID = r.text(), r.text()
+			r.json(store.In(&s.Tags))
+			r.json(store.In(&s.Metadata))
+			s.CreatedAt = session.Millis(r.number())
 			w.facets(nil, s)
 			last, more = s.Key, true
 		})

@@ -125,6 +125,41 @@ func TestASessionOfTheFormerReleaseGoesOn(t *testing.T) {
 	}
 }
 
+func TestWhatTheSecondReleaseHasWrittenIsRead(t *testing.T) {
+	t.Parallel()
+	url := old(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	second, err := fs.ReadFile(migrations, "migrations/0002_whole.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		string(second),
+		`INSERT INTO holdfast_state_migrations (version) VALUES (2)`,
+		`UPDATE runs SET entry = 'resume', stop = '{"kind":"abort","reason":"why","at":7}', due_at = 8, losses = 9 WHERE session_id = 's1'`,
+	} {
+		if _, err := conn.Exec(t.Context(), text, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shot, err := open(t, url).Session(t.Context(), session.Key{Tenant: "t", SessionID: "s1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := session.Run{
+		RunID: "r1", AgentType: "support", Turn: 1, Status: session.RunRunning, MessageID: "ui", StepCount: 2, Attempt: 1, Entry: session.EntryResume,
+		Stop: &session.Stop{Kind: session.StopAbort, Reason: "why", At: 7}, DueAt: 8, Losses: 9,
+		CreatedAt: 1000, StartedAt: 1500, ClaimedAt: 1500, Epoch: 1, ExecutorID: executor,
+	}
+	if !reflect.DeepEqual(*shot.Current, want) || shot.Session.Waiting != 0 {
+		t.Errorf("got  %+v,\nwant %+v", *shot.Current, want)
+	}
+}
+
 func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"an empty database": pgtest.URL(t), "one of the former release": old(t)} {
@@ -143,8 +178,8 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := open(t, url)
-		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 2 {
-			t.Errorf("%s: %d migrations are recorded, want 2", name, n)
+		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 3 {
+			t.Errorf("%s: %d migrations are recorded, want 3", name, n)
 		}
 	}
 }

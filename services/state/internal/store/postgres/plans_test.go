@@ -185,18 +185,20 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	w.must(w.run(t.Context(), keys[1], session.Need{
 		RunID: "old-7", RequestKey: "old-8", AgentType: agent, MessageIDs: []string{"old-1", "old-2"}, CallIDs: []string{"old-3"},
 		CheckpointID: "old-1999", Current: true, Open: true, State: true, Journal: true, Calls: true, Children: true,
-		Tail: session.Tail{Messages: 3, Bytes: 1 << 20},
+		Tail: session.Tail{Messages: 3, Bytes: 1 << 20}, Waiting: true, Busy: true, Undo: true,
 	}, func(v *session.View) (*session.Change, error) {
 		if v.Run == nil || v.Keyed == nil || len(v.Taken) != 2 || len(v.Named) != 1 || v.Checkpoint == nil || v.Current == nil || v.Live == nil || len(v.Tail) != 3 {
 			t.Errorf("got %+v", v)
 		}
 		return nil, nil
 	}))
-	count("a command that wants everything", 1)
+	count("a command that wants everything, and what it would take to undo a run", 2)
 	reads := []func() error{
 		func() error { _, err := s.Session(t.Context(), keys[1]); return err },
 		func() error { _, err := s.Run(t.Context(), keys[1], "old-7"); return err },
 		func() error { _, err := s.Runs(t.Context(), keys[1], 1000, 5); return err },
+		func() error { _, err := s.Waiting(t.Context(), keys[1]); return err },
+		func() error { _, err := s.Stops(t.Context(), executor, "another"); return err },
 		func() error {
 			_, _, err := s.Messages(t.Context(), keys[1], store.Page{From: 1000, Limit: 5, MaxBytes: 1000})
 			return err

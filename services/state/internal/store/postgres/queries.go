@@ -25,6 +25,11 @@ func foundBy(table, column, kind string) string {
 		AND %[2]s >= $3::%[3]s AND %[2]s <= $3 ORDER BY %[2]s LIMIT 1)`, table, column, kind)
 }
 
+// waiting joins the runs that wait, in the order in which they will begin.
+func waiting(most string) string {
+	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting' ORDER BY place` + most + `) r`
+}
+
 // between joins the states that make up the one which owner names, in their
 // order.
 func between(owner string) string {
@@ -64,7 +69,7 @@ var (
 		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id") + between("c") + ` ORDER BY v.n, st.version`)
 	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))
 
-	readTaken = prepared(`SELECT v.n, m.message_id FROM ` + asked("message_id text") + found("m", "messages", "message_id", "v.message_id"))
+	readTaken = prepared(`SELECT v.n, m.message_id, m.ordinal FROM ` + asked("message_id text") + found("m", "messages", "message_id", "v.message_id"))
 	readTails = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + asked("most bigint, bytes bigint") + `
 		CROSS JOIN LATERAL (
 			SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
@@ -81,6 +86,25 @@ var (
 		ORDER BY c.call_id`)
 	readChildren = prepared(`SELECT v.n, ` + childShown.names("c.") + ` FROM ` + asked() + listed("c", "sub_sessions", "") + `
 		ORDER BY v.n, c.child_id`)
+
+	readWaiting = prepared(`SELECT v.n, h.message_ids, ` + runShown.names("r.") + ` FROM ` + asked() + waiting("") + found("h", "held_runs", "run_id", "r.run_id") + `
+		ORDER BY v.n, r.place`)
+	readHeld = prepared(`SELECT v.n, h.held FROM ` + asked() + waiting(" LIMIT 1") + found("h", "held_runs", "run_id", "r.run_id"))
+	readBusy = prepared(`SELECT v.n, a.on_busy FROM ` + asked() + listed("s", "sessions", "") + `
+		CROSS JOIN LATERAL (SELECT on_busy FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
+
+	// What is left when the newest run is taken back.
+	newest   = asked() + listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id")
+	readKept = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
+		WHERE m.role = 'user' OR m.run_id <> r.run_id
+		ORDER BY v.n, m.ordinal`)
+	readUsed = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + newest +
+		listed("c", "calls", " AND consumed_at > 0 AND consumed_step > s.step_count - r.step_count") + `
+		ORDER BY v.n, c.call_id`)
+	readStartStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + newest + `
+		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o` + between("o") + `
+		ORDER BY v.n, st.version`)
 
 	readAgents = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
 	readSilent = prepared(`SELECT v.n FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id") + `

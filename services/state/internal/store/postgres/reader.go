@@ -90,6 +90,8 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
 		WHERE s.tenant = $1::text AND s.session_id = $2::text AND (s.session_id = s.root_id OR c.session_id = s.session_id)
 		ORDER BY c.created_at, c.call_id`)
+	readAllWaiting = prepared(`SELECT ` + runShown.names("r.") + ` FROM runs r
+		WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.status = 'waiting' ORDER BY r.place`)
 	readSubSessions = prepared(`SELECT ` + childShown.names("c.") + ` FROM sub_sessions c
 		WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`)
 )
@@ -107,6 +109,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 		p.queue(readState, keyParams(key), state.scan)
 		p.queue(readNewest, keyParams(key), func(r *row) { shot.Current = r.run() })
 		p.queue(readOpenCalls, keyParams(key), func(r *row) { shot.Calls = append(shot.Calls, r.call()) })
+		p.queue(readAllWaiting, keyParams(key), func(r *row) { shot.Waiting = append(shot.Waiting, *r.run()) })
 		p.queue(readSubSessions, keyParams(key), func(r *row) { shot.Children = append(shot.Children, r.child()) })
 	})
 	if err == nil && !found {
@@ -135,7 +138,7 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 }
 
 var readRunsPage = prepared(`SELECT ` + runShown.namesBut("r.", "output") + ` FROM runs r
-	WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.turn < $3::bigint ORDER BY r.turn DESC LIMIT $4::bigint`)
+	WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.turn > 0 AND r.turn < $3::bigint ORDER BY r.turn DESC LIMIT $4::bigint`)
 
 // below is the bound of a page whose first rows are unbounded at 0.
 func below(bound int32) int64 {
@@ -151,6 +154,14 @@ func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, lim
 		p.queue(readRunsPage, keyParams(key, number(below(beforeTurn)), number(limit)), func(r *row) { page = append(page, *r.run()) })
 	})
 	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
+}
+
+// Waiting implements store.Reader.
+func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
+	_, err = s.of(ctx, key, func(p *pipeline) {
+		p.queue(readAllWaiting, keyParams(key), func(r *row) { runs = append(runs, *r.run()) })
+	})
+	return runs, wrap(ctx, err, "read the waiting runs of session %q", key.SessionID)
 }
 
 var readMessages = prepared(`SELECT ` + messageShown.names("m.") + ` FROM

@@ -12,9 +12,9 @@ import (
 var (
 	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at) VALUES ($1::text, $2::bigint)
 		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at`)
-	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, announced_at)
-		SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
-		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, announced_at = excluded.announced_at`)
+	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, announced_at)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy, announced_at = excluded.announced_at`)
 )
 
 // Announce implements store.Registry.
@@ -24,7 +24,7 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 	var w rows
 	for i, a := range sorted {
 		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description stands
-			w.next().text(a.Type, a.Description).number(int64(now))
+			w.next().text(a.Type, a.Description, string(a.OnBusy)).number(int64(now))
 		}
 	}
 	err := s.pipe(ctx, func(p *pipeline) {
@@ -37,11 +37,11 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 }
 
 var (
-	readStops = prepared(`SELECT r.run_id, r.stop FROM runs r
-		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id COLLATE "C"`)
+	readStops = prepared(`SELECT r.executor_id, r.run_id, r.stop FROM runs r
+		WHERE r.executor_id = ANY ($1::text[]) AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id COLLATE "C"`)
 	beat       = prepared(`UPDATE executors SET heard_at = $1::bigint WHERE executor_id = $2::text`)
 	forget     = prepared(`DELETE FROM executors WHERE heard_at < $1::bigint`)
-	listAgents = prepared(`SELECT agent_type, description FROM agents ORDER BY agent_type COLLATE "C"`)
+	listAgents = prepared(`SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type COLLATE "C"`)
 )
 
 // Beat implements store.Registry.
@@ -52,13 +52,13 @@ func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis)
 }
 
 // Stops implements store.Registry.
-func (s *Store) Stops(ctx context.Context, executorID string) (stopped []store.StoppedRun, err error) {
+func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
 	err = s.query(ctx, readStops, func(r *row) {
-		one := store.StoppedRun{RunID: r.text()}
+		one := store.StoppedRun{ExecutorID: r.text(), RunID: r.text()}
 		r.json(store.In(&one.Stop))
 		stopped = append(stopped, one)
-	}, text(executorID))
-	return stopped, wrap(ctx, err, "read the stops of executor %q", executorID)
+	}, texts(executorIDs))
+	return stopped, wrap(ctx, err, "read the stops of %d executors", len(executorIDs))
 }
 
 // Forget implements store.Registry.
@@ -70,6 +70,8 @@ func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
-	err = s.query(ctx, listAgents, func(r *row) { agents = append(agents, session.Agent{Type: r.text(), Description: r.text()}) })
+	err = s.query(ctx, listAgents, func(r *row) {
+		agents = append(agents, session.Agent{Type: r.text(), Description: r.text(), OnBusy: session.BusyPolicy(r.text())})
+	})
 	return agents, wrap(ctx, err, "read agents")
 }

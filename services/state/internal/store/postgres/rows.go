@@ -112,7 +112,7 @@ const (
 	sessionBirth = "agent_type text, parent_id text, root_id text, created_at bigint"
 	sessionPace  = `status text, version bigint, epoch bigint, turn bigint, step_count bigint, resume_count bigint, message_count bigint,
 		state_version bigint, state_base bigint, state_writes bigint, state_bytes bigint, stream_sequence bigint, stream_step bigint,
-		current_run_id text, checkpoint_id text, children bigint, usage_count bigint, updated_at bigint, expires_at bigint`
+		current_run_id text, checkpoint_id text, children bigint, waiting bigint, usage_count bigint, updated_at bigint, expires_at bigint`
 	sessionRest = `output text, failure text, suspension_context text, interruption text, user_id text, organization_id text, tags text, metadata text`
 )
 
@@ -130,7 +130,7 @@ func (r *rows) sessionPace(s *session.Session) *rows {
 		number(s.Version, s.Epoch, int64(s.Turn), int64(s.StepCount), int64(s.ResumeCount), s.MessageCount,
 			s.StateVersion, s.StateBase, int64(s.StateWrites), s.StateBytes, s.StreamSequence, int64(s.StreamStep)).
 		text(s.CurrentRunID, s.CheckpointID).
-		number(int64(s.Children), int64(s.UsageCount), int64(s.UpdatedAt), int64(s.ExpiresAt))
+		number(int64(s.Children), int64(s.Waiting), int64(s.UsageCount), int64(s.UpdatedAt), int64(s.ExpiresAt))
 }
 
 func (r *rows) sessionEdit(s *session.Session) *rows {
@@ -148,7 +148,7 @@ func (r *row) session(s *session.Session) {
 	s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes = r.number(), r.number(), r.small(), r.number()
 	s.StreamSequence, s.StreamStep = r.number(), r.small()
 	s.CurrentRunID, s.CheckpointID = r.text(), r.text()
-	s.Children, s.UsageCount = r.small(), r.small()
+	s.Children, s.Waiting, s.UsageCount = r.small(), r.small(), r.small()
 	s.UpdatedAt, s.ExpiresAt = session.Millis(r.number()), session.Millis(r.number())
 	s.Output = r.text()
 	r.json(store.In(&s.Failure))
@@ -160,22 +160,18 @@ func (r *row) session(s *session.Session) {
 	s.AgentType, s.ParentID, s.RootID, s.CreatedAt = r.text(), r.text(), r.text(), session.Millis(r.number())
 }
 
-// The turn never changes. A run is found by both, since each has an index that
-// the planner may take: either finds one row then.
-const runKey = "run_id text, turn bigint"
-
 const (
 	runBirth = `agent_type text, entry text, request_key text, request_hash bytea, message_id text, traceparent text, tracestate text,
-		created_at bigint`
-	runLife = `status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, settled boolean, attempt bigint,
+		created_at bigint, deadline_at bigint, on_busy text, place bigint`
+	runLife = `turn bigint, status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, settled boolean, attempt bigint,
 		epoch bigint, executor_id text, claimed_at bigint, finish_step bigint, finish_version bigint, stop text, due_at bigint, losses bigint,
-		started_at bigint, completed_at bigint`
+		started_at bigint, completed_at bigint, start_message_count bigint, start_state_version bigint, start_state_base bigint`
 )
 
 var (
-	runLives = columns("runs", keyColumns, runKey, runLife)
-	runRows  = columns("runs", keyColumns, runKey, runLife, runBirth)
-	runShown = columns("runs", runKey, runLife, runBirth)
+	runLives = columns("runs", keyColumns, "run_id text", runLife)
+	runRows  = columns("runs", keyColumns, "run_id text", runLife, runBirth)
+	runShown = columns("runs", "run_id text", runLife, runBirth)
 )
 
 func (r *rows) runLife(k session.Key, x *session.Run) *rows {
@@ -183,12 +179,12 @@ func (r *rows) runLife(k session.Key, x *session.Run) *rows {
 		text(x.Outcome.Output).json(store.In(&x.Outcome.Failure)).text(x.Outcome.CompletionReason).
 		truth(x.Settled).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
 		number(int64(x.ClaimedAt), int64(x.FinishStep), x.FinishVersion).json(store.In(&x.Stop)).
-		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt))
+		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt), x.StartMessageCount, x.StartStateVersion, x.StartStateBase)
 }
 
 func (r *rows) run(k session.Key, x *session.Run) *rows {
 	return r.runLife(k, x).text(x.AgentType, string(x.Entry), x.RequestKey).bytes(x.RequestHash).
-		text(x.MessageID, x.Traceparent, x.Tracestate).number(int64(x.CreatedAt))
+		text(x.MessageID, x.Traceparent, x.Tracestate).number(int64(x.CreatedAt), int64(x.DeadlineAt)).text(string(x.OnBusy)).number(x.Place)
 }
 
 func (r *row) run() *session.Run {
@@ -202,11 +198,13 @@ func (r *row) run() *session.Run {
 	r.json(store.In(&x.Stop))
 	x.DueAt, x.Losses = session.Millis(r.number()), r.small()
 	x.StartedAt, x.CompletedAt = session.Millis(r.number()), session.Millis(r.number())
+	x.StartMessageCount, x.StartStateVersion, x.StartStateBase = r.number(), r.number(), r.number()
 	x.AgentType, x.Entry = r.text(), session.Entry(r.text())
 	x.RequestKey, x.RequestHash = r.text(), r.bytes()
 	x.MessageID, x.Traceparent, x.Tracestate = r.text(), r.text(), r.text()
-	x.CreatedAt = session.Millis(r.number())
-	if !x.Status.Live() {
+	x.CreatedAt, x.DeadlineAt = session.Millis(r.number()), session.Millis(r.number())
+	x.OnBusy, x.Place = session.BusyPolicy(r.text()), r.number()
+	if x.Status.Over() {
 		x.Outcome.Status = x.Status
 	}
 	return x

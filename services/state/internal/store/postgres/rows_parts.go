@@ -66,7 +66,7 @@ func (r *row) usage() session.UsageEntry {
 }
 
 const callColumns = `session_id text, run_id text, step bigint, step_id text, tool_name text, kind text, approval_id text, input text, stash bytea,
-	created_at bigint, deadline_at bigint, answer text, revision bigint, response bytea, answered_at bigint, consumed_at bigint, late bytea,
+	created_at bigint, deadline_at bigint, answer text, revision bigint, response bytea, answered_at bigint, consumed_at bigint, consumed_step bigint, late bytea,
 	late_at bigint, told boolean`
 
 var (
@@ -80,7 +80,7 @@ func (r *rows) call(tenant, root string, c *session.Call) {
 	r.text(tenant, root, c.CallID, c.SessionID, c.RunID).number(int64(c.Step)).
 		text(c.StepID, c.ToolName, string(c.Kind), c.ApprovalID, c.Input).bytes(c.Stash).
 		number(int64(c.CreatedAt), int64(c.DeadlineAt)).text(string(c.Answer)).number(int64(c.Revision)).bytes(c.Response).
-		number(int64(c.AnsweredAt), int64(c.ConsumedAt)).bytes(c.Late).number(int64(c.LateAt)).truth(c.Told)
+		number(int64(c.AnsweredAt), int64(c.ConsumedAt), int64(c.ConsumedStep)).bytes(c.Late).number(int64(c.LateAt)).truth(c.Told)
 }
 
 func (r *row) call() session.Call {
@@ -88,7 +88,7 @@ func (r *row) call() session.Call {
 	c.StepID, c.ToolName, c.Kind, c.ApprovalID, c.Input = r.text(), r.text(), session.CallKind(r.text()), r.text(), r.text()
 	c.Stash, c.CreatedAt, c.DeadlineAt = r.bytes(), session.Millis(r.number()), session.Millis(r.number())
 	c.Answer, c.Revision, c.Response = session.AnswerKind(r.text()), r.small(), r.bytes()
-	c.AnsweredAt, c.ConsumedAt = session.Millis(r.number()), session.Millis(r.number())
+	c.AnsweredAt, c.ConsumedAt, c.ConsumedStep = session.Millis(r.number()), session.Millis(r.number()), r.small()
 	c.Late, c.LateAt, c.Told = r.bytes(), session.Millis(r.number()), r.truth()
 	return c
 }
@@ -112,6 +112,16 @@ func (r *row) child() session.Child {
 		Name: r.text(), Location: session.Location(r.text()), Remote: r.text(),
 		StartedAt: session.Millis(r.number()), CompletedAt: session.Millis(r.number()),
 	}
+}
+
+var (
+	heldRows = columns("held_runs", keyColumns, "run_id text, message_ids text, held text")
+	heldKeys = columns("held_runs", keyColumns, "run_id text")
+)
+
+func (r *rows) held(k session.Key, runID string, h *session.Held) {
+	ids := h.MessageIDs()
+	r.key(k).text(runID).json(store.In(&ids)).json(store.In(h))
 }
 
 var facetRows = columns("session_facets", "tenant text, session_id text, facet bytea, created_at bigint")

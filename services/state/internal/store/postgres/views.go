@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // shown is a session that a command locks, and what it is shown of it.
@@ -16,6 +17,7 @@ type shown struct {
 	session.Target
 	view              *session.View
 	state, checkpoint states
+	start             states
 }
 
 // states are the rows of a custom state: the last whole one, and the writes to
@@ -108,6 +110,8 @@ func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
 	r.journals()
 	r.messages()
 	r.calls()
+	r.waiting()
+	r.undo()
 	if err := r.run(ctx, conn); err != nil {
 		return err
 	}
@@ -134,6 +138,12 @@ func (s *shown) finish() (err error) {
 	}
 	if v.Session.State, err = s.state.fold(); err == nil {
 		v.CheckpointState, err = s.checkpoint.fold()
+	}
+	if err == nil {
+		v.StartState, err = s.start.fold()
+	}
+	if s.Need.Busy {
+		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
 	}
 	if err != nil {
 		return fmt.Errorf("custom state of session %q: %w", s.SessionID, err)
@@ -227,7 +237,7 @@ func (r *reader) journals() {
 
 func (r *reader) messages() {
 	r.read(readTaken, each(func(n *session.Need) []string { return n.MessageIDs }), func(s *shown, row *row) {
-		s.view.Taken = append(s.view.Taken, row.text())
+		s.view.Taken, s.view.TakenAt = append(s.view.Taken, row.text()), append(s.view.TakenAt, row.number())
 	})
 	r.read(readTails, func(w *wanted, s *shown) {
 		if t := s.Need.Tail; t.Messages > 0 {
@@ -246,4 +256,26 @@ func (r *reader) calls() {
 	r.read(readChildren, when(func(n *session.Need) bool { return n.Children }), func(s *shown, row *row) {
 		s.view.Children = append(s.view.Children, row.child())
 	})
+}
+
+func (r *reader) waiting() {
+	waiting := when(func(n *session.Need) bool { return n.Waiting })
+	r.read(readWaiting, waiting, func(s *shown, row *row) {
+		var one session.Waiting
+		row.json(store.In(&one.MessageIDs))
+		one.Run = *row.run()
+		s.view.Waiting = append(s.view.Waiting, one)
+	})
+	r.read(readHeld, waiting, func(s *shown, row *row) {
+		s.view.Held = &session.Held{}
+		row.json(store.In(s.view.Held))
+	})
+	r.read(readBusy, when(func(n *session.Need) bool { return n.Busy }), func(s *shown, row *row) { s.view.OnBusy = session.BusyPolicy(row.text()) })
+}
+
+func (r *reader) undo() {
+	undo := when(func(n *session.Need) bool { return n.Undo })
+	r.read(readKept, undo, func(s *shown, row *row) { s.view.Kept = append(s.view.Kept, row.message()) })
+	r.read(readUsed, undo, func(s *shown, row *row) { s.view.Used = append(s.view.Used, row.call()) })
+	r.read(readStartStates, undo, func(s *shown, row *row) { s.start.scan(row) })
 }

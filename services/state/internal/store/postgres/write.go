@@ -24,7 +24,10 @@ const (
 	stateInsert
 	runSettled
 	runUpdate
+	runBegin
 	runInsert
+	heldDelete
+	heldInsert
 	messageInsert
 	planDelete
 	resultDelete
@@ -48,8 +51,9 @@ var writes = [writesNumber]*statement{
 
 	messageRewind: prepared(`DELETE FROM messages t USING ` + asked("messages bigint") + `
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.ordinal >= v.messages`),
-	checkpointRewind: prepared(`DELETE FROM checkpoints t USING ` + asked("messages bigint, version bigint") + `
-		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND (t.message_count > v.messages OR (v.version <> 0 AND t.state_version > v.version))`),
+	checkpointRewind: prepared(`DELETE FROM checkpoints t USING ` + asked("messages bigint, version bigint, run_id text") + `
+		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id
+			AND (t.message_count > v.messages OR (v.version <> 0 AND t.state_version > v.version) OR (v.run_id <> '' AND t.run_id = v.run_id))`),
 	stateRewind: prepared(`DELETE FROM states t USING ` + asked("version bigint") + `
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.version > v.version`),
 	messageCopy: prepared(exactly(`INSERT INTO messages (tenant, session_id, size, `+messageShown.names("")+`)
@@ -57,8 +61,11 @@ var writes = [writesNumber]*statement{
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, 4)),
 
 	stateInsert:      prepared(stateRows.insert()),
-	runSettled:       prepared(runLives.update(4)),
-	runUpdate:        prepared(runLives.update(4)),
+	runSettled:       prepared(runLives.update(3)),
+	runUpdate:        prepared(runLives.update(3)),
+	runBegin:         prepared(runLives.update(3)),
+	heldDelete:       prepared(heldKeys.delete()),
+	heldInsert:       prepared(heldRows.insert()),
 	runInsert:        prepared(runRows.insert()),
 	messageInsert:    prepared(messageRows.insert()),
 	planDelete:       prepared(columns("plans", keyColumns).delete()),
@@ -82,8 +89,9 @@ var writes = [writesNumber]*statement{
 // there for certain.
 var unseen = map[int]*statement{
 	sessionEdited: prepared(exactly(sessionEdits.update(2), len(sessionEdits.columns))),
-	runSettled:    prepared(exactly(runLives.update(4), len(runLives.columns))),
-	runUpdate:     prepared(exactly(runLives.update(4), len(runLives.columns))),
+	runSettled:    prepared(exactly(runLives.update(3), len(runLives.columns))),
+	runUpdate:     prepared(exactly(runLives.update(3), len(runLives.columns))),
+	runBegin:      prepared(exactly(runLives.update(3), len(runLives.columns))),
 	callUpdate:    prepared(exactly(callRows.update(3), len(callRows.columns))),
 }
 
@@ -91,7 +99,7 @@ var unseen = map[int]*statement{
 // facets.
 var deletes = func() (list []*statement) {
 	for _, name := range []string{
-		"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions",
+		"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "held_runs",
 	} {
 		list = append(list, prepared(columns(name, keyColumns).delete()))
 	}
@@ -144,8 +152,17 @@ func (w *writer) change(s *shown, c *session.Change) {
 		}
 		w.over(kind, showsRun(s.view, c.Runs[i].RunID)).runLife(s.Key, &c.Runs[i])
 	}
+	if c.Begun != nil {
+		w.over(runBegin, showsRun(s.view, c.Begun.RunID)).runLife(s.Key, c.Begun)
+	}
 	if c.NewRun != nil {
 		w.rows[runInsert].next().run(s.Key, c.NewRun)
+	}
+	for _, id := range c.Unheld {
+		w.rows[heldDelete].next().key(s.Key).text(id)
+	}
+	if c.Held != nil && c.NewRun != nil {
+		w.rows[heldInsert].next().held(s.Key, c.NewRun.RunID, c.Held)
 	}
 	w.journal(s.Key, c)
 	if c.Checkpoint != nil {
@@ -165,7 +182,8 @@ func (w *writer) over(kind int, shown bool) *rows {
 }
 
 func showsRun(v *session.View, id string) bool {
-	return slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live, v.Unsettled}, func(r *session.Run) bool {
+	waits := func(w session.Waiting) bool { return w.RunID == id }
+	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live, v.Unsettled}, func(r *session.Run) bool {
 		return r != nil && r.RunID == id
 	})
 }
@@ -189,6 +207,11 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 		before = nil
 	}
 	w.facets(before, after)
+	if b := c.Between; b != nil && b.Whole != "" {
+		w.rows[stateInsert].next().key(after.Key).number(b.Version, b.Version).text(b.Whole)
+	} else if b != nil {
+		w.rows[stateInsert].next().key(after.Key).number(b.Version, b.Base).json(store.In(&b.Writes))
+	}
 	switch {
 	case c.NewState:
 		w.rows[stateInsert].next().key(after.Key).number(after.StateVersion, after.StateVersion).text(after.State)
@@ -217,7 +240,7 @@ func (w *writer) facets(before, after *session.Session) {
 func (w *writer) conversation(k session.Key, c *session.Change) {
 	if back := c.Rewind; back != nil {
 		w.rows[messageRewind].next().key(k).number(back.Messages)
-		w.rows[checkpointRewind].next().key(k).number(back.Messages, back.StateVersion) // a checkpoint goes with its state too
+		w.rows[checkpointRewind].next().key(k).number(back.Messages, back.StateVersion).text(back.RunID) // a checkpoint goes with its state too
 		if back.StateVersion != 0 {
 			w.rows[stateRewind].next().key(k).number(back.StateVersion)
 		}

@@ -59,7 +59,7 @@ func apply(ctx context.Context, c *connection, key session.Key, shown *session.V
 }
 
 // change writes the parts. Runs make room for each other: first those that are
-// settled, then those that end, then the new one.
+// settled, then those that end, then the one that begins or is new.
 func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.Session != nil {
 		w.session(before, c)
@@ -80,9 +80,13 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 			}
 		}
 	}
+	if c.Begun != nil {
+		w.begin(c.Begun)
+	}
 	if c.NewRun != nil {
 		w.insertRun(c.NewRun)
 	}
+	w.held(c)
 	for i := range c.Messages { // a row each: an INSERT of several keeps a journal of its own to undo half of it, and is slower
 		w.message(&c.Messages[i])
 	}

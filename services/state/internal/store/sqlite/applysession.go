@@ -12,7 +12,7 @@ import (
 
 // owned are the tables whose rows belong to a session and go with it, but for
 // its facets.
-var owned = strings.Fields(`sessions states runs messages plans results checkpoints usage_entries calls sub_sessions`)
+var owned = strings.Fields(`sessions states runs messages plans results checkpoints usage_entries calls sub_sessions held_runs`)
 
 // erase deletes everything that belongs to the session.
 func (w *writer) erase(before *session.Session) {
@@ -34,9 +34,9 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 	case c.Created:
 		w.exec(`INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, created_at, version, step_count, message_count,
 				state_version, state_base, state_writes, state_bytes, stream_sequence, stream_step, checkpoint_id, usage_count, updated_at,
-				status, epoch, turn, resume_count, output, failure, current_run_id, suspension_context, interruption, children, user_id,
+				status, epoch, turn, resume_count, output, failure, current_run_id, suspension_context, interruption, children, waiting, user_id,
 				organization_id, tags, metadata, expires_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			slices.Concat([]any{s.AgentType, s.ParentID, s.RootID, s.CreatedAt}, pace(s), rest(s))...)
 	case paced(before, s):
 		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
@@ -46,7 +46,7 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
 				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
 				status = ?, epoch = ?, turn = ?, resume_count = ?, output = ?, failure = ?, current_run_id = ?, suspension_context = ?,
-				interruption = ?, children = ?, user_id = ?, organization_id = ?, tags = ?, metadata = ?, expires_at = ?
+				interruption = ?, children = ?, waiting = ?, user_id = ?, organization_id = ?, tags = ?, metadata = ?, expires_at = ?
 			WHERE tenant = ? AND session_id = ?`, append(pace(s), rest(s)...)...)
 	}
 }
@@ -64,7 +64,7 @@ func pace(s *session.Session) []any {
 func rest(s *session.Session) []any {
 	return []any{
 		s.Status, s.Epoch, s.Turn, s.ResumeCount, s.Output, store.In(&s.Failure), s.CurrentRunID, store.In(&s.Suspension),
-		store.In(&s.Interruption), s.Children, s.UserID, s.OrganizationID, store.In(&s.Tags), store.In(&s.Metadata), s.ExpiresAt,
+		store.In(&s.Interruption), s.Children, s.Waiting, s.UserID, s.OrganizationID, store.In(&s.Tags), store.In(&s.Metadata), s.ExpiresAt,
 	}
 }
 
@@ -95,8 +95,8 @@ const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, crea
 // its state too.
 func (w *writer) rewind(r *session.Rewind) {
 	w.exec(`DELETE FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ?`, r.Messages)
-	w.exec(`DELETE FROM checkpoints WHERE tenant = ?1 AND session_id = ?2 AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4))`,
-		r.Messages, r.StateVersion)
+	w.exec(`DELETE FROM checkpoints WHERE tenant = ?1 AND session_id = ?2
+			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5))`, r.Messages, r.StateVersion, r.RunID)
 	if r.StateVersion != 0 {
 		w.exec(`DELETE FROM states WHERE tenant = ? AND session_id = ? AND version > ?`, r.StateVersion)
 	}
@@ -115,6 +115,11 @@ func (w *writer) copyMessages(c *session.Copy) {
 func (w *writer) state(c *session.Change) {
 	const insert = `INSERT INTO states (tenant, session_id, version, base_version, state) VALUES (?, ?, ?, ?, ?)`
 	s := c.Session
+	if b := c.Between; b != nil && b.Whole != "" {
+		w.exec(insert, b.Version, b.Version, b.Whole)
+	} else if b != nil {
+		w.exec(insert, b.Version, b.Base, store.In(&b.Writes))
+	}
 	switch {
 	case s == nil:
 	case c.NewState:
@@ -127,12 +132,33 @@ func (w *writer) state(c *session.Change) {
 func (w *writer) insertRun(r *session.Run) {
 	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
 			step_count, output, failure, completion_reason, settled, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
-			finish_step, finish_version, traceparent, tracestate, created_at, started_at, completed_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			finish_step, finish_version, traceparent, tracestate, created_at, started_at, completed_at,
+			deadline_at, on_busy, place, start_message_count, start_state_version, start_state_base)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, blob(r.RequestHash), r.MessageID, r.StartSequence,
 		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Settled, r.Attempt, r.Entry, store.In(&r.Stop),
 		r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt,
-		r.StartedAt, r.CompletedAt)
+		r.StartedAt, r.CompletedAt, r.DeadlineAt, r.OnBusy, r.Place, r.StartMessageCount, r.StartStateVersion, r.StartStateBase)
+}
+
+// begin gives a run that has waited its turn.
+func (w *writer) begin(r *session.Run) {
+	w.update("run that begins", `UPDATE runs SET status = ?, settled = ?, turn = ?, start_sequence = ?, start_message_count = ?,
+			start_state_version = ?, start_state_base = ?
+		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
+		r.Status, r.Settled, r.Turn, r.StartSequence, r.StartMessageCount, r.StartStateVersion, r.StartStateBase, r.RunID)
+}
+
+// held keeps what a new run waits with, and lets go what others have.
+func (w *writer) held(c *session.Change) {
+	for _, id := range c.Unheld {
+		w.exec(`DELETE FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`, id)
+	}
+	if c.Held != nil && c.NewRun != nil {
+		ids := c.Held.MessageIDs()
+		w.exec(`INSERT INTO held_runs (tenant, session_id, run_id, message_ids, held) VALUES (?, ?, ?, ?, ?)`,
+			c.NewRun.RunID, store.In(&ids), store.In(c.Held))
+	}
 }
 
 // updateRun writes what of a run can change after its start; of one that goes

@@ -192,3 +192,20 @@ func TestFacetsThatManyHaveAreCountedFurther(t *testing.T) {
 		}
 	}
 }
+
+func TestRunsThatWaitOrAreToStopAreFoundByAnIndexOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	for query, want := range map[string]string{
+		runsWaiting: "SEARCH r USING INDEX runs_waiting (tenant=? AND session_id=?)",
+		stopsOf:     "SEARCH r USING INDEX runs_stopped (executor_id=?)",
+	} {
+		args := []any{"acme", "s"}
+		if query == stopsOf {
+			args = args[:1]
+		}
+		if got := explain(t, s, query, args); !strings.Contains(got, want) || strings.Contains(got, "SCAN r") {
+			t.Errorf("got %s\nfor %s", got, query)
+		}
+	}
+}

@@ -160,3 +160,57 @@ func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
 		Results: []session.Result{{CallID: "c1", Body: []byte("r"), Ops: []session.StateOp{{Key: "n", Kind: session.Delete}}}},
 	})
 }
+
+// secondSlice makes a file as the code of the second migration has left it: that
+// of the first one, with what came since.
+func secondSlice(t *testing.T) string {
+	t.Helper()
+	path := firstSlice(t)
+	db, err := sql.Open("sqlite", dataSource(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	schema, err := migrations.ReadFile("migrations/0002_whole.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		`BEGIN`,
+		string(schema),
+		`INSERT INTO holdfast_state_migrations (version) VALUES (2)`,
+		`UPDATE runs SET entry = 'resume', stop = '{"kind":"abort","reason":"why","at":7}', due_at = 8, losses = 9 WHERE session_id = 'waiting'`,
+		`INSERT INTO calls (tenant, root_id, call_id, session_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash, created_at, deadline_at,
+			answer, revision, response, answered_at, consumed_at, late, late_at, told)
+		VALUES ('acme', 'ended', 'c1', 'ended', 'r1', 1, '', 'ask', 'client_tool', '', '', x'', 1, 0, 'client', 1, x'61', 2, 0, x'', 0, 0)`,
+		`COMMIT`,
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	return path
+}
+
+func TestAFileOfTheSecondSliceIsReadAsItWas(t *testing.T) {
+	t.Parallel()
+	s := open(t, secondSlice(t))
+	shot, err := s.Session(t.Context(), session.Key{Tenant: "acme", SessionID: "waiting"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := session.Run{
+		RunID: "r1", AgentType: "support", Turn: 1, Status: session.RunQueued, RequestKey: "key", RequestHash: []byte{1}, MessageID: "ui", StepCount: 2,
+		Outcome: session.Outcome{Output: `{"a": 1}`, Failure: &session.Failure{Error: "boom", Code: "E"}}, Attempt: 1, Entry: session.EntryResume,
+		Stop: &session.Stop{Kind: session.StopAbort, Reason: "why", At: 7}, DueAt: 8, Losses: 9,
+		Traceparent: "tp", Tracestate: "ts", CreatedAt: 4, StartedAt: 5, Epoch: 1, ClaimedAt: 5, FinishVersion: 4,
+	}
+	if !reflect.DeepEqual(*shot.Current, want) || shot.Session.Waiting != 0 || len(shot.Waiting) != 0 {
+		t.Errorf("got  %+v,\nwant %+v", *shot.Current, want)
+	}
+	shot, err = s.Session(t.Context(), session.Key{Tenant: "acme", SessionID: "ended"})
+	if err != nil || len(shot.Calls) != 1 || shot.Calls[0].ConsumedStep != 0 || string(shot.Calls[0].Response) != "a" {
+		t.Errorf("got %+v, %v", shot, err)
+	}
+}

@@ -31,6 +31,11 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 			return err
 		}
 		shot.Session = *found
+		if found.Waiting > 0 {
+			if shot.Waiting, err = readWaiting(ctx, c, key); err != nil {
+				return err
+			}
+		}
 		if found.CurrentRunID != "" {
 			if shot.Current, err = readRun(ctx, c, runByID, key, found.CurrentRunID); err != nil {
 				return err
@@ -69,7 +74,7 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		return c.each(ctx, `SELECT `+runColumns("''")+` FROM runs r
-			WHERE r.tenant = ?1 AND r.session_id = ?2 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT ?4`,
+			WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.turn > 0 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT ?4`,
 			arguments(key.Tenant, key.SessionID, beforeTurn, limit), func(row scanner) error {
 				var r session.Run
 				err := row.Scan(runFields(&r)...)
@@ -79,6 +84,15 @@ func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, lim
 			})
 	})
 	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
+}
+
+// Waiting implements store.Reader.
+func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
+	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
+		runs, err = readWaiting(ctx, c, key)
+		return err
+	})
+	return runs, wrap(ctx, err, "read the waiting runs of session %q", key.SessionID)
 }
 
 // Messages implements store.Reader.

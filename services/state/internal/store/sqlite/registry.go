@@ -16,9 +16,9 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 			return err
 		}
 		for _, a := range agents {
-			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, announced_at) VALUES (?, ?, ?)
-				ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, announced_at = excluded.announced_at`,
-				a.Type, a.Description, now)
+			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, on_busy, announced_at) VALUES (?, ?, ?, ?)
+				ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy, announced_at = excluded.announced_at`,
+				a.Type, a.Description, a.OnBusy, now)
 			if err != nil {
 				return err
 			}
@@ -38,18 +38,22 @@ func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis)
 	return known && err == nil, wrap(ctx, err, "heartbeat of executor %q", executorID)
 }
 
+// stopsOf is told the index, which has next to no rows: without statistics it
+// looks no better than that of all runs that an executor holds.
+const stopsOf = `SELECT r.executor_id, r.run_id, r.stop FROM runs r INDEXED BY runs_stopped
+	WHERE r.executor_id IN (SELECT value FROM json_each(?)) AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id`
+
 // Stops implements store.Registry.
-func (s *Store) Stops(ctx context.Context, executorID string) (stopped []store.StoppedRun, err error) {
+func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, `SELECT r.run_id, r.stop FROM runs r WHERE r.executor_id = ? AND r.executor_id <> '' AND r.status = 'running' AND r.stop <> ''
-			ORDER BY r.run_id`, arguments(executorID), func(row scanner) error {
+		return c.each(ctx, stopsOf, arguments(list(executorIDs)), func(row scanner) error {
 			var one store.StoppedRun
-			err := row.Scan(&one.RunID, store.In(&one.Stop))
+			err := row.Scan(&one.ExecutorID, &one.RunID, store.In(&one.Stop))
 			stopped = append(stopped, one)
 			return err
 		})
 	})
-	return stopped, wrap(ctx, err, "read stops of executor %q", executorID)
+	return stopped, wrap(ctx, err, "read stops of %d executors", len(executorIDs))
 }
 
 // Forget implements store.Registry.
@@ -65,9 +69,9 @@ func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, `SELECT agent_type, description FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
+		return c.each(ctx, `SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
 			var a session.Agent
-			err := row.Scan(&a.Type, &a.Description)
+			err := row.Scan(&a.Type, &a.Description, &a.OnBusy)
 			agents = append(agents, a)
 			return err
 		})

@@ -11,14 +11,14 @@ import (
 
 const sessionColumns = `s.agent_type, s.parent_id, s.root_id, s.status, s.version, s.epoch, s.turn, s.step_count,
 	s.resume_count, s.message_count, s.state_version, s.state_base, s.state_writes, s.state_bytes, s.output, s.failure, s.stream_sequence,
-	s.stream_step, s.current_run_id, s.checkpoint_id, s.suspension_context, s.interruption, s.children, s.usage_count, s.user_id,
+	s.stream_step, s.current_run_id, s.checkpoint_id, s.suspension_context, s.interruption, s.children, s.waiting, s.usage_count, s.user_id,
 	s.organization_id, s.tags, s.metadata, s.created_at, s.updated_at, s.expires_at`
 
 func sessionFields(s *session.Session) []any {
 	return []any{
 		&s.AgentType, &s.ParentID, &s.RootID, &s.Status, &s.Version, &s.Epoch, &s.Turn, &s.StepCount,
 		&s.ResumeCount, &s.MessageCount, &s.StateVersion, &s.StateBase, &s.StateWrites, &s.StateBytes, &s.Output, store.In(&s.Failure), &s.StreamSequence,
-		&s.StreamStep, &s.CurrentRunID, &s.CheckpointID, store.In(&s.Suspension), store.In(&s.Interruption), &s.Children, &s.UsageCount, &s.UserID,
+		&s.StreamStep, &s.CurrentRunID, &s.CheckpointID, store.In(&s.Suspension), store.In(&s.Interruption), &s.Children, &s.Waiting, &s.UsageCount, &s.UserID,
 		&s.OrganizationID, store.In(&s.Tags), store.In(&s.Metadata), &s.CreatedAt, &s.UpdatedAt, &s.ExpiresAt,
 	}
 }
@@ -62,7 +62,8 @@ func readState(ctx context.Context, c *connection, key session.Key, base, versio
 func runColumns(output string) string {
 	return `r.run_id, r.agent_type, r.turn, r.status, r.request_key, r.request_hash, r.message_id, r.start_sequence,
 		r.step_count, ` + output + `, r.failure, r.completion_reason, r.settled, r.attempt, r.entry, r.stop, r.due_at, r.losses, r.epoch,
-		r.executor_id, r.claimed_at, r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at`
+		r.executor_id, r.claimed_at, r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at,
+		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base`
 }
 
 func runFields(r *session.Run) []any {
@@ -71,14 +72,26 @@ func runFields(r *session.Run) []any {
 		&r.StepCount, &r.Outcome.Output, store.In(&r.Outcome.Failure), &r.Outcome.CompletionReason, &r.Settled, &r.Attempt, &r.Entry,
 		store.In(&r.Stop), &r.DueAt, &r.Losses, &r.Epoch, &r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent,
 		&r.Tracestate, &r.CreatedAt, &r.StartedAt, &r.CompletedAt,
+		&r.DeadlineAt, &r.OnBusy, &r.Place, &r.StartMessageCount, &r.StartStateVersion, &r.StartStateBase,
 	}
 }
 
 // ended fills in what a run's row keeps once.
 func ended(r *session.Run) {
-	if !r.Status.Live() {
+	if r.Status.Over() {
 		r.Outcome.Status = r.Status
 	}
+}
+
+// readWaiting returns the runs that wait, in the order in which they will begin.
+func readWaiting(ctx context.Context, c *connection, key session.Key) (runs []session.Run, err error) {
+	err = c.each(ctx, runsWaiting, arguments(key.Tenant, key.SessionID), func(row scanner) error {
+		var r session.Run
+		err := row.Scan(runFields(&r)...)
+		runs = append(runs, r)
+		return err
+	})
+	return runs, err
 }
 
 // The queries of single runs are whole texts, so that they are not put together
@@ -86,6 +99,7 @@ func ended(r *session.Run) {
 var (
 	runByID      = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
 	runByKey     = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.request_key = ? AND r.request_key <> ''`
+	runsWaiting  = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status = 'waiting' ORDER BY r.place`
 	runLive      = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`
 	runUnsettled = `SELECT ` + runColumns("r.output") + ` FROM runs r
 		WHERE r.tenant = ? AND r.session_id = ? AND NOT r.settled AND r.status NOT IN ('queued', 'running')`
@@ -139,7 +153,7 @@ func readCheckpoint(ctx context.Context, c *connection, key session.Key, conditi
 }
 
 const callColumns = `l.call_id, l.session_id, l.run_id, l.step, l.step_id, l.tool_name, l.kind, l.approval_id, l.input, l.stash,
-	l.created_at, l.deadline_at, l.answer, l.revision, l.response, l.answered_at, l.consumed_at, l.late, l.late_at, l.told`
+	l.created_at, l.deadline_at, l.answer, l.revision, l.response, l.answered_at, l.consumed_at, l.consumed_step, l.late, l.late_at, l.told`
 
 // readCalls returns the calls that fit a condition on l, which has the order
 // too.
@@ -148,7 +162,7 @@ func readCalls(ctx context.Context, c *connection, condition string, args ...any
 	err := c.each(ctx, `SELECT `+callColumns+` FROM calls l WHERE `+condition, args, func(row scanner) error {
 		var l session.Call
 		err := row.Scan(&l.CallID, &l.SessionID, &l.RunID, &l.Step, &l.StepID, &l.ToolName, &l.Kind, &l.ApprovalID, &l.Input, bytesOf(&l.Stash),
-			&l.CreatedAt, &l.DeadlineAt, &l.Answer, &l.Revision, bytesOf(&l.Response), &l.AnsweredAt, &l.ConsumedAt, bytesOf(&l.Late), &l.LateAt, &l.Told)
+			&l.CreatedAt, &l.DeadlineAt, &l.Answer, &l.Revision, bytesOf(&l.Response), &l.AnsweredAt, &l.ConsumedAt, &l.ConsumedStep, bytesOf(&l.Late), &l.LateAt, &l.Told)
 		calls = append(calls, l)
 		return err
 	})

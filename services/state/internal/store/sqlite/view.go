@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func view(ctx context.Context, c *connection, key session.Key, need session.Need
 }
 
 var viewSteps = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState,
+	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState, viewWaiting, viewUndo,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
@@ -124,7 +125,7 @@ func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need se
 	return err
 }
 
-const takenAmong = `SELECT message_id FROM messages WHERE tenant = ? AND session_id = ? AND message_id IN `
+const takenAmong = `SELECT message_id, ordinal FROM messages WHERE tenant = ? AND session_id = ? AND message_id IN `
 
 // taken are the queries for so many message ids: an argument for each is found
 // sooner than a list of them, which takenListed has.
@@ -150,8 +151,9 @@ func viewMessages(ctx context.Context, c *connection, key session.Key, need sess
 		}
 		err := c.each(ctx, query, args, func(row scanner) error {
 			var id string
-			err := row.Scan(&id)
-			v.Taken = append(v.Taken, id)
+			var at int64
+			err := row.Scan(&id, &at)
+			v.Taken, v.TakenAt = append(v.Taken, id), append(v.TakenAt, at)
 			return err
 		})
 		if err != nil {
@@ -195,5 +197,61 @@ func viewState(ctx context.Context, c *connection, key session.Key, need session
 	if need.State || need.Written && v.Journal.Writes() {
 		v.Session.State, err = readState(ctx, c, key, v.Session.StateBase, v.Session.StateVersion)
 	}
+	return err
+}
+
+func viewWaiting(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if need.Busy {
+		if _, err := c.one(ctx, `SELECT on_busy FROM agents WHERE agent_type = ?`, arguments(v.Session.AgentType), &v.OnBusy); err != nil {
+			return err
+		}
+		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
+	}
+	if !need.Waiting || v.Session.Waiting == 0 {
+		return nil
+	}
+	runs, err := readWaiting(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		waiting := session.Waiting{Run: r}
+		_, err := c.one(ctx, `SELECT message_ids FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
+			arguments(key.Tenant, key.SessionID, r.RunID), store.In(&waiting.MessageIDs))
+		if err != nil {
+			return err
+		}
+		v.Waiting = append(v.Waiting, waiting)
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+	v.Held = &session.Held{}
+	_, err = c.one(ctx, `SELECT held FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
+		arguments(key.Tenant, key.SessionID, runs[0].RunID), store.In(v.Held))
+	return err
+}
+
+// viewUndo shows what is left when the newest run is taken back.
+func viewUndo(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if !need.Undo || v.Session.CurrentRunID == "" {
+		return nil
+	}
+	run, err := readRun(ctx, c, runByID, key, v.Session.CurrentRunID)
+	if err != nil || run == nil {
+		return err
+	}
+	v.Kept, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
+		WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal >= ? AND (m.role = 'user' OR m.run_id <> ?) ORDER BY m.ordinal`,
+		key.Tenant, key.SessionID, run.StartMessageCount, run.RunID)
+	if err != nil {
+		return err
+	}
+	v.Used, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.consumed_at > 0 AND l.consumed_step > ? ORDER BY l.call_id`,
+		key.Tenant, key.SessionID, v.Session.StepCount-run.StepCount)
+	if err != nil || run.StartStateVersion == 0 {
+		return err
+	}
+	v.StartState, err = readState(ctx, c, key, run.StartStateBase, run.StartStateVersion)
 	return err
 }

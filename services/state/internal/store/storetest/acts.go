@@ -18,6 +18,7 @@ type act struct {
 	name    string
 	key     session.Key
 	message string // an id that it appends, if it does anything
+	run     string // of the message; it may wait, or be taken back
 	repeats bool   // it may be taken for the repetition of another, and then appends nothing
 	undoes  bool   // it may take messages of others away
 	deletes bool
@@ -48,13 +49,13 @@ func (w *world) fitting(p *plain) []maker {
 	case p == nil:
 		return []maker{w.create, w.start, w.start}
 	case p.Status == session.Active && p.live().Status == session.RunRunning:
-		return append(w.owned(), w.append, w.merge, w.stop, w.setStatus, w.submit)
+		return append(w.owned(), w.append, w.merge, w.stop, w.setStatus, w.submit, w.start, w.start, w.start, w.giveUp)
 	case p.Status == session.Active && p.unsettled():
-		return []maker{w.settle, w.settle, w.settle, w.claimSettling, w.stop, w.append, w.setStatus, w.submit}
+		return []maker{w.settle, w.settle, w.settle, w.claimSettling, w.stop, w.append, w.setStatus, w.submit, w.start, w.giveUp}
 	case p.Status == session.Active:
-		return []maker{w.claim, w.claim, w.claim, w.claim, w.stop, w.append, w.delete, w.setStatus}
+		return []maker{w.claim, w.claim, w.claim, w.claim, w.stop, w.append, w.delete, w.setStatus, w.start, w.giveUp}
 	case p.Status.Suspended():
-		return append(w.asked(), w.settle, w.stop, w.append, w.rewind)
+		return append(w.asked(), w.settle, w.stop, w.append, w.rewind, w.goBack, w.giveUp)
 	default:
 		return append(w.idle(), w.settle, w.settle, w.claimSettling, w.submit)
 	}
@@ -69,7 +70,7 @@ func (w *world) asked() []maker {
 }
 
 func (w *world) idle() []maker {
-	return []maker{w.start, w.start, w.start, w.start, w.resume, w.append, w.stop, w.setStatus, w.truncate, w.rewind, w.rewind, w.branch, w.delete, w.merge}
+	return []maker{w.start, w.start, w.start, w.start, w.resume, w.goBack, w.append, w.stop, w.setStatus, w.truncate, w.rewind, w.rewind, w.branch, w.delete, w.merge}
 }
 
 // command completes an act on one session.
@@ -109,89 +110,6 @@ func (w *world) create(key session.Key) act {
 			return "SESSION_EXISTS"
 		}
 		all[key] = newPlain()
-		return ""
-	})
-}
-
-func (w *world) startOf(key session.Key) session.Start {
-	id := w.id("m")
-	return session.Start{Key: key, AgentType: w.name, State: `{}`, RunID: w.id("run"), RequestHash: []byte("h"), Messages: []session.Message{{ID: id, Role: "user"}}, Now: w.now}
-}
-
-func (w *world) start(key session.Key) act {
-	c := w.startOf(key)
-	c.RequestKey = rapid.SampledFrom([]string{"", "", "k1", "k2"}).Draw(w.T, "request key")
-	a := command(w, "start "+c.RequestKey, key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
-		switch {
-		case p == nil:
-			p = newPlain()
-			p.Version = 0
-			all[key] = p
-		case c.RequestKey != "" && slices.ContainsFunc(p.Runs, func(r plainRun) bool { return r.Key == c.RequestKey }):
-			return ""
-		case p.Status == session.Active:
-			return "SESSION_BUSY"
-		case p.Status.Suspended():
-			return "SESSION_SUSPENDED"
-		}
-		p.Version++
-		p.begin(c.RunID, c.RequestKey, session.EntryStart, w.now)
-		p.Runs[len(p.Runs)-1].Created = c.Now
-		p.Messages = append(p.Messages, c.Messages[0].ID)
-		return ""
-	})
-	if c.RequestKey == "" { // a repetition is acknowledged, and writes nothing
-		a.message = c.Messages[0].ID
-	}
-	return a
-}
-
-func (w *world) abandon(key session.Key) act {
-	c := w.startOf(key)
-	c.Abandon = func(session.Call) []byte { return []byte("gone") }
-	a := command(w, "start that abandons", key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
-		switch {
-		case p == nil:
-			p = newPlain()
-			p.Version = 0
-			all[key] = p
-		case p.Status == session.Active:
-			return "SESSION_BUSY"
-		}
-		p.Version++
-		p.answer(p.open(), session.AnswerAbandoned)
-		p.begin(c.RunID, "", session.EntryStart, c.Now)
-		p.Messages = append(p.Messages, c.Messages[0].ID)
-		return ""
-	})
-	a.message = c.Messages[0].ID
-	return a
-}
-
-func (p *plain) answer(ids []string, by session.AnswerKind) {
-	for _, id := range ids {
-		c := p.Calls[id]
-		c.Answer, c.Revision = by, c.Revision+1
-		p.Calls[id] = c
-	}
-}
-
-func (w *world) resume(key session.Key) act {
-	c := w.startOf(key)
-	c.Resume, c.Messages = true, nil
-	return command(w, "resume", key, c.Need(), c.Decide, func(p *plain, _ map[session.Key]*plain) string {
-		switch {
-		case p == nil:
-			return "SESSION_NOT_FOUND"
-		case p.Status == session.Completed:
-			return "SESSION_COMPLETED"
-		case p.Status == session.Active:
-			return "SESSION_BUSY"
-		case p.Status.Suspended() && len(p.open()) > 0:
-			return "SESSION_SUSPENDED"
-		}
-		p.Version++
-		p.begin(c.RunID, "", session.EntryResume, c.Now)
 		return ""
 	})
 }
@@ -267,15 +185,8 @@ func (w *world) rewind(key session.Key) act {
 		case to == nil:
 			return "CHECKPOINT_NOT_FOUND"
 		}
-		p.cut(to.Messages)
-		p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k plainCheckpoint) bool { return k.StateVersion > to.StateVersion })
-		p.Status, p.Interrupted, p.Failed, p.State, p.StateVersion = session.Paused, false, false, maps.Clone(to.State), to.StateVersion
-		p.drop("")
-		for id, call := range p.Calls {
-			if !call.Consumed && call.Step > to.Step {
-				delete(p.Calls, id)
-			}
-		}
+		p.back(to)
+		p.next(nil, w.starts)
 		return ""
 	})
 	a.undoes = true
@@ -360,17 +271,17 @@ func (w *world) stop(key session.Key) act {
 			return "SESSION_NOT_FOUND"
 		}
 		if r := p.live(); r != nil {
-			if r.Stop == "" || r.Stop == session.StopInterrupt && kind == session.StopAbort {
-				r.Stop, r.Due = kind, 0
-			}
+			r.ask(kind, false)
 			return ""
 		}
 		switch {
 		case p.Status == session.Completed, p.Status == session.Failed, p.Status == session.Interrupted && kind == session.StopInterrupt:
 		case kind == session.StopAbort:
 			p.force(session.Failed, "") // it has no live run
+			p.next(nil, w.starts)
 		default:
 			p.force(session.Interrupted, "")
+			p.next(nil, w.starts)
 		}
 		return ""
 	})
@@ -391,7 +302,11 @@ func (w *world) setStatus(key session.Key) act {
 		case c.ExpectedVersion != 0 && c.ExpectedVersion != p.Version, c.Expected != nil && !slices.Contains(c.Expected, p.Status):
 			return ""
 		}
-		p.force(status, "no")
+		ended := p.force(status, "no")
+		if status == session.Failed {
+			p.forsake("no")
+		}
+		p.next(ended, w.starts)
 		return ""
 	})
 }
@@ -405,6 +320,7 @@ func (w *world) expire(key session.Key) act {
 			return "SESSION_NOT_FOUND"
 		case p.Expires != 0 && p.Expires <= c.Now && p.Status != session.Completed && p.Status != session.Failed:
 			p.force(session.Failed, "The session has expired.")
+			p.forsake("The session has expired.")
 		}
 		return ""
 	})

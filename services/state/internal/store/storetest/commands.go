@@ -100,7 +100,7 @@ func (b *bench) tryResult(ref session.Ref, step int32, result session.Result) (r
 	return repeated, err
 }
 
-var limits = session.Limits{State: 1000, Journal: 10_000}
+var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3}
 
 // commitOf is a command that commits a step with one message.
 func (b *bench) commitOf(ref session.Ref, step int32) session.Commit {

@@ -100,5 +100,18 @@
 //	schema   The schema repeats the invariants of the heart → the schema repeats what the heart promises
 //	states   A small change of a large state costs little → a small write to a large state is kept beside it
 //	owners   A former owner writes nothing → a silent executor's run goes to another with its journal
+//	waiting  A waiting run begins with the end of the one before → a run that waits begins with the end of the one before
+//	waiting  Whatever ends a run lets the next begin → whatever ends a run lets the next one begin
+//	waiting  What fails a session from outside ends them → a session that is failed or given up from outside takes those that wait with it
+//	waiting  A suspended session keeps them waiting → those that wait bear with a suspension
+//	waiting  No message is swallowed, none appended twice → no message that is sent to a busy session is lost or appended twice
+//	waiting  Nor by a crash → what waits is still there after a crash
+//	waiting  A repeated request finds the run that waits → a repeated request key finds the run that waits
+//	waiting  Only so many wait → only so many runs wait
+//	rollback What the live run has done is taken back → a rollback takes back what the live run has done, and leaves what it was sent
+//	rollback Whatever its end → a rollback follows every end of the live run
+//	starts   Going back, messages and writes come with the start → a start from a checkpoint brings messages and writes in one
+//	drain    A step may suspend on the calls of an earlier one → a step suspends on calls that an earlier one has left open
+//	drain    A plan need not be a message of its step → a step whose plan is none of its messages commits the writes of its calls in the plan's order
 //	owners   No two claims of one run → claimers on two replicas never share a run
 package storetest

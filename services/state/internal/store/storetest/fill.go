@@ -16,6 +16,7 @@ var allowed = map[reflect.Type][]string{
 	reflect.TypeFor[session.Status]():     {string(session.Interrupted), string(session.Failed), string(session.SuspendedStepPartial)},
 	reflect.TypeFor[session.RunStatus]():  {string(session.RunSuspendedClientTool), string(session.RunInterrupted)},
 	reflect.TypeFor[session.Entry]():      {string(session.EntryResume), string(session.EntryContinuation)},
+	reflect.TypeFor[session.BusyPolicy](): {string(session.BusyEnqueue), string(session.BusyRollback)},
 	reflect.TypeFor[session.StopKind]():   {string(session.StopAbort), string(session.StopInterrupt)},
 	reflect.TypeFor[session.CallKind]():   {string(session.Approval), string(session.ClientTool)},
 	reflect.TypeFor[session.AnswerKind](): {string(session.AnswerTimeout), string(session.AnswerClient)},

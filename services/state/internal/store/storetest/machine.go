@@ -9,6 +9,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,10 +63,11 @@ type world struct {
 	sessions map[session.Key]*plain
 	claims   map[session.Key][]session.Ref // all that there ever were
 	told     []string                      // the calls of any time, for Owner and tombstones
+	starts   map[string]session.Start      // by the id of the run
 }
 
 func newWorld(t *testing.T, s store.Store, n int) *world {
-	w := &world{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*plain{}, claims: map[session.Key][]session.Ref{}}
+	w := &world{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*plain{}, claims: map[session.Key][]session.Ref{}, starts: map[string]session.Start{}}
 	for _, tenant := range []string{"a", "b"} {
 		for _, id := range []string{"one", "two"} {
 			w.keys = append(w.keys, session.Key{Tenant: w.name + tenant, SessionID: id})
@@ -97,6 +99,11 @@ func (w *world) one(r *rapid.T) {
 		after[key] = p.clone()
 	}
 	want := a.predict(after)
+	for _, p := range after {
+		if p != nil && p.Status != session.Active {
+			p.Began = nil // nobody asks any more
+		}
+	}
 	err := a.send()
 	if got := reason(err); got != want {
 		w.Fatalf("%s: got %q (%v), want %q", a.name, got, err, want)
@@ -148,9 +155,25 @@ func (w *world) acknowledged(a act, err error, acts []act) {
 	if a.message == "" || undone {
 		return
 	}
+	if p != nil && w.elsewhere(p, a) {
+		return
+	}
 	if there := p != nil && slices.Contains(p.Messages, a.message); there != (err == nil) && (there || !a.repeats) {
 		w.Fatalf("%s: got %v, and the message is there: %v", a.name, err, there)
 	}
+}
+
+// elsewhere reports whether the message waits, was given up with its run, or was
+// taken back with the run whose step it was.
+func (w *world) elsewhere(p *plain, a act) bool {
+	if _, gone := p.GivenUp[a.run]; gone || slices.ContainsFunc(p.Queue, func(r plainRun) bool { return r.ID == a.run }) {
+		if slices.Contains(p.Messages, a.message) {
+			w.Fatalf("%s: the message is in the conversation, and its run has not begun", a.name)
+		}
+		return true
+	}
+	_, run, ofStep := strings.Cut(a.message, "@")
+	return ofStep && p.run(run) != nil && p.run(run).Undo
 }
 
 // sound holds a session against what must hold whatever was sent.
@@ -177,6 +200,10 @@ func (w *world) sound(key session.Key, before *plain, acts []act) {
 		w.Fatalf("%v has %d runs in turn %d, and %d steps of %d", key, len(p.Runs), p.Turn, steps, p.Steps)
 	case p.Status.Suspended() && len(p.open()) == 0:
 		w.Fatalf("%v waits for nothing: %+v", key, p)
+	case len(p.Queue) > 0 && p.Status != session.Active && !p.Status.Suspended():
+		w.Fatalf("%v has come to its end, and runs wait: %+v", key, p)
+	case len(slices.Compact(slices.Sorted(slices.Values(p.Messages)))) != len(p.Messages):
+		w.Fatalf("%v has a message twice: %v", key, p.Messages)
 	}
 	for i := 1; i < len(p.Checkpoints); i++ {
 		if p.Checkpoints[i].Step <= p.Checkpoints[i-1].Step {
@@ -250,21 +277,18 @@ func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *stor
 	runs, err := w.store.Runs(ctx, key, 0, 10_000)
 	w.must(err)
 	slices.Reverse(runs)
+	for _, r := range snapshot.Waiting {
+		p.Queue = append(p.Queue, observed(r))
+	}
+	if int(snapshot.Session.Waiting) != len(p.Queue) {
+		w.Fatalf("%v: %d runs wait; the session says %d", key, len(p.Queue), snapshot.Session.Waiting)
+	}
+	w.observeGivenUp(ctx, key, p)
 	for i, r := range runs {
 		if r.Turn != int32(i)+1 || r.Stop != nil && r.Stop.Kind == "" {
 			w.Fatalf("%v: got run %+v at the place of turn %d", key, r, i+1)
 		}
-		run := plainRun{
-			ID: r.RunID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "", Settled: r.Settled,
-			Due: r.DueAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt,
-		}
-		if r.Stop != nil {
-			run.Stop = r.Stop.Kind
-		}
-		if f := r.Outcome.Failure; f != nil {
-			run.Failure = f.Error
-		}
-		p.Runs = append(p.Runs, run)
+		p.Runs = append(p.Runs, observed(r))
 	}
 	if n := len(runs); n > 0 && (snapshot.Current == nil || snapshot.Current.RunID != runs[n-1].RunID || snapshot.Session.CurrentRunID != runs[n-1].RunID) {
 		w.Fatalf("%v: the newest run is %+v; the session says %q", key, runs[n-1], snapshot.Session.CurrentRunID)
@@ -278,6 +302,41 @@ func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *stor
 		p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion})
 	}
 	w.remember(ctx, key, p)
+}
+
+func observed(r session.Run) plainRun {
+	run := plainRun{
+		ID: r.RunID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "", Settled: r.Settled,
+		Due: r.DueAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy,
+		From: int(r.StartMessageCount), FromState: r.StartStateVersion,
+	}
+	if r.Stop != nil {
+		run.Stop, run.Undo = r.Stop.Kind, r.Stop.Undo
+	}
+	if f := r.Outcome.Failure; f != nil {
+		run.Failure = f.Error
+	}
+	return run
+}
+
+// observeGivenUp reads the runs that have waited and never began.
+func (w *world) observeGivenUp(ctx context.Context, key session.Key, p *plain) {
+	for id, c := range w.starts {
+		if c.Key != key {
+			continue
+		}
+		r, err := w.store.Run(ctx, key, id)
+		if errors.Is(err, fault.NotFound) {
+			continue
+		}
+		w.must(err)
+		if r.Turn == 0 && r.Status != session.RunWaiting {
+			if p.GivenUp == nil {
+				p.GivenUp = map[string]plainRun{}
+			}
+			p.GivenUp[id] = observed(*r)
+		}
+	}
 }
 
 // remember gives the checkpoints the states that the model knows of them, since
@@ -299,14 +358,22 @@ func (w *world) remember(ctx context.Context, key session.Key, p *plain) {
 }
 
 func (w *world) observeCalls(ctx context.Context, key session.Key, snapshot *store.Snapshot, p *plain) {
-	need := session.Need{Journal: true, CallIDs: w.told}
+	need := session.Need{Journal: true, CallIDs: w.told, Waiting: true, Undo: p.Status == session.Active}
 	err := w.store.Update(ctx, []session.Target{{Key: key, Need: need}}, weight, func(views []*session.View) ([]*session.Change, error) {
 		v := views[0]
 		clear(p.Calls)
 		p.Plan, p.Results = "", nil
 		for _, c := range v.Named {
 			p.Calls[c.CallID] = plainCall{
-				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Late: c.LateAt != 0, Told: c.Told,
+				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Taken: c.ConsumedStep, Late: c.LateAt != 0, Told: c.Told,
+			}
+		}
+		if p.Status == session.Active {
+			p.Began = decoded(w.T, v.StartState)
+		}
+		for i, r := range v.Waiting {
+			if c := w.starts[r.RunID]; r.RunID != p.Queue[i].ID || !slices.Equal(r.MessageIDs, append(idsOf(c.Append), idsOf(c.Messages)...)) {
+				return nil, fmt.Errorf("run %q waits with the messages %v", r.RunID, r.MessageIDs)
 			}
 		}
 		if j := v.Journal; j != nil {

@@ -178,3 +178,49 @@ func (b *bench) settled(ref session.Ref) {
 	s := b.snapshot(ref.Key).Session
 	b.must(b.trySettle(ref, s.StreamSequence+1))
 }
+
+// waitingOf is a start that waits when the session is busy.
+func (b *bench) waitingOf(key session.Key) session.Start {
+	c := b.startOf(key)
+	c.OnBusy, c.Limits = session.BusyEnqueue, limits
+	return c
+}
+
+// waiting fails the test unless these runs wait, in their order.
+func (b *bench) waiting(key session.Key, want ...string) {
+	b.Helper()
+	list, err := b.Store.Waiting(b.Context(), key)
+	b.must(err)
+	shot := b.snapshot(key)
+	same(b, "those that wait, in a snapshot", shot.Waiting, list)
+	var got []string
+	for _, r := range list {
+		got = append(got, r.RunID)
+	}
+	same(b, "those that wait", got, want)
+	same(b, "how many", int(shot.Session.Waiting), len(want))
+	same(b, "what is kept of them", b.Rows(b.T, key)["held_runs"], len(want))
+}
+
+// message fails the test unless the message is so many times in the
+// conversation.
+func (b *bench) message(key session.Key, id string, want int) {
+	b.Helper()
+	n := 0
+	for _, m := range b.messages(key) {
+		if m.ID == id {
+			n++
+		}
+	}
+	if n != want {
+		b.Errorf("message %q is there %d times, want %d", id, n, want)
+	}
+}
+
+// force sets the session's status from outside.
+func (b *bench) force(key session.Key, status session.Status) {
+	b.Helper()
+	set, err := b.setStatus(session.SetStatus{Key: key, Status: status, Failure: &session.Failure{Error: "no"}, Now: b.now})
+	b.must(err)
+	same(b, "set", set.OK, true)
+}

@@ -154,8 +154,9 @@ func (w *world) commit(key session.Key) act {
 		return act{}
 	}
 	c := session.Commit{
-		Ref: w.ref(key), Step: w.inFlight(key), Messages: []session.Message{{ID: w.id("m"), Role: "assistant"}}, CheckpointID: w.id("cp"), Limits: limits, Now: w.now, ExpireAfter: 50,
+		Ref: w.ref(key), Step: w.inFlight(key), CheckpointID: w.id("cp"), Limits: limits, Now: w.now, ExpireAfter: 50,
 	}
+	c.Messages = []session.Message{{ID: w.id("m") + "@" + c.RunID, Role: "assistant", RunID: c.RunID}}
 	for range rapid.IntRange(0, 2).Draw(w.T, "writes") {
 		c.Ops = append(c.Ops, w.op())
 	}
@@ -187,7 +188,7 @@ func (w *world) commit(key session.Key) act {
 		c.Outcome = outcomeOf(status)
 	}
 	a := command(w, "commit", key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
-		return p.commit(c)
+		return p.commit(c, w.starts)
 	})
 	if len(c.Messages) > 0 {
 		a.message, a.repeats = c.Messages[0].ID, true
@@ -206,8 +207,11 @@ func outcomeOf(status session.RunStatus) *session.Outcome {
 // commit is what a step does. Its step is never one that was committed under
 // the same claim with the same outcome, since its messages are new; but it may be
 // taken for one.
-func (p *plain) commit(c session.Commit) string {
+func (p *plain) commit(c session.Commit, starts map[string]session.Start) string {
 	stale := p.owns(c.RunID, c.Epoch)
+	if p.tookBack(c) {
+		return ""
+	}
 	if stale != "" && !p.settled(c.RunID, c.Epoch) {
 		return stale
 	}
@@ -250,8 +254,35 @@ func (p *plain) commit(c session.Commit) string {
 		if p.Status.Suspended() {
 			p.suspend(c, r.Stop)
 		}
+		if p.Status != session.Active && !p.Status.Suspended() {
+			p.ended(c, r, starts)
+		}
 	}
 	return ""
+}
+
+// ended lets the next run begin. Where the run is taken back, so is what its
+// last step has told the model.
+func (p *plain) ended(c session.Commit, r *plainRun, starts map[string]session.Start) {
+	kept := len(p.Checkpoints)
+	p.next(r, starts)
+	if len(p.Checkpoints) < kept {
+		for _, id := range c.Told {
+			call := p.Calls[id]
+			call.Told = false
+			p.Calls[id] = call
+		}
+	}
+}
+
+// tookBack reports whether the commit repeats one whose run was taken back with
+// its checkpoints.
+func (p *plain) tookBack(c session.Commit) bool {
+	if p == nil || c.Outcome == nil || slices.ContainsFunc(p.Checkpoints, func(k plainCheckpoint) bool { return k.Step == c.Step && c.Step == p.Steps }) {
+		return false
+	}
+	r := p.run(c.RunID)
+	return r != nil && r.Undo && !r.Status.Live() && r.Epoch == c.Epoch && r.Finished == c.Step && r.Status == c.Outcome.Status && r.Failure == failureOf(r.Status)
 }
 
 func (p *plain) commitCalls(c session.Commit) {
@@ -260,7 +291,7 @@ func (p *plain) commitCalls(c session.Commit) {
 	}
 	for _, consume := range c.Consume {
 		call := p.Calls[consume.CallID]
-		call.Consumed = true
+		call.Consumed, call.Taken = true, c.Step
 		p.Calls[consume.CallID] = call
 	}
 	for _, id := range c.Told {
@@ -309,6 +340,7 @@ func (w *world) finish(key session.Key) act {
 		p.Version++
 		p.Plan, p.Results = "", nil
 		p.end(r, status, 0)
+		p.next(r, w.starts)
 		return ""
 	})
 }

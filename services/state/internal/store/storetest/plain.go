@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -16,7 +18,10 @@ type plain struct {
 	Turn         int32
 	Steps        int32
 	Resumes      int32
-	Messages     []string
+	Messages     []string            // those of steps end with the run's id
+	Queue        []plainRun          // those that wait, in their order
+	GivenUp      map[string]plainRun // those that have waited in vain, by id
+	Began        map[string]string   // the state as of the beginning of the live run
 	State        map[string]string
 	StateVersion int64
 	Runs         []plainRun // by turn
@@ -30,21 +35,25 @@ type plain struct {
 }
 
 type plainRun struct {
-	ID       string
-	Key      string
-	Status   session.RunStatus
-	Entry    session.Entry
-	Epoch    int64
-	Attempt  int32
-	Held     bool
-	Settled  bool
-	Stop     session.StopKind
-	Due      session.Millis
-	Losses   int32
-	Steps    int32
-	Finished int32 // the step that finished it
-	Failure  string
-	Created  session.Millis
+	ID        string
+	Key       string
+	Status    session.RunStatus
+	Entry     session.Entry
+	Epoch     int64
+	Attempt   int32
+	Held      bool
+	Settled   bool
+	Stop      session.StopKind
+	Undo      bool
+	Policy    session.BusyPolicy
+	From      int   // how many messages there were
+	FromState int64 // the version of the state
+	Due       session.Millis
+	Losses    int32
+	Steps     int32
+	Finished  int32 // the step that finished it
+	Failure   string
+	Created   session.Millis
 }
 
 type plainCall struct {
@@ -54,6 +63,7 @@ type plainCall struct {
 	Answer   session.AnswerKind
 	Revision int32
 	Consumed bool
+	Taken    int32 // the step that consumed it
 	Late     bool
 	Told     bool
 }
@@ -74,7 +84,8 @@ func (p *plain) clone() *plain {
 	}
 	c := *p
 	c.Messages, c.Runs, c.Checkpoints, c.Results = slices.Clone(p.Messages), slices.Clone(p.Runs), slices.Clone(p.Checkpoints), slices.Clone(p.Results)
-	c.State, c.Calls = maps.Clone(p.State), maps.Clone(p.Calls)
+	c.State, c.Calls, c.GivenUp = maps.Clone(p.State), maps.Clone(p.Calls), maps.Clone(p.GivenUp)
+	c.Queue = slices.Clone(p.Queue)
 	return &c
 }
 
@@ -138,7 +149,108 @@ func (p *plain) begin(id, key string, entry session.Entry, now session.Millis) {
 	if entry != session.EntryStart {
 		p.Resumes++
 	}
-	p.Runs = append(p.Runs, plainRun{ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now})
+	p.Began = maps.Clone(p.State)
+	p.Runs = append(p.Runs, plainRun{
+		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, From: len(p.Messages), FromState: p.StateVersion,
+	})
+}
+
+// knows reports whether a request with the key was taken.
+func (p *plain) knows(key string) bool {
+	is := func(r plainRun) bool { return key != "" && r.Key == key }
+	return slices.ContainsFunc(p.Runs, is) || slices.ContainsFunc(p.Queue, is) || slices.ContainsFunc(slices.Collect(maps.Values(p.GivenUp)), is)
+}
+
+// wait puts a start behind those that wait.
+func (p *plain) wait(c session.Start) string {
+	switch {
+	case c.OnBusy == session.BusyReject, c.OnBusy == "" && p.Status == session.Active:
+		return "SESSION_BUSY"
+	case len(p.Queue) >= limits.Waiting:
+		return "TOO_MANY_WAITING"
+	}
+	p.Version++
+	policy := cmp.Or(c.OnBusy, session.BusyEnqueue)
+	p.Queue = append(p.Queue, plainRun{ID: c.RunID, Key: c.RequestKey, Status: session.RunWaiting, Entry: session.EntryStart, Settled: true, Policy: policy, Created: c.Now})
+	if r := p.live(); r != nil && policy != session.BusyEnqueue {
+		r.ask(session.StopInterrupt, policy == session.BusyRollback)
+	}
+	return ""
+}
+
+func (r *plainRun) ask(kind session.StopKind, undo bool) {
+	switch {
+	case r.Stop == "", r.Stop == session.StopInterrupt && kind == session.StopAbort:
+		r.Stop, r.Due = kind, 0
+	case undo && !r.Undo:
+		r.Due = 0
+	}
+	r.Undo = r.Undo || undo
+}
+
+// bring appends what a start brings and begins its run.
+func (p *plain) bring(c session.Start, entry session.Entry) {
+	p.Messages = append(p.Messages, idsOf(c.Append)...)
+	for _, op := range c.Ops {
+		p.write(op.Key, op.Value)
+	}
+	p.begin(c.RunID, c.RequestKey, entry, c.Now)
+	p.Messages = append(p.Messages, idsOf(c.Messages)...)
+}
+
+func idsOf(messages []session.Message) (ids []string) {
+	for _, m := range messages {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// next begins the first of those that wait when the session has come to an end.
+// ended is the run that has ended with it, if any; starts are all that there were.
+func (p *plain) next(ended *plainRun, starts map[string]session.Start) {
+	if len(p.Queue) == 0 || p.Status == session.Active || p.Status.Suspended() {
+		return
+	}
+	p.Version++
+	if ended != nil && ended.Undo && slices.ContainsFunc(p.Queue, func(r plainRun) bool { return r.Policy == session.BusyRollback }) {
+		p.undo(*ended)
+	}
+	first := p.Queue[0]
+	p.Queue = p.Queue[1:]
+	p.bring(starts[first.ID], session.EntryStart)
+	p.Runs[len(p.Runs)-1].Policy = first.Policy
+}
+
+// undo takes back what the run has done.
+func (p *plain) undo(r plainRun) {
+	p.Messages = append(slices.Clone(p.Messages[:r.From]), slices.DeleteFunc(slices.Clone(p.Messages[r.From:]), func(id string) bool { return strings.HasSuffix(id, "@"+r.ID) })...)
+	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(c plainCheckpoint) bool {
+		return c.Messages > r.From || c.StateVersion > r.FromState || c.Run == r.ID
+	})
+	p.State, p.StateVersion = maps.Clone(p.Began), r.FromState
+	p.drop(r.ID)
+	for id, call := range p.Calls {
+		if call.Taken > p.Steps-r.Steps {
+			call.Consumed, call.Taken = false, 0
+			p.Calls[id] = call
+		}
+	}
+}
+
+// forsake ends those that wait with the session.
+func (p *plain) forsake(failure string) {
+	for _, r := range p.Queue {
+		p.giveUp(r, session.RunFailed, failure)
+	}
+	p.Queue = nil
+}
+
+func (p *plain) giveUp(r plainRun, status session.RunStatus, failure string) {
+	r.Status, r.Failure = status, failure
+	if p.GivenUp == nil {
+		p.GivenUp = map[string]plainRun{}
+	}
+	p.GivenUp[r.ID] = r
 }
 
 // wake continues a suspended session that waits for nothing any more.
@@ -209,7 +321,7 @@ func failureOf(status session.RunStatus) string {
 
 // force ends what the session does from outside. The failure is that of a
 // session that fails.
-func (p *plain) force(status session.Status, failure string) {
+func (p *plain) force(status session.Status, failure string) (ended *plainRun) {
 	p.Version++
 	p.Status, p.Interrupted, p.Failed = status, status == session.Interrupted, status == session.Failed
 	if p.Failed {
@@ -217,7 +329,7 @@ func (p *plain) force(status session.Status, failure string) {
 	}
 	r := p.live()
 	if r == nil {
-		return
+		return nil
 	}
 	if p.unsettled() {
 		r.Settled = true
@@ -233,6 +345,7 @@ func (p *plain) force(status session.Status, failure string) {
 		r.Status = session.RunInterrupted
 	}
 	p.Plan, p.Results = "", nil
+	return r
 }
 
 // write puts a value into the state.

@@ -18,6 +18,7 @@ var starts = []test{
 		run := session.Run{
 			RunID: c.RunID, AgentType: agent, Turn: 1, Status: session.RunQueued, RequestKey: c.RequestKey, RequestHash: c.RequestHash,
 			MessageID: c.MessageID, Entry: session.EntryStart, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: b.now,
+			StartStateVersion: 1, StartStateBase: 1,
 		}
 		same(b, "started session", started.Session, want)
 		same(b, "started run", started.Run, run)

@@ -55,7 +55,7 @@ var stops = []test{
 				continue
 			}
 			if owner == executor {
-				want = append(want, store.StoppedRun{RunID: ref.RunID, Stop: session.Stop{Kind: session.StopInterrupt, Reason: id, At: b.now}})
+				want = append(want, store.StoppedRun{ExecutorID: executor, RunID: ref.RunID, Stop: session.Stop{Kind: session.StopInterrupt, Reason: id, At: b.now}})
 			}
 		}
 		got, err := b.Store.Stops(b.Context(), executor)

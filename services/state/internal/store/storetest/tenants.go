@@ -21,6 +21,7 @@ var readings = []reading{
 	{"Session", func(b *bench, k session.Key) (any, error) { return b.Store.Session(b.Context(), k) }, "SESSION_NOT_FOUND"},
 	{"Run", func(b *bench, k session.Key) (any, error) { return b.Store.Run(b.Context(), k, "run") }, "SESSION_NOT_FOUND"},
 	{"Runs", func(b *bench, k session.Key) (any, error) { return b.Store.Runs(b.Context(), k, 0, 9) }, "SESSION_NOT_FOUND"},
+	{"Waiting", func(b *bench, k session.Key) (any, error) { return b.Store.Waiting(b.Context(), k) }, "SESSION_NOT_FOUND"},
 	{"Messages", func(b *bench, k session.Key) (any, error) {
 		messages, _, err := b.Store.Messages(b.Context(), k, store.Page{Limit: 9, MaxBytes: 99})
 		return messages, err
@@ -144,6 +145,12 @@ func (b *bench) namesake(key session.Key, mark string) {
 		Usage:      []session.UsageEntry{{RunID: "run", Step: 1, At: b.now, Usage: session.Usage{Kind: session.UsageTool, Tool: mark, Source: "tool"}}},
 		NewCalls:   []session.Call{{CallID: "call", SessionID: key.SessionID, RunID: "run", Step: 1, ToolName: mark, Kind: session.ClientTool, Input: "{}", CreatedAt: b.now}},
 		Children:   []session.Child{{SessionID: "child", AgentType: agent, Status: session.Active, Mode: session.Ephemeral, Name: mark, Location: session.Remote}},
+	})
+	s.Waiting = 1
+	b.write(key, &session.Change{
+		Session: &s,
+		NewRun:  &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, Settled: true, Place: 1},
+		Held:    &session.Held{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
 	})
 	b.remember(key.Tenant, session.Memory{ID: "memory", EntityID: "e", Source: "s", Text: "word " + mark, CreatedAt: 1, UpdatedAt: 1}, true)
 }

@@ -47,6 +47,8 @@ var wholes = []test{
 		next.ExecutorID, next.Outcome.Status = "", next.Status // nobody holds what is settled
 		next.RunID, next.AgentType, next.Turn, next.RequestKey, next.RequestHash = r.RunID, r.AgentType, r.Turn, r.RequestKey, r.RequestHash
 		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.CreatedAt
+		next.DeadlineAt, next.OnBusy, next.Place = r.DeadlineAt, r.OnBusy, r.Place
+		next.StartMessageCount, next.StartStateVersion, next.StartStateBase = r.StartMessageCount, r.StartStateVersion, r.StartStateBase
 		b.write(home, &session.Change{Runs: []session.Run{next}})
 		got, err := b.Store.Run(b.Context(), home, r.RunID)
 		b.must(err)

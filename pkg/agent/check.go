@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Limits of an agent. Those of names and descriptions are the state service's.
+const (
+	maxAgentName   = 256 // bytes
+	maxDescription = 4096
+	maxAgentSteps  = 10_000
+	maxAgentTools  = 1000
+	maxRetries     = 100
+	maxTemperature = 2
+	maxToolName    = 64
+)
+
+// Problem is something about an agent that no run could use.
+type Problem struct {
+	// Field is where, in the words of YAML: tools[2].inputSchema.
+	Field string
+	// Text is a sentence without its end.
+	Text string
+}
+
+// Check gives Invalid (AGENT_INVALID) for an agent that no run could use: one line of
+// the detail for each problem. It calls no function of the agent.
+func (a Agent) Check() error {
+	problems := a.Problems()
+	if len(problems) == 0 {
+		return nil
+	}
+	lines := make([]string, len(problems))
+	for i, p := range problems {
+		lines[i] = fmt.Sprintf("agent %.80q: %s: %s", a.Name, p.Field, p.Text)
+	}
+	return fault.New(fault.Invalid, "AGENT_INVALID", "%s", strings.Join(lines, "\n"))
+}
+
+// Problems gives all that Check would tell, one by one.
+func (a Agent) Problems() []Problem {
+	var p problems
+	a.checkNames(&p)
+	a.checkModel(&p)
+	a.checkLimits(&p)
+	a.checkChoices(&p)
+	if a.StateSchema != nil {
+		p.checkSchema("stateSchema", a.StateSchema)
+	}
+	if a.OutputSchema != nil {
+		p.checkSchema("outputSchema", a.OutputSchema)
+	}
+	a.checkTools(&p)
+	return p
+}
+
+type problems []Problem
+
+func (p *problems) add(field, format string, args ...any) {
+	*p = append(*p, Problem{field, fmt.Sprintf(format, args...)})
+}
+
+func (a Agent) checkNames(p *problems) {
+	switch {
+	case a.Name == "":
+		p.add("name", "there is none")
+	case len(a.Name) > maxAgentName:
+		p.add("name", "it has %d bytes, %d are allowed", len(a.Name), maxAgentName)
+	case !utf8.ValidString(a.Name) || strings.ContainsFunc(a.Name, unicode.IsControl):
+		p.add("name", "it has control characters")
+	}
+	if len(a.Description) > maxDescription {
+		p.add("description", "it has %d bytes, %d are allowed", len(a.Description), maxDescription)
+	}
+	p.checkText("description", a.Description)
+	p.checkText("systemPrompt", a.SystemPrompt)
+}
+
+func (p *problems) checkText(field, text string) {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		p.add(field, "it has characters that cannot be stored")
+	}
+}
+
+func (a Agent) checkModel(p *problems) {
+	p.checkModelName("model", a.Model)
+	for i, name := range a.Fallbacks {
+		field := fmt.Sprintf("fallbacks[%d]", i)
+		p.checkModelName(field, name)
+		if name == a.Model || slices.Contains(a.Fallbacks[:i], name) {
+			p.add(field, "%q is tried before already", name)
+		}
+	}
+	for provider, options := range a.ProviderOptions {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(options, &members) != nil || members == nil {
+			p.add("providerOptions."+provider, "it is not a JSON object")
+		}
+	}
+}
+
+func (p *problems) checkModelName(field, model string) {
+	if provider, name, ok := strings.Cut(model, "/"); !ok || provider == "" || name == "" {
+		p.add(field, "it is %q, and must be provider/name, for example openai/gpt-5", model)
+	}
+}
+
+func (a Agent) checkLimits(p *problems) {
+	p.checkRange("maxSteps", a.MaxSteps, maxAgentSteps)
+	p.checkRange("maxOutputTokens", a.MaxOutputTokens, math.MaxInt32)
+	p.checkRange("context.maxTokens", a.Context.MaxTokens, math.MaxInt32)
+	p.checkRange("context.keepTokens", a.Context.KeepTokens, math.MaxInt32)
+	if a.Context.KeepTokens > a.Context.MaxTokens {
+		p.add("context.keepTokens", "it is %d, above the %d of maxTokens", a.Context.KeepTokens, a.Context.MaxTokens)
+	}
+	if a.MaxRetries != nil {
+		p.checkRange("maxRetries", *a.MaxRetries, maxRetries)
+	}
+	if t := a.Temperature; t != nil && !(*t >= 0 && *t <= maxTemperature) {
+		p.add("temperature", "it is %v, and must be between 0 and %d", *t, maxTemperature)
+	}
+	p.checkDuration("runTimeout", a.RunTimeout)
+}
+
+func (p *problems) checkRange(field string, value, most int) {
+	if value < 0 || value > most {
+		p.add(field, "it is %d, and must be between 0 and %d", value, most)
+	}
+}
+
+func (p *problems) checkDuration(field string, value time.Duration) {
+	if value < 0 {
+		p.add(field, "it is %v, and must not be below 0", value)
+	}
+}
+
+func (a Agent) checkChoices(p *problems) {
+	checkChoice(p, "completion", a.Completion, CompletionTool, CompletionNative)
+	checkChoice(p, "cache", a.Cache, CacheNone, CacheAuto)
+	checkChoice(p, "onBusy", a.OnBusy, BusyReject, BusyEnqueue, BusyInterrupt, BusyRollback)
+	checkChoice(p, "context.compaction", a.Context.Compaction, CompactWindow, CompactSummary)
+	if a.Context.Compact != nil && a.Context.Compaction != CompactSummary {
+		p.add("context.compaction", "it must be %s for an agent with a Compact function", CompactSummary)
+	}
+}
+
+func checkChoice[T ~string](p *problems, field string, value T, known ...T) {
+	if value != "" && !slices.Contains(known, value) {
+		texts := make([]string, len(known))
+		for i, k := range known {
+			texts[i] = string(k)
+		}
+		p.add(field, "it is %q, and must be one of %s", value, strings.Join(texts, ", "))
+	}
+}
+
+// checkSchema checks a schema of objects.
+func (p *problems) checkSchema(field string, raw json.RawMessage) {
+	if _, err := CompileSchema(raw); err != nil {
+		detail := err.Error()
+		if f, ok := fault.From(err); ok {
+			detail = f.Detail
+		}
+		p.add(field, "%s", detail)
+		return
+	}
+	if !isObjectSchema(raw) {
+		p.add(field, `its type must be "object"`)
+	}
+}
+
+func (a Agent) checkTools(p *problems) {
+	if len(a.Tools) > maxAgentTools {
+		p.add("tools", "there are %d, %d are allowed", len(a.Tools), maxAgentTools)
+		return
+	}
+	seen := map[string]bool{}
+	for i, t := range a.Tools {
+		field := fmt.Sprintf("tools[%d]", i)
+		if t.Name != "" && seen[t.Name] {
+			p.add(field+".name", "the tool %q is there twice", t.Name)
+		}
+		seen[t.Name] = true
+		t.check(field, p)
+	}
+}
+
+func (t Tool) check(field string, p *problems) {
+	if problem := badToolName(t.Name); problem != "" {
+		p.add(field+".name", "%s", problem)
+	}
+	p.checkText(field+".description", t.Description)
+	if t.InputSchema == nil {
+		p.add(field+".inputSchema", "there is none")
+	} else {
+		p.checkSchema(field+".inputSchema", t.InputSchema)
+	}
+	if t.OutputSchema != nil {
+		if _, err := CompileSchema(t.OutputSchema); err != nil {
+			p.add(field+".outputSchema", "%v", err)
+		}
+	}
+	checkChoice(p, field+".retry", t.Retry, RetryNever, RetrySafe)
+	p.checkDuration(field+".timeout", t.Timeout)
+	p.checkDuration(field+".answerWithin", t.AnswerWithin)
+	gated := t.Approval || t.ApproveWhen != nil
+	switch {
+	case t.Client && t.Execute != nil:
+		p.add(field, "the tool %q has Execute although a client answers it", t.Name)
+	case !t.Client && t.Execute == nil:
+		p.add(field, "the tool %q has no Execute, and no client answers it", t.Name)
+	case t.Client && gated:
+		p.add(field+".approval", "the client of %q can ask its user itself", t.Name)
+	case !t.Client && !gated && t.AnswerWithin > 0:
+		p.add(field+".answerWithin", "nobody is asked about %q", t.Name)
+	}
+}
+
+// badToolName says what is wrong with the name of a tool, "" when nothing is.
+func badToolName(name string) string {
+	switch {
+	case name == "":
+		return "there is none"
+	case len(name) > maxToolName || strings.ContainsFunc(name, notOfToolNames):
+		return fmt.Sprintf("%.80q must have 1 to %d characters of A-Z a-z 0-9 _ -", name, maxToolName)
+	case name == FinishTool || strings.HasPrefix(name, SubAgentPrefix) || strings.HasPrefix(name, CompanionPrefix):
+		return fmt.Sprintf("%q is a name of the runtime's own", name)
+	}
+	return ""
+}
+
+func notOfToolNames(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
+}

@@ -1,0 +1,197 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+type trip struct {
+	City  string    `json:"city" jsonschema:"name of the city"`
+	Days  int       `json:"days,omitempty"`
+	Tags  []string  `json:"tags,omitempty"`
+	Any   any       `json:"any,omitempty"`
+	Begin time.Time `json:"begin,omitzero"`
+}
+
+func TestTheSchemaOfATypeIsWhatItsJSONIs(t *testing.T) {
+	t.Parallel()
+	type all struct {
+		Raw     json.RawMessage `json:"raw"`
+		Bytes   []byte          `json:"bytes"`
+		Number  json.Number     `json:"number"`
+		Address netip.Addr      `json:"address"`
+		Time    time.Time       `json:"time"`
+		Big     *big.Int        `json:"big"`
+		Pointer *int            `json:"pointer"`
+		Lists   [][]string      `json:"lists"`
+		Map     map[string]bool `json:"map"`
+		hidden  func()
+	}
+	_ = all{}.hidden
+	for _, test := range []struct {
+		got  json.RawMessage
+		want string
+	}{
+		{agent.SchemaOf[trip](), `{"type":"object","properties":{"city":{"type":"string","description":"name of the city"},"days":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"}},"any":true,"begin":{"type":"string"}},"required":["city"],"additionalProperties":false}`},
+		{agent.SchemaOf[struct{}](), `{"type":"object","properties":{},"additionalProperties":false}`},
+		{agent.SchemaOf[[]int](), `{"type":"array","items":{"type":"integer"}}`},
+		{agent.SchemaOf[map[string]int](), `{"type":"object","additionalProperties":{"type":"integer"}}`},
+	} {
+		if string(test.got) != test.want {
+			t.Errorf("got  %s\nwant %s", test.got, test.want)
+		}
+	}
+	schema, err := agent.CompileSchema(agent.SchemaOf[all]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := 1
+	data, err := json.Marshal(all{Raw: json.RawMessage(`[1]`), Bytes: []byte("x"), Number: "1.5", Address: netip.MustParseAddr("::1"), Big: big.NewInt(7), Pointer: &one, Lists: [][]string{{"a"}}, Map: map[string]bool{"a": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Check(data); err != nil {
+		t.Errorf("%s does not fit %s: %v", data, agent.SchemaOf[all](), err)
+	}
+}
+
+func TestATypeWithoutASchemaPanicsWithASentence(t *testing.T) {
+	t.Parallel()
+	type endless struct{ Next *endless }
+	for want, define := range map[string]func(){
+		`the input func() of the tool "t" has no JSON Schema`: func() { agent.ClientTool[func()]("t", "") },
+		`is not an object; use a struct`:                      func() { agent.ClientTool[string]("t", "") },
+		`cycle`:                                               func() { agent.SchemaOf[endless]() },
+		`the type chan int has no JSON Schema`:                func() { agent.SchemaOf[chan int]() },
+	} {
+		func() {
+			defer func() {
+				if said := fmt.Sprint(recover()); !strings.Contains(said, want) {
+					t.Errorf("panic with %s, want %s", said, want)
+				}
+			}()
+			define()
+		}()
+	}
+}
+
+func TestATypedToolReadsItsInputExactly(t *testing.T) {
+	t.Parallel()
+	tool := agent.NewTool("t", "", func(_ context.Context, _ *agent.Call, in trip) (string, error) {
+		return fmt.Sprintf("%s %d %v %T", in.City, in.Days, in.Any, in.Any), nil
+	})
+	for input, want := range map[string]string{
+		`{"city":"Rome","days":3,"any":12345678901234567890}`: "Rome 3 12345678901234567890 json.Number",
+		`{"city":"Rome","days":3.0,"any":1.50}`:               "Rome 3 1.50 json.Number",
+		`{"city":"Rome","days":-12e2}`:                        "Rome -1200 <nil> <nil>",
+		`{"city":"Rome","days":0.0e5}`:                        "Rome 0 <nil> <nil>",
+		``:                                                    " 0 <nil> <nil>",
+		`{"days":3.5}`:                                        "error: the arguments cannot be read",
+		`{"days":1e99}`:                                       "error: the arguments cannot be read",
+		`{"city":1}`:                                          "error: the arguments cannot be read",
+		`[]`:                                                  "error: the arguments cannot be read",
+	} {
+		got, err := tool.Execute(t.Context(), &agent.Call{Input: json.RawMessage(input)})
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if said := fmt.Sprint(got); said != want && !(strings.HasPrefix(want, "error") && strings.HasPrefix(said, want)) {
+			t.Errorf("%s: %s, want %s", input, said, want)
+		}
+	}
+}
+
+func TestOptionsSayWhatIsSpecialAboutATool(t *testing.T) {
+	t.Parallel()
+	expensive := agent.ApproveWhen(func(in trip, state agent.State) bool {
+		if in.City == "panic" {
+			panic("oh")
+		}
+		return in.Days > 3 && state["rich"] == nil
+	})
+	tool := agent.NewTool("book", "Books.", func(context.Context, *agent.Call, trip) (int, error) { return 0, nil },
+		agent.Safe(), agent.Timeout(time.Minute), agent.FinishWith(), agent.StrictArguments(), agent.AnswerWithin(time.Hour), expensive,
+		agent.WithOutputSchema(json.RawMessage(`{"type":"integer"}`)))
+	if tool.Retry != agent.RetrySafe || tool.Timeout != time.Minute || !tool.FinishWith || !tool.Strict || tool.AnswerWithin != time.Hour || tool.OutputSchema == nil || tool.Client {
+		t.Errorf("tool = %+v, want all that the options say", tool)
+	}
+	for _, test := range []struct {
+		input string
+		state agent.State
+		want  bool
+	}{
+		{`{"city":"x","days":4}`, nil, true}, {`{"city":"x","days":3}`, nil, false}, {`{"city":"x","days":4}`, agent.State{"rich": true}, false},
+		{`{"city":"panic"}`, nil, true}, {`{"city":1}`, nil, true},
+	} {
+		if got := tool.NeedsApproval(json.RawMessage(test.input), test.state); got != test.want {
+			t.Errorf("%s with %v needs approval = %v, want %v", test.input, test.state, got, test.want)
+		}
+	}
+	client := agent.ClientTool[trip]("ask", "Asks.", agent.WithInputSchema(json.RawMessage(`{"type":"object"}`)))
+	if !client.Client || client.Execute != nil || string(client.InputSchema) != `{"type":"object"}` {
+		t.Errorf("client tool = %+v, want one with its own schema", client)
+	}
+	if gated := agent.NewTool("x", "", func(context.Context, *agent.Call, struct{}) (any, error) { return nil, nil }, agent.RequireApproval()); !gated.NeedsApproval(nil, nil) || gated.Retry == agent.RetrySafe {
+		t.Errorf("gated tool = %+v, want one that always asks and never repeats", gated)
+	}
+}
+
+// draftHost is a host with a state and nothing else.
+type draftHost struct{ *agent.Draft }
+
+func (draftHost) Emit(context.Context, string, any) error  { return nil }
+func (draftHost) RecordUsage(kind, name string, _ float64) {}
+
+func TestTypedStateWritesOnlyWhatItChanges(t *testing.T) {
+	t.Parallel()
+	type cart struct {
+		Items []string       `json:"items"`
+		Note  string         `json:"note,omitempty"`
+		Total json.Number    `json:"total,omitempty"`
+		Open  map[string]any `json:"open,omitempty"`
+	}
+	state, err := agent.ParseState([]byte(`{"items":["a"],"note":"x","total":1.10,"other":{"deep":1},"open":{"n":12345678901234567890}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := agent.NewDraft(state, 0)
+	call := &agent.Call{Host: draftHost{d}}
+	got, err := agent.GetState[cart](call)
+	if err != nil || got.Note != "x" || got.Total != "1.10" {
+		t.Errorf("GetState = %+v, %v, want the cart", got, err)
+	}
+	if err := agent.UpdateState(call, func(c *cart) error {
+		c.Items = append(c.Items, "b")
+		c.Note = ""
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	no := errors.New("no")
+	if err := agent.UpdateState(call, func(c *cart) error { c.Items = nil; return no }); !errors.Is(err, no) {
+		t.Errorf("UpdateState = %v, want the error", err)
+	}
+	if _, err := agent.GetState[struct {
+		Items int `json:"items"`
+	}](call); err == nil {
+		t.Error("GetState of another type succeeds")
+	}
+	if err := agent.UpdateState(call, func(s *[]int) error { return nil }); err == nil {
+		t.Error("UpdateState of a list succeeds")
+	}
+	if got := text(t, d.End()); got != `[{"Key":"items","Kind":"append","Value":["b"]},{"Key":"note","Kind":"delete","Value":null}]` {
+		t.Errorf("ops = %s, want the append and the delete", got)
+	}
+	if got, err := agent.GetState[cart](&agent.Call{}); err != nil || got.Note != "" {
+		t.Errorf("GetState without a run = %+v, %v, want the zero value", got, err)
+	}
+}

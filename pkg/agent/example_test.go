@@ -1,0 +1,94 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// A tool with typed input and output. Its schema comes from the type.
+func ExampleNewTool() {
+	type place struct {
+		City string `json:"city" jsonschema:"name of the city"`
+		Days int    `json:"days,omitempty" jsonschema:"how many days, 1 when left out"`
+	}
+	type forecast struct {
+		Days []string `json:"days"`
+	}
+	tool := agent.NewTool("forecast", "Tells the weather.", func(_ context.Context, _ *agent.Call, in place) (forecast, error) {
+		return forecast{Days: []string{"sun in " + in.City}}, nil
+	}, agent.Safe())
+
+	fmt.Println(string(tool.InputSchema))
+	result, err := tool.Execute(context.Background(), &agent.Call{Input: json.RawMessage(`{"city":"Rome"}`)})
+	fmt.Println(result, err)
+	// Output:
+	// {"type":"object","properties":{"city":{"type":"string","description":"name of the city"},"days":{"type":"integer","description":"how many days, 1 when left out"}},"required":["city"],"additionalProperties":false}
+	// {[sun in Rome]} <nil>
+}
+
+// A call that a human has to allow when it costs much.
+func ExampleApproveWhen() {
+	type order struct {
+		Euros int `json:"euros"`
+	}
+	tool := agent.NewTool("order", "Orders.", func(context.Context, *agent.Call, order) (string, error) {
+		return "ordered", nil
+	}, agent.ApproveWhen(func(in order, _ agent.State) bool { return in.Euros > 100 }))
+
+	fmt.Println(tool.NeedsApproval(json.RawMessage(`{"euros":20}`), nil))
+	fmt.Println(tool.NeedsApproval(json.RawMessage(`{"euros":2000}`), nil))
+	// Output:
+	// false
+	// true
+}
+
+// A tool that keeps something in the custom state of its session.
+func ExampleUpdateState() {
+	type basket struct {
+		Items []string `json:"items,omitempty"`
+	}
+	tool := agent.NewTool("add_item", "Puts an item into the basket.", func(_ context.Context, call *agent.Call, in struct {
+		Item string `json:"item"`
+	}) (string, error) {
+		return "added", agent.UpdateState(call, func(b *basket) error {
+			b.Items = append(b.Items, in.Item)
+			return nil
+		})
+	})
+	fmt.Println(tool.Name)
+	// Output: add_item
+}
+
+// What is wrong with a value is said in words that a model can follow.
+func ExampleSchema_Check() {
+	schema, err := agent.CompileSchema(json.RawMessage(`{
+		"type": "object",
+		"properties": {"days": {"type": "integer", "maximum": 10}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+		"required": ["days"],
+		"additionalProperties": false
+	}`))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(schema.Check(json.RawMessage(`{"days": 12, "unit": "kelvin"}`)))
+	fmt.Println(schema.Check(json.RawMessage(`{"dys": 1}`)))
+	// Output:
+	// /days must be at most 10, not 12; /unit must be one of "celsius", "fahrenheit"
+	// /days is missing; /dys is not known; known are days, unit
+}
+
+// All that is wrong with an agent is told at once.
+func ExampleAgent_Check() {
+	a := agent.Agent{Name: "weather", Model: "gpt-5", Tools: []agent.Tool{{Name: "my tool"}}}
+	for _, p := range a.Problems() {
+		fmt.Println(p.Field + ": " + p.Text)
+	}
+	// Output:
+	// model: it is "gpt-5", and must be provider/name, for example openai/gpt-5
+	// tools[0].name: "my tool" must have 1 to 64 characters of A-Z a-z 0-9 _ -
+	// tools[0].inputSchema: there is none
+	// tools[0]: the tool "my tool" has no Execute, and no client answers it
+}

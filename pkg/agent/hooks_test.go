@@ -1,0 +1,46 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+func TestHooksAreCalledOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	var called []string
+	hooks := func(name string, err error) agent.Hooks {
+		say := func(point string) { called = append(called, name+" "+point) }
+		return agent.Hooks{
+			BeforeRun:  func(context.Context, *agent.HookCall) error { say("before run"); return err },
+			OnStart:    func(context.Context, *agent.HookCall) { say("start") },
+			BeforeTool: func(context.Context, *agent.HookCall, agent.ToolCall) { say("before tool") },
+			AfterTool:  func(context.Context, *agent.HookCall, agent.ToolCall, agent.ToolResult) { say("after tool") },
+			AfterModel: func(context.Context, *agent.HookCall, agent.ModelCall, agent.Message, error) { say("after model") },
+		}
+	}
+	both := hooks("host", nil).Then(agent.Hooks{}).Then(hooks("own", nil))
+	if err := both.BeforeRun(t.Context(), nil); err != nil {
+		t.Errorf("BeforeRun: %v", err)
+	}
+	both.OnStart(t.Context(), nil)
+	both.OnResume(t.Context(), nil) // nobody has one
+	both.BeforeTool(t.Context(), nil, agent.ToolCall{})
+	both.AfterTool(t.Context(), nil, agent.ToolCall{}, agent.ToolResult{})
+	both.AfterModel(t.Context(), nil, agent.ModelCall{}, agent.Message{}, nil)
+	want := []string{
+		"host before run", "own before run", "host start", "own start", "host before tool", "own before tool",
+		"host after tool", "own after tool", "host after model", "own after model",
+	}
+	if !slices.Equal(called, want) {
+		t.Errorf("called %q, want %q", called, want)
+	}
+	called = nil
+	no := errors.New("no")
+	if err := hooks("host", no).Then(hooks("own", nil)).BeforeRun(t.Context(), nil); !errors.Is(err, no) || !slices.Equal(called, []string{"host before run"}) {
+		t.Errorf("BeforeRun = %v behind %q, want the first error", err, called)
+	}
+}

@@ -1,0 +1,147 @@
+package schema
+
+import (
+	"encoding/json"
+	"unicode/utf8"
+)
+
+func (n *node) checkNumber(text json.Number, at *path, out *problems) bool {
+	if n.minimum == nil && n.maximum == nil && n.above == nil && n.below == nil && n.multipleOf == nil {
+		return true
+	}
+	ok := true
+	d, shown := parseDecimal(text), clip(string(text), maxShown)
+	if b := n.minimum; b != nil && d.compare(b.decimal) < 0 {
+		ok = out.add(at, "must be at least %s, not %s", b.text, shown)
+	}
+	if b := n.maximum; b != nil && d.compare(b.decimal) > 0 {
+		ok = out.add(at, "must be at most %s, not %s", b.text, shown)
+	}
+	if b := n.above; b != nil && d.compare(b.decimal) <= 0 {
+		ok = out.add(at, "must be above %s, not %s", b.text, shown)
+	}
+	if b := n.below; b != nil && d.compare(b.decimal) >= 0 {
+		ok = out.add(at, "must be below %s, not %s", b.text, shown)
+	}
+	if b := n.multipleOf; b != nil && !d.multipleOf(b.decimal) {
+		ok = out.add(at, "must be a multiple of %s, not %s", b.text, shown)
+	}
+	return ok
+}
+
+func (k *checker) checkText(n *node, text string, at *path, out *problems) bool {
+	ok := true
+	if n.minLength != nil || n.maxLength != nil {
+		length := utf8.RuneCountInString(text)
+		if n.minLength != nil && length < *n.minLength {
+			ok = out.add(at, "must have at least %d characters, not %d", *n.minLength, length)
+		}
+		if n.maxLength != nil && length > *n.maxLength {
+			ok = out.add(at, "must have at most %d characters, not %d", *n.maxLength, length)
+		}
+	}
+	if n.pattern != nil && k.spend(len(text)/visitBytes) && !n.pattern.MatchString(text) {
+		ok = out.add(at, "must match the pattern %s", clip(n.pattern.String(), maxShown))
+	}
+	return ok
+}
+
+func (k *checker) checkList(n *node, list []any, at *path, out *problems, seen *evaluated) bool {
+	ok := checkSize(len(list), n.minItems, n.maxItems, "items", at, out)
+	for i, item := range list {
+		var of *node
+		switch {
+		case i < len(n.prefix):
+			of = n.prefix[i]
+		case n.items != nil:
+			of = n.items
+		default:
+			continue
+		}
+		seen.item(i)
+		ok = k.check(of, item, at.item(i), out, nil) && ok
+		if k.done(out) {
+			return ok
+		}
+	}
+	if n.unique {
+		ok = k.checkUnique(list, at, out) && ok
+	}
+	if n.contains != nil {
+		ok = k.checkContains(n, list, at, out, seen) && ok
+	}
+	if n.unevaluatedItems != nil {
+		ok = k.checkRestItems(n, list, at, out, seen) && ok
+	}
+	return ok
+}
+
+// done reports whether there is nothing left to tell.
+func (k *checker) done(out *problems) bool {
+	return k.tooMuch != "" || out.found && out.full()
+}
+
+func (k *checker) checkUnique(list []any, at *path, out *problems) bool {
+	first := make(map[string]int, len(list))
+	for i, item := range list {
+		text := key(item)
+		if !k.spend(1 + len(text)/visitBytes) {
+			return true
+		}
+		if j, twice := first[text]; twice {
+			return out.add(at, "must not have an item twice, but items %d and %d are equal", j, i)
+		}
+		first[text] = i
+	}
+	return true
+}
+
+func (k *checker) checkContains(n *node, list []any, at *path, out *problems, seen *evaluated) bool {
+	count := 0
+	for i, item := range list {
+		if k.try(n.contains, item, at.item(i), nil) {
+			count++
+			seen.item(i)
+		}
+		if k.tooMuch != "" {
+			return true
+		}
+	}
+	least := 1
+	if n.minContains != nil {
+		least = *n.minContains
+	}
+	if count < least {
+		return out.add(at, "must have at least %d items of the wanted kind, not %d", least, count)
+	}
+	if n.maxContains != nil && count > *n.maxContains {
+		return out.add(at, "must have at most %d items of the limited kind, not %d", *n.maxContains, count)
+	}
+	return true
+}
+
+func (k *checker) checkRestItems(n *node, list []any, at *path, out *problems, seen *evaluated) bool {
+	ok := true
+	for i, item := range list {
+		if seen.hasItem(i) {
+			continue
+		}
+		seen.item(i)
+		ok = k.check(n.unevaluatedItems, item, at.item(i), out, nil) && ok
+		if k.done(out) {
+			break
+		}
+	}
+	return ok
+}
+
+func checkSize(size int, least, most *int, what string, at *path, out *problems) bool {
+	ok := true
+	if least != nil && size < *least {
+		ok = out.add(at, "must have at least %d %s, not %d", *least, what, size)
+	}
+	if most != nil && size > *most {
+		ok = out.add(at, "must have at most %d %s, not %d", *most, what, size)
+	}
+	return ok
+}

@@ -1,0 +1,296 @@
+package schema
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// reader reads the keywords of one schema. The first mistake stands.
+type reader struct {
+	*compiler
+	object map[string]any
+	place  string
+	depth  int
+	err    error
+}
+
+func (r *reader) read(n *node) {
+	r.readName("$id", "")
+	r.readName("$anchor", "#")
+	r.readName("$dynamicAnchor", "#")
+	for _, keyword := range []string{"$ref", "$dynamicRef"} {
+		if ref, ok := r.text(keyword); ok {
+			r.links = append(r.links, link{from: n, ref: ref})
+		}
+	}
+	n.fallback, n.hasFallback = r.object["default"]
+	r.readValue(n)
+	r.readArray(n)
+	r.readObject(n)
+	n.allOf, n.anyOf, n.oneOf = r.list("allOf"), r.list("anyOf"), r.list("oneOf")
+	n.not, n.when = r.schema("not"), r.schema("if")
+	n.then, n.otherwise = r.schema("then"), r.schema("else")
+	for _, keyword := range []string{"$defs", "definitions"} {
+		r.schemas(keyword)
+	}
+}
+
+func (r *reader) readName(keyword, prefix string) {
+	if name, ok := r.text(keyword); ok && name != "" {
+		if _, taken := r.named[prefix+name]; !taken {
+			r.named[prefix+name] = r.place
+		}
+	}
+}
+
+func (r *reader) readValue(n *node) {
+	n.types = r.types()
+	if list, ok := r.object["enum"]; ok {
+		values, ok := list.([]any)
+		if !ok {
+			r.fail("enum", "a list")
+			return
+		}
+		n.allow(values)
+	}
+	if value, ok := r.object["const"]; ok && (n.allowed == nil || n.allowed[key(value)]) {
+		n.allow([]any{value})
+	} else if ok {
+		n.allow(nil)
+	}
+	n.multipleOf = r.bound("multipleOf")
+	if n.multipleOf != nil && n.multipleOf.sign() <= 0 {
+		r.fail("multipleOf", "a number above 0")
+	}
+	n.minimum, n.maximum = r.bound("minimum"), r.bound("maximum")
+	n.above, n.below = r.bound("exclusiveMinimum"), r.bound("exclusiveMaximum")
+	n.minLength, n.maxLength = r.count("minLength"), r.count("maxLength")
+	if text, ok := r.text("pattern"); ok {
+		pattern, err := compilePattern(text)
+		if err != nil && r.err == nil {
+			r.err = wrong(r.place+"/pattern", "%v", err)
+		}
+		n.pattern = pattern
+	}
+}
+
+func (n *node) allow(values []any) {
+	n.allowed = make(map[string]bool, len(values))
+	shown := make([]string, 0, len(values))
+	for _, v := range values {
+		n.allowed[key(v)] = true
+		if text, err := encode(v); err == nil && len(shown) < maxNamed {
+			shown = append(shown, clip(string(text), maxShown))
+		}
+	}
+	if len(values) > len(shown) {
+		shown = append(shown, "…")
+	}
+	n.allowedText = strings.Join(shown, ", ")
+}
+
+func (r *reader) readArray(n *node) {
+	n.prefix = r.list("prefixItems")
+	if _, old := r.object["items"].([]any); old {
+		n.prefix, n.items = r.list("items"), r.schema("additionalItems")
+	} else {
+		n.items = r.schema("items")
+	}
+	n.minItems, n.maxItems = r.count("minItems"), r.count("maxItems")
+	n.unique = r.object["uniqueItems"] == true
+	n.contains = r.schema("contains")
+	n.minContains, n.maxContains = r.count("minContains"), r.count("maxContains")
+	n.unevaluatedItems = r.schema("unevaluatedItems")
+}
+
+func (r *reader) readObject(n *node) {
+	n.properties = r.schemas("properties")
+	n.names = slices.Sorted(maps.Keys(n.properties))
+	for text, node := range sorted(r.schemas("patternProperties")) {
+		pattern, err := compilePattern(text)
+		if err != nil && r.err == nil {
+			r.err = wrong(r.place+"/patternProperties", "%v", err)
+		}
+		n.patterns = append(n.patterns, patternNode{pattern, node})
+	}
+	n.additional = r.schema("additionalProperties")
+	n.propertyNames = r.schema("propertyNames")
+	n.unevaluated = r.schema("unevaluatedProperties")
+	r.tracks = r.tracks || n.unevaluated != nil || n.unevaluatedItems != nil
+	n.required = r.texts("required", r.object["required"])
+	n.minProperties, n.maxProperties = r.count("minProperties"), r.count("maxProperties")
+	r.readNeeds(n)
+}
+
+func (r *reader) readNeeds(n *node) {
+	for member, list := range sorted(r.members("dependentRequired")) {
+		n.needs = append(n.needs, need{member: member, members: r.texts("dependentRequired", list)})
+	}
+	for member, node := range sorted(r.schemas("dependentSchemas")) {
+		n.needs = append(n.needs, need{member: member, node: node})
+	}
+	for member, value := range sorted(r.members("dependencies")) {
+		if _, list := value.([]any); list {
+			n.needs = append(n.needs, need{member: member, members: r.texts("dependencies", value)})
+			continue
+		}
+		n.needs = append(n.needs, need{member: member, node: r.compiled(value, "dependencies", member)})
+	}
+}
+
+// sorted gives the members of a map by name, so that what is told first is the same
+// in every attempt.
+func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
+	return func(yield func(string, V) bool) {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			if !yield(name, m[name]) {
+				return
+			}
+		}
+	}
+}
+
+func (r *reader) fail(keyword, want string) {
+	if r.err == nil {
+		r.err = wrong(r.place+"/"+keyword, "%s must be %s, not %s", keyword, want, described(r.object[keyword]))
+	}
+}
+
+func (r *reader) text(keyword string) (string, bool) {
+	value, ok := r.object[keyword]
+	if !ok {
+		return "", false
+	}
+	text, ok := value.(string)
+	if !ok {
+		r.fail(keyword, "a text")
+	}
+	return text, ok
+}
+
+func (r *reader) texts(keyword string, value any) []string {
+	if value == nil {
+		return nil
+	}
+	list, ok := value.([]any)
+	texts := make([]string, 0, len(list))
+	for _, item := range list {
+		text, isText := item.(string)
+		ok = ok && isText
+		texts = append(texts, text)
+	}
+	if !ok {
+		r.fail(keyword, "a list of texts")
+	}
+	return texts
+}
+
+func (r *reader) types() []string {
+	var types []string
+	switch value := r.object["type"].(type) {
+	case nil:
+		return nil
+	case string:
+		types = []string{value}
+	default:
+		types = r.texts("type", value)
+	}
+	for _, name := range types {
+		if _, known := typeNames[name]; !known && r.err == nil {
+			r.err = wrong(r.place+"/type", "there is no type %q", name)
+		}
+	}
+	return types
+}
+
+func (r *reader) bound(keyword string) *decimalBound {
+	value, ok := r.object[keyword]
+	if !ok {
+		return nil
+	}
+	number, ok := value.(json.Number)
+	if !ok {
+		r.fail(keyword, "a number")
+		return nil
+	}
+	return &decimalBound{parseDecimal(number), clip(string(number), maxShown)}
+}
+
+func (r *reader) count(keyword string) *int {
+	bound := r.bound(keyword)
+	if bound == nil {
+		return nil
+	}
+	if !bound.whole() || bound.negative {
+		r.fail(keyword, "a whole number, 0 or more")
+		return nil
+	}
+	const most = 1 << 40
+	n := most
+	if bound.exponent < 13 && len(bound.digits) < 13 && bound.digits != "" {
+		n, _ = strconv.Atoi(bound.digits + strings.Repeat("0", int(bound.exponent))) // digits always parse
+	} else if bound.digits == "" {
+		n = 0
+	}
+	n = min(n, most)
+	return &n
+}
+
+func (r *reader) members(keyword string) map[string]any {
+	value, ok := r.object[keyword]
+	if !ok {
+		return nil
+	}
+	object, ok := value.(map[string]any)
+	if !ok {
+		r.fail(keyword, "an object")
+	}
+	return object
+}
+
+func (r *reader) schema(keyword string) *node {
+	value, ok := r.object[keyword]
+	if !ok {
+		return nil
+	}
+	return r.compiled(value, keyword)
+}
+
+func (r *reader) list(keyword string) []*node {
+	value, ok := r.object[keyword]
+	if !ok {
+		return nil
+	}
+	list, ok := value.([]any)
+	if !ok {
+		r.fail(keyword, "a list of schemas")
+	}
+	nodes := make([]*node, 0, len(list))
+	for i, item := range list {
+		nodes = append(nodes, r.compiled(item, keyword, strconv.Itoa(i)))
+	}
+	return nodes
+}
+
+func (r *reader) schemas(keyword string) map[string]*node {
+	nodes := map[string]*node{}
+	for name, value := range sorted(r.members(keyword)) {
+		nodes[name] = r.compiled(value, keyword, name)
+	}
+	return nodes
+}
+
+func (r *reader) compiled(value any, tokens ...string) *node {
+	place := r.place
+	for _, token := range tokens {
+		place += "/" + escape(token)
+	}
+	n, err := r.compile(value, place, r.depth+1)
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	return n
+}

@@ -1,0 +1,80 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of what a problem shows.
+const (
+	maxShown = 80  // bytes of one value or name
+	maxNamed = 20  // values or names of a list
+	maxList  = 400 // bytes of a list of names
+	maxTried = 4   // alternatives that are explained
+)
+
+// typeNames are the types, as a sentence names them.
+var typeNames = map[string]string{
+	"null": "null", "boolean": "a boolean", "string": "a string", "array": "an array",
+	"object": "an object", "integer": "an integer", "number": "a number",
+}
+
+func hasType(types []string, got string) bool {
+	return slices.Contains(types, got) || got == "integer" && slices.Contains(types, "number")
+}
+
+func typesText(types []string) string {
+	if len(types) == 0 {
+		return "absent"
+	}
+	texts := make([]string, len(types))
+	for i, name := range types {
+		texts[i] = typeNames[name]
+	}
+	return strings.Join(texts, " or ")
+}
+
+// add notes a problem. It gives false: the value does not fit.
+func (p *problems) add(at *path, format string, args ...any) bool {
+	p.found = true
+	if !p.full() {
+		p.list = append(p.list, Problem{at.String(), fmt.Sprintf(format, args...)})
+	}
+	return false
+}
+
+// alternatives says why each did not fit, as far as that was noted.
+func alternatives(why []Problem) string {
+	if len(why) == 0 {
+		return ""
+	}
+	texts := make([]string, 0, maxTried)
+	for i, p := range why[:min(len(why), maxTried)] {
+		texts = append(texts, fmt.Sprintf("%d: %s%s", i+1, place(p.Path), clip(p.Text, 2*maxShown)))
+	}
+	if len(why) > maxTried {
+		texts = append(texts, "…")
+	}
+	return " (" + strings.Join(texts, "; ") + ")"
+}
+
+func place(pointer string) string {
+	if pointer == "" {
+		return ""
+	}
+	return clip(pointer, maxShown) + " "
+}
+
+// clip cuts a text at the border of a character.
+func clip(text string, maxBytes int) string {
+	if len(text) <= maxBytes {
+		return text
+	}
+	end := maxBytes
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}

@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// SchemaOf gives the JSON Schema of what encoding/json makes of a T:
+//
+//   - structs are objects without further members; fields without omitempty or omitzero
+//     are required, the tag jsonschema describes a field
+//   - a pointer may be null, a slice may not
+//   - json.RawMessage and any may be everything, []byte is base64 text
+//   - types that read themselves are text where they have UnmarshalText, else everything
+//
+// It panics, in the manner of regexp.MustCompile, for types without a schema: functions,
+// channels, complex numbers, maps with keys that are no text, and types that hold
+// themselves. Call it where agents are defined, so that it does so when the program begins.
+func SchemaOf[T any]() json.RawMessage {
+	schema, err := schemaOf(reflect.TypeFor[T]())
+	if err != nil {
+		panic(fmt.Sprintf("agent: the type %v has no JSON Schema: %v", reflect.TypeFor[T](), err))
+	}
+	return schema
+}
+
+// inputSchema is SchemaOf for the input of a tool.
+func inputSchema[In any](tool string) json.RawMessage {
+	t := reflect.TypeFor[In]()
+	schema, err := schemaOf(t)
+	if err != nil {
+		panic(fmt.Sprintf("agent: the input %v of the tool %q has no JSON Schema: %v", t, tool, err))
+	}
+	if !isObjectSchema(schema) {
+		panic(fmt.Sprintf("agent: the input %v of the tool %q is not an object; use a struct", t, tool))
+	}
+	return schema
+}
+
+func schemaOf(t reflect.Type) (json.RawMessage, error) {
+	special := map[reflect.Type]*jsonschema.Schema{}
+	collectSpecial(t, special, map[reflect.Type]bool{})
+	schema, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: special})
+	if err != nil {
+		return nil, err
+	}
+	tidy(schema)
+	return json.Marshal(schema)
+}
+
+// collectSpecial finds the types whose JSON does not follow from their kind.
+func collectSpecial(t reflect.Type, special map[reflect.Type]*jsonschema.Schema, seen map[reflect.Type]bool) {
+	if seen[t] {
+		return
+	}
+	seen[t] = true
+	switch t {
+	case reflect.TypeFor[json.Number]():
+		special[t] = &jsonschema.Schema{Type: "number"}
+		return
+	case reflect.TypeFor[json.RawMessage]():
+		special[t] = &jsonschema.Schema{}
+		return
+	case reflect.TypeFor[[]byte]():
+		special[t] = &jsonschema.Schema{Type: "string", ContentEncoding: "base64"}
+		return
+	case reflect.TypeFor[big.Int]():
+		special[t] = &jsonschema.Schema{Type: "integer"}
+		return
+	}
+	if s := selfRead(t); s != nil {
+		special[t] = s
+		return
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		collectSpecial(t.Elem(), special, seen)
+	case reflect.Struct:
+		for _, field := range reflect.VisibleFields(t) {
+			collectSpecial(field.Type, special, seen)
+		}
+	default: // has no parts
+	}
+}
+
+// selfRead gives the schema of a type that reads itself from JSON or text.
+func selfRead(t reflect.Type) *jsonschema.Schema {
+	if t.Name() == "" || t.Kind() == reflect.Interface || known(t) {
+		return nil
+	}
+	p := reflect.PointerTo(t)
+	switch {
+	case p.Implements(reflect.TypeFor[json.Unmarshaler]()):
+		return &jsonschema.Schema{}
+	case p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		return &jsonschema.Schema{Type: "string"}
+	}
+	return nil
+}
+
+// known reports whether the schema library has a schema for a type of the standard
+// library that reads itself.
+func known(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct || t.PkgPath() == "" {
+		return false
+	}
+	s, err := jsonschema.ForType(t, nil)
+	return err == nil && s.Type != "object"
+}
+
+// tidy makes a schema simpler for models and providers: a slice is an array, never
+// null, and an object says which members it has.
+func tidy(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if slices.Equal(s.Types, []string{"null", "array"}) {
+		s.Types, s.Type = nil, "array"
+	}
+	if s.Type == "object" && s.Properties == nil && s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil {
+		s.Properties = map[string]*jsonschema.Schema{}
+	}
+	tidy(s.Items)
+	tidy(s.AdditionalProperties)
+	for _, property := range s.Properties {
+		tidy(property)
+	}
+}
+
+func isObjectSchema(schema json.RawMessage) bool {
+	var s struct {
+		Type any `json:"type"`
+	}
+	return json.Unmarshal(schema, &s) == nil && s.Type == "object"
+}

@@ -1,0 +1,62 @@
+package client_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/client"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+)
+
+// framed is a message as the Connect protocol sends it in a stream.
+func framed(t *testing.T, m *agentv1.StreamResponse) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
+}
+
+func TestAQuietWaitingRunIsFollowedForLongerThanThePatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		caughtUp := framed(t, &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_CaughtUp{CaughtUp: &agentv1.CaughtUp{}}})
+		end := framed(t, &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_End{End: &agentv1.End{Status: "interrupted"}}})
+		begin := time.Now()
+		c := client.New(client.Config{URL: "http://gateway.test", HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			body, out := io.Pipe()
+			go func() {
+				_, _ = out.Write(caughtUp)
+				time.Sleep(30 * time.Second) // a proxy cuts what is quiet for so long
+				if time.Since(begin) > 5*client.DefaultPatience {
+					_, _ = out.Write(end)
+				}
+				out.CloseWithError(errors.New("cut"))
+			}()
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/connect+proto"}}, Body: body, Request: r}, nil
+		})}})
+		var marks int
+		var last *agentv1.StreamResponse
+		for frame, err := range c.Follow(t.Context(), &agentv1.StreamRequest{SessionId: "s", RunId: "run-2"}) {
+			if err != nil {
+				t.Fatalf("given up after %v: %v", time.Since(begin), err)
+			}
+			if frame.GetCaughtUp() != nil {
+				marks++
+			}
+			last = frame
+		}
+		if marks != 1 || last.GetEnd().GetStatus() != "interrupted" {
+			t.Errorf("got %d marks and %v at the end", marks, last)
+		}
+	})
+}

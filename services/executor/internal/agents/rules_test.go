@@ -1,0 +1,118 @@
+package agents
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+func state(t *testing.T, text string) agent.State {
+	t.Helper()
+	s, err := agent.ParseState([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAConditionSaysWhichCallsWaitForAHuman(t *testing.T) {
+	t.Parallel()
+	for rule, inputs := range map[string]map[string]bool{
+		"always":                                       {`{}`: true},
+		"never":                                        {`{}`: false},
+		"{when: [{field: to, equals: boss}]}":          {`{"to":"boss"}`: true, `{"to":"me"}`: false, `{}`: false, `not JSON`: true},
+		"{when: [{field: n, equals: 1}]}":              {`{"n":1.0}`: true, `{"n":"1"}`: false},
+		"{when: [{field: to, notEquals: me}]}":         {`{"to":"boss"}`: true, `{"to":"me"}`: false, `{}`: true},
+		"{when: [{field: sum.eur, greaterThan: 100}]}": {`{"sum":{"eur":100}}`: false, `{"sum":{"eur":100.01}}`: true, `{"sum":{"eur":1e999}}`: true, `{"sum":{"eur":"1"}}`: true, `{"sum":5}`: false},
+		"{when: [{field: n, lessThan: -1.5}]}":         {`{"n":-2}`: true, `{"n":0}`: false},
+		"{when: [{field: n, greaterThan: 1, lessThan: 5}, {field: n, equals: 9}]}": {`{"n":3}`: true, `{"n":7}`: false, `{"n":9}`: true},
+		`{when: [{field: to, matches: '@example\.com$'}]}`:                         {`{"to":"a@example.com"}`: true, `{"to":"a@example.org"}`: false},
+		"{when: [{field: force, exists: true}]}":                                   {`{"force":null}`: true, `{}`: false},
+		"{when: [{field: why, exists: false}]}":                                    {`{"why":"x"}`: false, `{}`: true},
+		"{when: [{field: to, equals: {a: [1, x]}}]}":                               {`{"to":{"a":[1,"x"]}}`: true, `{"to":{"a":[1]}}`: false},
+		"{when: [{state: mode, equals: careful}]}":                                 {`{}`: true},
+		"{when: [{state: mode, equals: bold}]}":                                    {`{}`: false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			a := one(t, "agents:\n  - {name: a, model: mine/x, tools: [{use: note, approval: "+rule+"}]}\n")
+			for input, want := range inputs {
+				if got := a.Tools[0].NeedsApproval(json.RawMessage(input), state(t, `{"mode":"careful"}`)); got != want {
+					t.Errorf("a call with %s waits: %v, want %v", input, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAConditionThatSaysNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	for rule, want := range map[string]string{
+		"often":                 `approval is "often", it must be one of always, never`,
+		"{}":                    `approval is "always", "never", or {when: [...]}`,
+		"{when: [{field: a}]}":  "a condition needs one of",
+		"{when: [{equals: 1}]}": "give field or state",
+		"{when: [{field: a, state: b, equals: 1}]}": "give field or state",
+		"{when: [{field: a, greaterThen: 1}]}":      `did you mean "greaterThan"?`,
+		"{when: [{field: a, greaterThan: x}]}":      "greaterThan must be a number",
+		"{when: [{field: a, matches: '('}]}":        "matches must be a regular expression (RE2)",
+		"{when: [{field: a, matches: 5}]}":          "matches must be a regular expression in quotes",
+		"{when: [{field: a, exists: x}]}":           "exists must be true or false",
+	} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - {name: a, model: mine/x, tools: [{use: note, approval: " + rule + "}]}\n")}, house())
+			refused(t, err, `a.yaml:2: agent "a": tool "note": `, want)
+		})
+	}
+}
+
+func TestARunStopsBehindAToolOrAState(t *testing.T) {
+	t.Parallel()
+	a := one(t, "agents:\n  - name: a\n    model: mine/x\n    tools: [note, calculate]\n    stopWhen:\n      - tool: note\n      - stateEquals: {done: true, count: 2}\n")
+	result := func(tool string, success bool) []agent.ToolResult {
+		return []agent.ToolResult{{Name: tool, Success: success}}
+	}
+	for name, test := range map[string]struct {
+		progress agent.Progress
+		want     bool
+	}{
+		"nothing":             {agent.Progress{}, false},
+		"the tool":            {agent.Progress{Results: result("note", true)}, true},
+		"a failed call":       {agent.Progress{Results: result("note", false)}, false},
+		"another tool":        {agent.Progress{Results: result("calculate", true)}, false},
+		"the state":           {agent.Progress{State: state(t, `{"done":true,"count":2.0,"more":1}`)}, true},
+		"a part of the state": {agent.Progress{State: state(t, `{"done":true}`)}, false},
+	} {
+		if got := a.StopWhen(test.progress); got != test.want {
+			t.Errorf("behind %s it stops: %v, want %v", name, got, test.want)
+		}
+	}
+	if one(t, "agents:\n  - {name: a, model: mine/x}\n").StopWhen != nil {
+		t.Error("an agent without stopWhen stops")
+	}
+}
+
+func TestAPromptShowsTheState(t *testing.T) {
+	t.Parallel()
+	a := one(t, "agents:\n  - name: a\n    model: mine/x\n    prompt: |-\n      Hello {{state.user.name}}, {{ state.list }} {{state.none}}{{state.user.none.x}} \\{{raw}} {{state.template}}\n")
+	got := a.Prompt(state(t, `{"user":{"name":"Zoë"},"list":[1,"a"],"template":"{{state.user.name}}"}`))
+	if want := `Hello Zoë, [1,"a"]  {{raw}} {{state.user.name}}`; got != want {
+		t.Errorf("prompt = %q, want %q", got, want)
+	}
+	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    systemPrompt: x\n    prompt: Hello {{name}}\n")}, house())
+	refused(t, err, `a.yaml:5: agent "a": prompt: behind {{ must stand state.key`, `a.yaml:5: agent "a": give either systemPrompt or prompt`)
+}
+
+func TestWordsThatAreCloseAreSuggested(t *testing.T) {
+	t.Parallel()
+	known := []string{"systemPrompt", "tools", "maxSteps"}
+	for word, want := range map[string]string{"systemprompt": "systemPrompt", "tolos": "tools", "maxstep": "maxSteps", "nothing": "", "": ""} {
+		got := meant(word, known)
+		if want != "" && !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("meant(%q) = %q, want %q", word, got, want)
+		}
+	}
+}

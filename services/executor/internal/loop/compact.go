@@ -1,0 +1,236 @@
+package loop
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Metadata of a summary.
+const (
+	metadataCompaction = "compaction"
+	compactionSummary  = "summary"
+	metadataCovers     = "covers" // the id of the last message that the summary stands for
+)
+
+// What a file counts at most: providers scale images, and bill no bytes.
+const maxFileTokens = 1600
+
+const summarySystem = "You summarise the beginning of a conversation between a user and an assistant, so that the assistant can go on " +
+	"without it. Keep what was asked and decided, facts, names, numbers and ids, results of tools that still matter, and what is left to do. " +
+	"Reply with the summary and nothing else."
+
+// shortening is what a step does to keep the conversation within its budget.
+type shortening struct {
+	summary *agent.Message
+	covers  string
+	tried   bool
+}
+
+// group is what is never split: a message, or a message of the model with the results
+// of its calls.
+type group struct {
+	messages []agent.Message
+	tokens   int
+	user     bool // a user has said it: a turn begins
+}
+
+// shown is what a model is shown of a conversation. Where older messages are given, a
+// summary of them is wanted first.
+func (p *Planner) shown(transcript []agent.Message) (messages, older []agent.Message) {
+	policy := p.start.Agent.Context
+	if p.shortening.summary != nil {
+		transcript = append(transcript, *p.shortening.summary)
+	}
+	groups := p.groups(conversation(slices.DeleteFunc(slices.Clone(transcript), isSummary)))
+	budget, from := policy.MaxTokens, 0
+	if summary, behind := newestSummary(transcript, groups); summary != nil {
+		messages = append(messages, *summary)
+		budget, from = budget-p.tokens(*summary), behind
+	}
+	if policy.MaxTokens > 0 && sum(groups[from:])+lead(groups, from) > budget {
+		if policy.Compaction == agent.CompactSummary && !p.shortening.tried {
+			if cut := cutAt(groups, from, len(groups), p.keep()); cut > from {
+				p.shortening.covers = groups[cut-1].messages[0].ID
+				return nil, append(messages, flat(groups[from:cut])...)
+			}
+		}
+		from = window(groups, from, budget, min(p.keep(), budget))
+	}
+	if user := opener(groups, from); user >= 0 {
+		messages = append(messages, groups[user].messages...)
+	}
+	return append(messages, flat(groups[from:])...), nil
+}
+
+func (p *Planner) keep() int {
+	c := p.start.Agent.Context
+	if c.KeepTokens > 0 {
+		return min(c.KeepTokens, c.MaxTokens)
+	}
+	return c.MaxTokens / 2
+}
+
+// compact asks for a summary of the older messages.
+func (p *Planner) compact(older []agent.Message) Effect {
+	name := p.start.Agent.Model
+	request := p.request(name, slices.Concat(older, []agent.Message{p.note(2, "Summarise the conversation so far.", nil)}))
+	request.System, request.Output, request.Choice, request.Tools = summarySystem, nil, model.ChoiceNone, p.offered()
+	return Compact{Step: p.step, Older: older, Model: name, Request: request}
+}
+
+// Compacted answers Compact with the summary. An empty one is none.
+func (p *Planner) Compacted(summary string) {
+	expect[Compact](p)
+	p.shortening.tried = true
+	if strings.TrimSpace(summary) != "" {
+		p.shortening.summary = &agent.Message{
+			ID: p.messageID("summary", 0), Role: agent.RoleContext, Hidden: true,
+			Metadata: map[string]string{metadataCompaction: compactionSummary, metadataCovers: p.shortening.covers},
+			Parts:    []agent.Part{agent.Text{Text: "A summary of the conversation before this point:\n\n" + summary}},
+		}
+	}
+	p.next = p.callModel()
+}
+
+// CompactFailed answers Compact with why there is no summary: the step goes on with a
+// window.
+func (p *Planner) CompactFailed(error) {
+	expect[Compact](p)
+	p.shortening.tried = true
+	p.next = p.callModel()
+}
+
+func (p *Planner) groups(messages []agent.Message) []group {
+	var groups []group
+	for _, m := range messages {
+		if m.Role == agent.RoleTool && len(groups) > 0 { // behind its calls: see conversation
+			last := &groups[len(groups)-1]
+			last.messages = append(last.messages, m)
+			last.tokens += p.tokens(m)
+			continue
+		}
+		groups = append(groups, group{messages: []agent.Message{m}, tokens: p.tokens(m), user: m.Role == agent.RoleUser && !m.Hidden})
+	}
+	return groups
+}
+
+// tokens estimates the tokens of a message.
+func (p *Planner) tokens(m agent.Message) int {
+	if p.start.Agent.Context.Count != nil {
+		return p.start.Agent.Context.Count(m)
+	}
+	bytes := 0
+	for _, part := range m.Parts {
+		switch part := part.(type) {
+		case agent.Text:
+			bytes += len(part.Text)
+		case agent.Reasoning:
+			bytes += len(part.Text) + len(part.ProviderData)
+		case agent.ToolCall:
+			bytes += len(part.Name) + len(part.Arguments)
+		case agent.ToolResult:
+			bytes += len(part.Result) + len(part.Error)
+		case agent.File:
+			bytes += min(len(part.URL), 4*maxFileTokens)
+		}
+	}
+	return (bytes + 3) / 4
+}
+
+// window gives the group that what is shown begins with. It does what a reader would have
+// done who goes through the conversation and, whenever it is over the budget, forgets all
+// but what is to be kept. So the beginning stays the same for many steps, as caches of
+// providers like it.
+func window(groups []group, from, budget, keep int) int {
+	start, tokens := from, 0
+	for end := from; end < len(groups); end++ {
+		tokens += groups[end].tokens
+		if tokens+lead(groups, start) > budget {
+			start = cutAt(groups, start, end+1, keep)
+			tokens = sum(groups[start : end+1])
+		}
+	}
+	return start
+}
+
+// cutAt gives the first of the groups in [from, to) that are kept: the first turn from
+// which on they are within the tokens, else the first such group, else the last group.
+func cutAt(groups []group, from, to, keep int) int {
+	first, tokens, turn := to-1, 0, -1
+	for i := to - 1; i >= from; i-- {
+		tokens += groups[i].tokens
+		if tokens > keep {
+			break
+		}
+		if tokens+lead(groups, i) <= keep {
+			first = i
+		}
+		if groups[i].user {
+			turn = i
+		}
+	}
+	if turn >= 0 {
+		return turn
+	}
+	return first
+}
+
+// opener gives the user's message that is shown before the group, since a conversation
+// begins with one; -1 where the group is one, or where there is none.
+func opener(groups []group, from int) int {
+	if from >= len(groups) || groups[from].user {
+		return -1
+	}
+	for i := from - 1; i >= 0; i-- {
+		if groups[i].user {
+			return i
+		}
+	}
+	return -1
+}
+
+// lead is the tokens of the opener.
+func lead(groups []group, from int) int {
+	if user := opener(groups, from); user >= 0 {
+		return groups[user].tokens
+	}
+	return 0
+}
+
+func sum(groups []group) (tokens int) {
+	for _, g := range groups {
+		tokens += g.tokens
+	}
+	return tokens
+}
+
+func flat(groups []group) []agent.Message {
+	var messages []agent.Message
+	for _, g := range groups {
+		messages = append(messages, g.messages...)
+	}
+	return messages
+}
+
+func isSummary(m agent.Message) bool {
+	return m.Role == agent.RoleContext && m.Metadata[metadataCompaction] == compactionSummary
+}
+
+// newestSummary gives the newest summary that covers what is there, and the group
+// behind that.
+func newestSummary(transcript []agent.Message, groups []group) (*agent.Message, int) {
+	for i := len(transcript) - 1; i >= 0; i-- {
+		if !isSummary(transcript[i]) {
+			continue
+		}
+		covers := transcript[i].Metadata[metadataCovers]
+		last := slices.IndexFunc(groups, func(g group) bool { return g.messages[0].ID == covers })
+		if last >= 0 {
+			return &transcript[i], last + 1
+		}
+	}
+	return nil, 0
+}

@@ -1,0 +1,325 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Metadata of the messages from which a new owner learns that the output is owed, and
+// how often the model has missed it.
+const (
+	metadataCompletion = "completion"
+	completionOwed     = "owed"   // of the note that begins the forced phase
+	completionForced   = "forced" // of each reply in it
+	// metadataReason is the completion reason where a limit has begun the forced phase.
+	metadataReason = "completion_reason"
+	// metadataReply marks the note that stands for a reply without content.
+	metadataReply = "reply"
+	replyEmpty    = "empty"
+)
+
+// maxMisses is how many replies of the forced phase may miss the output.
+const maxMisses = 3
+
+// Completion reasons. The texts are the specification's.
+const (
+	ReasonMaxSteps = "max_steps"
+	ReasonStopWhen = "stop_when"
+)
+
+func (p *Planner) hasOutput() bool { return p.start.Agent.OutputSchema != nil }
+
+func isForced(m agent.Message) bool { return m.Metadata[metadataCompletion] == completionForced }
+
+// isReply reports whether a message is one of the model, or stands for one.
+func isReply(m agent.Message) bool {
+	return m.Role == agent.RoleAssistant || m.Metadata[metadataReply] == replyEmpty
+}
+
+// ofRun is what the run, and the one that it continues, have appended.
+func (p *Planner) ofRun(transcript []agent.Message) []agent.Message {
+	return transcript[p.start.Begin:]
+}
+
+func count(messages []agent.Message, is func(agent.Message) bool) (n int) {
+	for _, m := range messages {
+		if is(m) {
+			n++
+		}
+	}
+	return n
+}
+
+// steps are the replies of the run that count against its cap.
+func (p *Planner) steps(transcript []agent.Message) int {
+	return count(p.ofRun(transcript), func(m agent.Message) bool { return isReply(m) && !isForced(m) })
+}
+
+// stepsWith is the number of the run's replies, with one that may not be in the
+// conversation yet.
+func (p *Planner) stepsWith(m agent.Message) int {
+	run := p.ofRun(p.transcript)
+	steps := count(run, isReply)
+	if !slices.ContainsFunc(run, func(r agent.Message) bool { return r.ID == m.ID }) {
+		steps++
+	}
+	return steps
+}
+
+func (p *Planner) maxSteps() int {
+	if p.start.Agent.MaxSteps > 0 {
+		return p.start.Agent.MaxSteps
+	}
+	return agent.DefaultMaxSteps
+}
+
+// owes reports whether the next reply must be the output.
+func (p *Planner) owes() bool { return p.owed(p.transcript) }
+
+func (p *Planner) owed(transcript []agent.Message) bool {
+	return p.hasOutput() && (p.steps(transcript) >= p.maxSteps() || p.forced(transcript))
+}
+
+// forced reports whether the forced phase is written down.
+func (p *Planner) forced(transcript []agent.Message) bool {
+	return slices.ContainsFunc(p.ofRun(transcript), func(m agent.Message) bool { return m.Metadata[metadataCompletion] != "" })
+}
+
+// completionReason is which limit has made the output be owed.
+func (p *Planner) completionReason(transcript []agent.Message) string {
+	for _, m := range p.ofRun(transcript) {
+		if reason := m.Metadata[metadataReason]; reason != "" {
+			return reason
+		}
+	}
+	if p.owed(transcript) && !p.forced(transcript) {
+		return ReasonMaxSteps
+	}
+	return ""
+}
+
+// limits is the end of a run that has come to one in the conversation as it is. Reason
+// is set where the cap on the steps makes the output be owed instead.
+func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string) {
+	capped := p.steps(transcript) >= p.maxSteps()
+	switch {
+	case p.owed(transcript) && count(p.ofRun(transcript), isForced) >= maxMisses:
+		failure := missedFailure()
+		return &Outcome{
+			Status: StatusFailed, FinishReason: model.FinishError, Failure: &failure, CompletionReason: p.completionReason(transcript),
+		}, ""
+	case capped && p.hasOutput():
+		return nil, ReasonMaxSteps
+	case capped:
+		failure := maxStepsFailure(p.maxSteps())
+		return &Outcome{Status: StatusFailed, FinishReason: model.FinishToolCalls, Failure: &failure, CompletionReason: ReasonMaxSteps}, ""
+	}
+	return nil, ""
+}
+
+// behind decides what follows a step that has not ended the run by itself: its end, or
+// the note that begins the forced phase, or neither.
+func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
+	transcript := slices.Concat(p.transcript, c.Messages)
+	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a Asked) bool {
+		return slices.ContainsFunc(c.Consumed, func(consumed Consumed) bool { return consumed.CallID == a.CallID })
+	})
+	if left, open := p.answered(transcript, pending, nil); len(left.tasks) > 0 {
+		return nil, nil // the next step takes them
+	} else if len(open) > 0 {
+		return suspendedAgain(transcript, open), nil
+	}
+	forced := p.forced(transcript)
+	if !forced && p.stopsWhen(transcript) {
+		if !p.hasOutput() {
+			return &Outcome{
+				Status: StatusCompleted, Output: quote(p.work.message.Text()), FinishReason: model.FinishToolCalls, CompletionReason: ReasonStopWhen,
+			}, nil
+		}
+		return nil, p.owe(ReasonStopWhen)
+	}
+	o, reason := p.limits(transcript)
+	if o == nil && reason != "" && !forced {
+		return nil, p.owe(reason)
+	}
+	return o, nil
+}
+
+// stopsWhen asks the agent whether the run ends behind a step with calls.
+func (p *Planner) stopsWhen(transcript []agent.Message) bool {
+	stops := p.start.Agent.StopWhen
+	if stops == nil {
+		return false
+	}
+	progress := agent.Progress{Steps: p.stepsWith(p.work.message), Reply: p.work.message, State: p.State()}
+	for _, call := range p.work.message.Calls() {
+		for _, m := range transcript {
+			for _, result := range m.Results() {
+				if result.CallID == call.ID {
+					progress.Results = append(progress.Results, result)
+				}
+			}
+		}
+	}
+	return stops(progress)
+}
+
+// owe is the note that begins the forced phase.
+func (p *Planner) owe(reason string) *agent.Message {
+	metadata := map[string]string{metadataCompletion: completionOwed}
+	if reason != "" {
+		metadata[metadataReason] = reason
+	}
+	note := p.note(1, p.wanted(), metadata)
+	return &note
+}
+
+// endText is what follows a reply without calls.
+func (p *Planner) endText() Effect {
+	w := &p.work
+	if p.hasOutput() {
+		return p.endMissed()
+	}
+	text := quote(w.message.Text())
+	if p.start.Agent.Guard.OnReply != nil && w.verdict == nil {
+		return p.ask(true, text)
+	}
+	c := p.commit(nil)
+	failure := w.verdict.failure()
+	switch {
+	case failure != nil:
+		c.Outcome = &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: failure}
+	case w.verdict != nil && w.verdict.Revise != "":
+		note := p.note(0, w.verdict.Revise, nil)
+		p.standIn(&note)
+		c.Messages = append(c.Messages, note)
+		c.Outcome, _ = p.limits(slices.Concat(p.transcript, c.Messages))
+	default:
+		c.Outcome = &Outcome{Status: StatusCompleted, Output: text, FinishReason: w.finish}
+	}
+	return c
+}
+
+// endMissed is what follows a reply without calls where an output is owed.
+func (p *Planner) endMissed() Effect {
+	c := p.commit(nil)
+	switch {
+	case !p.owes():
+		note := p.owe("")
+		p.standIn(note)
+		c.Messages = append(c.Messages, *note)
+	case !says(p.work.message):
+		note := p.note(1, p.wanted(), map[string]string{metadataCompletion: completionForced})
+		p.standIn(&note)
+		c.Messages = append(c.Messages, note)
+	}
+	c.Outcome, _ = p.limits(slices.Concat(p.transcript, c.Messages))
+	return c
+}
+
+// standIn lets a note count as the reply where that has no content and so no message.
+func (p *Planner) standIn(note *agent.Message) {
+	if says(p.work.message) {
+		return
+	}
+	if note.Metadata == nil {
+		note.Metadata = map[string]string{}
+	}
+	note.Metadata[metadataReply] = replyEmpty
+}
+
+// finishers are the names of the tools that finish a run.
+func (p *Planner) finishers() []string {
+	names := []string{agent.FinishTool}
+	for _, t := range p.start.Agent.Tools {
+		if t.FinishWith {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// wanted tells the model of what it owes.
+func (p *Planner) wanted() string {
+	if p.start.Agent.Completion == agent.CompletionNative {
+		return "Give your output now: one JSON object {\"completion\": {\"tool\", \"input\"}}, and nothing else."
+	}
+	return fmt.Sprintf("Give your output now: make one call of %s, and nothing else.", strings.Join(p.finishers(), " or "))
+}
+
+// envelope is the shape of a completion without a call.
+func (p *Planner) envelope() *model.Output {
+	type object = map[string]any
+	closed := func(properties object, required ...string) object {
+		return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+	}
+	names := p.finishers()
+	var forms []any
+	for i, name := range names {
+		at := "#/properties/completion"
+		if len(names) > 1 {
+			at += fmt.Sprintf("/anyOf/%d", i)
+		}
+		forms = append(forms, closed(object{
+			"tool": object{"type": "string", "enum": []string{name}}, "input": moved(p.tools.schema(name), at+"/properties/input"),
+		}, "tool", "input"))
+	}
+	completion := forms[0]
+	if len(forms) > 1 {
+		completion = object{"anyOf": forms}
+	}
+	schema, err := json.Marshal(closed(object{"completion": completion}, "completion"))
+	if err != nil { // it was decoded from JSON
+		panic(fmt.Sprintf("loop: the schema of a completion: %v", err))
+	}
+	return &model.Output{Name: "completion", Schema: schema, Strict: p.start.Agent.StrictOutput}
+}
+
+// moved is a schema inside of another one, at a place, with its references led there.
+func moved(raw json.RawMessage, at string) any {
+	var schema any
+	if err := json.Unmarshal(raw, &schema); err != nil {
+		return map[string]any{"type": "object"}
+	}
+	return redirect(schema, at)
+}
+
+func redirect(node any, at string) any {
+	switch node := node.(type) {
+	case map[string]any:
+		for key, value := range node {
+			if ref, ok := value.(string); ok && key == "$ref" && strings.HasPrefix(ref, "#") {
+				node[key] = at + strings.TrimPrefix(ref, "#")
+				continue
+			}
+			node[key] = redirect(value, at)
+		}
+	case []any:
+		for i := range node {
+			node[i] = redirect(node[i], at)
+		}
+	}
+	return node
+}
+
+// unwrap turns a reply that is a completion without a call into one with that call.
+// Another reply stays as it is, and misses.
+func (p *Planner) unwrap(r *Reply) {
+	var envelope struct {
+		Completion *struct {
+			Tool  string          `json:"tool"`
+			Input json.RawMessage `json:"input"`
+		} `json:"completion"`
+	}
+	if len(r.calls) > 0 || json.Unmarshal([]byte(agent.Message{Parts: r.Parts()}.Text()), &envelope) != nil {
+		return
+	}
+	if c := envelope.Completion; c != nil && p.tools.finishes(c.Tool) {
+		r.replace("call_"+digest(p.messageID("completion", 0)), c.Tool, asJSON(string(c.Input)))
+	}
+}

@@ -1,0 +1,64 @@
+package loop
+
+import "github.com/holdfast-run/holdfast/services/executor/internal/model"
+
+// trial is the model calls of a step. Each step begins with the agent's own model: which
+// one has answered before is written down nowhere.
+type trial struct {
+	attempt int // calls so far, over all models
+	model   int // 0 is the agent's own, then its fallbacks
+	retries int // of this model
+}
+
+// defaultRetries is how often a call of a model that failed for a while is made again.
+const defaultRetries = 3
+
+// Failed answers CallModel with the error that ended it. A retryable one is waited out
+// and the call made again, as often as the agent says. Then, and after other errors, the
+// next of the agent's models is asked, and behind the last the run fails.
+func (p *Planner) Failed(err error) {
+	expect[CallModel](p)
+	p.failed(err)
+}
+
+func (p *Planner) failed(err error) {
+	failure := modelFailure(err)
+	switch {
+	case failure.Retryable && p.trial.retries < p.maxRetries():
+		p.trial.retries++
+		jitter := 0.0
+		if p.start.Jitter != nil {
+			jitter = p.start.Jitter()
+		}
+		p.next = Wait{Step: p.step, For: backoff(p.trial.retries, err, jitter), Cause: failure}
+	case p.trial.model < len(p.start.Agent.Fallbacks) && failure.Code != model.CodeInvalidRequest:
+		p.trial.model++
+		p.trial.retries = 0
+		p.next = p.callModel()
+	case failure.Code == model.CodeUnsupported && p.owes():
+		p.next = failed(unsupportedFailure(failure))
+	default:
+		p.next = failed(failure)
+	}
+}
+
+// Waited answers Wait.
+func (p *Planner) Waited() {
+	expect[Wait](p)
+	p.next = p.callModel()
+}
+
+func (p *Planner) maxRetries() int {
+	if p.start.Agent.MaxRetries != nil {
+		return *p.start.Agent.MaxRetries
+	}
+	return defaultRetries
+}
+
+func (p *Planner) modelName() string {
+	return append([]string{p.start.Agent.Model}, p.start.Agent.Fallbacks...)[p.trial.model]
+}
+
+func failed(f Failure) Finish {
+	return Finish{Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: &f}}
+}

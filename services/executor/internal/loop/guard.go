@@ -1,0 +1,145 @@
+package loop
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// verdict is what a guard has said, or why it could not.
+type verdict struct {
+	agent.Verdict
+	err error
+}
+
+// Judged answers Guard.
+func (p *Planner) Judged(v agent.Verdict) {
+	asked := expect[Guard](p)
+	p.work.verdict = &verdict{Verdict: v}
+	if v.Replace != nil && !asked.Reply && !json.Valid(v.Replace) {
+		p.work.verdict = &verdict{err: errors.New("the output that the guard has put in place of the model's is not JSON")}
+	}
+	p.guarded(asked)
+}
+
+// GuardFailed answers Guard with the error of the guard, which fails the run.
+func (p *Planner) GuardFailed(err error) {
+	asked := expect[Guard](p)
+	p.work.verdict = &verdict{err: err}
+	p.guarded(asked)
+}
+
+func (p *Planner) guarded(asked Guard) {
+	if asked.Reply {
+		p.next = p.endText()
+		return
+	}
+	p.next = p.proceed()
+}
+
+func (p *Planner) asksOutput() bool { return p.start.Agent.Guard.OnOutput != nil }
+
+// ask gives the question to the guard.
+func (p *Planner) ask(reply bool, output json.RawMessage) Effect {
+	run := p.start.Run
+	steps := p.stepsWith(p.work.message)
+	return Guard{Step: p.step, Reply: reply, Ending: agent.Ending{
+		SessionID: run.SessionID, RunID: run.RunID, AgentType: p.start.Agent.Name,
+		Steps: steps, Output: output, Reply: p.work.message, State: p.State(),
+	}}
+}
+
+// failure is the end of a run that the guard has failed; nil where it has not.
+func (v *verdict) failure() *Failure {
+	switch {
+	case v == nil:
+		return nil
+	case v.err != nil:
+		return &Failure{Error: "Something went wrong on our side.", Detail: "the completion guard failed: " + v.err.Error(), Code: CodeGuardFailed}
+	case v.Fail != "":
+		return &Failure{Error: v.Fail, Detail: "the completion guard has refused the end of the run", Code: CodeGuardRefused}
+	}
+	return nil
+}
+
+// finishing is the effect for the calls that finish the run: the first is made, the
+// others are not. The output that __finish__ gives is judged before it is a result,
+// that of a tool behind it.
+func (p *Planner) finishing(last []*task) Effect {
+	w := &p.work
+	winner := w.winner()
+	for _, t := range last {
+		if t != winner && t.Result == nil {
+			t.fail(errSuperseded)
+		}
+	}
+	if winner.Name == agent.FinishTool && winner.result() == nil {
+		if p.asksOutput() && w.verdict == nil {
+			return p.ask(false, winner.Arguments)
+		}
+		if failure := w.verdict.failure(); failure != nil {
+			winner.fail(failure.Error)
+			return p.settle()
+		}
+		winner.Result = p.finishResult(winner.ToolCall)
+	}
+	return p.runCalls(last, w.planned)
+}
+
+// finishResult is the result of __finish__: the output, or what the guard wants instead.
+func (p *Planner) finishResult(call agent.ToolCall) *agent.ToolResult {
+	result := agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: call.Arguments}
+	if v := p.work.verdict; v != nil && v.Revise != "" {
+		result = failedResult(call, v.Revise)
+	} else if v != nil && v.Replace != nil {
+		result.Result = v.Replace
+	}
+	return &result
+}
+
+// judged is the end of a run by a call that finishes it, or what the model is told
+// instead. Neither, where the call has failed.
+func (p *Planner) judged(winner *task) (o *Outcome, feedback string) {
+	v, result := p.work.verdict, winner.result()
+	if failure := v.failure(); failure != nil {
+		return &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: failure}, ""
+	}
+	if !result.Success {
+		return nil, ""
+	}
+	if problem := p.unfit(winner); problem != "" {
+		return nil, problem
+	}
+	output := result.Result
+	if v != nil && winner.Name != agent.FinishTool { // of __finish__ the result is the output already
+		if v.Revise != "" {
+			return nil, v.Revise
+		}
+		if v.Replace != nil {
+			output = v.Replace
+		}
+	}
+	return &Outcome{
+		Status: StatusCompleted, Output: output, Structured: true, FinishReason: model.FinishToolCalls,
+		CompletionReason: p.completionReason(p.transcript),
+	}, ""
+}
+
+// unfit says why the result of a tool is not the output that the agent owes, "" where
+// it is. A tool with a schema of its own answers for its result.
+func (p *Planner) unfit(winner *task) string {
+	tool := p.tools.tools[winner.Name]
+	if !p.hasOutput() || tool == nil || len(tool.OutputSchema) > 0 {
+		return ""
+	}
+	s := p.tools.input(agent.FinishTool)
+	if s == nil {
+		return ""
+	}
+	if err := s.Check(winner.result().Result); err != nil {
+		return "The result of " + winner.Name + " is not the output that is asked for: " + err.Error()
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Stopped ends the run early, whatever the effect is. Of CallModel reply is what came
+// before the call was cut; nil otherwise. A Commit, Finish or Done stands; the stop
+// counts behind it. Of a RunCalls that was not answered nothing has run. The first stop
+// counts, but an abort outranks an interrupt.
+func (p *Planner) Stopped(s Stop, reply *Reply) {
+	if p.stop == nil || p.stop.Kind == StopInterrupt && s.Kind == StopAbort {
+		p.stop = &s
+	}
+	cut := p.cut
+	p.cut = false
+	switch p.next.(type) {
+	case CallModel:
+		p.next = p.stopReply(reply)
+		return
+	case Commit, Finish, Done:
+		if !cut {
+			return
+		}
+	}
+	p.next = p.stopWork(*p.stop)
+}
+
+// stopReply keeps what has come of a reply.
+func (p *Planner) stopReply(reply *Reply) Effect {
+	message := agent.Message{
+		ID: p.messageID("assistant", 0), Role: agent.RoleAssistant,
+		Metadata: map[string]string{agent.MetadataInterrupted: string(p.stop.Kind)},
+	}
+	if reply != nil {
+		message.Parts = reply.kept()
+	}
+	if len(message.Calls()) == 0 && strings.TrimSpace(message.Text()) == "" {
+		return Finish{p.stop.outcome()}
+	}
+	p.work = work{message: message}
+	for _, call := range message.Calls() {
+		p.work.tasks = append(p.work.tasks, p.known(call, errStopped))
+	}
+	return p.stopWork(*p.stop)
+}
+
+// stopWork ends the run with what the step has so far. Every call of the model has an
+// answer then; calls of an earlier step that have not begun keep theirs for the run that
+// goes on.
+func (p *Planner) stopWork(s Stop) Effect {
+	w := &p.work
+	if w.drain {
+		w.tasks = p.keptOfDrain()
+	}
+	if w.drain && len(w.tasks) == 0 || !w.drain && !says(w.message) {
+		return Finish{s.outcome()}
+	}
+	for _, t := range w.tasks {
+		switch {
+		case t.end != nil || t.Recorded:
+		case t.class == classKnown || t.Tool == nil && t.begun: // as it is
+		case t.begun:
+			t.fail(errStoppedUnderway)
+		default:
+			t.fail(errStopped)
+		}
+	}
+	c := p.commit(w.tasks)
+	outcome := s.outcome()
+	c.Outcome = &outcome
+	return c
+}
+
+// keptOfDrain are the calls of an earlier step about which something has happened. With
+// the last of them those that were to finish the run are given up.
+func (p *Planner) keptOfDrain() []*task {
+	kept, left := 0, len(p.pending)
+	happened := func(t *task) bool { return t.end != nil || t.Recorded || t.begun }
+	for _, t := range p.work.tasks {
+		if happened(t) {
+			kept++
+			if t.asked != nil {
+				left--
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(p.work.tasks), func(t *task) bool {
+		return !happened(t) && (t.asked != nil || kept == 0 || left > 0)
+	})
+}
+
+// outcome is the end of a run that is stopped.
+func (s Stop) outcome() Outcome {
+	o := Outcome{Status: StatusFailed, FinishReason: model.FinishError}
+	switch s.Kind {
+	case StopAbort:
+		o.Failure = &Failure{Error: "The run was cancelled.", Detail: reasoned("the run was aborted", s.Reason), Code: CodeCancelled}
+	case StopDeadline:
+		o.Failure = &Failure{Error: "The run took longer than it may.", Detail: reasoned("the deadline of the run has passed", s.Reason), Code: CodeDeadlineExceeded}
+	default:
+		o = Outcome{Status: StatusInterrupted, FinishReason: model.FinishOther, Reason: s.Reason}
+	}
+	return o
+}
+
+func reasoned(what, reason string) string {
+	if reason == "" {
+		return what
+	}
+	return fmt.Sprintf("%s: %s", what, reason)
+}

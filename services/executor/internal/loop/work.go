@@ -1,0 +1,240 @@
+package loop
+
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// work is what the step in flight has brought so far: a message of the model, and
+// what became of its calls.
+type work struct {
+	message agent.Message
+	finish  model.FinishReason // of a message without calls
+	drain   bool               // the message is of an earlier step, which has left calls open
+	planned bool               // the plan is recorded
+	tasks   []*task            // the calls that the step is about, in the order of the message
+	verdict *verdict           // the guard's, once it was asked
+}
+
+// task is a call of the step in flight.
+type task struct {
+	Call
+	class class
+	// finishes says that the run ends when the call succeeds.
+	finishes bool
+	// asked is the question that the call was to somebody outside.
+	asked *Asked
+	end   *Ended
+	// begun says that the tool may have begun without leaving an end behind.
+	begun bool
+}
+
+// ends notes the end of a call. It reports whether a stop has cut it.
+func (t *task) ends(end Ended) (cut bool) {
+	switch {
+	case t.Recorded:
+		end.Ops = t.Ops
+	case end.Stopped && t.Result != nil:
+		end = Ended{Result: *t.Result}
+	case end.Stopped:
+		t.begun = t.begun || end.Begun
+		return true
+	}
+	t.end = &end
+	return false
+}
+
+// result is how the call ended, or how it will, nil while that is open.
+func (t *task) result() *agent.ToolResult {
+	if t.end != nil {
+		return &t.end.Result
+	}
+	return t.Result
+}
+
+func (t *task) fail(reason string) {
+	result := failedResult(t.ToolCall, reason)
+	t.Tool, t.Result = nil, &result
+}
+
+func (w *work) task(id string) *task {
+	return w.tasks[slices.IndexFunc(w.tasks, func(t *task) bool { return t.ID == id })]
+}
+
+// undone gives the tasks of some classes that have not ended.
+func (w *work) undone(classes ...class) []*task {
+	var tasks []*task
+	for _, t := range w.tasks {
+		if t.end == nil && slices.Contains(classes, t.class) {
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks
+}
+
+// open gives the tasks that somebody outside answers.
+func (w *work) open() []*task { return w.undone(classOpen) }
+
+// runs reports whether the step runs a tool, and so needs a plan. Those that finish
+// the run do not begin in a step that leaves calls open.
+func (w *work) runs() bool {
+	for _, t := range w.tasks {
+		if t.Tool != nil && (t.class == classServer || t == w.winner() && len(w.open()) == 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// restore puts the recorded ends in. What was not recorded may have begun, if
+// everything that has to end before it has: a tool that may not run twice has an
+// unknown outcome then.
+func (w *work) restore(results []Recorded) {
+	recorded := map[string]Recorded{}
+	for _, r := range results {
+		if _, repeated := recorded[r.Result.CallID]; !repeated {
+			recorded[r.Result.CallID] = r
+		}
+	}
+	for _, t := range w.tasks {
+		if r, ok := recorded[t.ID]; ok {
+			t.Tool, t.Result, t.Ops, t.Recorded = nil, &r.Result, r.Ops, true
+		}
+	}
+	first := !slices.ContainsFunc(w.tasks, func(t *task) bool {
+		return !t.Recorded && (t.class == classServer || t.class == classKnown && !w.drain)
+	})
+	for _, t := range w.tasks {
+		if t.Tool == nil || t.class != classServer && (t.class != classLast || !first || t != w.winner()) {
+			continue
+		}
+		t.begun = true
+		if t.Tool.Retry != agent.RetrySafe {
+			t.fail(errUnknown)
+		}
+	}
+}
+
+// winner is the call that ends the run if it succeeds: one that has, else the first of
+// its kind. Nil where there is none.
+func (w *work) winner() *task {
+	var first *task
+	for _, t := range w.tasks {
+		if !t.finishes {
+			continue
+		}
+		if t.class == classKnown && t.Result.Success {
+			return t
+		}
+		if first == nil && t.class == classLast {
+			first = t
+		}
+	}
+	return first
+}
+
+// proceed is the next effect for the calls of the step in flight.
+func (p *Planner) proceed() Effect {
+	w := &p.work
+	if known := w.undone(classKnown); w.drain && len(known) > 0 {
+		return p.runCalls(known, false)
+	}
+	if !w.planned && w.runs() {
+		return RecordPlan{Step: p.step, Plan: p.plan()}
+	}
+	if first := w.undone(classKnown, classServer); len(first) > 0 {
+		return p.runCalls(first, w.planned)
+	}
+	if len(w.open()) > 0 {
+		return p.suspend()
+	}
+	if last := w.undone(classLast); len(last) > 0 {
+		return p.finishing(last)
+	}
+	return p.settle()
+}
+
+func (p *Planner) runCalls(tasks []*task, planned bool) Effect {
+	e := RunCalls{Step: p.step, Plan: p.plan(), Planned: planned, Drain: p.work.drain}
+	for _, t := range tasks {
+		e.Calls = append(e.Calls, t.Call)
+	}
+	return e
+}
+
+// results are the tool messages of the step.
+func (p *Planner) results(tasks []*task) []agent.Message {
+	var messages []agent.Message
+	for n, t := range tasks {
+		if result := t.result(); result != nil {
+			messages = append(messages, agent.Message{ID: p.messageID("tool", n), Role: agent.RoleTool, Parts: []agent.Part{*result}})
+		}
+	}
+	return messages
+}
+
+// commit gives the commit of the step with what it appends behind the model's message
+// and what had to be told before that.
+func (p *Planner) commit(tasks []*task, notes ...agent.Message) Commit {
+	w := &p.work
+	c := Commit{Step: p.step, Drain: w.drain}
+	if !w.drain {
+		c.Messages, c.Told = p.preface()
+		if says(w.message) {
+			c.Messages = append(c.Messages, w.message)
+		}
+	}
+	c.Messages = append(append(c.Messages, p.results(tasks)...), notes...)
+	for _, t := range tasks {
+		if t.asked != nil && t.result() != nil {
+			c.Consumed = append(c.Consumed, Consumed{t.ID, t.asked.Revision})
+		}
+	}
+	return c
+}
+
+// settle commits a step whose calls have ended.
+func (p *Planner) settle() Effect {
+	w := &p.work
+	var notes []agent.Message
+	var outcome *Outcome
+	if winner := w.winner(); winner != nil && winner.result() != nil {
+		if p.asksOutput() && winner.Name != agent.FinishTool && winner.result().Success && w.verdict == nil && p.unfit(winner) == "" {
+			return p.ask(false, winner.result().Result)
+		}
+		var feedback string
+		if outcome, feedback = p.judged(winner); feedback != "" {
+			notes = append(notes, p.note(0, feedback, nil))
+		}
+	}
+	c := p.commit(w.tasks, notes...)
+	if outcome == nil {
+		var note *agent.Message
+		if outcome, note = p.behind(c); note != nil {
+			c.Messages = append(c.Messages, *note)
+		}
+	}
+	c.Outcome = outcome
+	return c
+}
+
+// note is a hidden message of the runtime to the model, the n-th of the step.
+func (p *Planner) note(n int, text string, metadata map[string]string) agent.Message {
+	return agent.Message{ID: p.messageID("note", n), Role: agent.RoleUser, Hidden: true, Metadata: metadata, Parts: []agent.Part{agent.Text{Text: text}}}
+}
+
+// says reports whether there is anything in a message of the model: providers refuse
+// one with neither text nor a call.
+func says(m agent.Message) bool {
+	return slices.ContainsFunc(m.Parts, func(part agent.Part) bool {
+		switch part := part.(type) {
+		case agent.Text:
+			return part.Text != ""
+		case agent.ToolCall, agent.File:
+			return true
+		}
+		return false
+	})
+}

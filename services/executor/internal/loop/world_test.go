@@ -1,0 +1,126 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+)
+
+// world is what the state service would keep of a run: what a new owner begins with.
+type world struct {
+	start   loop.Start
+	outcome *loop.Outcome // the run has ended
+	// entered counts by call id how often a tool has begun.
+	entered map[string]int
+}
+
+func newWorld(start loop.Start) *world {
+	return &world{start: start, entered: map[string]int{}}
+}
+
+// copied is a world of its own.
+func (w *world) copied() *world {
+	c := newWorld(w.start)
+	c.outcome = w.outcome
+	c.start.Transcript = slices.Clone(w.start.Transcript)
+	c.start.Calls = slices.Clone(w.start.Calls)
+	if j := w.start.Journal; j != nil {
+		c.start.Journal = &loop.Journal{Plan: j.Plan, Results: slices.Clone(j.Results)}
+	}
+	for id, n := range w.entered {
+		c.entered[id] = n
+	}
+	return c
+}
+
+func (w *world) recordPlan(e loop.RecordPlan) {
+	if w.start.Journal == nil {
+		w.start.Journal = &loop.Journal{Plan: e.Plan}
+	}
+}
+
+// recordResult keeps the first result of a call.
+func (w *world) recordResult(end loop.Ended) {
+	j := w.start.Journal
+	if !slices.ContainsFunc(j.Plan.Calls(), func(c agent.ToolCall) bool { return c.ID == end.Result.CallID }) {
+		panic("the plan does not have the call " + end.Result.CallID)
+	}
+	if !slices.ContainsFunc(j.Results, func(r loop.Recorded) bool { return r.Result.CallID == end.Result.CallID }) {
+		j.Results = append(j.Results, loop.Recorded{Result: end.Result, Ops: end.Ops})
+	}
+}
+
+// recordEnds keeps what of the ends is to be kept.
+func (w *world) recordEnds(e loop.RunCalls, ends []loop.Ended) {
+	for i, end := range ends {
+		if e.Planned && !end.Stopped && !e.Calls[i].Recorded {
+			w.recordResult(end)
+		}
+	}
+}
+
+// commit does what the state service does with a step.
+func (w *world) commit(e loop.Commit) {
+	s := &w.start
+	if j := s.Journal; j != nil {
+		for _, call := range j.Plan.Calls() { // the order of the plan
+			for _, r := range j.Results {
+				if r.Result.CallID == call.ID {
+					s.State = must(s.State.Apply(r.Ops))
+				}
+			}
+		}
+	}
+	s.Journal = nil
+	s.Transcript = append(s.Transcript, e.Messages...)
+	s.SessionSteps++
+	s.Calls = slices.DeleteFunc(s.Calls, func(a loop.Asked) bool {
+		return slices.Contains(e.Told, a.CallID) ||
+			slices.ContainsFunc(e.Consumed, func(c loop.Consumed) bool { return c.CallID == a.CallID })
+	})
+	for _, call := range e.Suspend {
+		s.Calls = append(s.Calls, loop.Asked{CallID: call.ID, Tool: call.Name, Approval: call.Approval, ApprovalID: call.ApprovalID})
+	}
+	w.outcome = e.Outcome
+}
+
+// waits reports whether nobody has answered a call yet.
+func (w *world) waits() bool {
+	return slices.ContainsFunc(w.start.Calls, func(a loop.Asked) bool { return a.Answer == nil })
+}
+
+// answer is the answer to a call from outside.
+func (w *world) answer(id string, answer loop.Answer) {
+	for i := range w.start.Calls {
+		if w.start.Calls[i].CallID == id {
+			w.start.Calls[i].Answer = &answer
+			w.start.Calls[i].Revision++
+		}
+	}
+}
+
+// next begins a run that goes on with the session, a continuation of the former one or
+// one with a message of its own.
+func (w *world) next(runID string, message string) {
+	w.start.Run.RunID = runID
+	w.outcome = nil
+	if message != "" {
+		w.start.Begin = len(w.start.Transcript)
+		w.start.Transcript = append(w.start.Transcript, agent.Message{
+			ID: "user-" + runID, Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: message}},
+		})
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func replaceOp(key, value string) agent.Op {
+	return agent.Op{Key: key, Kind: agent.OpReplace, Value: json.RawMessage(value)}
+}

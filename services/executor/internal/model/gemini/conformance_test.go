@@ -1,0 +1,45 @@
+package gemini_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/gemini"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
+)
+
+func TestGeminiIsAModel(t *testing.T) {
+	t.Parallel()
+	modeltest.RunWire(t, modeltest.Provider{
+		Folder: "testdata/replies",
+		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
+			return connect(t, server, gemini.Config{})
+		},
+		CallIDs: [2]string{"fn_1", "fn_2"},
+	})
+}
+
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	modeltest.RunSilence(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
+		m, err := gemini.New(gemini.Config{IdleTimeout: idle}, client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}, stream(says(`{"text":"a"}`, "")))
+}
+
+// connect makes a model that calls the server.
+func connect(t *testing.T, server *modeltest.Server, c gemini.Config) *gemini.Model {
+	t.Helper()
+	c.BaseURL = server.URL + "/v1beta"
+	c.APIKey = modeltest.Key
+	m, err := gemini.New(c, server.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}

@@ -1,0 +1,138 @@
+package gemini
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/line"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// DefaultBaseURL is Google's own API.
+const DefaultBaseURL = "https://generativelanguage.googleapis.com/v1beta"
+
+// DefaultIdleTimeout outlasts the silence of a model that thinks.
+const DefaultIdleTimeout = 5 * time.Minute
+
+// Config says where the models are.
+type Config struct {
+	// BaseURL is the part of the URL before /models; DefaultBaseURL when empty.
+	BaseURL string `env:"BASE_URL" doc:"where the models are served; empty means Google"`
+	// APIKey is sent as X-Goog-Api-Key, or not at all when empty.
+	APIKey string `env:"API_KEY" doc:"the key of the Gemini API"`
+	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+}
+
+// Model calls streamGenerateContent. Safe for concurrent use.
+type Model struct {
+	base   *url.URL
+	key    string
+	client *http.Client
+	idle   time.Duration
+}
+
+var _ model.Model = (*Model)(nil)
+
+// New makes a model that calls through client; nil means http.DefaultClient. It
+// refuses a base URL that is not an absolute http or https URL.
+func New(c Config, client *http.Client) (*Model, error) {
+	if c.BaseURL == "" {
+		c.BaseURL = DefaultBaseURL
+	}
+	if c.IdleTimeout <= 0 {
+		c.IdleTimeout = DefaultIdleTimeout
+	}
+	if client == nil {
+		client = http.DefaultClient
+	}
+	base, err := url.Parse(c.BaseURL)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		return nil, fmt.Errorf("gemini: the base URL %q is not an http or https URL", c.BaseURL)
+	}
+	return &Model{base: base, key: c.APIKey, client: client, idle: c.IdleTimeout}, nil
+}
+
+// Generate streams one content. All its errors are *model.Error, except for that
+// of ctx, and none holds the API key.
+func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		m.generate(ctx, r, func(e model.Event, err error) bool { return yield(e, model.Redact(err, m.key)) })
+	}
+}
+
+func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	body, err := request(r)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	defer hangUp()
+	stream, err := m.post(calling, r.Model, body, call)
+	if err != nil {
+		yield(nil, call.Failure(err))
+		return
+	}
+	defer stream.Close()
+
+	reply := newReply(len(r.Messages))
+	events := newEvents(stream)
+	for !reply.whole() && events.next() {
+		said, err := reply.take(events.data)
+		for _, e := range said {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+	}
+	if err := events.err(); err != nil && (!reply.finished() || !line.Broken(err)) {
+		yield(nil, call.Failure(err))
+		return
+	}
+	said, err := reply.end()
+	for _, e := range said {
+		if !yield(e, nil) {
+			return
+		}
+	}
+	if err != nil {
+		// A body may end quietly because the call was given up.
+		yield(nil, call.Failure(err))
+	}
+}
+
+// post gives the body of an event stream.
+func (m *Model) post(ctx context.Context, name string, body []byte, call *line.Line) (io.ReadCloser, error) {
+	// "models/" may be a part of the name; tuned models have another folder.
+	if !strings.HasPrefix(name, "models/") && !strings.HasPrefix(name, "tunedModels/") {
+		name = "models/" + name
+	}
+	address := m.base.JoinPath(name + ":streamGenerateContent")
+	address.RawQuery = "alt=sse"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, model.Invalid("the model %q is no part of a URL: %v", name, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream")
+	if m.key != "" {
+		req.Header.Set("X-Goog-Api-Key", m.key)
+	}
+	res, err := call.Send(req, m.client.Do) //nolint:bodyclose // the caller closes it
+	if err != nil {
+		return nil, err
+	}
+	return model.Bounded(res.Body), nil
+}

@@ -1,0 +1,250 @@
+package gemini
+
+import (
+	"cmp"
+	"encoding/json"
+	"mime"
+	"regexp"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// The roles of turns.
+const (
+	roleUser  = "user"
+	roleModel = "model"
+)
+
+// request puts a conversation into the form of generateContent. Its error is a
+// *model.Error: provider_invalid_request.
+func request(r model.Request) (json.RawMessage, error) {
+	b := body{Contents: []turn{}}
+	if r.System != "" {
+		b.SystemInstruction = &turn{Parts: []part{{Text: &r.System}}}
+	}
+	if err := b.offer(r); err != nil {
+		return nil, err
+	}
+	b.configure(r)
+	for _, m := range r.Messages {
+		next, err := newTurn(m, demanding.MatchString(r.Model))
+		if err != nil {
+			return nil, err
+		}
+		b.add(next)
+	}
+	source, err := json.Marshal(b)
+	if err != nil {
+		return nil, model.Invalid("the request cannot be written: %v", err)
+	}
+	return model.Merge(source, r.Options)
+}
+
+// offer names the tools, and whether one of them must be called.
+func (b *body) offer(r model.Request) error {
+	if len(r.Tools) == 0 {
+		if r.Choice == model.ChoiceRequired {
+			return model.Invalid("a call is required and there are no tools")
+		}
+		return nil // the API refuses a choice without tools
+	}
+	var tool genai.Tool
+	for _, t := range r.Tools {
+		f := &genai.FunctionDeclaration{Name: t.Name, Description: t.Description}
+		if len(t.InputSchema) > 0 {
+			f.ParametersJsonSchema = t.InputSchema
+		}
+		tool.FunctionDeclarations = append(tool.FunctionDeclarations, f)
+	}
+	b.Tools = []genai.Tool{tool}
+	var mode genai.FunctionCallingConfigMode
+	switch r.Choice {
+	case model.ChoiceRequired:
+		mode = genai.FunctionCallingConfigModeAny
+	case model.ChoiceNone:
+		mode = genai.FunctionCallingConfigModeNone
+	default:
+		return nil
+	}
+	b.ToolConfig = &genai.ToolConfig{FunctionCallingConfig: &genai.FunctionCallingConfig{Mode: mode}}
+	return nil
+}
+
+// configure sets how the reply is made.
+func (b *body) configure(r model.Request) {
+	if r.MaxOutputTokens > 0 {
+		b.GenerationConfig.MaxOutputTokens = int32(min(r.MaxOutputTokens, 1<<30))
+	}
+	if r.Temperature != nil {
+		b.GenerationConfig.Temperature = genai.Ptr(float32(*r.Temperature))
+	}
+	if r.Output != nil {
+		b.GenerationConfig.ResponseMIMEType = "application/json"
+		b.GenerationConfig.ResponseJsonSchema = r.Output.Schema
+	}
+}
+
+// add takes a turn into the conversation. Turns of one role are joined, but the
+// results of calls are a turn of their own: the API counts its parts.
+func (b *body) add(next turn) {
+	last := len(b.Contents) - 1
+	switch {
+	case len(next.Parts) == 0:
+		// The API refuses turns that say nothing.
+	case last >= 0 && b.Contents[last].Role == next.Role && b.Contents[last].answers() == next.answers():
+		b.Contents[last].Parts = append(b.Contents[last].Parts, next.Parts...)
+	default:
+		b.Contents = append(b.Contents, next)
+	}
+}
+
+// answers says whether a turn holds results.
+func (t turn) answers() bool { return len(t.Parts) > 0 && t.Parts[0].FunctionResponse != nil }
+
+// demanding are the models that refuse a turn whose first call is not signed.
+var demanding = regexp.MustCompile(`^(models/)?gemini-[3-9]`)
+
+// unsigned is what the API takes as the signature of a call that has none because
+// another model made it, or because its reply was interrupted.
+const unsigned = "skip_thought_signature_validator"
+
+// excuse signs the first call of a turn if nothing did.
+func (t turn) excuse() {
+	for i := range t.Parts {
+		if t.Parts[i].FunctionCall != nil {
+			t.Parts[i].ThoughtSignature = cmp.Or(t.Parts[i].ThoughtSignature, unsigned)
+			return
+		}
+	}
+}
+
+// newTurn gives what a message says; no part where it says nothing.
+func newTurn(m agent.Message, demanding bool) (turn, error) {
+	switch m.Role {
+	case agent.RoleUser, agent.RoleSystem, agent.RoleContext:
+		return said(m)
+	case agent.RoleAssistant:
+		t := replied(m)
+		if demanding {
+			t.excuse()
+		}
+		return t, nil
+	case agent.RoleTool:
+		t := turn{Role: roleUser}
+		for _, r := range m.Results() {
+			t.Parts = append(t.Parts, part{FunctionResponse: &functionResponse{ID: r.CallID, Name: r.Name, Response: outcome(r)}})
+		}
+		return t, nil
+	}
+	return turn{}, model.Invalid("the message %s has the unknown role %q", m.ID, m.Role)
+}
+
+// said gives the user's turn.
+func said(m agent.Message) (turn, error) {
+	t := turn{Role: roleUser}
+	for _, p := range m.Parts {
+		switch p := p.(type) {
+		case agent.Text:
+			if p.Text != "" {
+				t.Parts = append(t.Parts, part{Text: &p.Text})
+			}
+		case agent.File:
+			f, err := file(p)
+			if err != nil {
+				return t, err
+			}
+			t.Parts = append(t.Parts, f)
+		}
+	}
+	return t, nil
+}
+
+// replied gives the model's turn, with each signature at the part it came with.
+func replied(m agent.Message) turn {
+	t := turn{Role: roleModel}
+	var signed memory // of what comes next
+	for _, p := range m.Parts {
+		switch p := p.(type) {
+		case agent.Reasoning:
+			signed = recall(p.ProviderData)
+			switch {
+			case signed.Of == ofThought:
+				t.Parts = append(t.Parts, part{Text: &p.Text, Thought: true, ThoughtSignature: signed.Signature})
+			case signed.Of == ofText && signed.Bytes == 0:
+				t.Parts = append(t.Parts, part{Text: new(string), ThoughtSignature: signed.Signature})
+			}
+		case agent.Text:
+			rest := p.Text
+			if signed.Of == ofText && signed.Bytes > 0 && signed.Bytes <= len(rest) {
+				first := rest[:signed.Bytes]
+				t.Parts = append(t.Parts, part{Text: &first, ThoughtSignature: signed.Signature})
+				rest = rest[signed.Bytes:]
+			}
+			if rest != "" {
+				t.Parts = append(t.Parts, part{Text: &rest})
+			}
+			signed = memory{}
+		case agent.ToolCall:
+			call := part{FunctionCall: &functionCall{ID: p.ID, Name: p.Name, Args: model.Object(p.Arguments)}}
+			if signed.Of == ofCall {
+				call.ThoughtSignature = signed.Signature
+			}
+			t.Parts = append(t.Parts, call)
+			signed = memory{}
+		}
+	}
+	return t
+}
+
+// recall reads provider data; nothing of another provider's.
+func recall(data json.RawMessage) memory {
+	var m memory
+	if json.Unmarshal(data, &m) != nil || m.Signature == "" || m.Bytes < 0 {
+		return memory{}
+	}
+	return m
+}
+
+// outcome gives a result as an object, in the members that the API knows.
+func outcome(r agent.ToolResult) json.RawMessage {
+	var members struct {
+		Error  string          `json:"error,omitempty"`
+		Output json.RawMessage `json:"output,omitempty"`
+	}
+	members.Output = r.Result
+	if r.Success && len(r.Result) == 0 {
+		members.Output = json.RawMessage("null")
+	}
+	if !r.Success {
+		members.Error = r.Error
+	}
+	out, err := json.Marshal(members)
+	if err != nil { // the result was not JSON
+		members.Output, _ = json.Marshal(string(r.Result))
+		out, _ = json.Marshal(members)
+	}
+	return out
+}
+
+// file gives the part of a file: embedded, or by its address, which the API loads.
+func file(f agent.File) (part, error) {
+	media, _, err := mime.ParseMediaType(f.MediaType)
+	if err != nil {
+		return part{}, model.Invalid("the file %q has no media type: %q", f.Filename, f.MediaType)
+	}
+	switch {
+	case strings.HasPrefix(f.URL, "data:"):
+		data, ok := model.DataURL(f.URL)
+		if !ok {
+			return part{}, model.Invalid("the file %q has a data: URL that cannot be decoded", f.Filename)
+		}
+		return part{InlineData: &genai.Blob{MIMEType: media, Data: data}}, nil
+	case strings.HasPrefix(f.URL, "https:"):
+		return part{FileData: &genai.FileData{MIMEType: media, FileURI: f.URL}}, nil
+	}
+	return part{}, model.Invalid("a file is taken as a data: or https: URL: %q is neither", f.Filename)
+}

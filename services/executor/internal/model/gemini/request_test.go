@@ -1,0 +1,249 @@
+package gemini_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/gemini"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
+)
+
+func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
+	t.Parallel()
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	sequence := connect(t, server, gemini.Config{}).Generate(t.Context(),
+		modeltest.Conversation(json.RawMessage(`{"signature":"c2ln","of":"thought"}`)))
+	if n := len(server.Requests()); n != 0 {
+		t.Fatalf("got %d requests before the sequence was ranged over", n)
+	}
+	modeltest.Listen(t, sequence)
+	sent := server.Requests()
+	if len(sent) != 1 {
+		t.Fatalf("got %d requests, want 1", len(sent))
+	}
+	if got, want := sent[0].Method+" "+sent[0].Path, "POST /v1beta/models/some-model:streamGenerateContent"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for header, want := range map[string]string{"X-Goog-Api-Key": modeltest.Key, "Content-Type": "application/json", "Authorization": ""} {
+		if got := sent[0].Header.Get(header); got != want {
+			t.Errorf("got %s %q, want %q", header, got, want)
+		}
+	}
+	modeltest.Golden(t, "testdata/request.json", sent[0].Body)
+}
+
+func TestTheEnvironmentChangesNothing(t *testing.T) {
+	for _, name := range []string{"GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_CLOUD_PROJECT"} {
+		t.Setenv(name, "http://elsewhere.invalid")
+	}
+	t.Setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	sent := server.Requests()
+	if len(sent) != 1 || sent[0].Header.Get("X-Goog-Api-Key") != modeltest.Key {
+		t.Fatalf("got requests %+v, want one with the key", sent)
+	}
+}
+
+func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"api.example.com/v1", "ftp://example.com", "http://", "::"} {
+		if _, err := gemini.New(gemini.Config{BaseURL: bad}, nil); err == nil {
+			t.Errorf("%q: got no error", bad)
+		}
+	}
+	if _, err := gemini.New(gemini.Config{}, nil); err != nil {
+		t.Errorf("the defaults: got error %v", err)
+	}
+}
+
+func TestNamesOfModelsBecomePaths(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"gemini-x":        "/v1beta/models/gemini-x:streamGenerateContent",
+		"models/gemini-x": "/v1beta/models/gemini-x:streamGenerateContent",
+		"tunedModels/x":   "/v1beta/tunedModels/x:streamGenerateContent",
+		"a?b#c":           "/v1beta/models/a?b#c:streamGenerateContent",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+			heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), model.Request{Model: name}))
+			if sent := server.Requests(); heard.Err != nil || len(sent) != 1 || sent[0].Path != want {
+				t.Errorf("got %v and error %v, want %s", sent, heard.Err, want)
+			}
+		})
+	}
+}
+
+// asked gives the members of the request that is sent for r.
+func asked(t *testing.T, r model.Request) map[string]string {
+	t.Helper()
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	if heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), r)); heard.Err != nil {
+		t.Fatalf("got error %v", heard.Err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for key, value := range members {
+		out[key] = string(value)
+	}
+	return out
+}
+
+func TestWhatIsAskedForIsSent(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*model.Request)
+		want   map[string]string
+	}{
+		"nothing":         {func(*model.Request) {}, map[string]string{"toolConfig": "", "generationConfig": ""}},
+		"a call":          {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"ANY"}}`}},
+		"no call":         {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"NONE"}}`}},
+		"no call of none": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"toolConfig": "", "tools": ""}},
+		"JSON": {
+			func(r *model.Request) {
+				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(`{"type":"object","maxProperties":9007199254740993}`)}
+			},
+			map[string]string{"generationConfig": `{"responseJsonSchema":{"type":"object","maxProperties":9007199254740993},"responseMimeType":"application/json"}`},
+		},
+		"options": {
+			func(r *model.Request) {
+				r.MaxOutputTokens = 7
+				r.Options = json.RawMessage(`{"generationConfig":{"maxOutputTokens":1,"thinkingConfig":{"includeThoughts":true}},"cachedContent":"c","contents":[]}`)
+			},
+			map[string]string{"generationConfig": `{"maxOutputTokens":7,"thinkingConfig":{"includeThoughts":true}}`, "cachedContent": `"c"`, "contents": `[{"role":"user","parts":[{"text":"How is the sea?"}]}]`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := modeltest.Ask("m")
+			test.change(&r)
+			got := asked(t, r)
+			for member, want := range test.want {
+				if got[member] != want {
+					t.Errorf("got  %s %s\nwant %s", member, got[member], want)
+				}
+			}
+		})
+	}
+}
+
+func message(role agent.Role, parts ...agent.Part) agent.Message {
+	return agent.Message{ID: "m", Role: role, Parts: parts}
+}
+
+func TestMessagesBecomeTurns(t *testing.T) {
+	t.Parallel()
+	text := func(s string) agent.Part { return agent.Text{Text: s} }
+	call := func(arguments string) agent.ToolCall {
+		return agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)}
+	}
+	result := func(r agent.ToolResult) agent.Message {
+		r.CallID, r.Name = "c", "f"
+		return message(agent.RoleTool, r)
+	}
+	signed := func(data string) agent.Part { return agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(data)} }
+	answer := func(response string) string {
+		return `[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":` + response + `}}]}]`
+	}
+	for name, test := range map[string]struct {
+		messages []agent.Message
+		want     string
+	}{
+		"turns of one role are joined": {
+			[]agent.Message{message(agent.RoleUser, text("a")), message(agent.RoleSystem, text("b")), message(agent.RoleContext, text("c")), message(agent.RoleUser)},
+			`[{"role":"user","parts":[{"text":"a"},{"text":"b"},{"text":"c"}]}]`,
+		},
+		"results are a turn of their own": {
+			[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`1`)}), result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), message(agent.RoleUser, text("and?"))},
+			`[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"output":1}}},{"functionResponse":{"id":"c","name":"f","response":{"output":"fine"}}}]},{"role":"user","parts":[{"text":"and?"}]}]`,
+		},
+		"a result of nothing":           {[]agent.Message{result(agent.ToolResult{Success: true})}, answer(`{"output":null}`)},
+		"a result that is no JSON":      {[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`{`)})}, answer(`{"output":"{"}`)},
+		"a failed result":               {[]agent.Message{result(agent.ToolResult{Error: "no"})}, answer(`{"error":"no"}`)},
+		"a failure that left a result":  {[]agent.Message{result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)})}, answer(`{"error":"no","output":[1]}`)},
+		"arguments that are no object":  {[]agent.Message{message(agent.RoleAssistant, call(`"{\"a"`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"invalid_arguments":"{\"a"}}}]}]`},
+		"arguments of any number":       {[]agent.Message{message(agent.RoleAssistant, call(`{"b":9007199254740993,"a":1.0}`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"b":9007199254740993,"a":1.0}}}]}]`},
+		"another provider's reasoning":  {[]agent.Message{message(agent.RoleAssistant, signed(`{"type":"thinking","signature":"s"}`), signed(`["x"]`), signed(``), text("a"))}, `[{"role":"model","parts":[{"text":"a"}]}]`},
+		"reasoning alone is no message": {[]agent.Message{message(agent.RoleAssistant, signed(``))}, `[]`},
+		"signatures go back to their parts": {
+			[]agent.Message{message(agent.RoleAssistant,
+				signed(`{"signature":"1","of":"thought"}`), text("Let me."),
+				signed(`{"signature":"2","of":"text","bytes":5}`), text(" look."),
+				signed(`{"signature":"3","of":"call"}`), call(`{}`), call(`{}`),
+				signed(`{"signature":"4","of":"text"}`),
+			)},
+			`[{"role":"model","parts":[{"text":"hm","thought":true,"thoughtSignature":"1"},{"text":"Let me."},` +
+				`{"text":" look","thoughtSignature":"2"},{"text":"."},` +
+				`{"thoughtSignature":"3","functionCall":{"id":"c","name":"f","args":{}}},{"functionCall":{"id":"c","name":"f","args":{}}},` +
+				`{"text":"","thoughtSignature":"4"}]}]`,
+		},
+		"a signature of a text that is shorter": {
+			[]agent.Message{message(agent.RoleAssistant, signed(`{"signature":"2","of":"text","bytes":5}`), text("a"), signed(`{"signature":"3","of":"call"}`), text("b"), call(`{}`))},
+			`[{"role":"model","parts":[{"text":"a"},{"text":"b"},{"functionCall":{"id":"c","name":"f","args":{}}}]}]`,
+		},
+		"a file that is embedded": {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv,a%2Cb"})}, `[{"role":"user","parts":[{"inlineData":{"data":"YSxi","mimeType":"text/csv"}}]}]`},
+		"a file by its address":   {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "video/mp4", URL: "https://example.com/a.mp4"})}, `[{"role":"user","parts":[{"fileData":{"fileUri":"https://example.com/a.mp4","mimeType":"video/mp4"}}]}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := asked(t, model.Request{Model: "gemini-2.5-flash", Messages: test.messages})["contents"]; got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestACallOfAnotherModelIsExcused(t *testing.T) {
+	t.Parallel()
+	call := agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
+	signature := agent.Reasoning{ProviderData: json.RawMessage(`{"signature":"s","of":"call"}`)}
+	r := model.Request{Messages: []agent.Message{
+		message(agent.RoleAssistant, agent.Text{Text: "a"}, call, call),
+		message(agent.RoleUser, agent.Text{Text: "b"}),
+		message(agent.RoleAssistant, signature, call),
+	}}
+	for name, want := range map[string]int{"gemini-3-pro-preview": 1, "models/gemini-3.5-flash": 1, "gemini-2.5-pro": 0, "gemma-3": 0} {
+		r.Model = name
+		got := asked(t, r)["contents"]
+		if n := strings.Count(got, `{"thoughtSignature":"skip_thought_signature_validator","functionCall"`); n != want || strings.Count(got, `"thoughtSignature":"s"`) != 1 {
+			t.Errorf("%s: got %d of\n%s\nwant %d", name, n, got, want)
+		}
+	}
+}
+
+func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+	t.Parallel()
+	m, err := gemini.New(gemini.Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(media, address string) model.Request {
+		return model.Request{Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: media, URL: address})}}
+	}
+	for name, r := range map[string]model.Request{
+		"a call of no tool":           {Choice: model.ChoiceRequired},
+		"options that are no object":  {Options: json.RawMessage(`[]`)},
+		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`{`)}},
+		"a role of its own":           {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
+		"a file over plain HTTP":      file("image/png", "http://example.com/a.png"),
+		"a file without a type":       file("", "https://example.com/a.png"),
+		"broken base64":               file("image/png", "data:image/png;base64,A*"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			heard := modeltest.Listen(t, m.Generate(t.Context(), r))
+			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			}
+		})
+	}
+}

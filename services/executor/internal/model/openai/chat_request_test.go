@@ -1,0 +1,160 @@
+package openai_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
+)
+
+func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
+	t.Parallel()
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
+	sequence := connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Conversation(json.RawMessage(`{"type":"thinking"}`)))
+	if n := len(server.Requests()); n != 0 {
+		t.Fatalf("got %d requests before the sequence was ranged over", n)
+	}
+	modeltest.Listen(t, sequence)
+	sent := server.Requests()
+	if len(sent) != 1 {
+		t.Fatalf("got %d requests, want 1", len(sent))
+	}
+	if got, want := sent[0].Method+" "+sent[0].Path, "POST /v1/chat/completions"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := sent[0].Header.Get("Authorization"), "Bearer "+modeltest.Key; got != want {
+		t.Errorf("got authorization %q, want %q", got, want)
+	}
+	modeltest.Golden(t, "testdata/chat/request.json", sent[0].Body)
+}
+
+func TestTheEnvironmentChangesNothing(t *testing.T) {
+	for _, name := range []string{"OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"} {
+		t.Setenv(name, "http://elsewhere.invalid")
+	}
+	t.Setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: elsewhere")
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
+	modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	sent := server.Requests()
+	if len(sent) != 1 {
+		t.Fatalf("got %d requests, want 1", len(sent))
+	}
+	for name, values := range sent[0].Header {
+		if strings.Contains(strings.Join(values, " "), "elsewhere") {
+			t.Errorf("the environment got into the header %s: %q", name, values)
+		}
+	}
+}
+
+func TestARefusalIsNotRetried(t *testing.T) {
+	t.Parallel()
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.ServerError, modeltest.Wire{})
+	modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	if n := len(server.Requests()); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
+	}
+}
+
+func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"api.example.com/v1", "ftp://example.com", "http://", "::"} {
+		if _, err := openai.New(openai.Config{BaseURL: bad}, nil); err == nil {
+			t.Errorf("%q: got no error", bad)
+		}
+	}
+	if _, err := openai.New(openai.Config{}, nil); err != nil {
+		t.Errorf("the defaults: got error %v", err)
+	}
+}
+
+// sent gives the messages of the request for a conversation.
+func sent(t *testing.T, messages ...agent.Message) string {
+	t.Helper()
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
+	heard := modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), model.Request{Model: "m", Messages: messages}))
+	if heard.Err != nil {
+		t.Fatalf("got error %v", heard.Err)
+	}
+	var body struct {
+		Messages json.RawMessage `json:"messages"`
+	}
+	if err := json.Unmarshal(server.Requests()[0].Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	return string(body.Messages)
+}
+
+func message(role agent.Role, parts ...agent.Part) agent.Message {
+	return agent.Message{ID: "m", Role: role, Parts: parts}
+}
+
+func TestMessagesAreTranslated(t *testing.T) {
+	t.Parallel()
+	call := func(arguments string) agent.Message {
+		return message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)})
+	}
+	called := func(arguments string) string {
+		text, _ := json.Marshal(arguments)
+		return `[{"tool_calls":[{"id":"c","function":{"arguments":` + string(text) + `,"name":"f"},"type":"function"}],"role":"assistant"}]`
+	}
+	result := func(r agent.ToolResult) agent.Message { r.CallID = "c"; return message(agent.RoleTool, r) }
+	for name, test := range map[string]struct {
+		message agent.Message
+		want    string
+	}{
+		"texts of a message are joined": {
+			message(agent.RoleUser, agent.Text{Text: "a"}, agent.Text{Text: "b"}),
+			`[{"content":"ab","role":"user"}]`,
+		},
+		"an image by its address": {
+			message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
+			`[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"}],"role":"user"}]`,
+		},
+		"a file without a name": {
+			message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
+			`[{"content":[{"file":{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file"},"type":"file"}],"role":"user"}]`,
+		},
+		"a text file": {
+			message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}, agent.Text{Text: "Sum?"}),
+			`[{"content":[{"text":"a.csv:\n\na,b","type":"text"},{"text":"Sum?","type":"text"}],"role":"user"}]`,
+		},
+		"reasoning alone is no message": {
+			message(agent.RoleAssistant, agent.Reasoning{Text: "hm"}), ``,
+		},
+		"arguments that are an object":   {call(`{"a": 1.0}`), called(`{"a": 1.0}`)},
+		"arguments that are not JSON":    {call(`"{\"a"`), called(`{"invalid_arguments":"{\"a"}`)},
+		"arguments that are no object":   {call(`[1]`), called(`{"invalid_arguments":[1]}`)},
+		"arguments that are null":        {call(`null`), called(`{"invalid_arguments":null}`)},
+		"arguments that are missing":     {call(``), called(`{}`)},
+		"a result that is a text":        {result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
+		"a result that is a number":      {result(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
+		"a result that is nothing":       {result(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
+		"a failure that left a result":   {result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
+		"a system message in the middle": {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
+		"an id of a call that is too long": {
+			message(agent.RoleTool, agent.ToolResult{CallID: strings.Repeat("x", 41), Success: true, Result: json.RawMessage(`1`)}),
+			`[{"content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec8c03e79b","role":"tool"}]`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := sent(t, test.message); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAChatTakesNoFileByItsAddress(t *testing.T) {
+	t.Parallel()
+	m, err := openai.New(openai.Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := model.Request{Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"})}}
+	expect(t, modeltest.Listen(t, m.Generate(t.Context(), r)).Err, model.CodeInvalidRequest, false)
+}

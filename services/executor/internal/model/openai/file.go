@@ -1,0 +1,65 @@
+package openai
+
+import (
+	"mime"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/openai/openai-go/v3"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// attachment is a file on its way into a request.
+type attachment struct {
+	image bool
+	// text is what a text file holds, with its name: every model reads that.
+	text     string
+	embedded bool // the URL is a data: URL
+	url      string
+	name     string // never empty
+}
+
+// attach reads a file. It refuses addresses that are neither data: nor https:.
+func attach(f agent.File) (attachment, error) {
+	media, _, _ := mime.ParseMediaType(f.MediaType)
+	a := attachment{
+		image:    strings.HasPrefix(media, "image/"),
+		embedded: strings.HasPrefix(f.URL, "data:"),
+		url:      f.URL,
+		name:     f.Filename,
+	}
+	if a.name == "" {
+		a.name = "file" // the API wants one beside the data
+	}
+	if !a.embedded && !strings.HasPrefix(f.URL, "https:") {
+		return a, model.Invalid("a file is taken as a data: or https: URL: %q is neither", a.name)
+	}
+	if a.embedded && (strings.HasPrefix(media, "text/") || media == "application/json") {
+		data, ok := model.DataURL(f.URL)
+		if !ok || !utf8.Valid(data) {
+			return a, model.Invalid("the file %q of type %s is not a text in UTF-8", a.name, f.MediaType)
+		}
+		a.text = a.name + ":\n\n" + string(data)
+	}
+	return a, nil
+}
+
+// chatFile gives the part of a file in a user message of chat completions.
+func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) {
+	a, err := attach(f)
+	switch {
+	case err != nil:
+		return openai.ChatCompletionContentPartUnionParam{}, err
+	case a.image:
+		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: a.url}), nil
+	case a.text != "":
+		return openai.TextContentPart(a.text), nil
+	case !a.embedded:
+		return openai.ChatCompletionContentPartUnionParam{}, model.Invalid("chat completions take a file of type %s only as a data: URL", f.MediaType)
+	}
+	return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
+		FileData: openai.String(a.url), Filename: openai.String(a.name),
+	}), nil
+}

@@ -1,0 +1,188 @@
+package openai
+
+import (
+	"encoding/json"
+	"regexp"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// thoughtless are the models that refuse to be asked for encrypted reasoning,
+// because they have none.
+var thoughtless = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.\d+)?-chat)`)
+
+// responseRequest puts a conversation into the form of responses. Its error is a
+// *model.Error: provider_invalid_request.
+func responseRequest(r model.Request) (responses.ResponseNewParams, error) {
+	params := responses.ResponseNewParams{Model: r.Model, Store: openai.Bool(false)}
+	if !thoughtless.MatchString(r.Model) {
+		params.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
+	}
+	if r.System != "" {
+		params.Instructions = openai.String(r.System)
+	}
+	if r.MaxOutputTokens > 0 {
+		params.MaxOutputTokens = openai.Int(int64(r.MaxOutputTokens))
+	}
+	if r.Temperature != nil {
+		params.Temperature = openai.Float(*r.Temperature)
+	}
+	if err := responseTools(&params, r); err != nil {
+		return params, err
+	}
+	if r.Output != nil {
+		schema, err := object(r.Output.Schema)
+		if err != nil {
+			return params, model.Invalid("the schema of the output is not a JSON object: %v", err)
+		}
+		params.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
+			Name: r.Output.Name, Schema: schema,
+			// Left out, it would mean true.
+			Strict: openai.Bool(r.Output.Strict && closed(r.Output.Schema)),
+		}
+	}
+	for _, m := range r.Messages {
+		items, err := responseItems(m)
+		if err != nil {
+			return params, err
+		}
+		params.Input.OfInputItemList = append(params.Input.OfInputItemList, items...)
+	}
+	return withOptions(params, r.Options)
+}
+
+func responseTools(params *responses.ResponseNewParams, r model.Request) error {
+	for _, t := range r.Tools {
+		tool := &responses.FunctionToolParam{
+			Name: t.Name,
+			// Left out, it would mean true.
+			Strict: openai.Bool(t.Strict && closed(t.InputSchema)),
+			// The API insists on a schema.
+			Parameters: map[string]any{"type": "object", "properties": map[string]any{}},
+		}
+		if t.Description != "" {
+			tool.Description = openai.String(t.Description)
+		}
+		if len(t.InputSchema) > 0 {
+			schema, err := object(t.InputSchema)
+			if err != nil {
+				return model.Invalid("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
+			}
+			tool.Parameters = schema
+		}
+		params.Tools = append(params.Tools, responses.ToolUnionParam{OfFunction: tool})
+	}
+	mode, err := choice(r)
+	if mode != "" {
+		params.ToolChoice.OfToolChoiceMode = param.NewOpt(responses.ToolChoiceOptions(mode))
+	}
+	return err
+}
+
+// responseItems gives the items of a message; none for one that says nothing.
+func responseItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
+	switch m.Role {
+	case agent.RoleSystem, agent.RoleContext:
+		return []responses.ResponseInputItemUnionParam{
+			responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleSystem),
+		}, nil
+	case agent.RoleUser:
+		return responseUser(m)
+	case agent.RoleAssistant:
+		return responseAssistant(m), nil
+	case agent.RoleTool:
+		var items []responses.ResponseInputItemUnionParam
+		for _, result := range m.Results() {
+			item := responses.ResponseInputItemParamOfFunctionCallOutput(content(result))
+			item.OfFunctionCallOutput.CallID = openai.String(callID(result.CallID))
+			items = append(items, item)
+		}
+		return items, nil
+	}
+	return nil, model.Invalid("the message %s has the unknown role %q", m.ID, m.Role)
+}
+
+func responseUser(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
+	var parts responses.ResponseInputMessageContentListParam
+	for _, p := range m.Parts {
+		switch p := p.(type) {
+		case agent.Text:
+			if p.Text != "" {
+				parts = append(parts, responses.ResponseInputContentParamOfInputText(p.Text))
+			}
+		case agent.File:
+			part, err := responseFile(p)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	return []responses.ResponseInputItemUnionParam{
+		responses.ResponseInputItemParamOfMessage(parts, responses.EasyInputMessageRoleUser),
+	}, nil
+}
+
+func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error) {
+	a, err := attach(f)
+	switch {
+	case err != nil:
+		return responses.ResponseInputContentUnionParam{}, err
+	case a.image:
+		part := responses.ResponseInputContentParamOfInputImage(responses.ResponseInputImageDetailAuto)
+		part.OfInputImage.ImageURL = openai.String(a.url)
+		return part, nil
+	case a.text != "":
+		return responses.ResponseInputContentParamOfInputText(a.text), nil
+	case !a.embedded:
+		return responses.ResponseInputContentUnionParam{OfInputFile: &responses.ResponseInputFileParam{FileURL: openai.String(a.url)}}, nil
+	}
+	return responses.ResponseInputContentUnionParam{OfInputFile: &responses.ResponseInputFileParam{
+		FileData: openai.String(a.url), Filename: openai.String(a.name),
+	}}, nil
+}
+
+// responseAssistant gives the items of a reply in their order. The API refuses
+// reasoning that nothing follows, so that is left out.
+func responseAssistant(m agent.Message) []responses.ResponseInputItemUnionParam {
+	var items, thoughts []responses.ResponseInputItemUnionParam
+	say := func(item responses.ResponseInputItemUnionParam) {
+		items = append(append(items, thoughts...), item)
+		thoughts = nil
+	}
+	for _, p := range m.Parts {
+		switch p := p.(type) {
+		case agent.Reasoning:
+			if isReasoningItem(p.ProviderData) {
+				item := param.Override[responses.ResponseReasoningItemParam](p.ProviderData)
+				thoughts = append(thoughts, responses.ResponseInputItemUnionParam{OfReasoning: &item})
+			}
+		case agent.Text:
+			if p.Text != "" {
+				say(responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant))
+			}
+		case agent.ToolCall:
+			say(responses.ResponseInputItemParamOfFunctionCall(string(model.Object(p.Arguments)), callID(p.ID), p.Name))
+		}
+	}
+	return items
+}
+
+// isReasoningItem says whether provider data is an item of reasoning that can go
+// back: without its encrypted content the API, which stored nothing, would look
+// for it and fail.
+func isReasoningItem(data json.RawMessage) bool {
+	var item struct {
+		Type      string `json:"type"`
+		Encrypted string `json:"encrypted_content"`
+	}
+	return json.Unmarshal(data, &item) == nil && item.Type == "reasoning" && item.Encrypted != ""
+}

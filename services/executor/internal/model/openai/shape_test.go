@@ -1,0 +1,191 @@
+package openai_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
+)
+
+// The schemas of the tests: one that constrained decoding takes, and some that it
+// does not.
+const (
+	shut     = `{"type":"object","properties":{"not":{"enum":[{"not":1}]},"list":{"type":"array","items":{"type":"object","properties":{},"additionalProperties":false}}},"required":["not","list"],"additionalProperties":false}`
+	open     = `{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`
+	optional = `{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}`
+	bound    = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"required":["a"],"additionalProperties":false}`
+	within   = `{"type":"object","properties":{"a":{"anyOf":[{"type":"object"},{"type":"null"}]}},"required":["a"],"additionalProperties":false}`
+)
+
+// asked gives the members of the request that is sent for r.
+func asked(t *testing.T, api string, r model.Request) map[string]string {
+	t.Helper()
+	server := modeltest.NewServer(t, "testdata/"+api+"/replies", modeltest.Text, modeltest.Wire{})
+	if heard := modeltest.Listen(t, connect(t, server, openai.Config{API: api}).Generate(t.Context(), r)); heard.Err != nil {
+		t.Fatalf("got error %v", heard.Err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for key, value := range members {
+		out[key] = string(value)
+	}
+	return out
+}
+
+func TestWhatIsAskedForIsSent(t *testing.T) {
+	t.Parallel()
+	type members map[string]string
+	tools := func(strict ...string) func(*model.Request) {
+		return func(r *model.Request) {
+			r.Tools = nil
+			for _, schema := range strict {
+				r.Tools = append(r.Tools, model.Tool{Name: "f", InputSchema: json.RawMessage(schema), Strict: true})
+			}
+		}
+	}
+	output := func(schema string, strict bool) func(*model.Request) {
+		return func(r *model.Request) {
+			r.Output = &model.Output{Name: "o", Schema: json.RawMessage(schema), Strict: strict}
+		}
+	}
+	for name, test := range map[string]struct {
+		change          func(*model.Request)
+		chat, responses members
+	}{
+		"nothing": {func(*model.Request) {}, members{"tool_choice": "", "response_format": ""}, members{"tool_choice": "", "text": "", "store": "false", "include": `["reasoning.encrypted_content"]`}},
+		"a call":  {func(r *model.Request) { r.Choice = model.ChoiceRequired }, members{"tool_choice": `"required"`}, members{"tool_choice": `"required"`}},
+		"no call": {func(r *model.Request) { r.Choice = model.ChoiceNone }, members{"tool_choice": `"none"`}, members{"tool_choice": `"none"`}},
+		"no call of none": {
+			func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil },
+			members{"tool_choice": ""}, members{"tool_choice": ""},
+		},
+		"JSON": {
+			output(shut, false),
+			members{"response_format": `{"json_schema":{"name":"o","schema":` + sorted(shut) + `},"type":"json_schema"}`},
+			members{"text": `{"format":{"name":"o","schema":` + sorted(shut) + `,"strict":false,"type":"json_schema"}}`},
+		},
+		"strict JSON": {
+			output(shut, true),
+			members{"response_format": `{"json_schema":{"name":"o","strict":true,"schema":` + sorted(shut) + `},"type":"json_schema"}`},
+			members{"text": `{"format":{"name":"o","schema":` + sorted(shut) + `,"strict":true,"type":"json_schema"}}`},
+		},
+		"strict JSON of an open schema": {
+			output(open, true),
+			members{"response_format": `{"json_schema":{"name":"o","schema":` + sorted(open) + `},"type":"json_schema"}`},
+			members{"text": `{"format":{"name":"o","schema":` + sorted(open) + `,"strict":false,"type":"json_schema"}}`},
+		},
+		"strict tools": {
+			tools(shut, open, optional, bound, within),
+			members{"tools": `[{"function":{"name":"f","strict":true,"parameters":` + sorted(shut) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sorted(open) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sorted(optional) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sorted(bound) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sorted(within) + `},"type":"function"}]`},
+			members{"tools": `[{"strict":true,"parameters":` + sorted(shut) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sorted(open) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sorted(optional) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sorted(bound) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sorted(within) + `,"name":"f","type":"function"}]`},
+		},
+		"options": {
+			func(r *model.Request) {
+				r.MaxOutputTokens = 7
+				r.Options = json.RawMessage(`{"reasoning_effort":"low","max_completion_tokens":1,"stream":false,"stream_options":{"include_usage":false,"x":1},"store":true,"model":"other","text":{"verbosity":"low"},"max_output_tokens":1}`)
+			},
+			members{"reasoning_effort": `"low"`, "max_completion_tokens": "7", "stream": "true", "stream_options": `{"include_usage":true,"x":1}`, "store": "true", "model": `"m"`},
+			members{"reasoning_effort": `"low"`, "max_output_tokens": "7", "stream": "true", "store": "false", "model": `"m"`, "text": `{"verbosity":"low"}`},
+		},
+		"a model without reasoning": {
+			func(r *model.Request) { r.Model = "gpt-4.1-mini" },
+			members{}, members{"include": "", "store": "false"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := modeltest.Ask("m")
+			test.change(&r)
+			for api, want := range map[string]members{openai.APIChat: test.chat, openai.APIResponses: test.responses} {
+				got := asked(t, api, r)
+				for member, value := range want {
+					if got[member] != value {
+						t.Errorf("%s: got  %s %s\nwant %s", api, member, got[member], value)
+					}
+				}
+			}
+		})
+	}
+}
+
+// sorted gives an object with its own members in order, as schemas are sent.
+func sorted(object string) string {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(object), &members); err != nil {
+		panic(err)
+	}
+	out, _ := json.Marshal(members)
+	return string(out)
+}
+
+func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]model.Request{
+		"a call of no tool":           {Choice: model.ChoiceRequired},
+		"options that are no object":  {Options: json.RawMessage(`[]`)},
+		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`[]`)}},
+		"a schema that is no object":  {Tools: []model.Tool{{Name: "f", InputSchema: json.RawMessage(`[]`)}}},
+		"a role of its own":           {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
+		"a file over plain HTTP":      {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "http://example.com/a.png"})}},
+		"a text that is not UTF-8":    {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain,%ff"})}},
+		"a text that is not decoded":  {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain;base64,A*"})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, api := range []string{openai.APIChat, openai.APIResponses} {
+				m, err := openai.New(openai.Config{API: api}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				heard := modeltest.Listen(t, m.Generate(t.Context(), r))
+				if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+					t.Errorf("%s: got error %v, want %s", api, heard.Err, model.CodeInvalidRequest)
+				}
+			}
+		})
+	}
+	if _, err := openai.New(openai.Config{API: "assistants"}, nil); err == nil {
+		t.Error("an unknown API: got no error")
+	}
+}
+
+func TestInvalidRequestsAreToldApart(t *testing.T) {
+	t.Parallel()
+	const hint = "The conversation is longer than the model takes"
+	for message, want := range map[string]string{
+		`"param":"response_format","message":"Invalid schema for response_format 'o'"`: model.CodeUnsupported,
+		`"param":"tool_choice","code":"unsupported_value","message":"no"`:              model.CodeUnsupported,
+		`"message":"deepseek-reasoner does not support this tool_choice"`:              model.CodeUnsupported,
+		`"message":"response_format.type json_schema is unavailable: not supported"`:   model.CodeUnsupported,
+		`"param":"messages","message":"Invalid value"`:                                 model.CodeInvalidRequest,
+		`"message":"This endpoint's maximum context length is 9 tokens"`:               hint,
+		`"message":"prompt is too long"`:                                               hint,
+		`"code":"context_length_exceeded","message":"no"`:                              hint,
+		`"param":null,"message":"Unknown parameter: 'x'. It is not supported."`:        model.CodeInvalidRequest,
+	} {
+		t.Run(message, func(t *testing.T) {
+			t.Parallel()
+			server := modeltest.ServeResponse(t, "HTTP/1.1 400 Bad Request\n\n"+`{"error":{`+message+`}}`)
+			heard := modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask("m")))
+			e, ok := errors.AsType[*model.Error](heard.Err)
+			if !ok || e.Retryable || (e.Code != want && !(want == hint && e.Code == model.CodeInvalidRequest && contains(e.Message, hint))) {
+				t.Errorf("got error %v, want %s", heard.Err, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package scripted_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Not parallel: it measures the memory of the process.
+func TestACallThatWaitsCostsLittle(t *testing.T) {
+	const calls = 2000
+	m := parse(t, `
+  - when: {lastUser: '(?P<what>sea)'}
+    reply:
+      - text: 'The {{.Group.what}} is calm today.'
+      - wait: 1h
+      - call: {name: f, arguments: {city: '{{.LastUser}}'}}
+`)
+	// A conversation of some length, which belongs to the caller.
+	var conversation []agent.Message
+	for n := range 20 {
+		conversation = append(conversation, user(fmt.Sprint("Question ", n, strings.Repeat(" and more", 20))), assistant(agent.Text{Text: "Answer."}))
+	}
+	request := ask(append(conversation, user("How is the sea?"))...)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	before := inUse()
+	var waiting sync.WaitGroup
+	for range calls {
+		waiting.Add(1)
+		wg.Go(func() {
+			said := 0
+			for e := range m.Generate(ctx, request) {
+				if _, ok := e.(model.TextDelta); ok {
+					if said++; said == 5 {
+						waiting.Done()
+					}
+				}
+			}
+		})
+	}
+	waiting.Wait()
+	each := (inUse() - before) / calls
+	t.Logf("%d bytes each", each)
+	if each > 16<<10 {
+		t.Errorf("got %d bytes for each call that waits, want no more than 16 KiB", each)
+	}
+}
+
+// inUse gives the bytes that the heap and the stacks hold after a collection.
+func inUse() int {
+	runtime.GC()
+	runtime.GC() // stacks shrink in the first and are free after it
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int(s.HeapAlloc + s.StackInuse)
+}

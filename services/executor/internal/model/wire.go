@@ -1,0 +1,158 @@
+package model
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// What every provider's wire has in common.
+
+// Arguments makes one JSON value of the text of a call's arguments: {} of blank
+// text, a JSON string of text that is not JSON.
+func Arguments(text string) json.RawMessage {
+	if strings.TrimSpace(text) == "" {
+		return json.RawMessage("{}")
+	}
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	// Marshalling a string cannot fail.
+	quoted, _ := json.Marshal(text)
+	return quoted
+}
+
+// Object gives arguments as a JSON object, which servers that parse them insist
+// on; what the model gave instead stands in it under "invalid_arguments".
+func Object(arguments json.RawMessage) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(arguments, &fields) == nil && fields != nil {
+		return arguments
+	}
+	if !json.Valid(arguments) {
+		return json.RawMessage("{}")
+	}
+	return json.RawMessage(`{"invalid_arguments":` + string(arguments) + `}`)
+}
+
+// Plain gives the text of a JSON string, and other JSON as it is.
+func Plain(value json.RawMessage) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
+
+// DataURL gives the bytes of a data: URL (RFC 2397).
+func DataURL(source string) (data []byte, ok bool) {
+	header, body, found := strings.Cut(source, ",")
+	if !found || !strings.HasPrefix(header, "data:") {
+		return nil, false
+	}
+	plain, err := url.PathUnescape(body)
+	if err != nil {
+		return nil, false
+	}
+	if !strings.HasSuffix(header, ";base64") {
+		return []byte(plain), true
+	}
+	// The alphabet of either kind, with or without padding, occurs in the wild.
+	plain = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(plain, "="))
+	data, err = base64.RawStdEncoding.DecodeString(plain)
+	return data, err == nil
+}
+
+// IDs gives the calls of one reply ids that tell them apart.
+type IDs struct {
+	messages int
+	given    map[string]bool
+}
+
+// NewIDs begins a reply to a conversation of so many messages.
+func NewIDs(messages int) *IDs {
+	return &IDs{messages: messages, given: make(map[string]bool)}
+}
+
+// Next gives the id of the call with this index: the provider's, where it gave one
+// that no other call of the reply has.
+func (i *IDs) Next(given string, index int) string {
+	id := given
+	if id == "" {
+		id = fmt.Sprintf("call_%d_%d", i.messages, index)
+	}
+	for first, n := id, 2; i.given[id]; n++ {
+		id = fmt.Sprintf("%s_%d", first, n)
+	}
+	i.given[id] = true
+	return id
+}
+
+// Merge adds the options of a request to its body: members that the body does not
+// have, and in objects that both have, theirs. Nothing of the body is replaced. It
+// refuses options that are not a JSON object: provider_invalid_request.
+func Merge(body, options json.RawMessage) (json.RawMessage, error) {
+	if len(options) == 0 {
+		return body, nil
+	}
+	merged, ok := merge(body, options)
+	if !ok {
+		return nil, Invalid("the provider options are not a JSON object: %.100s", options)
+	}
+	return merged, nil
+}
+
+func merge(body, options json.RawMessage) (json.RawMessage, bool) {
+	var ours, theirs map[string]json.RawMessage
+	if json.Unmarshal(body, &ours) != nil || json.Unmarshal(options, &theirs) != nil || ours == nil || theirs == nil {
+		return body, false
+	}
+	for key, value := range theirs {
+		if own, set := ours[key]; set {
+			value, _ = merge(own, value) // two values that are not objects: ours
+		}
+		ours[key] = value
+	}
+	merged, err := json.Marshal(ours)
+	return merged, err == nil
+}
+
+// Invalid is the error of a request that cannot be sent.
+func Invalid(format string, args ...any) *Error {
+	return &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// Unreadable is the error of an answer that is not the protocol.
+func Unreadable(format string, args ...any) *Error {
+	return &Error{Code: CodeInvalidResponse, Retryable: true, Message: fmt.Sprintf(format, args...)}
+}
+
+// CutOff is the error of a stream that ended before its reply did.
+func CutOff(missing string) *Error {
+	return &Error{
+		Code: CodeUnavailable, Retryable: true,
+		Message: "the reply was cut off: the stream ended without " + missing,
+	}
+}
+
+// TooLong adds what to do to the message of a provider that finds the conversation
+// too long for the model.
+func TooLong(said string) string {
+	return strings.TrimRight(said, ". ") + ". The conversation is longer than the model takes: give the agent a context policy, a model with a larger context, or less to say"
+}
+
+// Redact gives an error that does not hold the key, whoever repeated it.
+func Redact(err error, key string) error {
+	e, ok := err.(*Error) //nolint:errorlint // what wraps it is the runtime's, which has no key
+	if !ok || key == "" {
+		return err
+	}
+	clean := *e
+	clean.Message = strings.ReplaceAll(e.Message, key, "[key]")
+	if e.Err != nil && strings.Contains(e.Err.Error(), key) {
+		clean.Err = nil
+	}
+	return &clean
+}

@@ -1,0 +1,147 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Limits of what one caller may tell. Names are bounded as the state service
+// bounds them.
+const (
+	maxName       = 256 // bytes, of events and of usage
+	maxEventBytes = 256 << 10
+	maxEvents     = 10_000
+	maxUsage      = 100 // different values
+	maxUsageValue = 1e15
+)
+
+// Emit tells readers of the stream something; data is one JSON text. It returns soon
+// when ctx ends.
+type Emit func(ctx context.Context, name string, data json.RawMessage) error
+
+// Usage is a value that was counted under a type and a name.
+type Usage struct {
+	Kind, Name string
+	Value      float64
+}
+
+// Host is what one call of a tool, or the hooks of a step, may do to their run. It
+// holds a draft of the custom state, alone, and takes nothing any more behind End.
+// Safe for concurrent use. It is an agent.Host.
+type Host struct {
+	*agent.Draft
+	emit Emit
+	told sync.WaitGroup // what is being told
+
+	mu     sync.Mutex
+	usage  []Usage
+	events int
+	cut    map[int]context.CancelFunc // of what is being told, by the number of the event
+	over   bool
+}
+
+// NewHost begins with the custom state as of the step's begin, which nobody changes
+// from now on. stateBytes is as in Scope, and a nil emit drops what is emitted.
+func NewHost(state agent.State, stateBytes int, emit Emit) *Host {
+	return &Host{Draft: agent.NewDraft(state, stateBytes), emit: emit, cut: map[int]context.CancelFunc{}}
+}
+
+// Emit tells readers something. Invalid (EVENT_INVALID) for a name or data that cannot
+// be told, TooLarge (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict (CALL_ENDED).
+func (h *Host) Emit(ctx context.Context, name string, data any) error {
+	if !goodName(name) {
+		return fault.New(fault.Invalid, "EVENT_INVALID", "the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
+	}
+	text, err := marshal(data)
+	if err != nil {
+		return fault.New(fault.Invalid, "EVENT_INVALID", "the data of the event %q cannot be written as JSON: %v", name, err)
+	}
+	if len(text) > maxEventBytes {
+		return fault.New(fault.TooLarge, "EVENT_TOO_LARGE", "the data of the event %q has %d bytes; the limit is %d", name, len(text), maxEventBytes)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	event, err := h.admit(cancel)
+	if err != nil {
+		return err
+	}
+	defer h.done(event)
+	if h.emit == nil {
+		return nil
+	}
+	return h.emit(ctx, name, text)
+}
+
+// admit lets one event through, which End cuts and waits for.
+func (h *Host) admit(cut context.CancelFunc) (event int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return 0, fault.New(fault.Conflict, "CALL_ENDED", "the call has ended: what it tells now would reach nobody")
+	}
+	if h.events >= maxEvents {
+		return 0, fault.New(fault.Exhausted, "EVENTS_EXHAUSTED", "the call has told %d events already", maxEvents)
+	}
+	h.events++
+	h.cut[h.events] = cut
+	h.told.Add(1)
+	return h.events, nil
+}
+
+func (h *Host) done(event int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.cut, event)
+	h.told.Done()
+}
+
+// RecordUsage counts a value. Values of one type and name add up. What is no number, or
+// beyond 10^15, or has a name that cannot be kept, is dropped, as is what comes behind
+// a hundred different names.
+func (h *Host) RecordUsage(kind, name string, value float64) {
+	if !goodName(kind) || !goodName(name) || math.IsNaN(value) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return
+	}
+	for i, u := range h.usage {
+		if u.Kind == kind && u.Name == name {
+			if sum := u.Value + value; math.Abs(sum) <= maxUsageValue {
+				h.usage[i].Value = sum
+			}
+			return
+		}
+	}
+	if len(h.usage) < maxUsage && math.Abs(value) <= maxUsageValue {
+		h.usage = append(h.usage, Usage{kind, name, value})
+	}
+}
+
+// End gives what was changed and counted, and refuses more. It ends the context of what
+// is being told and waits for it: behind End nothing is told.
+func (h *Host) End() ([]agent.Op, []Usage) {
+	h.mu.Lock()
+	h.over = true
+	usage := h.usage
+	for _, cut := range h.cut {
+		cut()
+	}
+	h.mu.Unlock()
+	h.told.Wait()
+	return h.Draft.End(), usage
+}
+
+func goodName(name string) bool {
+	return name != "" && len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+}

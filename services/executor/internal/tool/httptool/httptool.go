@@ -1,0 +1,322 @@
+package httptool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+)
+
+// Body says what a request carries.
+type Body string
+
+// The bodies.
+const (
+	// BodyInput is the whole input, as JSON.
+	BodyInput Body = "input"
+	BodyNone  Body = "none"
+)
+
+// Result says what is made of a response.
+type Result string
+
+// The results.
+const (
+	// ResultAuto is ResultJSON for a response that says that it is JSON, else ResultText.
+	ResultAuto Result = "auto"
+	ResultJSON Result = "json"
+	ResultText Result = "text"
+)
+
+// DefaultMaxBytes bounds a response where a tool says nothing.
+const DefaultMaxBytes = 1 << 20
+
+// Config describes the request of a tool.
+type Config struct {
+	// Method is GET when empty.
+	Method string
+	// URL is absolute, http or https. {name} in its path stands for an argument, which
+	// has to be there.
+	URL string
+	// Query has templates by name, which add to the query of URL. {name} alone may be a
+	// list, for a value each, or missing. ${NAME} is looked up.
+	Query map[string]string
+	// Headers have no arguments. ${NAME} in them is looked up.
+	Headers map[string]string
+	// Body is BodyInput for POST, PUT and PATCH and BodyNone for the others, when empty.
+	Body Body
+	// BodyTemplate takes the place of Body: JSON in whose texts {name} stands for
+	// arguments. A text that is {name} alone becomes the argument as it is, and
+	// its member is left out where the argument is.
+	BodyTemplate json.RawMessage
+	// Success are the statuses of a success: 204, or 2xx. Empty is 2xx.
+	Success []string
+	// Result is ResultAuto when empty.
+	Result Result
+	// MaxBytes bounds the response, DefaultMaxBytes when 0.
+	MaxBytes int
+}
+
+// Peers is what tools work with.
+type Peers struct {
+	// Policy says which hosts may be called.
+	Policy outbound.Policy
+	// Lookup gives secrets and environment variables by name. Nil has none.
+	Lookup func(name string) (string, bool)
+}
+
+// New gives the tool with an Execute that makes the request: with the call's key in the
+// header Idempotency-Key, with a traceparent, and within the tool's time limit. Statuses
+// 429 and 503 are tried again for tools that are RetrySafe.
+//
+// Invalid (HTTP_TOOL_INVALID): a line of the detail for each mistake, which begins
+// with the field, as in "url: …".
+func New(t agent.Tool, c Config, p Peers) (agent.Tool, error) {
+	b := &builder{config: c, peers: p, properties: properties(t.InputSchema)}
+	r := b.request()
+	r.safe = t.Retry == agent.RetrySafe
+	if len(b.mistakes) > 0 {
+		return t, fault.New(fault.Invalid, "HTTP_TOOL_INVALID", "%s", strings.Join(b.mistakes, "\n"))
+	}
+	r.client = p.Policy.Client(slices.Collect(maps.Keys(r.headers)))
+	r.jitter = rand.Float64
+	t.Execute = r.execute
+	return t, nil
+}
+
+// request is a compiled Config. Safe for concurrent use.
+type request struct {
+	method   string
+	base     url.URL // without path and query
+	path     []template
+	query    []field
+	fixed    string // the query of the URL
+	headers  map[string]string
+	body     Body
+	template any // of the body; nil for none
+	success  []string
+	result   Result
+	maxBytes int
+	safe     bool
+	client   *http.Client
+	jitter   func() float64 // in [0, 1)
+}
+
+// field is a value of the query.
+type field struct {
+	name     string
+	template template
+}
+
+// builder notes every mistake of a Config.
+type builder struct {
+	config     Config
+	peers      Peers
+	properties map[string]bool // nil where the schema says nothing of them
+	mistakes   []string
+}
+
+func (b *builder) mistake(field, format string, args ...any) {
+	b.mistakes = append(b.mistakes, field+": "+fmt.Sprintf(format, args...))
+}
+
+func (b *builder) request() *request {
+	c := b.config
+	r := &request{method: strings.ToUpper(c.Method), headers: map[string]string{}, body: c.Body, success: c.Success, result: c.Result, maxBytes: c.MaxBytes}
+	if r.method == "" {
+		r.method = http.MethodGet
+	}
+	if !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, r.method) {
+		b.mistake("method", "%q is no method", c.Method)
+	}
+	b.url(r)
+	for _, name := range slices.Sorted(maps.Keys(c.Query)) {
+		r.query = append(r.query, field{name, b.value("query."+name, c.Query[name])})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		b.header(r, name, c.Headers[name])
+	}
+	b.bodyOf(r)
+	b.resultOf(r)
+	return r
+}
+
+func (b *builder) url(r *request) {
+	before, query, _ := strings.Cut(b.config.URL, "?")
+	host := before
+	if i := strings.Index(before, "://"); i >= 0 {
+		if slash := strings.IndexByte(before[i+3:], '/'); slash >= 0 {
+			host = before[:i+3+slash]
+		}
+	}
+	u, err := url.Parse(host)
+	switch {
+	case err != nil || u.Scheme == "" || u.Host == "" || strings.ContainsAny(host, "{}"):
+		b.mistake("url", "it must begin with a fixed https://host")
+		return
+	case u.User != nil:
+		b.mistake("url", "it must not hold credentials; use a header")
+	case strings.Contains(b.config.URL, "#"):
+		b.mistake("url", "it must not have a fragment")
+	case strings.ContainsAny(query, "{}"):
+		b.mistake("url", "arguments of the query stand under query")
+	default:
+		if err := b.peers.Policy.Allows(u); err != nil {
+			b.mistake("url", "%v", err)
+		}
+	}
+	r.base, r.fixed = *u, query
+	path := strings.TrimPrefix(before, host)
+	if path == "" {
+		return
+	}
+	for segment := range strings.SplitSeq(path[1:], "/") {
+		plain, err := url.PathUnescape(segment)
+		if err != nil {
+			b.mistake("url", "the segment %q is not escaped right", segment)
+		}
+		r.path = append(r.path, b.template("url", plain))
+	}
+}
+
+func (b *builder) template(field, text string) template {
+	t, err := parseTemplate(text)
+	if err != nil {
+		b.mistake(field, "%v", err)
+	}
+	b.knows(field, t)
+	return t
+}
+
+// knows refuses arguments that the input cannot have.
+func (b *builder) knows(field string, t template) {
+	for _, name := range t.names() {
+		if b.properties != nil && !b.properties[name] {
+			b.mistake(field, "the input schema has no property %q", name)
+		}
+	}
+}
+
+// value reads a template in which ${NAME} is looked up. What was found is text,
+// whatever it looks like.
+func (b *builder) value(field, text string) template {
+	var t template
+	b.expand(field, text, func(plain string) { t = append(t, b.template(field, plain)...) }, func(secret string) {
+		t = append(t, part{text: secret})
+	})
+	return t
+}
+
+// expand gives the pieces of a text: plain ones, and what is looked up for ${NAME}.
+func (b *builder) expand(field, text string, plain, found func(string)) {
+	for {
+		before, rest, more := strings.Cut(text, "${")
+		plain(before)
+		if !more {
+			return
+		}
+		name, behind, closed := strings.Cut(rest, "}")
+		if !closed {
+			b.mistake(field, "${ is not closed")
+			return
+		}
+		value, ok := "", false
+		if b.peers.Lookup != nil {
+			value, ok = b.peers.Lookup(name)
+		}
+		if !ok || value == "" {
+			b.mistake(field, "the environment variable %s is not set", name)
+		}
+		found(value)
+		text = behind
+	}
+}
+
+func (b *builder) header(r *request, name, value string) {
+	field := "headers." + name
+	canonical := http.CanonicalHeaderKey(name)
+	switch canonical {
+	case "", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Idempotency-Key", "Traceparent", "Tracestate":
+		b.mistake(field, "the header is not yours to set")
+		return
+	}
+	var text strings.Builder
+	write := func(piece string) { text.WriteString(piece) }
+	b.expand(field, value, write, write)
+	value = text.String()
+	if !goodName(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+		b.mistake(field, "a header has a name of letters, digits and -, and a value without control characters")
+	}
+	r.headers[canonical] = value
+}
+
+func (b *builder) bodyOf(r *request) {
+	carries := slices.Contains([]string{"POST", "PUT", "PATCH"}, r.method)
+	switch {
+	case b.config.BodyTemplate != nil && b.config.Body != "":
+		b.mistake("body", "give either one")
+	case b.config.BodyTemplate != nil:
+		decoder := json.NewDecoder(bytes.NewReader(b.config.BodyTemplate))
+		decoder.UseNumber()
+		if err := decoder.Decode(&r.template); err != nil || r.template == nil {
+			b.mistake("body", "it is not JSON")
+			return
+		}
+		r.template = b.compileBody(r.template)
+	case r.body == "" && carries:
+		r.body = BodyInput
+	case r.body == "":
+		r.body = BodyNone
+	case r.body != BodyInput && r.body != BodyNone:
+		b.mistake("body", "%q is neither input nor none", r.body)
+	}
+}
+
+func (b *builder) resultOf(r *request) {
+	if r.result == "" {
+		r.result = ResultAuto
+	}
+	if !slices.Contains([]Result{ResultAuto, ResultJSON, ResultText}, r.result) {
+		b.mistake("result", "%q is none of auto, json, text", r.result)
+	}
+	if r.maxBytes == 0 {
+		r.maxBytes = DefaultMaxBytes
+	}
+	if r.maxBytes < 0 {
+		b.mistake("maxBytes", "it is %d, and must be above 0", r.maxBytes)
+	}
+	if len(r.success) == 0 {
+		r.success = []string{"2xx"}
+	}
+	for _, status := range r.success {
+		number := strings.Replace(status, "xx", "00", 1)
+		if n, err := strconv.Atoi(number); err != nil || n < 100 || n > 599 || len(status) != 3 {
+			b.mistake("success", "%q is no status; write 204 or 2xx", status)
+		}
+	}
+}
+
+// properties gives the names that a schema of objects knows, nil where it says nothing.
+func properties(schema json.RawMessage) map[string]bool {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(schema, &s) != nil || s.Properties == nil {
+		return nil
+	}
+	names := make(map[string]bool, len(s.Properties))
+	for name := range s.Properties {
+		names[name] = true
+	}
+	return names
+}

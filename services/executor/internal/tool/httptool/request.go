@@ -1,0 +1,220 @@
+package httptool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+)
+
+// build makes the request of a call. The error is for the model.
+func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, error) {
+	arguments, err := decodeArguments(call.Input)
+	if err != nil {
+		return nil, err
+	}
+	u, err := r.address(arguments)
+	if err != nil {
+		return nil, err
+	}
+	body, err := r.content(call.Input, arguments)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("the arguments do not make a request")
+	}
+	if body == nil {
+		request.Body, request.GetBody, request.ContentLength = http.NoBody, nil, 0
+	} else {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
+	request.Header.Set("User-Agent", "holdfast")
+	for name, value := range r.headers {
+		request.Header.Set(name, value)
+	}
+	if call.IdempotencyKey != "" {
+		request.Header.Set("Idempotency-Key", call.IdempotencyKey)
+	}
+	if traceparent, tracestate := telemetry.Traceparent(ctx); traceparent != "" {
+		request.Header.Set("Traceparent", traceparent)
+		if tracestate != "" {
+			request.Header.Set("Tracestate", tracestate)
+		}
+	}
+	return request, nil
+}
+
+func decodeArguments(input json.RawMessage) (map[string]any, error) {
+	arguments := map[string]any{}
+	if len(input) == 0 {
+		return arguments, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(input))
+	decoder.UseNumber()
+	if err := decoder.Decode(&arguments); err != nil {
+		return nil, errors.New("the arguments are not a JSON object")
+	}
+	return arguments, nil
+}
+
+// address makes the URL. Each segment of the path stays one segment.
+func (r *request) address(arguments map[string]any) (*url.URL, error) {
+	u := r.base
+	for _, t := range r.path {
+		segment, err := t.fill(arguments)
+		if err != nil {
+			return nil, err
+		}
+		if err := goodSegment(t, segment); err != nil {
+			return nil, err
+		}
+		u.Path += "/" + segment
+		u.RawPath += "/" + url.PathEscape(segment)
+	}
+	query := []string{}
+	if r.fixed != "" {
+		query = append(query, r.fixed)
+	}
+	for _, f := range r.query {
+		values, err := f.values(arguments)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range values {
+			query = append(query, url.QueryEscape(f.name)+"="+url.QueryEscape(v))
+		}
+	}
+	u.RawQuery = strings.Join(query, "&")
+	return &u, nil
+}
+
+// goodSegment refuses arguments that a server may take for another path: nothing, what
+// has . or .. between slashes of either kind, control characters.
+func goodSegment(t template, segment string) error {
+	names := t.names()
+	if len(names) == 0 {
+		return nil
+	}
+	bad := segment == "" || strings.ContainsFunc(segment, unicode.IsControl)
+	for piece := range strings.FieldsFuncSeq(segment, func(c rune) bool { return c == '/' || c == '\\' }) {
+		bad = bad || piece == "." || piece == ".."
+	}
+	if bad {
+		return fmt.Errorf("the argument %q cannot stand in a path; send a plain name", names[0])
+	}
+	return nil
+}
+
+// values gives the values of a field for the arguments: none for one that is missing.
+func (f field) values(arguments map[string]any) ([]string, error) {
+	name, alone := f.template.alone()
+	if !alone {
+		text, err := f.template.fill(arguments)
+		return []string{text}, err
+	}
+	switch v := arguments[name].(type) {
+	case nil:
+		return nil, nil
+	case []any:
+		values := make([]string, 0, len(v))
+		for _, item := range v {
+			text, ok := scalar(item)
+			if !ok {
+				return nil, fmt.Errorf("the argument %q must be a list of texts, numbers or booleans", name)
+			}
+			values = append(values, text)
+		}
+		return values, nil
+	}
+	text, err := f.template.fill(arguments)
+	return []string{text}, err
+}
+
+// content makes the body; nil for none.
+func (r *request) content(input json.RawMessage, arguments map[string]any) ([]byte, error) {
+	switch {
+	case r.template != nil:
+		value, present, err := fillBody(r.template, arguments)
+		if err != nil {
+			return nil, err
+		}
+		if !present {
+			value = nil
+		}
+		return json.Marshal(value)
+	case r.body == BodyInput && len(input) == 0:
+		return []byte("{}"), nil
+	case r.body == BodyInput:
+		return input, nil
+	}
+	return nil, nil
+}
+
+// compileBody puts templates in the place of texts.
+func (b *builder) compileBody(value any) any {
+	switch v := value.(type) {
+	case string:
+		if !strings.Contains(v, "{") {
+			return v
+		}
+		return b.template("body", v)
+	case []any:
+		for i, item := range v {
+			v[i] = b.compileBody(item)
+		}
+	case map[string]any:
+		for name, inner := range v {
+			v[name] = b.compileBody(inner)
+		}
+	}
+	return value
+}
+
+// fillBody gives a compiled body for the arguments, and whether there is one.
+func fillBody(value any, arguments map[string]any) (filled any, present bool, err error) {
+	switch v := value.(type) {
+	case template:
+		if name, alone := v.alone(); alone {
+			argument, ok := arguments[name]
+			return argument, ok, nil
+		}
+		text, err := v.fill(arguments)
+		return text, true, err
+	case []any:
+		list := make([]any, 0, len(v))
+		for _, item := range v {
+			inner, ok, err := fillBody(item, arguments)
+			if err != nil {
+				return nil, false, err
+			}
+			if ok {
+				list = append(list, inner)
+			}
+		}
+		return list, true, nil
+	case map[string]any:
+		object := make(map[string]any, len(v))
+		for name, item := range v {
+			inner, ok, err := fillBody(item, arguments)
+			if err != nil {
+				return nil, false, err
+			}
+			if ok {
+				object[name] = inner
+			}
+		}
+		return object, true, nil
+	}
+	return value, true, nil
+}

@@ -1,0 +1,151 @@
+package httptool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// Attempts at a safe request that the other side has no time for.
+const (
+	maxAttempts = 4
+	firstPause  = 500 * time.Millisecond
+	maxPause    = 15 * time.Second
+)
+
+// maxTold bounds what a model is told of the response of a failure, in bytes.
+const maxTold = 2000
+
+func (r *request) execute(ctx context.Context, call *agent.Call) (any, error) {
+	for attempt := 1; ; attempt++ {
+		value, wait, err := r.attempt(ctx, call, attempt)
+		if wait == 0 {
+			return value, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		}
+	}
+}
+
+// attempt makes the request once. A wait above 0 asks for another attempt after it.
+func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (value any, wait time.Duration, err error) {
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	request, err := r.build(ctx, call)
+	if err != nil {
+		return nil, 0, err
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		return nil, 0, r.told(err, sent.Load())
+	}
+	defer response.Body.Close()
+	body, err := r.read(response)
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.succeeded(response.StatusCode) {
+		value, err := r.value(response, body)
+		return value, 0, err
+	}
+	err = fmt.Errorf("HTTP status %d %s%s", response.StatusCode, http.StatusText(response.StatusCode), excerpt(body))
+	busy := response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable
+	if !r.safe || !busy || attempt >= maxAttempts {
+		return nil, 0, err
+	}
+	wait = r.pause(response.Header.Get("Retry-After"), attempt)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+		return nil, 0, err // there is no time left for it
+	}
+	return nil, wait, err
+}
+
+// told gives an error of the client without the URL, which may hold secrets. Of a request
+// that was sent it says that it may have had an effect.
+func (r *request) told(err error, sent bool) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	if sent && r.method != http.MethodGet && r.method != http.MethodHead && r.method != http.MethodOptions {
+		return fmt.Errorf("the request failed: %w; it is not known whether it took effect", err)
+	}
+	return fmt.Errorf("the request failed: %w", err)
+}
+
+func (r *request) read(response *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(response.Body, int64(r.maxBytes)+1))
+	if err != nil {
+		return nil, r.told(err, true)
+	}
+	if len(body) > r.maxBytes {
+		if !r.succeeded(response.StatusCode) {
+			return body[:r.maxBytes], nil // an excerpt is told of it anyway
+		}
+		return nil, fmt.Errorf("the response has more than the %d bytes that are allowed; ask for less", r.maxBytes)
+	}
+	return body, nil
+}
+
+func (r *request) succeeded(status int) bool {
+	text := strconv.Itoa(status)
+	for _, s := range r.success {
+		if s == text || strings.HasSuffix(s, "xx") && s[0] == text[0] {
+			return true
+		}
+	}
+	return false
+}
+
+// value makes the result of a success: nil for an empty body.
+func (r *request) value(response *http.Response, body []byte) (any, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, nil
+	}
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // what cannot be read is no JSON
+	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	if r.result == ResultText || r.result == ResultAuto && !isJSON {
+		return strings.ToValidUTF8(string(body), "\uFFFD"), nil
+	}
+	if !json.Valid(body) {
+		return nil, errors.New("the response is not JSON" + excerpt(body))
+	}
+	return json.RawMessage(body), nil
+}
+
+func (r *request) pause(retryAfter string, attempt int) time.Duration {
+	wait := firstPause << (attempt - 1)
+	wait += time.Duration(r.jitter() * float64(wait) / 2)
+	if seconds, err := strconv.Atoi(retryAfter); err == nil && seconds >= 0 {
+		wait = max(wait, time.Duration(min(seconds, int(maxPause/time.Second)))*time.Second)
+	} else if at, err := http.ParseTime(retryAfter); err == nil {
+		wait = max(wait, time.Until(at))
+	}
+	return min(wait, maxPause)
+}
+
+// excerpt gives what a response says, behind a colon.
+func excerpt(body []byte) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), maxTold)]), ""))
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}

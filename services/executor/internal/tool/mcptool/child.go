@@ -1,0 +1,136 @@
+package mcptool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// How long a child has for each way to end: its input is closed, it is asked to
+// terminate, it is killed.
+const (
+	closeGrace     = 2 * time.Second
+	terminateGrace = 2 * time.Second
+	killGrace      = 2 * time.Second
+)
+
+// maxLogLine bounds a line of a child's standard error, in bytes.
+const maxLogLine = 2000
+
+// child is a running process. Its goroutine waits for it from the beginning, so that it
+// leaves no zombie whenever it ends.
+type child struct {
+	cmd    *exec.Cmd
+	input  *os.File
+	output *os.File
+	ended  chan struct{}
+	once   sync.Once
+}
+
+func startChild(command []string, env []string, dir string, log *slog.Logger) (*child, error) {
+	theirInput, input, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	output, theirOutput, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, theirInput.Close(), input.Close())
+	}
+	// The child outlives the call that starts it: see Close.
+	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // it ends in stop
+	cmd.Env, cmd.Dir = env, dir
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirInput, theirOutput, &logLines{log: log}
+	cmd.WaitDelay = killGrace // standard error may be held open by processes that the child has started
+	ownGroup(cmd)
+	err = cmd.Start()
+	_ = theirInput.Close() // the child has its own
+	_ = theirOutput.Close()
+	if err != nil {
+		return nil, errors.Join(err, input.Close(), output.Close())
+	}
+	c := &child{cmd: cmd, input: input, output: output, ended: make(chan struct{})}
+	go func() { // ends with the child, which stop sees to
+		defer close(c.ended)
+		if err := cmd.Wait(); err != nil {
+			log.Info("MCP server has ended", "error", err)
+		}
+		killGroup(cmd) // what the child has started and left behind
+	}()
+	return c, nil
+}
+
+func (c *child) Read(p []byte) (int, error) { return c.output.Read(p) }
+
+func (c *child) Write(p []byte) (int, error) { return c.input.Write(p) }
+
+// Close ends the child and waits for it.
+func (c *child) Close() error {
+	c.once.Do(c.stop)
+	return nil
+}
+
+func (c *child) stop() {
+	_ = c.input.Close() // what was written is written
+	if !c.endsWithin(closeGrace) {
+		terminateGroup(c.cmd)
+		if !c.endsWithin(terminateGrace) {
+			killGroup(c.cmd)
+			c.endsWithin(killGrace)
+		}
+	}
+	_ = c.output.Close()
+}
+
+func (c *child) endsWithin(limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// environment is what a child gets.
+func environment(own map[string]string, lookup func(string) (string, bool)) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME"} {
+		if _, given := own[name]; given || lookup == nil {
+			continue
+		}
+		if value, ok := lookup(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	for name, value := range own {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// logLines writes lines to a log.
+type logLines struct {
+	log  *slog.Logger
+	line []byte
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	for _, piece := range bytes.SplitAfter(p, []byte("\n")) {
+		text, whole := bytes.CutSuffix(piece, []byte("\n"))
+		if room := maxLogLine - len(l.line); room > 0 {
+			l.line = append(l.line, text[:min(len(text), room)]...)
+		}
+		if whole {
+			l.log.Log(context.Background(), slog.LevelDebug, "MCP server says", "line", fmt.Sprintf("%q", l.line))
+			l.line = l.line[:0]
+		}
+	}
+	return len(p), nil
+}

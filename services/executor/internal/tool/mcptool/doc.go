@@ -1,0 +1,24 @@
+// Package mcptool makes tools of the tools of MCP servers (Model Context Protocol), which
+// run as child processes or are reached over HTTP.
+//
+// A Server is one server with at most one session, which all calls share. Open connects and
+// lists the tools, so that a server that does not work is noticed when agents are
+// loaded. From then on a session that dies takes nothing with it but the calls in
+// flight, which fail; the next call connects again, and where that fails, later ones
+// fail at once until a pause is over that grows from one second to half a minute. When the
+// server says that its tools have changed they are listed again: Tools gives the
+// new ones, Changed tells. Where that fails, the former ones stay.
+//
+//	Open ──► connected ──── session dies ───► idle ◄──────────────┐
+//	            ▲                              │ call, pause is over │
+//	            └────────── connected ◄── connecting ── fails ──────┘ pause grows
+//	Close from anywhere: no new calls, those in flight are cut, the child has ended
+//
+// A child has the environment that the configuration gives, and PATH and HOME. Its
+// standard error goes to the log. At the end its input is closed, then it is asked to
+// terminate, then it is killed, with the processes that it has started.
+//
+// A server is not trusted: its messages are bounded, it may not ask for anything (no
+// sampling, no elicitation, no roots), and what it says of its tools decides about
+// retries only where the configuration says so.
+package mcptool

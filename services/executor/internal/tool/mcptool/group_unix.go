@@ -1,0 +1,21 @@
+//go:build unix
+
+package mcptool
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// ownGroup puts the child into a process group of its own, so that what it starts can be
+// ended with it.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+func terminateGroup(cmd *exec.Cmd) { signalGroup(cmd, syscall.SIGTERM) }
+
+func killGroup(cmd *exec.Cmd) { signalGroup(cmd, syscall.SIGKILL) }
+
+// signalGroup does nothing for a group that has ended.
+func signalGroup(cmd *exec.Cmd, signal syscall.Signal) {
+	_ = syscall.Kill(-cmd.Process.Pid, signal) // nobody is left, or nobody may
+}

@@ -1,0 +1,126 @@
+package mcptool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// serverVariable makes this test binary an MCP server on its standard input and output.
+const serverVariable = "HOLDFAST_TEST_MCP_SERVER"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(serverVariable); mode != "" {
+		serveStdio(mode)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func serveStdio(mode string) {
+	signals := make(chan os.Signal, 1)
+	switch mode {
+	case "mute":
+		_, _ = io.Copy(io.Discard, os.Stdin) // until its input is closed
+		return
+	case "stubborn":
+		signal.Notify(signals, syscall.SIGTERM)
+	case "parent":
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			panic(err)
+		}
+	case "dead":
+		fmt.Fprintln(os.Stderr, "nothing works")
+		os.Exit(3)
+	case "flood":
+		for {
+			fmt.Print(strings.Repeat("x", 1<<20))
+		}
+	}
+	if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil && mode != "stubborn" {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if mode == "stubborn" {
+		for range signals { // neither the end of its input nor a signal ends it
+		}
+	}
+}
+
+type addition struct {
+	A int `json:"a"`
+	B int `json:"b"`
+}
+
+// newServer is a server with a tool for each thing that can happen.
+func newServer() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "add", Description: "Adds.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
+		func(_ context.Context, _ *mcp.CallToolRequest, in addition) (*mcp.CallToolResult, map[string]int, error) {
+			return nil, map[string]int{"sum": in.A + in.B}, nil
+		})
+	text := func(name string, run func(ctx context.Context, r *mcp.CallToolRequest) (string, error)) {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}},
+			func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				said, err := run(ctx, r)
+				if err != nil {
+					return nil, err
+				}
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: said}}}, nil
+			})
+	}
+	text("echo/key", func(_ context.Context, r *mcp.CallToolRequest) (string, error) {
+		return fmt.Sprint(r.Params.Meta["holdfast.run/idempotencyKey"]), nil
+	})
+	text("environment", func(context.Context, *mcp.CallToolRequest) (string, error) {
+		return strings.Join(os.Environ(), "\n"), nil
+	})
+	text("pid", func(context.Context, *mcp.CallToolRequest) (string, error) { return fmt.Sprint(os.Getpid()), nil })
+	text("die", func(context.Context, *mcp.CallToolRequest) (string, error) {
+		os.Exit(1)
+		return "", nil
+	})
+	text("hang", func(ctx context.Context, r *mcp.CallToolRequest) (string, error) {
+		<-ctx.Done()
+		if path := os.Getenv("CANCELLED_FILE"); path != "" {
+			return "", os.WriteFile(path, []byte("cancelled"), 0o600)
+		}
+		return "", ctx.Err()
+	})
+	text("broken", func(context.Context, *mcp.CallToolRequest) (string, error) {
+		return "", errors.New("a protocol error")
+	})
+	text("ask", func(ctx context.Context, r *mcp.CallToolRequest) (string, error) {
+		_, elicited := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "your password?", RequestedSchema: map[string]any{"type": "object"}})
+		_, sampled := r.Session.CreateMessage(ctx, &mcp.CreateMessageParams{MaxTokens: 1}) //nolint:staticcheck // servers still ask
+		return fmt.Sprintf("refused: %v %v", elicited != nil, sampled != nil), nil
+	})
+	text("grow", func(context.Context, *mcp.CallToolRequest) (string, error) {
+		text("grown", func(context.Context, *mcp.CallToolRequest) (string, error) { return "new", nil })
+		return "ok", nil
+	})
+	server.AddTool(&mcp.Tool{Name: "mixed", InputSchema: map[string]any{"type": "object"}}, mixed)
+	server.AddTool(&mcp.Tool{Name: "fail", InputSchema: map[string]any{"type": "object"}},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
+		})
+	return server
+}
+
+func mixed(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	return &mcp.CallToolResult{Content: []mcp.Content{
+		&mcp.TextContent{Text: "a picture"},
+		&mcp.ImageContent{MIMEType: "image/png", Data: []byte("png")},
+		&mcp.ImageContent{MIMEType: "image/png", Data: make([]byte, 100_000)},
+	}}, nil
+}

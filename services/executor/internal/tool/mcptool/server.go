@@ -1,0 +1,310 @@
+package mcptool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// The pauses between attempts to connect.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+const defaultConnectTimeout = 30 * time.Second
+
+// Peers is what servers work with.
+type Peers struct {
+	Allowed Allowed
+	// Lookup gives secrets and environment variables by name. Nil has none.
+	Lookup func(name string) (string, bool)
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+// Server is an MCP server and its tools. Safe for concurrent use. Close has to be called.
+type Server struct {
+	config  Config
+	peers   Peers
+	log     *slog.Logger
+	env     []string
+	headers map[string]string
+
+	work    sync.WaitGroup
+	closing chan struct{}
+	listed  chan struct{} // holds a token when the tools are to be listed again
+
+	mu       sync.Mutex
+	session  *session      // nil without one
+	attempt  chan struct{} // closed when the attempt to connect ends; nil without one
+	failure  error         // of the last attempt
+	pause    time.Duration // behind the last attempt; 0 where it went well
+	retryAt  time.Time
+	tools    []agent.Tool
+	changed  chan struct{}
+	inFlight map[int]context.CancelFunc
+	calls    int
+	closed   bool
+}
+
+// Open connects to a server and lists its tools. Invalid (MCP_INVALID) for a configuration
+// that Check refuses or that needs a variable that is not set, and for tools that cannot be
+// used; Unavailable (MCP_UNAVAILABLE) for a server that does not answer as it should. Each
+// detail names the server.
+func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
+	if err := c.Check(p.Allowed); err != nil {
+		return nil, err
+	}
+	env, err := expand(c.Env, p.Lookup)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "MCP_INVALID", "env: the MCP server %q: %v", c.Name, err)
+	}
+	headers, err := expand(c.Headers, p.Lookup)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "MCP_INVALID", "headers: the MCP server %q: %v", c.Name, err)
+	}
+	s := &Server{
+		config: c, peers: p, log: p.Log.With("mcp_server", c.Name), env: environment(env, p.Lookup), headers: headers,
+		closing:  make(chan struct{}),
+		listed:   make(chan struct{}, 1), // a token says that there is something; more would say the same
+		changed:  make(chan struct{}),
+		inFlight: map[int]context.CancelFunc{},
+	}
+	session, err := s.connected(ctx)
+	if err == nil {
+		err = s.checkNames(session.names)
+	}
+	if err != nil {
+		_ = s.Close() // gives nil
+		return nil, err
+	}
+	s.work.Go(s.keepListed)
+	return s, nil
+}
+
+// Name is the name of the configuration.
+func (s *Server) Name() string { return s.config.Name }
+
+// Tools gives the tools as they are now. A tool that the server does not have any more fails
+// when it is called.
+func (s *Server) Tools() []agent.Tool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tools)
+}
+
+// Changed is closed when Tools give something else than before the call.
+func (s *Server) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// Close cuts the calls in flight, ends the session and the child, and waits for all of
+// it: some seconds at most. It gives nil.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+	session := s.session
+	s.session = nil
+	for _, cut := range s.inFlight {
+		cut()
+	}
+	s.mu.Unlock()
+	if session != nil {
+		session.close()
+	}
+	s.work.Wait()
+	return nil
+}
+
+// connected gives the session, and makes one where there is none. Calls share the
+// attempt to make one.
+func (s *Server) connected(ctx context.Context) (*session, error) {
+	for {
+		session, attempt, err := s.current(ctx)
+		if session != nil || err != nil {
+			return session, err
+		}
+		select {
+		case <-attempt:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// current gives the session, or the attempt that has to be waited for.
+func (s *Server) current(ctx context.Context) (*session, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, nil, s.unavailable(errors.New("it was closed"))
+	case s.session != nil:
+		return s.session, nil, nil
+	case s.attempt != nil:
+		return nil, s.attempt, nil
+	case s.peers.Now().Before(s.retryAt):
+		if f, ok := fault.From(s.failure); ok {
+			return nil, nil, f
+		}
+		return nil, nil, s.unavailable(s.failure)
+	}
+	done := make(chan struct{})
+	s.attempt = done
+	life := context.WithoutCancel(ctx) // whoever asks first is not the only one who wants it
+	s.work.Go(func() {
+		session, tools, err := s.open(life)
+		s.settle(session, tools, err)
+		close(done)
+	})
+	return nil, done, nil
+}
+
+// settle notes how an attempt to connect has ended.
+func (s *Server) settle(session *session, tools []agent.Tool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempt = nil
+	if err == nil && s.closed {
+		err = errors.New("it was closed")
+		s.work.Go(session.close)
+	}
+	if err != nil {
+		s.failure = err
+		s.pause = min(cmp.Or(s.pause*2, firstPause), lastPause)
+		s.retryAt = s.peers.Now().Add(s.pause)
+		s.log.Warn("MCP server cannot be reached", "error", err, "pause", s.pause)
+		return
+	}
+	s.failure, s.pause = nil, 0
+	s.retryAt = s.peers.Now().Add(firstPause) // one that dies at once is not started at once again
+	s.session = session
+	s.set(tools)
+	s.work.Go(func() {
+		session.wait()
+		s.lost(session)
+	})
+}
+
+// lost forgets a session that has ended.
+func (s *Server) lost(session *session) {
+	s.mu.Lock()
+	if s.session == session {
+		s.session = nil
+		s.failure = errors.New("its session has ended")
+		s.log.Warn("MCP session has ended")
+	}
+	s.mu.Unlock()
+	session.close()
+}
+
+// set takes tools over. The caller holds mu.
+func (s *Server) set(tools []agent.Tool) {
+	if s.tools != nil && same(s.tools, tools) {
+		return
+	}
+	if s.tools != nil {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	s.tools = tools
+}
+
+// same compares tools by all that can be compared.
+func same(a, b []agent.Tool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := a[i], b[i]
+		x.Execute, y.Execute = nil, nil
+		if !reflect.DeepEqual(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// keepListed lists the tools again when the server says that they have changed.
+func (s *Server) keepListed() {
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-s.listed:
+		}
+		if err := s.list(); err != nil {
+			s.log.Warn("MCP tools cannot be listed; the former ones stay", "error", err)
+		}
+	}
+}
+
+func (s *Server) list() error {
+	ctx, done, err := s.begin(context.Background())
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout())
+	defer cancel()
+	session, err := s.connected(ctx)
+	if err != nil {
+		return err
+	}
+	tools, err := s.toolsOf(ctx, session, false)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set(tools)
+	return nil
+}
+
+// begin gives a context that ends with the server, too. Close waits for done.
+func (s *Server) begin(ctx context.Context) (inner context.Context, done func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ctx, nil, s.unavailable(errors.New("it was closed"))
+	}
+	inner, cancel := context.WithCancel(ctx)
+	s.calls++
+	number := s.calls
+	s.inFlight[number] = cancel
+	s.work.Add(1)
+	return inner, func() {
+		defer s.work.Done()
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.inFlight, number)
+	}, nil
+}
+
+func (s *Server) connectTimeout() time.Duration {
+	return cmp.Or(s.config.ConnectTimeout, defaultConnectTimeout)
+}
+
+func (s *Server) unavailable(err error) *fault.Fault {
+	return fault.New(fault.Unavailable, "MCP_UNAVAILABLE", "the MCP server %q is not available: %v", s.config.Name, err)
+}
+
+func (s *Server) invalid(format string, args ...any) *fault.Fault {
+	return fault.New(fault.Invalid, "MCP_INVALID", "the MCP server %q: %s", s.config.Name, fmt.Sprintf(format, args...))
+}

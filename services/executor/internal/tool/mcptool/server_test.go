@@ -1,0 +1,488 @@
+package mcptool_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+)
+
+// stdio is the configuration of this binary as a server in a mode.
+func stdio(t *testing.T, mode string) (mcptool.Config, mcptool.Peers) {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mcptool.Config{Name: "test", Command: []string{program}, Env: map[string]string{serverVariable: mode, "TOKEN": "${SECRET}!"}}
+	return c, mcptool.Peers{
+		Allowed: mcptool.Allowed{Commands: []string{program}},
+		Lookup: func(name string) (string, bool) {
+			value, ok := map[string]string{"SECRET": "s3cret", "PATH": os.Getenv("PATH"), "HOME": "/nowhere"}[name]
+			return value, ok
+		},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	}
+}
+
+func open(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server {
+	t.Helper()
+	s, err := mcptool.Open(t.Context(), c, p)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func tool(t *testing.T, s *mcptool.Server, name string) agent.Tool {
+	t.Helper()
+	for _, one := range s.Tools() {
+		if one.Name == name {
+			return one
+		}
+	}
+	t.Fatalf("there is no tool %s", name)
+	return agent.Tool{}
+}
+
+// call gives the result as JSON, or the text of the error behind "error: ".
+func call(ctx context.Context, t *testing.T, s *mcptool.Server, name, input string) string {
+	t.Helper()
+	value, err := tool(t, s, name).Execute(ctx, &agent.Call{IdempotencyKey: "key 1", Input: json.RawMessage(input)})
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+		wait, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		<-wait.Done()
+		cancel()
+	}
+}
+
+func TestToolsOfAChildProcessAreCalled(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	s := open(t, c, p)
+	for _, test := range []struct{ tool, input, want string }{
+		{"add", `{"a":2,"b":3}`, `{"sum":5}`},
+		{"echo_key", `{}`, `"key 1"`},
+		{"fail", `{}`, "error: no such city"},
+		{"ask", `{}`, `"refused: true true"`},
+	} {
+		if got := call(t.Context(), t, s, test.tool, test.input); got != test.want {
+			t.Errorf("%s = %s, want %s", test.tool, got, test.want)
+		}
+	}
+	if got := call(t.Context(), t, s, "broken", `{}`); !strings.Contains(got, `"test"`) || !strings.Contains(got, "a protocol error") {
+		t.Errorf("broken = %s, want an error that names the server", got)
+	}
+}
+
+func TestSmallDataIsGivenAndLargeDataIsOnlyMeasured(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	got := call(t.Context(), t, open(t, c, p), "mixed", `{}`)
+	for _, want := range []string{`"text":"a picture"`, `"data":"cG5n"`, `"bytes":100000`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("mixed = %.300s, want %s in it", got, want)
+		}
+	}
+}
+
+func TestAChildGetsOnlyTheEnvironmentThatIsGiven(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	var got string
+	if err := json.Unmarshal([]byte(call(t.Context(), t, open(t, c, p), "environment", `{}`)), &got); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(got, "\n") {
+		name, value, _ := strings.Cut(line, "=")
+		switch name {
+		case "PATH", serverVariable, "":
+		case "HOME":
+			if value != "/nowhere" {
+				t.Errorf("HOME = %s, want /nowhere", value)
+			}
+		case "TOKEN":
+			if value != "s3cret!" {
+				t.Errorf("TOKEN = %s, want s3cret!", value)
+			}
+		default:
+			t.Errorf("the child has %s", line)
+		}
+	}
+}
+
+func TestToolsAreChosenNamedAndGatedByTheConfiguration(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	c.Include, c.Exclude = []string{"add", "pid", "die"}, []string{"die"}
+	c.Prefix, c.Approve, c.TrustHints, c.Timeout = "mcp_", []string{"pid"}, true, time.Minute
+	tools := open(t, c, p).Tools()
+	if len(tools) != 2 || tools[0].Name != "mcp_add" || tools[1].Name != "mcp_pid" {
+		t.Fatalf("tools = %v, want mcp_add, mcp_pid", tools)
+	}
+	if tools[0].Approval || !tools[1].Approval || tools[0].Timeout != time.Minute {
+		t.Errorf("approval = %v, %v, timeout = %v, want false, true, 1m", tools[0].Approval, tools[1].Approval, tools[0].Timeout)
+	}
+	if tools[0].Retry != agent.RetrySafe || tools[1].Retry != agent.RetryNever {
+		t.Errorf("retry = %s, %s, want safe by the hint, never without", tools[0].Retry, tools[1].Retry)
+	}
+	if err := (agent.Agent{Name: "a", Model: "p/m", Tools: tools}).Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	c.TrustHints = false
+	if got := open(t, c, p).Tools()[0].Retry; got != agent.RetryNever {
+		t.Errorf("retry = %s, want never: the hint is not trusted", got)
+	}
+}
+
+func TestAServerThatDoesNotWorkIsNamedWhenItIsOpened(t *testing.T) {
+	t.Parallel()
+	serving, p := stdio(t, "serve")
+	with := func(change func(*mcptool.Config)) mcptool.Config {
+		c := serving
+		change(&c)
+		return c
+	}
+	dead, _ := stdio(t, "dead")
+	mute, _ := stdio(t, "mute")
+	mute.ConnectTimeout = 300 * time.Millisecond
+	flood, _ := stdio(t, "flood")
+	for name, test := range map[string]struct {
+		config mcptool.Config
+		kind   fault.Kind
+		text   string
+	}{
+		"dead":            {dead, fault.Unavailable, `"test"`},
+		"mute":            {mute, fault.Unavailable, "in time"},
+		"flood":           {flood, fault.Unavailable, `"test"`},
+		"not allowed":     {with(func(c *mcptool.Config) { c.Command = []string{"rm"} }), fault.Invalid, "allowed commands"},
+		"relative path":   {with(func(c *mcptool.Config) { c.Command = []string{"./rm"} }), fault.Invalid, "absolute path"},
+		"both":            {with(func(c *mcptool.Config) { c.URL = "https://x.example" }), fault.Invalid, "not both"},
+		"neither":         {mcptool.Config{Name: "x"}, fault.Invalid, "needs a command"},
+		"host":            {mcptool.Config{Name: "x", URL: "https://x.example"}, fault.Invalid, "allowed hosts"},
+		"unknown tool":    {with(func(c *mcptool.Config) { c.Include = []string{"ad"} }), fault.Invalid, `no tool "ad"; it has`},
+		"unknown secret":  {with(func(c *mcptool.Config) { c.Env = map[string]string{"X": "${NOPE}"} }), fault.Invalid, "NOPE"},
+		"long tool names": {with(func(c *mcptool.Config) { c.Prefix = strings.Repeat("x", 60) }), fault.Invalid, "64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := mcptool.Open(t.Context(), test.config, p)
+			if fault.KindOf(err) != test.kind || err == nil || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("Open = %v, want %v with %s", err, test.kind, test.text)
+			}
+		})
+	}
+}
+
+func TestACallEndsWithItsContextAndTheServerLearnsOfIt(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	file := filepath.Join(t.TempDir(), "cancelled")
+	c.Env["CANCELLED_FILE"] = file
+	s := open(t, c, p)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if got := call(ctx, t, s, "hang", `{}`); !strings.Contains(got, "deadline exceeded") {
+		t.Errorf("hang = %s, want the end of its context", got)
+	}
+	eventually(t, "the server learns of it", func() bool { _, err := os.Stat(file); return err == nil })
+	if got := call(t.Context(), t, s, "add", `{"a":1,"b":1}`); got != `{"sum":2}` {
+		t.Errorf("add = %s, want 2: the session goes on", got)
+	}
+}
+
+func TestADeadServerFailsTheCallAndIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	var ahead atomic.Int64 // of the clock
+	p.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	s := open(t, c, p)
+	before := call(t.Context(), t, s, "pid", `{}`)
+	if got := call(t.Context(), t, s, "die", `{}`); !strings.HasPrefix(got, "error: ") {
+		t.Fatalf("die = %s, want an error", got)
+	}
+	ahead.Store(int64(time.Minute)) // the pause is over
+	var after string
+	eventually(t, "the server is started again", func() bool {
+		after = call(t.Context(), t, s, "pid", `{}`)
+		return !strings.HasPrefix(after, "error: ")
+	})
+	if after == before {
+		t.Errorf("pid = %s, want another one", after)
+	}
+	eventually(t, "no zombie is left", func() bool { return !exists(t, before) })
+}
+
+func TestAServerThatDiesAtOnceIsNotStartedAtOnceAgain(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	now := time.Now()
+	p.Now = func() time.Time { return now }
+	s := open(t, c, p)
+	call(t.Context(), t, s, "die", `{}`)
+	eventually(t, "the end is noticed", func() bool {
+		return strings.Contains(call(t.Context(), t, s, "pid", `{}`), "not available: its session has ended")
+	})
+}
+
+// exists reports whether there is a process, also one that nobody has waited for.
+func exists(t *testing.T, pid string) bool {
+	t.Helper()
+	number, err := strconv.Atoi(strings.Trim(pid, `"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !errors.Is(syscall.Kill(number, 0), syscall.ESRCH)
+}
+
+func TestCloseEndsTheChildHoweverItBehaves(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"serve", "stubborn", "parent"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c, p := stdio(t, mode)
+			s := open(t, c, p)
+			pid := call(t.Context(), t, s, "pid", `{}`)
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if exists(t, pid) {
+				t.Errorf("process %s is there behind Close", pid)
+			}
+			if mode == "parent" {
+				group, err := strconv.Atoi(strings.Trim(pid, `"`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "what the child has started has ended", func() bool {
+					return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
+				})
+			}
+			if got := call(t.Context(), t, s, "pid", `{}`); !strings.Contains(got, "it was closed") {
+				t.Errorf("pid = %s, want that the server was closed", got)
+			}
+		})
+	}
+}
+
+func TestCloseCutsACallInFlight(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	s := open(t, c, p)
+	ended := make(chan string, 1)
+	go func() { ended <- call(t.Context(), t, s, "hang", `{}`) }()
+	call(t.Context(), t, s, "pid", `{}`) // the call before it was sent, or is sent behind Close
+	_ = s.Close()
+	select {
+	case got := <-ended:
+		if !strings.HasPrefix(got, "error: ") {
+			t.Errorf("hang = %s, want an error", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the call goes on behind Close")
+	}
+}
+
+func TestToolsThatChangeAreListedAgain(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	c.Exclude = []string{"die"}
+	s := open(t, c, p)
+	changed := s.Changed()
+	call(t.Context(), t, s, "grow", `{}`)
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody was told of the new tool")
+	}
+	if got := call(t.Context(), t, s, "grown", `{}`); got != `"new"` {
+		t.Errorf("grown = %s, want new", got)
+	}
+}
+
+// overHTTP serves MCP over streamable HTTP at an address of this machine.
+func overHTTP(t *testing.T, seen func(*http.Request)) (mcptool.Config, mcptool.Peers) {
+	t.Helper()
+	server := newServer()
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen(r)
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(web.Close)
+	u, err := url.Parse(web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, p := stdio(t, "")
+	p.Allowed.Hosts = outbound.Policy{Hosts: []string{u.Host}}
+	return mcptool.Config{Name: "web", URL: web.URL, Headers: map[string]string{"Authorization": "Bearer ${SECRET}"}}, p
+}
+
+func TestToolsOfAServerOverHTTPAreCalledWithItsHeaders(t *testing.T) {
+	t.Parallel()
+	var without atomic.Int64
+	c, p := overHTTP(t, func(r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer s3cret" {
+			without.Add(1)
+		}
+	})
+	s := open(t, c, p)
+	if got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`); got != `{"sum":5}` {
+		t.Errorf("add = %s, want 5", got)
+	}
+	if got := call(t.Context(), t, s, "echo_key", `{}`); got != `"key 1"` {
+		t.Errorf("echo_key = %s, want the key", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if got := call(ctx, t, s, "hang", `{}`); !strings.Contains(got, "deadline exceeded") {
+		t.Errorf("hang = %s, want the end of its context", got)
+	}
+	changed := s.Changed()
+	call(t.Context(), t, s, "grow", `{}`)
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was told of the new tool")
+	}
+	if err := s.Close(); err != nil || without.Load() > 0 {
+		t.Errorf("Close = %v, %d requests without the header, want none", err, without.Load())
+	}
+}
+
+// elder is a server over HTTP of the protocol's time before sessions were optional. It can
+// begin anew, and forgets its sessions then.
+type elder struct {
+	handler   atomic.Pointer[mcp.StreamableHTTPHandler]
+	sessions  atomic.Int64
+	farewells atomic.Int64
+}
+
+func (e *elder) begin() {
+	server := newServer()
+	e.handler.Store(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+}
+
+func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var message struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	_ = json.Unmarshal(body, &message) // a request without a body has no method
+	switch {
+	case message.Method == "server/discover":
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"method not found"}}`, message.ID)
+		return
+	case message.Method == "initialize":
+		e.sessions.Add(1)
+	case r.Method == http.MethodDelete:
+		e.farewells.Add(1)
+		<-r.Context().Done() // never answers
+		return
+	}
+	e.handler.Load().ServeHTTP(w, r)
+}
+
+func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
+	t.Parallel()
+	e := &elder{}
+	e.begin()
+	web := httptest.NewServer(e)
+	t.Cleanup(web.Close)
+	t.Cleanup(web.CloseClientConnections)
+	_, p := stdio(t, "")
+	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
+	s := open(t, mcptool.Config{Name: "web", URL: web.URL}, p)
+	for n := range 2 {
+		if got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`); got != `{"sum":5}` {
+			t.Errorf("call %d: add = %s, want 5", n, got)
+		}
+		if got := e.sessions.Load(); got != int64(n+1) {
+			t.Errorf("%d sessions, want %d", got, n+1)
+		}
+		e.begin()
+	}
+	if got := call(t.Context(), t, s, "echo_key", `{}`); got != `"key 1"` {
+		t.Errorf("echo_key = %s, want the key", got)
+	}
+	begin := time.Now()
+	if err := s.Close(); err != nil || time.Since(begin) > 8*time.Second || e.farewells.Load() == 0 {
+		t.Errorf("Close = %v after %v with %d good-byes, want an end that waits for no answer", err, time.Since(begin), e.farewells.Load())
+	}
+}
+
+func TestAServerOverHTTPThatNeverAnswersIsGivenUp(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else it would not notice that the client has gone
+		<-r.Context().Done()
+	}))
+	t.Cleanup(web.Close)
+	t.Cleanup(web.CloseClientConnections)
+	_, p := stdio(t, "")
+	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
+	_, err := mcptool.Open(t.Context(), mcptool.Config{Name: "web", URL: web.URL, ConnectTimeout: 200 * time.Millisecond}, p)
+	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "in time") {
+		t.Errorf("Open = %v, want that it did not answer in time", err)
+	}
+}
+
+func TestAServerThatRedirectsIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var followed atomic.Bool
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
+	t.Cleanup(target.Close)
+	web := httptest.NewServer(http.RedirectHandler(target.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(web.Close)
+	_, p := stdio(t, "")
+	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
+	_, err := mcptool.Open(t.Context(), mcptool.Config{Name: "web", URL: web.URL}, p)
+	if fault.KindOf(err) != fault.Unavailable || followed.Load() {
+		t.Errorf("Open = %v, followed = %v, want Unavailable, false", err, followed.Load())
+	}
+}

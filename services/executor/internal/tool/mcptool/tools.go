@@ -1,0 +1,212 @@
+package mcptool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+)
+
+// maxTools bounds the tools of one server.
+const maxTools = 1000
+
+// maxToolName is what a tool of an agent may have.
+const maxToolName = 64
+
+// all stands for every tool in a list of names.
+const all = "*"
+
+// metaKey is where calls carry their idempotency key.
+const metaKey = "holdfast.run/idempotencyKey"
+
+// toolsOf lists the tools of a server. Where strict is not set, those that cannot be used
+// are left out and logged.
+func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]agent.Tool, error) {
+	listed, err := s.listTools(ctx, session)
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	session.names = session.names[:0]
+	tools := []agent.Tool{}
+	for _, t := range listed {
+		session.names = append(session.names, t.Name)
+		if !s.takes(t.Name) {
+			continue
+		}
+		tool, err := s.tool(t)
+		if err == nil && slices.ContainsFunc(tools, func(other agent.Tool) bool { return other.Name == tool.Name }) {
+			err = fmt.Errorf("the name %q is there twice; exclude one of the tools", tool.Name)
+		}
+		switch {
+		case err == nil:
+			tools = append(tools, tool)
+		case strict:
+			return nil, s.invalid("the tool %q cannot be used: %v", t.Name, err)
+		default:
+			s.log.Warn("MCP tool cannot be used", "tool", t.Name, "error", err)
+		}
+	}
+	slices.SortFunc(tools, func(a, b agent.Tool) int { return strings.Compare(a.Name, b.Name) })
+	return tools, nil
+}
+
+func (s *Server) listTools(ctx context.Context, session *session) ([]*mcp.Tool, error) {
+	var listed []*mcp.Tool
+	cursor := ""
+	for {
+		page, err := session.client.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
+		if err != nil {
+			return nil, err
+		}
+		listed = append(listed, page.Tools...)
+		if len(listed) > maxTools {
+			return nil, fmt.Errorf("it has more than %d tools", maxTools)
+		}
+		if page.NextCursor == "" || page.NextCursor == cursor {
+			return listed, nil
+		}
+		cursor = page.NextCursor
+	}
+}
+
+// checkNames refuses names of the configuration that no tool has.
+func (s *Server) checkNames(known []string) error {
+	for _, list := range [][]string{s.config.Include, s.config.Exclude, s.config.Approve, s.config.Safe} {
+		for _, name := range list {
+			if name != all && !slices.Contains(known, name) {
+				return s.invalid("it has no tool %q; it has %s", name, strings.Join(known, ", "))
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Server) takes(name string) bool {
+	return (len(s.config.Include) == 0 || names(s.config.Include, name)) && !names(s.config.Exclude, name)
+}
+
+func names(list []string, name string) bool {
+	return slices.Contains(list, name) || slices.Contains(list, all)
+}
+
+// tool makes a tool of one of the server.
+func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
+	schema, err := json.Marshal(t.InputSchema)
+	if err != nil {
+		return agent.Tool{}, fmt.Errorf("its input schema is no JSON: %w", err)
+	}
+	if _, err := agent.CompileSchema(schema); err != nil {
+		return agent.Tool{}, fmt.Errorf("its input schema: %w", err)
+	}
+	tool := agent.Tool{
+		Name:        s.config.Prefix + plain(t.Name),
+		Description: t.Description,
+		InputSchema: schema,
+		Retry:       agent.RetryNever,
+		Timeout:     s.config.Timeout,
+		Approval:    names(s.config.Approve, t.Name),
+	}
+	if len(tool.Name) > maxToolName {
+		return agent.Tool{}, fmt.Errorf("the name %q has more than %d characters", tool.Name, maxToolName)
+	}
+	hints := t.Annotations
+	trusted := s.config.TrustHints && hints != nil && (hints.ReadOnlyHint || hints.IdempotentHint)
+	if trusted || names(s.config.Safe, t.Name) {
+		tool.Retry = agent.RetrySafe
+	}
+	name := t.Name
+	tool.Execute = func(ctx context.Context, call *agent.Call) (any, error) { return s.call(ctx, name, call) }
+	return tool, nil
+}
+
+// plain makes a name of characters that every provider takes.
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		if notOfNames(r) {
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+// call calls a tool of the server. Errors are for the model. It returns at the end of
+// ctx; that the server is told of it is waited for in Close.
+func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, error) {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type end struct {
+		value any
+		err   error
+	}
+	ends := make(chan end, 1) // room for the one end, so that a late call can still end
+	go func() {               // done tells Close of its end
+		defer done()
+		defer func() {
+			if p := recover(); p != nil { // of the library; the runner of tools catches only its own goroutine's
+				s.log.Error("MCP call panicked", "tool", name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				ends <- end{err: errors.New("the tool has crashed")}
+			}
+		}()
+		value, err := s.send(ctx, name, call)
+		ends <- end{value, err}
+	}()
+	select {
+	case e := <-ends:
+		return e.value, e.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
+	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: name, Arguments: call.Input}
+	if call.IdempotencyKey != "" {
+		params.Meta[metaKey] = call.IdempotencyKey
+	}
+	if traceparent, _ := telemetry.Traceparent(ctx); traceparent != "" {
+		params.Meta["traceparent"] = traceparent
+	}
+	if len(call.Input) == 0 {
+		params.Arguments = json.RawMessage("{}")
+	}
+	for again := false; ; again = true {
+		session, err := s.connected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		result, err := session.client.CallTool(ctx, params)
+		switch {
+		case err == nil:
+			return resultOf(result)
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, mcp.ErrSessionMissing) && !again:
+			s.forget(session) // the server has begun anew, and has not seen the call
+			continue
+		case errors.Is(err, mcp.ErrConnectionClosed):
+			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
+		}
+		return nil, fmt.Errorf("the MCP server %q: %w", s.config.Name, err)
+	}
+}
+
+// forget makes the next call connect again, without a pause.
+func (s *Server) forget(session *session) {
+	s.mu.Lock()
+	if s.session == session {
+		s.session = nil
+		s.retryAt = s.peers.Now()
+	}
+	s.mu.Unlock()
+	session.close()
+}

@@ -1,0 +1,215 @@
+// Package outbound makes HTTP clients that reach the hosts of a list, and nothing else.
+//
+// A host is looked at twice: its name before every request and redirect, and its
+// address when the connection is made, behind the resolution of the name. So neither
+// a redirect nor a name that resolves to an address inside leads to what the list does
+// not name. No proxy of the environment stands in between.
+package outbound
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Limits of connections.
+const (
+	dialTimeout      = 10 * time.Second
+	idleTimeout      = 30 * time.Second
+	maxIdlePerHost   = 16
+	maxConnsPerHost  = 256
+	maxResponseHead  = 64 << 10
+	maxRedirects     = 5
+	handshakeTimeout = 10 * time.Second
+)
+
+// Policy says which hosts may be reached.
+type Policy struct {
+	// Hosts are names, *.suffix for the names below one, or addresses, each with :port
+	// or for all ports. Names have to resolve to public addresses, except localhost. An
+	// address that stands here may be a private one.
+	Hosts []string
+	// Private are names, as in Hosts, that may be reached too, whatever they resolve
+	// to.
+	Private []string
+}
+
+// Check gives Invalid (HOSTS_INVALID) for entries that are no host.
+func (p Policy) Check() error {
+	for _, entry := range slices.Concat(p.Hosts, p.Private) {
+		host, port := split(entry)
+		name := strings.TrimPrefix(host, "*.")
+		_, notAddress := netip.ParseAddr(name)
+		_, notPort := strconv.ParseUint(port, 10, 16)
+		if name == "" || strings.ContainsAny(name, "*/@?# ") || notAddress != nil && strings.Contains(name, ":") || port != "" && notPort != nil {
+			return fault.New(fault.Invalid, "HOSTS_INVALID", "%q is no host; write a name, *.suffix or an address, and :port behind it for one port", entry)
+		}
+	}
+	return nil
+}
+
+// Allows says why a URL must not be called, and nil where it may.
+func (p Policy) Allows(u *url.URL) error {
+	if u.Scheme != "https" && u.Scheme != "http" {
+		return fmt.Errorf("the scheme %q is not allowed", u.Scheme)
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	}
+	if !named(p.Hosts, u.Hostname(), port) && !named(p.Private, u.Hostname(), port) {
+		return fmt.Errorf("the host %q is not on the list of allowed hosts", u.Host)
+	}
+	return nil
+}
+
+// named reports whether an entry names the host.
+func named(entries []string, host, port string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return slices.ContainsFunc(entries, func(entry string) bool {
+		name, entryPort := split(strings.ToLower(entry))
+		if entryPort != "" && entryPort != port {
+			return false
+		}
+		if suffix, ok := strings.CutPrefix(name, "*"); ok {
+			return strings.HasSuffix(host, suffix) && len(host) > len(suffix)
+		}
+		if a, err := netip.ParseAddr(name); err == nil {
+			b, err := netip.ParseAddr(host)
+			return err == nil && a.Unmap() == b.Unmap()
+		}
+		return name == host
+	})
+}
+
+// split takes the port off an entry.
+func split(entry string) (host, port string) {
+	if _, err := netip.ParseAddr(strings.Trim(entry, "[]")); err == nil {
+		return strings.Trim(entry, "[]"), ""
+	}
+	if host, port, err := net.SplitHostPort(entry); err == nil {
+		return host, port
+	}
+	return entry, ""
+}
+
+// reachable says why an address that a host has resolved to must not be called.
+func (p Policy) reachable(host, port string, address netip.Addr) error {
+	address = address.Unmap()
+	switch {
+	case public(address), named(p.Private, host, port), named(p.Hosts, address.String(), port):
+		return nil
+	case strings.EqualFold(host, "localhost") && address.IsLoopback():
+		return nil
+	}
+	return fmt.Errorf("the host %q has a private address; private hosts must be named as such", host)
+}
+
+// closed are the networks that are not public, besides those that netip knows of.
+var closed = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("64:ff9b::/96"), // carries IPv4
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("2001::/32"),
+	netip.MustParsePrefix("fec0::/10"),
+}
+
+func public(a netip.Addr) bool {
+	if !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.Zone() != "" {
+		return false
+	}
+	return !slices.ContainsFunc(closed, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// Client gives a client that keeps to the policy. secret are the names of headers that
+// stay behind when a redirect leads to another host. Its connections close when they have
+// been idle for a while.
+func (p Policy) Client(secret []string) *http.Client {
+	return &http.Client{
+		Transport: guard{p, p.transport()},
+		CheckRedirect: func(next *http.Request, before []*http.Request) error {
+			if len(before) > maxRedirects {
+				return fmt.Errorf("there are more than %d redirects", maxRedirects)
+			}
+			first := before[0].URL
+			if first.Scheme == "https" && next.URL.Scheme != "https" {
+				return fmt.Errorf("a redirect leads from https to %s", next.URL.Scheme)
+			}
+			if next.URL.Host != first.Host {
+				for _, name := range secret {
+					next.Header.Del(name)
+				}
+			}
+			return p.Allows(next.URL)
+		},
+	}
+}
+
+// guard refuses requests to other hosts.
+type guard struct {
+	policy Policy
+	next   http.RoundTripper
+}
+
+func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := g.policy.Allows(r.URL); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // nothing was read; there is nobody to tell
+		}
+		return nil, err
+	}
+	return g.next.RoundTrip(r)
+}
+
+// CloseIdleConnections is called by http.Client.
+func (g guard) CloseIdleConnections() {
+	if t, ok := g.next.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}
+
+func (p Policy) transport() *http.Transport {
+	return &http.Transport{
+		DialContext:            p.dial,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		MaxConnsPerHost:        maxConnsPerHost,
+		MaxResponseHeaderBytes: maxResponseHead,
+		ForceAttemptHTTP2:      true,
+	}
+}
+
+// dial looks at each address of the host before it is connected to.
+func (p Policy) dial(ctx context.Context, network, target string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{
+		Timeout: dialTimeout,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			resolved, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			return p.reachable(host, port, resolved.Addr())
+		},
+	}
+	return dialer.DialContext(ctx, network, target)
+}

@@ -1,0 +1,70 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// maxSchemas bounds the compiled output schemas that are kept.
+const maxSchemas = 1024
+
+// result makes a result of what a tool has returned.
+func (r *Runner) result(t agent.Tool, call *agent.Call, value any, maxBytes int) agent.ToolResult {
+	data, err := marshal(value)
+	if err != nil {
+		return failed(t, call, "the tool's result cannot be written as JSON: "+err.Error())
+	}
+	if len(data) > maxBytes {
+		result := failed(t, call, fmt.Sprintf("result_too_large: the tool's result has %d bytes, and at most %d can be kept; ask for less", len(data), maxBytes))
+		result.Synthetic = true
+		return result
+	}
+	if len(t.OutputSchema) > 0 {
+		schema, err := r.schemas.get(t.OutputSchema)
+		if err == nil {
+			err = schema.Check(data)
+		}
+		if err != nil {
+			return failed(t, call, "the tool's result does not fit its output schema: "+err.Error())
+		}
+	}
+	return agent.ToolResult{CallID: call.ID, Name: t.Name, Result: data, Success: true}
+}
+
+// marshal writes JSON in which <, > and & stand as they are.
+func marshal(value any) (json.RawMessage, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+}
+
+// schemas keeps compiled schemas. When there are too many of them, it forgets them all.
+type schemas struct {
+	mu       sync.Mutex
+	compiled map[string]*agent.Schema
+}
+
+func (s *schemas) get(raw json.RawMessage) (*agent.Schema, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if schema, ok := s.compiled[string(raw)]; ok {
+		return schema, nil
+	}
+	schema, err := agent.CompileSchema(raw)
+	if err != nil {
+		return nil, err
+	}
+	if s.compiled == nil || len(s.compiled) >= maxSchemas {
+		s.compiled = map[string]*agent.Schema{}
+	}
+	s.compiled[string(raw)] = schema
+	return schema, nil
+}

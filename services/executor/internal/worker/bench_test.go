@@ -1,0 +1,58 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// BenchmarkALiveRun measures what a run costs that waits on a slow model: in bytes of heap
+// and stacks, the services' side of its calls included, which is idle by then.
+func BenchmarkALiveRun(b *testing.B) {
+	for _, size := range []int{100, 10_000} {
+		b.Run(fmt.Sprintf("conversation of %d bytes", size), func(b *testing.B) { liveRuns(b, 2000, size) })
+	}
+}
+
+func liveRuns(b *testing.B, runs, size int) {
+	for b.Loop() {
+		var waiting atomic.Int64
+		all := make(chan struct{})
+		h := newHouse(b, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+			say(model.TextDelta{Text: "Let me think. "})
+			if waiting.Add(1) == int64(runs) {
+				close(all)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+		h.config.Slots = 16384
+		h.config.DrainGrace = 1
+		words := strings.Repeat("x", size)
+		for n := range runs {
+			h.state.startRun(fmt.Sprintf("session %d", n), "demo", words)
+		}
+		before := memory()
+		e := h.open()
+		<-all
+		b.ReportMetric(float64(memory()-before)/float64(runs), "bytes/run")
+		b.ReportMetric(float64(runtime.NumGoroutine())/float64(runs), "goroutines/run")
+		e.stop()
+		<-e.ended
+	}
+}
+
+// memory is what is in use, behind two collections: the first one shrinks stacks.
+func memory() uint64 {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}

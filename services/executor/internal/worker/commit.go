@@ -1,0 +1,262 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+)
+
+// stopPatience is how long the last commit of a run that was asked to stop waits for the
+// stream tier.
+const stopPatience = time.Second
+
+// errImpatient ends a wait for the stream tier that somebody waits for.
+var errImpatient = errors.New("the stream tier takes too long for a run that is to stop")
+
+// recordPlan makes the plan durable once its chunks are in the log.
+func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	if !r.drains(e.Plan) {
+		r.onMessages(cuttable, e.Step, e.Plan)
+	}
+	sequence, _, err := r.stand(cuttable, false, nil)
+	if err != nil {
+		return err
+	}
+	r.worker.passed(ctx, PointFlushed)
+	_, err = call(ctx, r, func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
+		return r.worker.peers.Work.RecordPlan(ctx, &statev1.RecordPlanRequest{
+			Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step),
+			StreamSequence: sequence, Usage: r.pending,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("record the plan of step %d: %w", e.Step, err)
+	}
+	r.pending = nil // the journal has it
+	r.worker.passed(ctx, PointPlanRecorded)
+	r.planner.Recorded()
+	return nil
+}
+
+// commit makes the step durable and says so; with an outcome it ends the run.
+func (r *runner) commit(ctx context.Context, e loop.Commit) error {
+	r.onMessages(ctx, e.Step, e.Messages...)
+	if err := r.tellStep(ctx, e); err != nil {
+		return err
+	}
+	if err := r.commitStep(ctx, e); err != nil {
+		return err
+	}
+	if e.Outcome != nil {
+		r.finished = true
+		r.worker.passed(ctx, PointFinished)
+		r.ended(ctx, *e.Outcome)
+		if err := r.conclude(ctx, *e.Outcome); err != nil {
+			return err
+		}
+	}
+	r.planner.Committed()
+	return nil
+}
+
+// tellStep tells what of the step was not told yet: calls and ends that come from the
+// runtime, what the state becomes, what is asked of a human, and the output.
+func (r *runner) tellStep(ctx context.Context, e loop.Commit) error {
+	step := int32(e.Step)
+	if r.halt.requested() { // what the stream does not take soon is for the mender
+		short, cancel := context.WithTimeoutCause(ctx, stopPatience, Stopped{})
+		defer cancel()
+		ctx = short
+	}
+	for _, m := range e.Messages {
+		for _, c := range m.Calls() {
+			if err := r.tellStart(ctx, step, c); err != nil {
+				return err
+			}
+		}
+		for _, result := range m.Results() {
+			if !r.said.first(ends, result.CallID) {
+				continue
+			}
+			if err := r.tell(ctx, step, toolEnd(result)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.tellMerged(ctx, step); err != nil {
+		return err
+	}
+	for _, c := range e.Suspend {
+		if !c.Approval || !r.said.first(asked, c.ID) {
+			continue
+		}
+		if err := r.tell(ctx, step, approvalRequest(c)); err != nil {
+			return err
+		}
+	}
+	if e.Outcome != nil && e.Outcome.Structured {
+		return r.tell(ctx, step, output(*e.Outcome))
+	}
+	return nil
+}
+
+// commitStep commits the step once its chunks are in the log. What the state
+// service was told to stand in the stream is not taken back before it stands in
+// the tale as well.
+func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
+	step := int32(e.Step)
+	sequence, whole, err := r.standForCommit(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.unpin()
+	request := r.commitRequest(e)
+	request.StreamStep, request.StreamSequence = step, sequence
+	if !whole {
+		request.StreamStep, request.StreamSequence = r.place()
+	}
+	if r.halt.requested() {
+		r.worker.passed(ctx, PointStopKept)
+	}
+	r.worker.passed(ctx, PointCommitBegins)
+	answer, err := r.sendCommit(ctx, request)
+	if err != nil {
+		return fmt.Errorf("commit step %d: %w", e.Step, err)
+	}
+	r.worker.passed(ctx, PointCommitted)
+	for _, warning := range answer.GetWarnings() {
+		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
+	}
+	r.pending = nil
+	r.writes.commit()
+	r.said.forget()
+	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {
+		r.halt.request(stop)
+	}
+	err = r.advance(ctx, untold{step: step, messages: e.Messages, drain: e.Drain, checkpointID: answer.GetCheckpointId()}, answer.GetMessageCount(), whole, sequence)
+	if err == nil {
+		r.worker.passed(ctx, PointStepTold)
+	}
+	return err
+}
+
+// standForCommit is stand, which pins what stands. A run that is to stop does not wait
+// long.
+func (r *runner) standForCommit(ctx context.Context) (sequence int64, whole bool, err error) {
+	if !r.halt.requested() {
+		return r.stand(ctx, false, r.pin)
+	}
+	short, cancel := context.WithTimeoutCause(ctx, stopPatience, errImpatient)
+	defer cancel()
+	sequence, whole, err = r.stand(short, false, r.pin)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		return 0, false, nil
+	}
+	return sequence, whole, err
+}
+
+// commitRequest is the commit but for where it stands in the stream.
+func (r *runner) commitRequest(e loop.Commit) *statev1.CommitStepRequest {
+	request := &statev1.CommitStepRequest{
+		Run: r.ref, Step: int32(e.Step), Usage: r.pending, Ops: fromOps(r.writes.own()), ToldCalls: e.Told,
+	}
+	for _, m := range e.Messages {
+		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step))
+	}
+	for _, c := range e.Consumed {
+		request.ConsumedCalls = append(request.ConsumedCalls, &statev1.ConsumedCall{ToolCallId: c.CallID, Revision: int32(c.Revision)})
+	}
+	if e.Outcome == nil {
+		return request
+	}
+	request.Outcome = fromOutcome(*e.Outcome)
+	if suspends(*e.Outcome) {
+		r.suspend(request, e)
+	}
+	return request
+}
+
+// sendCommit leaves out the writes of hooks where the state would be too large with them:
+// they change nothing then.
+func (r *runner) sendCommit(ctx context.Context, request *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
+	send := func() (*statev1.CommitStepResponse, error) {
+		return call(ctx, r, func(ctx context.Context) (*statev1.CommitStepResponse, error) {
+			return r.worker.peers.Work.CommitStep(ctx, request)
+		})
+	}
+	answer, err := send()
+	if fault.ReasonOf(err) == reasonStateSizeExceeded && r.writes.drop() {
+		r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them", "step", request.GetStep(), "error", err)
+		request.Ops = fromOps(r.writes.own())
+		return send()
+	}
+	return answer, err
+}
+
+// suspend adds what the session waits for from now on.
+func (r *runner) suspend(request *statev1.CommitStepRequest, e loop.Commit) {
+	now := r.worker.peers.Now()
+	stepID := r.stepID(e)
+	for _, c := range e.Suspend {
+		open := &statev1.Call{
+			ToolCallId: c.ID, ToolName: clean(c.Name), StepId: stepID, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL, Input: clean(string(c.Arguments)),
+		}
+		if c.Approval {
+			open.Kind, open.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, c.ApprovalID
+		}
+		if c.AnswerWithin > 0 {
+			open.DeadlineAt = now.Add(c.AnswerWithin).UnixMilli()
+		}
+		request.Calls = append(request.Calls, open)
+	}
+	request.Suspension = &statev1.Suspension{StepId: stepID, TraceId: r.traceID, RootSpanId: r.spanID}
+}
+
+// stepID names the step whose calls are open: by the message with the calls, and where
+// they are of an earlier step, as that was named.
+func (r *runner) stepID(e loop.Commit) string {
+	if len(e.Suspend) == 0 {
+		for _, c := range r.claim.GetCalls() {
+			if c.GetAnswer() == nil && c.GetStepId() != "" {
+				return c.GetStepId()
+			}
+		}
+	}
+	for _, m := range e.Messages {
+		if m.Role == agent.RoleAssistant {
+			return m.ID
+		}
+	}
+	return fmt.Sprintf("step-%d", e.Step)
+}
+
+// finish ends the run outside of a step. The sequence stays that of the last
+// commit: what was told since is not in the conversation.
+func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
+	if r.halt.requested() {
+		r.worker.passed(ctx, PointStopKept)
+	}
+	r.worker.passed(ctx, PointFinishing)
+	_, sequence := r.place()
+	_, err := call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
+		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{
+			Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence, Usage: r.pending,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("finish the run: %w", err)
+	}
+	r.pending = nil
+	r.finished = true
+	r.worker.passed(ctx, PointFinished)
+	r.ended(ctx, o)
+	return r.conclude(ctx, o)
+}

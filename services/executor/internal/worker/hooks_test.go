@@ -1,0 +1,298 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// diary is what hooks have seen, in their order.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf(format, args...))
+}
+
+func (d *diary) count(line string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, l := range d.lines {
+		if l == line {
+			n++
+		}
+	}
+	return n
+}
+
+func keys(ops []agent.Op) string {
+	var list []string
+	for _, op := range ops {
+		list = append(list, string(op.Kind)+" "+op.Key)
+	}
+	return strings.Join(list, ", ")
+}
+
+// hooks write a diary and, each, its name into the state.
+func (d *diary) hooks() agent.Hooks {
+	step := func(h *agent.HookCall, name string) {
+		if err := h.Update(func(draft agent.State) error {
+			list, _ := draft["hooks"].([]any)
+			draft["hooks"] = append(list, name)
+			return nil
+		}); err != nil {
+			panic(err)
+		}
+	}
+	return agent.Hooks{
+		BeforeRun: func(ctx context.Context, h *agent.HookCall) error {
+			d.note("BeforeRun %s step %d", h.RunID, h.Step)
+			return h.Emit(ctx, "hello", map[string]int{"turn": h.Turn})
+		},
+		OnStart:  func(_ context.Context, h *agent.HookCall) { d.note("OnStart"); step(h, "OnStart") },
+		OnResume: func(context.Context, *agent.HookCall) { d.note("OnResume") },
+		BeforeModel: func(_ context.Context, h *agent.HookCall, m agent.ModelCall) {
+			d.note("BeforeModel %d %s %d messages", h.Step, m.Model, len(m.Messages))
+		},
+		AfterModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, reply agent.Message, err error) {
+			d.note("AfterModel %d parts, %v", len(reply.Parts), err)
+			h.RecordUsage("replies", "all", 1)
+		},
+		BeforeTool: func(_ context.Context, h *agent.HookCall, c agent.ToolCall) {
+			d.note("BeforeTool %s", c.Name)
+			step(h, "BeforeTool")
+		},
+		AfterTool: func(_ context.Context, _ *agent.HookCall, c agent.ToolCall, r agent.ToolResult) {
+			d.note("AfterTool %s %v", c.Name, r.Success)
+		},
+		OnStateChange: func(_ context.Context, _ *agent.HookCall, ops []agent.Op) { d.note("OnStateChange %s", keys(ops)) },
+		OnMessage: func(_ context.Context, _ *agent.HookCall, m agent.Message) {
+			d.note("OnMessage %s", m.Role)
+		},
+		AfterRun: func(_ context.Context, _ *agent.HookCall, end agent.RunEnd) {
+			d.note("AfterRun %s after %d steps", end.Status, end.Steps)
+		},
+	}
+}
+
+func hooked(p *play, d *diary) worker.Agent {
+	a := definition("demo", replies(ask("count", `{}`), text("done")), p.tool("count", agent.RetrySafe, func(ctx context.Context, c *agent.Call) (any, error) {
+		d.note("the tool")
+		c.RecordUsage("counted", "all", 2)
+		if err := c.Emit(ctx, "half", 50); err != nil {
+			return nil, err
+		}
+		return "done " + c.ID, c.Update(func(draft agent.State) error {
+			draft["n"] = 1
+			return nil
+		})
+	}))
+	a.Hooks = d.hooks()
+	return a
+}
+
+func TestHooksAreCalledInTheOrderOfTheSpecificationAndWriteWithTheStep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, d := newPlay(t), &diary{}
+		p.agents["demo"] = hooked(p, d)
+		p.open()
+		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+			t.Fatalf("run = %v", run)
+		}
+		equalLines(t, "hooks", d.lines, []string{
+			"BeforeRun s/run 1 step 0", "OnStart", "OnStateChange replace hooks",
+			"BeforeModel 1 fake/mind 1 messages", "AfterModel 1 parts, <nil>", "OnMessage assistant",
+			"BeforeTool count", "the tool", "OnStateChange append hooks, replace n", "OnMessage tool", "AfterTool count true",
+			"BeforeModel 2 fake/mind 3 messages", "AfterModel 1 parts, <nil>", "OnMessage assistant",
+			"AfterRun completed after 2 steps",
+		})
+		equalLines(t, "stream", script(p.stream.records("s")), []string{
+			"0 run_started 1", "0 custom", "1 step_started", "1 args call_0 {}", "1 start call_0", "1 custom", "1 state_patch", "1 end call_0",
+			"1 state_patch", "1 step_committed", "2 step_started", "2 text done", "2 step_committed", `2 run_completed "done"`, `END "done"`,
+		})
+		var counted []string
+		for _, u := range p.state.sessions["s"].usage {
+			if c := u.GetCustom(); c != nil {
+				counted = append(counted, fmt.Sprintf("%s %s %v", u.GetSource(), c.GetType(), c.GetValue()))
+			}
+		}
+		equalLines(t, "usage", counted, []string{"tool counted 2", "agent replies 1", "agent replies 1"})
+	})
+}
+
+func TestHooksSeeTheEndOfEachRunAtLeastOnceWhereverItsExecutorDies(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p, d := newPlay(t), &diary{}
+		p.agents["demo"] = hooked(p, d)
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		if d.count("AfterRun completed after 2 steps") == 0 {
+			t.Errorf("hooks = %q, want the end of the run", d.lines)
+		}
+		if n := p.state.sessions["s"].state["n"]; fmt.Sprint(n) != "1" {
+			t.Errorf("state = %v, want what the tool has written", p.state.sessions["s"].state)
+		}
+		p.once()
+	})
+}
+
+func TestARunThatAHookRefusesFailsWithTheHooksWords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		a := definition("demo", replies(text("never")))
+		a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error { return errors.New("Not today.") }
+		p.agents["demo"] = a
+		p.open()
+		run := p.end(p.state.startRun("s", "demo", "hi"))
+		if run.GetStatus() != failed || run.GetFailure().GetCode() != "framework_run_refused" || run.GetFailure().GetError() != "Not today." {
+			t.Errorf("run = %v, want it refused", run)
+		}
+		equalLines(t, "stream", script(p.stream.records("s")), []string{"0 run_started 1", "0 error", "END Not today."})
+	})
+}
+
+func TestAHookThatPanicsOrHangsChangesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		a := definition("demo", replies(ask("count", `{}`), text("done")), p.tool("count", agent.RetrySafe, nil))
+		a.Hooks = agent.Hooks{
+			BeforeModel: func(context.Context, *agent.HookCall, agent.ModelCall) { panic("a hook") },
+			BeforeTool: func(ctx context.Context, h *agent.HookCall, _ agent.ToolCall) {
+				_ = h.Update(func(draft agent.State) error { draft["late"] = true; return nil })
+				<-ctx.Done()
+			},
+			AfterRun: func(context.Context, *agent.HookCall, agent.RunEnd) { panic("another") },
+		}
+		p.agents["demo"] = a
+		p.config.HookTimeout = time.Second
+		p.open()
+		run := p.end(p.state.startRun("s", "demo", "hi"))
+		if run.GetStatus() != completed || len(p.state.sessions["s"].state) != 0 || p.ran()["call_0"] != 1 {
+			t.Errorf("run = %v, state %v, executions %v; want it completed as without hooks", run, p.state.sessions["s"].state, p.ran())
+		}
+	})
+}
+
+func TestTheStateOfANewSessionHasTheDefaultsOfItsSchema(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		a := definition("demo", replies(ask("add", `{}`, "add", `{}`), text("done")), p.tool("add", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			if c.State()["unit"] != "C" {
+				t.Errorf("state = %v, want the defaults", c.State())
+			}
+			return "done " + c.ID, c.Update(func(draft agent.State) error {
+				list, _ := draft["list"].([]any)
+				draft["list"] = append(list, c.ID)
+				return nil
+			})
+		}))
+		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"},"list":{"type":"array","default":["first"]}}}`)
+		p.agents["demo"] = a
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		state := p.state.sessions["s"].state
+		if state["unit"] != "C" || fmt.Sprint(state["list"]) != "[first call_0 call_1]" {
+			t.Errorf("state = %v, want the defaults and both calls", state)
+		}
+		p.once()
+	})
+}
+
+func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		p.state.maxState = 100
+		a := definition("demo", replies(ask("big", `{}`), text("done")), p.tool("big", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			return "done", c.Update(func(draft agent.State) error { draft["big"] = strings.Repeat("x", 200); return nil })
+		}))
+		a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) {
+			_ = h.Update(func(draft agent.State) error { draft["huge"] = strings.Repeat("y", 200); return nil })
+		}
+		p.agents["demo"] = a
+		p.open()
+		run := p.end(p.state.startRun("s", "demo", "hi"))
+		results := p.state.sessions["s"].messages[2].GetMessage().GetParts()
+		if r := results[0].GetToolResult(); run.GetStatus() != completed || !r.GetSynthetic() || !strings.Contains(r.GetError(), "state_size_exceeded") {
+			t.Errorf("run = %v, result %v; want a failed result and a completed run", run, r)
+		}
+		if len(p.state.sessions["s"].state) != 0 {
+			t.Errorf("state = %v, want nothing of it", p.state.sessions["s"].state)
+		}
+	})
+}
+
+func TestUsageOfFailedAttemptsIsKeptWithTheEndOfTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		p.agents["demo"] = definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			say(model.TextDelta{Text: "I c"})
+			say(model.Usage{PromptTokens: 7, CompletionTokens: 1, TotalTokens: 8})
+			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
+		}))
+		p.open()
+		run := p.end(p.state.startRun("s", "demo", "hi"))
+		total := int64(0)
+		for _, u := range p.state.sessions["s"].usage {
+			total += u.GetTokens().GetTotalTokens()
+		}
+		if run.GetStatus() != failed || total != 4*8 || p.state.sessions["s"].usage[0].GetTokens().GetModel() != "fake/mind" {
+			t.Errorf("run = %v with usage %v, want that of four attempts", run, p.state.sessions["s"].usage)
+		}
+	})
+}
+
+func TestARunWithWhichExecutorsAreLostAgainAndAgainFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t, definition("demo", replies(text("never"))))
+		run := p.state.startRun("s", "demo", "hi")
+		p.state.order[0].run.Losses, p.state.order[0].run.Attempt = 5, 5
+		p.open()
+		ended := p.end(run)
+		if ended.GetStatus() != failed || ended.GetFailure().GetCode() != "framework_run_lost" {
+			t.Errorf("run = %v, want it failed", ended)
+		}
+	})
+}
+
+func TestARunThatFinishesBesideOtherCallsRunsThemFirst(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		a := definition("demo", replies(ask(agent.FinishTool, `{"city":"Rome"}`, "count", `{}`)), p.tool("count", agent.RetrySafe, nil))
+		a.OutputSchema = []byte(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`)
+		p.agents["demo"] = a
+		p.start(c)
+		run := p.end(p.state.startRun("s", "demo", "hi"))
+		if run.GetStatus() != completed || run.GetOutput() != `{"city":"Rome"}` || p.ran()["call_1"] == 0 {
+			t.Errorf("run = %v with the executions %v, want its output behind the other call", run, p.ran())
+		}
+		got := script(p.stream.records("s"))
+		if at := slices.Index(got, "1 output"); at < 0 || got[at+1] != "1 step_committed" || got[len(got)-1] != `END {"city":"Rome"}` {
+			t.Errorf("stream = %s, want the output in the step", strings.Join(got, "\n"))
+		}
+		p.once()
+	}, dieBefore, dieAfter)
+}

@@ -1,0 +1,89 @@
+package executor_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor"
+)
+
+func make1(context.Context, executor.For) (agent.Agent, error) { return agent.Agent{}, nil }
+
+func TestANameIsHeldByOneAgent(t *testing.T) {
+	t.Parallel()
+	r := executor.NewRegistry()
+	a := agent.Agent{Name: "a", Model: "openai/x"}
+	if err := r.Register(a); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.RegisterFactory("f", "Made.", make1); err != nil {
+		t.Fatal(err)
+	}
+	yaml, err := executor.ParseAgents([]byte(oneAgent), "", environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Use(yaml); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.Types(), []string{"a", "demo", "f"}; !slices.Equal(got, want) || !r.Has("demo") || r.Has("b") {
+		t.Errorf("types = %q, want %q", got, want)
+	}
+	for name, err := range map[string]error{
+		"an agent twice":          r.Register(a),
+		"a factory of an agent":   r.RegisterFactory("a", "", make1),
+		"an agent of a factory":   r.Register(agent.Agent{Name: "f", Model: "openai/x"}),
+		"an agent of YAML":        r.Register(agent.Agent{Name: "demo", Model: "openai/x"}),
+		"replacing a factory":     second(r.Replace(agent.Agent{Name: "f", Model: "openai/x"})),
+		"replacing one of a file": second(r.Replace(agent.Agent{Name: "demo", Model: "openai/x"})),
+	} {
+		if !isConflict(err) {
+			t.Errorf("%s = %v, want AGENT_EXISTS", name, err)
+		}
+	}
+	if was, err := r.Replace(a); !was || err != nil {
+		t.Errorf("Replace = %v, %v, want that there was one", was, err)
+	}
+	if was, err := r.Replace(agent.Agent{Name: "b", Model: "openai/x"}); was || err != nil {
+		t.Errorf("Replace = %v, %v, want that there was none", was, err)
+	}
+	if !r.Unregister("f") || r.Unregister("f") || r.Unregister("demo") {
+		t.Error("Unregister takes away what is of Go, once")
+	}
+	if r.Clear(); len(r.Types()) != 0 {
+		t.Errorf("types = %q, want none", r.Types())
+	}
+}
+
+func isConflict(err error) bool {
+	return fault.KindOf(err) == fault.Conflict && fault.ReasonOf(err) == "AGENT_EXISTS"
+}
+
+func second(_ bool, err error) error { return err }
+
+func TestWhatNoRunCouldUseIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	r := executor.NewRegistry()
+	for name, err := range map[string]error{
+		"no name":                  r.Register(agent.Agent{Model: "openai/x"}),
+		"no model":                 r.Register(agent.Agent{Name: "a"}),
+		"a factory that is nil":    r.RegisterFactory("a", "", nil),
+		"a factory without a name": r.RegisterFactory("", "", make1),
+		"a replacement":            second(r.Replace(agent.Agent{Name: "a"})),
+	} {
+		if fault.ReasonOf(err) != "AGENT_INVALID" {
+			t.Errorf("%s = %v, want AGENT_INVALID", name, err)
+		}
+	}
+	for _, provider := range []string{"", "a/b", "a"} {
+		if err := r.Model(provider, nil); fault.ReasonOf(err) != "MODEL_INVALID" {
+			t.Errorf("Model(%q) = %v, want MODEL_INVALID", provider, err)
+		}
+	}
+	if len(r.Types()) != 0 {
+		t.Errorf("types = %q, want none", r.Types())
+	}
+}

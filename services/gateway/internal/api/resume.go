@@ -1,0 +1,224 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// takes says which fields a mode of Resume has beside those of all modes.
+type takes struct{ message, checkpoint, branch bool }
+
+var modes = map[agentv1.ResumeMode]takes{
+	agentv1.ResumeMode_RESUME_MODE_CONTINUE:        {},
+	agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE:    {message: true},
+	agentv1.ResumeMode_RESUME_MODE_RETRY:           {},
+	agentv1.ResumeMode_RESUME_MODE_BRANCH:          {message: true, checkpoint: true, branch: true},
+	agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT: {message: true, checkpoint: true},
+}
+
+// Resume implements the service.
+func (s *Server) Resume(ctx context.Context, r *agentv1.ResumeRequest) (*agentv1.ResumeResponse, error) {
+	mode := modeOf(r)
+	if err := checkMode(mode, r); err != nil {
+		return nil, err
+	}
+	start, err := s.resumeRequest(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case mode == agentv1.ResumeMode_RESUME_MODE_RETRY:
+		return s.retry(ctx, start, r.GetRequestKey())
+	case mode == agentv1.ResumeMode_RESUME_MODE_BRANCH:
+		return s.branch(ctx, start, r)
+	default:
+		start.RewindTo = r.GetCheckpointId() // empty but for from_checkpoint
+		return s.resume(ctx, start)
+	}
+}
+
+func (s *Server) resume(ctx context.Context, start *statev1.StartRunRequest) (*agentv1.ResumeResponse, error) {
+	started, err := s.startRun(ctx, start)
+	if err != nil {
+		return nil, err
+	}
+	return resumed(started.GetRun(), started.GetRepeated()), nil
+}
+
+func resumed(run *statev1.Run, repeated bool) *agentv1.ResumeResponse {
+	return &agentv1.ResumeResponse{
+		SessionId: run.GetSessionId(), RunId: run.GetRunId(), StreamId: run.GetSessionId(),
+		StartSequence: run.GetStartSequence(), Repeated: repeated,
+	}
+}
+
+func modeOf(r *agentv1.ResumeRequest) agentv1.ResumeMode {
+	switch {
+	case r.GetMode() != agentv1.ResumeMode_RESUME_MODE_UNSPECIFIED:
+		return r.GetMode()
+	case r.GetMessage() != "":
+		return agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE
+	default:
+		return agentv1.ResumeMode_RESUME_MODE_CONTINUE
+	}
+}
+
+// checkMode refuses fields that the mode does not have, and the absence of those that
+// it needs. Invalid (RESUME_INVALID, ID_INVALID).
+func checkMode(mode agentv1.ResumeMode, r *agentv1.ResumeRequest) error {
+	has, known := modes[mode]
+	name := strings.ToLower(strings.TrimPrefix(mode.String(), "RESUME_MODE_"))
+	invalid := func(what string) error {
+		return fault.New(fault.Invalid, "RESUME_INVALID", "the mode %s %s", name, what)
+	}
+	switch {
+	case !known:
+		return fault.New(fault.Invalid, "RESUME_INVALID", "there is no mode %d", mode)
+	case r.GetMessage() != "" && !has.message:
+		return invalid("has no message; use with_message, branch or from_checkpoint")
+	case r.GetMessage() == "" && mode == agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE:
+		return invalid("needs a message")
+	case r.GetCheckpointId() != "" && !has.checkpoint:
+		return invalid("has no checkpoint_id; use branch or from_checkpoint")
+	case r.GetCheckpointId() == "" && has.checkpoint:
+		return invalid("needs a checkpoint_id")
+	case r.GetNewSessionId() != "" && !has.branch:
+		return invalid("has no new_session_id; use branch")
+	}
+	return httpapi.CheckID("session_id", r.GetSessionId())
+}
+
+// resumeRequest makes what all modes have. With a key of our own the start is safe to
+// repeat.
+func (s *Server) resumeRequest(ctx context.Context, r *agentv1.ResumeRequest) (*statev1.StartRunRequest, error) {
+	start := &statev1.StartRunRequest{
+		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), RequestKey: r.GetRequestKey(), Resume: true, TimeoutMs: r.GetTimeoutMs(),
+	}
+	if start.RequestKey == "" {
+		start.RequestKey = s.NewID()
+	}
+	if r.GetMessage() != "" {
+		start.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, r.GetMessage())}
+	}
+	var err error
+	if start.StateOps, err = stateOps(r.GetModifyState()); err != nil {
+		return nil, err
+	}
+	if start.AppendMessages, err = appended(r.GetAppendMessages()); err != nil {
+		return nil, err
+	}
+	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
+	return start, nil
+}
+
+func said(role eventv1.Role, text string) *eventv1.Message {
+	return &eventv1.Message{Role: role, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
+}
+
+var appendable = map[string]eventv1.Role{
+	"user": eventv1.Role_ROLE_USER, "assistant": eventv1.Role_ROLE_ASSISTANT, "system": eventv1.Role_ROLE_SYSTEM,
+}
+
+func appended(messages []*agentv1.AppendedMessage) ([]*eventv1.Message, error) {
+	var out []*eventv1.Message
+	for i, m := range messages {
+		role, known := appendable[m.GetRole()]
+		if !known {
+			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has the role %.50q: it has to be user, assistant or system", i, m.GetRole())
+		}
+		if m.GetText() == "" {
+			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has no text", i)
+		}
+		message := said(role, m.GetText())
+		message.Hidden = m.GetHidden()
+		out = append(out, message)
+	}
+	return out, nil
+}
+
+// stateOps makes writes of the members of a JSON object, in their order; null takes a
+// key away. Invalid (STATE_INVALID).
+func stateOps(text string) ([]*statev1.StateOp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if !json.Valid([]byte(text)) || strings.TrimLeft(text, " \t\r\n")[0] != '{' {
+		return nil, fault.New(fault.Invalid, "STATE_INVALID", "modify_state has to be a JSON object")
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	_, err := d.Token()
+	var ops []*statev1.StateOp
+	for err == nil && d.More() {
+		var key json.Token
+		var value json.RawMessage
+		if key, err = d.Token(); err == nil {
+			err = d.Decode(&value)
+		}
+		name, _ := key.(string)
+		ops = append(ops, stateOp(name, string(value)))
+	}
+	return ops, err
+}
+
+func stateOp(key, value string) *statev1.StateOp {
+	if value == "null" {
+		return &statev1.StateOp{Key: key, Op: &statev1.StateOp_Delete{Delete: true}}
+	}
+	return &statev1.StateOp{Key: key, Op: &statev1.StateOp_Replace{Replace: value}}
+}
+
+// CanResume implements the service.
+func (s *Server) CanResume(ctx context.Context, r *agentv1.CanResumeRequest) (*agentv1.CanResumeResponse, error) {
+	got, err := s.Sessions.Whole(ctx, tenantOf(ctx), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	reason := unresumable(got)
+	return &agentv1.CanResumeResponse{
+		CanResume: reason == "", Reason: reason, Status: conversation.SessionStatus(got.GetSession().GetStatus()),
+	}, nil
+}
+
+// unresumable says why a session cannot be resumed; "" when it can.
+func unresumable(got *statev1.GetSessionResponse) string {
+	switch got.GetSession().GetStatus() {
+	case statev1.SessionStatus_SESSION_STATUS_ACTIVE:
+		return "active"
+	case statev1.SessionStatus_SESSION_STATUS_COMPLETED:
+		return "completed"
+	case statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
+		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_STEP_PARTIAL,
+		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN:
+		return awaited(got)
+	default:
+		return ""
+	}
+}
+
+// awaited says what a suspended session waits for: its own open calls, then its
+// children.
+func awaited(got *statev1.GetSessionResponse) string {
+	for _, call := range got.GetCalls() {
+		if call.GetSessionId() == got.GetSession().GetSessionId() && call.GetRunId() != "" && call.GetAnswer() == nil {
+			return "awaiting_answers"
+		}
+	}
+	for _, child := range got.GetSession().GetSuspension().GetAwaitingChildren() {
+		switch child.GetStatus() {
+		case statev1.SessionStatus_SESSION_STATUS_COMPLETED, statev1.SessionStatus_SESSION_STATUS_FAILED:
+		default:
+			return "awaiting_children"
+		}
+	}
+	return ""
+}

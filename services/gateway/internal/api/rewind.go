@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+// keyedRuns is how many of the newest runs a repetition of a retry is looked for among.
+const keyedRuns = 50
+
+// retry begins again behind the last good step of a run that has failed. A run without
+// one is begun again where it stands, since the checkpoints before it do not have the
+// messages that it is about.
+//
+// What a repetition would find is not what the first request found, so the run that
+// the key began is looked for first.
+func (s *Server) retry(ctx context.Context, start *statev1.StartRunRequest, key string) (*agentv1.ResumeResponse, error) {
+	session, failed, err := s.Sessions.Session(ctx, start.GetTenant(), start.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if key != "" {
+		runs, err := s.Sessions.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Limit: keyedRuns})
+		if err != nil {
+			return nil, err
+		}
+		for _, run := range runs {
+			if run.GetRequestKey() == key && run.GetEntry() == statev1.RunEntry_RUN_ENTRY_RESUME {
+				return resumed(run, true), nil
+			}
+		}
+	}
+	start.Expect = &statev1.Expectation{
+		Statuses: []statev1.SessionStatus{statev1.SessionStatus_SESSION_STATUS_FAILED}, CurrentRunId: &session.CurrentRunId,
+	}
+	if start.RewindTo, err = s.lastGood(ctx, start, failed.GetRunId()); err != nil {
+		return nil, err
+	}
+	return s.resume(ctx, start)
+}
+
+// lastGood gives the newest checkpoint of the run that is not that of its failure, ""
+// when it has none. Only the last step of a run can have failed.
+func (s *Server) lastGood(ctx context.Context, start *statev1.StartRunRequest, run string) (string, error) {
+	var got *statev1.ListCheckpointsResponse
+	err := retry.Do(ctx, s.Policy, func() (err error) {
+		got, err = s.Checkpoints.ListCheckpoints(ctx, &statev1.ListCheckpointsRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Limit: 2})
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, c := range got.GetCheckpoints() {
+		if c.GetRunId() == run && c.GetStatus() != statev1.SessionStatus_SESSION_STATUS_FAILED {
+			return c.GetCheckpointId(), nil
+		}
+	}
+	return "", nil
+}
+
+// branch makes a session at a checkpoint and begins a run in it. These are two writes:
+// a repetition with the same key finds the session that the first request has made,
+// and goes on from there.
+func (s *Server) branch(ctx context.Context, start *statev1.StartRunRequest, r *agentv1.ResumeRequest) (*agentv1.ResumeResponse, error) {
+	start.SessionId = s.branchID(start.GetTenant(), r)
+	attempts := 0
+	err := retry.Do(ctx, s.Policy, func() error {
+		attempts++
+		_, err := s.Checkpoints.Branch(ctx, &statev1.BranchRequest{
+			Tenant: start.GetTenant(), SessionId: r.GetSessionId(), CheckpointId: r.GetCheckpointId(), NewSessionId: start.GetSessionId(),
+		})
+		return err
+	})
+	if err == nil {
+		return s.resume(ctx, start)
+	}
+	if fault.ReasonOf(err) != sessionExists || r.GetRequestKey() == "" && attempts == 1 {
+		return nil, err
+	}
+	return s.branchAgain(ctx, start, r, err)
+}
+
+const sessionExists = "SESSION_EXISTS"
+
+// branchAgain begins the run in a branch that is there, provided that the request, or
+// an earlier attempt at it, has made it: it stands where the checkpoint does, and has
+// no run but the one that the key names. exists is the fault to answer with otherwise.
+func (s *Server) branchAgain(ctx context.Context, start *statev1.StartRunRequest, r *agentv1.ResumeRequest, exists error) (*agentv1.ResumeResponse, error) {
+	session, run, err := s.Sessions.Session(ctx, start.GetTenant(), start.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	if run == nil {
+		here, err := s.standsAt(ctx, session, r)
+		if err != nil {
+			return nil, err
+		}
+		if !here {
+			return nil, exists
+		}
+	}
+	none := ""
+	start.Expect = &statev1.Expectation{Statuses: []statev1.SessionStatus{statev1.SessionStatus_SESSION_STATUS_PAUSED}, CurrentRunId: &none}
+	answer, err := s.resume(ctx, start)
+	if fault.ReasonOf(err) == "SESSION_CHANGED" {
+		return nil, exists
+	}
+	return answer, err
+}
+
+// standsAt reports whether the session has as many messages as the checkpoint.
+func (s *Server) standsAt(ctx context.Context, session *statev1.Session, r *agentv1.ResumeRequest) (bool, error) {
+	var got *statev1.GetCheckpointResponse
+	err := retry.Do(ctx, s.Policy, func() (err error) {
+		got, err = s.Checkpoints.GetCheckpoint(ctx, &statev1.GetCheckpointRequest{
+			Tenant: session.GetTenant(), SessionId: r.GetSessionId(), CheckpointId: r.GetCheckpointId(),
+		})
+		return err
+	})
+	return session.GetMessageCount() == got.GetCheckpoint().GetMessageCount(), err
+}
+
+// branchID is the id of the new session: with a request key it is made of the request,
+// so that a repetition means the same session.
+func (s *Server) branchID(tenant string, r *agentv1.ResumeRequest) string {
+	switch {
+	case r.GetNewSessionId() != "":
+		return r.GetNewSessionId()
+	case r.GetRequestKey() == "":
+		return s.NewID()
+	}
+	digest := sha256.Sum256([]byte(strings.Join([]string{tenant, r.GetSessionId(), r.GetCheckpointId(), r.GetRequestKey()}, "\x00")))
+	return "ses_" + hex.EncodeToString(digest[:16])
+}

@@ -1,0 +1,170 @@
+// Package stop ends runs early, for all public interfaces: softly (interrupt), after
+// which the session can be resumed, or for good (abort).
+//
+// A stop is durable when it is answered; the run sees it within moments, whoever
+// executes it. Who wants to know that it did waits for the end of the run.
+package stop
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+// MaxWait is how long a caller may wait for the end of a run.
+const MaxWait = time.Minute
+
+// The pauses between two looks at a run that is to end.
+const (
+	firstLook = 20 * time.Millisecond
+	lastLook  = 500 * time.Millisecond
+)
+
+// Stops stops runs. It may be used by many goroutines.
+type Stops struct {
+	Runs     statev1.RunServiceClient
+	Sessions *conversation.Reader
+	Streams  *httpapi.Streams // a request that waits counts as one
+	Policy   retry.Policy
+	Limits   httpapi.Limits // of a request's body
+}
+
+// Request says what is to be stopped.
+type Request struct {
+	Tenant    string
+	SessionID string
+	RunID     string // "": whatever the session does
+	Kind      statev1.StopKind
+	Reason    string
+	Wait      time.Duration // for the end of the run; 0 for not at all
+}
+
+// Stopped is what became of a request.
+type Stopped struct {
+	Effect string `json:"effect"` // requested, done or none
+	RunID  string `json:"runId,omitempty"`
+}
+
+var effects = map[statev1.RequestStopResponse_Effect]string{
+	statev1.RequestStopResponse_EFFECT_UNSPECIFIED: "none",
+	statev1.RequestStopResponse_EFFECT_REQUESTED:   "requested",
+	statev1.RequestStopResponse_EFFECT_DONE:        "done",
+	statev1.RequestStopResponse_EFFECT_NONE:        "none",
+}
+
+// Stop asks for the stop, and waits for the end of the run where that is asked. Invalid
+// (ID_INVALID, WAIT_INVALID, STOP_INVALID), NotFound (SESSION_NOT_FOUND,
+// RUN_NOT_FOUND), Unavailable (STOP_NOT_OBSERVED: the run has not ended in time; it
+// will), and the faults of httpapi.Streams.Open where it waits.
+func (s *Stops) Stop(ctx context.Context, r Request) (Stopped, error) {
+	if err := httpapi.CheckID("the session's id", r.SessionID); err != nil {
+		return Stopped{}, err
+	}
+	if r.Wait < 0 || r.Wait > MaxWait {
+		return Stopped{}, fault.New(fault.Invalid, "WAIT_INVALID", "the wait is %v; it may be 0 to %v", r.Wait, MaxWait)
+	}
+	if r.Wait > 0 {
+		stream, release, err := s.Streams.Open(ctx)
+		if err != nil {
+			return Stopped{}, err
+		}
+		defer release()
+		ctx = stream
+	}
+	var answer *statev1.RequestStopResponse
+	err := retry.Do(ctx, s.Policy, func() (err error) {
+		answer, err = s.Runs.RequestStop(ctx, &statev1.RequestStopRequest{
+			Tenant: r.Tenant, SessionId: r.SessionID, RunId: r.RunID, Kind: r.Kind, Reason: r.Reason,
+		})
+		return err
+	})
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // the caller has left, or the gateway stops
+	}
+	if err != nil {
+		return Stopped{}, err
+	}
+	stopped := Stopped{Effect: effects[answer.GetEffect()], RunID: answer.GetRunId()}
+	if r.Wait > 0 && answer.GetEffect() == statev1.RequestStopResponse_EFFECT_REQUESTED {
+		err = s.observe(ctx, r, &statev1.Run{SessionId: r.SessionID, RunId: answer.GetRunId()})
+	}
+	return stopped, err
+}
+
+// observe waits for the end of the run.
+func (s *Stops) observe(ctx context.Context, r Request, run *statev1.Run) error {
+	waiting, cancel := context.WithTimeout(ctx, r.Wait)
+	defer cancel()
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		now, err := s.Sessions.Run(waiting, r.Tenant, run)
+		if err == nil && !conversation.Executing(now) && !conversation.Waiting(now) {
+			return nil
+		}
+		if err != nil && waiting.Err() == nil && !retry.Passing(err) {
+			return err
+		}
+		look := time.NewTimer(pause)
+		select {
+		case <-look.C:
+		case <-waiting.Done():
+			look.Stop()
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fault.New(fault.Unavailable, httpapi.StopNotObserved,
+				"run %q has not ended within %v; the request is kept, and the end is seen in the stream", run.GetRunId(), r.Wait)
+		}
+	}
+}
+
+// Interrupt is POST /chat/{id}/interrupt and POST /interrupt?sessionId=….
+func (s *Stops) Interrupt(w http.ResponseWriter, r *http.Request, tenant string) error {
+	return s.serve(w, r, tenant, statev1.StopKind_STOP_KIND_INTERRUPT)
+}
+
+// Abort is POST /chat/{id}/abort and POST /abort?sessionId=….
+func (s *Stops) Abort(w http.ResponseWriter, r *http.Request, tenant string) error {
+	return s.serve(w, r, tenant, statev1.StopKind_STOP_KIND_ABORT)
+}
+
+// serve answers 202 at once, or with ?wait=MILLISECONDS 200 when the run has ended.
+func (s *Stops) serve(w http.ResponseWriter, r *http.Request, tenant string, kind statev1.StopKind) error {
+	wait, err := conversation.Number(r, "wait", 0, 0, MaxWait.Milliseconds())
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Reason string `json:"reason"`
+		RunID  string `json:"runId"`
+	}
+	if err := httpapi.ReadOptionalJSON(w, r, s.Limits, &body); err != nil {
+		return err
+	}
+	if body.RunID != "" {
+		if err := httpapi.CheckID("runId", body.RunID); err != nil {
+			return err
+		}
+	}
+	id := r.PathValue("id")
+	if id == "" {
+		id = r.URL.Query().Get("sessionId")
+	}
+	stopped, err := s.Stop(r.Context(), Request{
+		Tenant: tenant, SessionID: id, RunID: body.RunID, Kind: kind, Reason: body.Reason, Wait: time.Duration(wait) * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	status := http.StatusAccepted
+	if wait > 0 {
+		status = http.StatusOK
+	}
+	httpapi.WriteJSON(w, status, stopped)
+	return nil
+}

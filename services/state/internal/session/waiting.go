@@ -1,0 +1,221 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// mayWait says whether the run waits for the one that is live, and gives
+// Conflict (SESSION_BUSY) when it does not: its caller has decided by what the
+// session was, or nobody has said that it may.
+func (c Start) mayWait(v *View) error {
+	s := v.Session
+	if c.Resume || c.RewindTo != "" || c.Expect.given() {
+		return busy(s)
+	}
+	policy := cmp.Or(c.OnBusy, v.OnBusy)
+	if policy == "" && s.Status == Active {
+		return &Wider{[]Target{{c.Key, Need{Busy: true}}}}
+	}
+	if policy == BusyReject {
+		return busy(s)
+	}
+	if most := int32(c.Limits.Waiting); s.Waiting >= most {
+		return fault.New(fault.Exhausted, "TOO_MANY_WAITING",
+			"%d runs of session %q wait already, which is the limit; send the message again when one has begun", s.Waiting, c.SessionID)
+	}
+	return nil
+}
+
+// wait returns the change after which the run waits, behind those that wait
+// already. Of a suspended session the calls are abandoned, and so the first of
+// them begins.
+func (c Start) wait(v *View) (*Change, Started, error) {
+	s := *v.Session
+	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
+	change := &Change{Session: &s, Held: c.held()}
+	s.Version++
+	s.Waiting++
+	s.UpdatedAt = c.Now
+	change.NewRun = c.run(&s)
+	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence = 0, RunWaiting, 0
+	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount = 0, 0, 0
+	change.NewRun.Settled, change.NewRun.OnBusy, change.NewRun.Place = true, policy, s.Version
+	switch {
+	case s.Status.Suspended():
+		change.Calls = c.abandoned(v)
+		s.Status, s.Suspension, s.ExpiresAt = Paused, nil, 0
+	case policy != BusyEnqueue && v.Live == nil:
+		return nil, Started{}, &Wider{[]Target{{c.Key, Need{Open: true}}}}
+	case policy != BusyEnqueue:
+		live := *v.Live
+		live.asked(Stop{Kind: StopInterrupt, Reason: fmt.Sprintf("superseded by run %s", c.RunID), At: c.Now, Undo: policy == BusyRollback})
+		change.Runs = []Run{live}
+	}
+	return change, Started{Session: s, Run: *change.NewRun, Waiting: true}, nil
+}
+
+func (c Start) held() *Held {
+	return &Held{Appended: c.Append, Ops: c.Ops, Messages: c.Messages}
+}
+
+// giveUp ends a run that waits: its messages are never appended. Nothing of it
+// is in the stream, and so it is settled as it ends.
+func (change *Change) giveUp(r Run, o Outcome, now Millis) {
+	change.Session.Waiting--
+	r.Status, r.Outcome, r.Settled = o.Status, o, true
+	r.CompletedAt = now
+	r.FinishVersion = change.Session.Version
+	change.Runs = append(change.Runs, r)
+	change.Unheld = append(change.Unheld, r.RunID)
+}
+
+// next lets the first of the runs that wait begin, when the session has come
+// to an end that is no suspension, whatever ended it. When the session was failed
+// or given up from outside, all of them end with it.
+//
+// It reports false when it has to see more first.
+func (s *spreading) next(k *kin) (seen bool, err error) {
+	after := k.after()
+	if after == nil || after.Waiting == 0 || after.Status == Active || after.Status.Suspended() {
+		return true, nil
+	}
+	undone := k.undone()
+	if need := (Need{Waiting: true, Undo: undone != nil}); len(k.view.Waiting) == 0 || need.Undo && !k.target.Need.Undo {
+		s.missing.add(Target{k.target.Key, need})
+		return false, nil
+	}
+	after = k.touch(s.Now)
+	if k.change.forsakes {
+		k.forsake(s.Now)
+		return true, nil
+	}
+	if len(k.view.Held.Ops) > 0 && after.State == "" && !k.target.Need.State {
+		s.missing.add(Target{k.target.Key, Need{State: true}})
+		return false, nil
+	}
+	after.Version++ // of its own: what the ended run has left is the version before
+	if undone != nil && slices.ContainsFunc(k.view.Waiting, func(w Waiting) bool { return w.OnBusy == BusyRollback }) {
+		k.undo(undone)
+	}
+	return true, k.begin(s.Now)
+}
+
+// undone returns the run that ends with what is to be written and is to be
+// taken back; nil for none.
+func (k *kin) undone() *Run {
+	if k.change == nil || k.view.Session == nil {
+		return nil
+	}
+	for i := range k.change.Runs {
+		r := &k.change.Runs[i]
+		if r.RunID == k.view.Session.CurrentRunID && r.Status.Over() && r.Stop != nil && r.Stop.Undo {
+			return r
+		}
+	}
+	return nil
+}
+
+func (k *kin) forsake(now Millis) {
+	s := k.touch(now)
+	for _, w := range k.view.Waiting {
+		k.change.giveUp(w.Run, Outcome{Status: RunFailed, Failure: s.Failure}, now)
+	}
+}
+
+// begin makes the first of the runs that wait the session's newest.
+func (k *kin) begin(now Millis) error {
+	change, s := k.change, k.change.Session
+	r, held := k.view.Waiting[0].Run, k.view.Held
+	s.Waiting--
+	s.begin(now)
+	change.append(held.Appended)
+	r.StartMessageCount = s.MessageCount
+	if err := change.then(held.Ops); err != nil {
+		return err
+	}
+	change.append(held.Messages)
+	r.Status, r.Settled, r.Turn, r.StartSequence = RunQueued, false, s.Turn, s.StreamSequence
+	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
+	s.CurrentRunID = r.RunID
+	change.Begun = &r
+	change.Unheld = append(change.Unheld, r.RunID)
+	return nil
+}
+
+// begin makes the session active in its next turn.
+func (s *Session) begin(now Millis) {
+	s.Status = Active
+	s.Turn++
+	s.Output, s.Failure = "", nil
+	s.Suspension, s.Interruption = nil, nil
+	s.UpdatedAt = now
+	s.ExpiresAt = 0
+}
+
+// append puts messages behind the conversation as it is after the change.
+func (change *Change) append(messages []Message) {
+	s := change.Session
+	change.Messages = append(change.Messages, place(messages, s.MessageCount)...)
+	s.MessageCount += int64(len(messages))
+}
+
+// then merges writes into the custom state as it is after the change, under a
+// version of their own: the version before is what the ended run has left. No
+// limit holds here, since nobody is there to be refused: each of those that wait
+// was bounded when it came.
+func (change *Change) then(ops []StateOp) error {
+	s := change.Session
+	merged, err := merge(s.State, ops, math.MaxInt)
+	if err != nil || merged.state == s.State {
+		return err
+	}
+	if change.NewState || len(change.StateWrite) > 0 {
+		change.Between = &KeptState{Version: s.StateVersion, Base: s.StateBase, Writes: change.StateWrite}
+		if change.NewState {
+			change.Between.Whole = s.State
+		}
+		change.NewState, change.StateWrite = false, nil
+	}
+	s.keep(change, ops, merged.state)
+	return nil
+}
+
+// undo takes back what the ended run has appended and written. What it was
+// sent stays, in its order: messages of users, and those that came from elsewhere
+// while it ran. So do its steps' numbers and its usage. Answers that it has
+// consumed are there for the next run, since nothing in the conversation holds
+// them any more.
+func (k *kin) undo(r *Run) {
+	change, v := k.change, k.view
+	s := change.Session
+	kept := slices.Clone(v.Kept)
+	for _, m := range change.Messages {
+		if m.Role == userRole {
+			kept = append(kept, m)
+		}
+	}
+	from := min(r.StartMessageCount, v.Session.MessageCount)
+	change.Rewind = &Rewind{Messages: from, StateVersion: r.StartStateVersion, RunID: r.RunID}
+	change.Messages = place(kept, from)
+	s.MessageCount = from + int64(len(kept))
+	change.Checkpoint, s.CheckpointID = nil, "" // the newest of those that are left is found by its row
+	if r.StartStateVersion != 0 {
+		change.NewState, change.StateWrite = false, nil
+		s.State, s.StateVersion, s.StateBase = v.StartState, r.StartStateVersion, r.StartStateBase
+		s.StateWrites, s.StateBytes = longestFold, 0 // as after a rewind
+	}
+	change.Calls = nil
+	change.drop(v, r.RunID)
+	for _, call := range v.Used {
+		call.ConsumedAt, call.ConsumedStep = 0, 0
+		change.Calls = append(change.Calls, call)
+	}
+}
+
+// userRole is the role of the messages that nobody takes back.
+const userRole = "user"

@@ -1,0 +1,333 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// waits lets runs wait behind the live one of the shown session, each with one
+// message.
+func (v *View) waits(policies ...BusyPolicy) *View {
+	for i, policy := range policies {
+		id := fmt.Sprint("w", i+1)
+		v.Session.Waiting++
+		v.Waiting = append(v.Waiting, Waiting{
+			Run:        Run{RunID: id, AgentType: "a", Status: RunWaiting, Settled: true, OnBusy: policy, Place: int64(i + 1), Entry: EntryStart},
+			MessageIDs: []string{"m-" + id},
+		})
+	}
+	v.Held = &Held{Messages: []Message{{ID: "m-w1", Role: "user"}}}
+	return v
+}
+
+func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
+	t.Parallel()
+	live, asleep := owned, func() *View { return suspended(call("c1")) }
+	taken := func() *View {
+		v := asleep()
+		v.Checkpoint, v.CheckpointState = &Checkpoint{ID: "cp", Step: 2, MessageCount: 3, StateVersion: 1, StateBase: 1}, "{}"
+		return v
+	}
+	set := func(status Status) SetStatus { return SetStatus{Key: ours, Status: status, Now: 100} }
+	outcome := func(status RunStatus) func(...*View) (*Change, error) {
+		return deciding(Commit{Ref: ref, Step: 4, Outcome: &Outcome{Status: status}, CheckpointID: "cp", Now: 100}.Decide)
+	}
+	for name, c := range map[string]struct {
+		view   func() *View
+		decide func(...*View) (*Change, error)
+	}{
+		"finish, completed":             {live, finishAs("s", RunCompleted)},
+		"finish, failed":                {live, finishAs("s", RunFailed)},
+		"finish, interrupted":           {live, finishAs("s", RunInterrupted)},
+		"commit, completed":             {live, outcome(RunCompleted)},
+		"commit, failed":                {live, outcome(RunFailed)},
+		"commit, interrupted":           {live, outcome(RunInterrupted)},
+		"a host pauses":                 {live, deciding(set(Paused).Decide)},
+		"a host interrupts":             {live, deciding(set(Interrupted).Decide)},
+		"a host completes":              {live, deciding(set(Completed).Decide)},
+		"a host pauses a suspended one": {asleep, deciding(set(Paused).Decide)},
+		"an interrupt halts":            {asleep, deciding(RequestStop{Key: ours, Kind: StopInterrupt, Now: 100}.Decide)},
+		"an abort halts":                {asleep, deciding(RequestStop{Key: ours, Kind: StopAbort, Now: 100}.Decide)},
+		"it is taken back":              {taken, deciding(RewindTo{Key: ours, CheckpointID: "cp", Now: 100}.Decide)},
+	} {
+		v := c.view().waits(BusyEnqueue, BusyInterrupt)
+		got := familyOf(v).spread(t, "s", c.decide)["s"]
+		s, r := got.Session, got.Begun
+		if r == nil || r.RunID != "w1" || r.Status != RunQueued || r.Turn != 3 || r.Settled || r.StartMessageCount != s.MessageCount-1 {
+			t.Errorf("%s: got run %+v", name, r)
+			continue
+		}
+		if s.Status != Active || s.CurrentRunID != "w1" || s.Turn != 3 || s.Waiting != 1 || s.Suspension != nil || s.Interruption != nil || s.Failure != nil || s.Version != 9 {
+			t.Errorf("%s: got session %+v", name, s)
+		}
+		if last := got.Messages[len(got.Messages)-1]; last.ID != "m-w1" || last.Ordinal != s.MessageCount-1 || !slices.Equal(got.Unheld, []string{"w1"}) {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+}
+
+func TestASuspensionLetsNobodyBegin(t *testing.T) {
+	t.Parallel()
+	commit := deciding(suspends(RunSuspendedClientTool, Call{CallID: "c1", Kind: ClientTool}).Decide)
+	got := familyOf(owned().waits(BusyEnqueue)).spread(t, "s", commit)["s"]
+	if got.Begun != nil || got.Session.Waiting != 1 || got.Session.Status != SuspendedClientTool {
+		t.Errorf("got %+v", got)
+	}
+	v := suspended(call("c1")).waits(BusyEnqueue)
+	got = familyOf(v).spread(t, "s", deciding(Submit{Key: ours, CallID: "c1", NewRunID: "next", Now: 100}.Decide))["s"]
+	if got.NewRun == nil || got.NewRun.Entry != EntryContinuation || got.Begun != nil || got.Session.Waiting != 1 {
+		t.Errorf("got %+v, want the continuation before them", got)
+	}
+}
+
+func TestWhoFailsASessionFromOutsideEndsThoseThatWait(t *testing.T) {
+	t.Parallel()
+	due := owned().waits(BusyEnqueue, BusyRollback)
+	due.Session.ExpiresAt = 100
+	failed := &Failure{Error: "no"}
+	for name, c := range map[string]struct {
+		view   *View
+		decide func(...*View) (*Change, error)
+	}{
+		"a host":   {owned().waits(BusyEnqueue, BusyRollback), deciding(SetStatus{Key: ours, Status: Failed, Failure: failed, Now: 100}.Decide)},
+		"its time": {due, deciding(Expire{Key: ours, Now: 100}.Decide)},
+	} {
+		got := familyOf(c.view).spread(t, "s", c.decide)["s"]
+		if got.Begun != nil || got.Session.Waiting != 0 || got.Session.Status != Failed || len(got.Runs) != 3 || !slices.Equal(got.Unheld, []string{"w1", "w2"}) {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		for _, r := range got.Runs[1:] {
+			if r.Status != RunFailed || !r.Settled || r.Turn != 0 || *r.Outcome.Failure != *got.Session.Failure || r.CompletedAt != 100 {
+				t.Errorf("%s: got %+v", name, r)
+			}
+		}
+	}
+	parent := owned().knows("k", Active)
+	kid := child("k", "s").waits(BusyEnqueue)
+	got := familyOf(parent, kid).spread(t, "s", finishAs("s", RunFailed))
+	if k := got["k"]; k.Session.Status != Failed || k.Session.Waiting != 0 || k.Begun != nil || len(k.Runs) != 2 || got["s"].Children[0].Status != Failed {
+		t.Errorf("got %+v", k)
+	}
+}
+
+func TestARunThatFailsTakesItsChildrenWithItThoughAnotherOneBegins(t *testing.T) {
+	t.Parallel()
+	f := familyOf(owned().knows("k", Active).waits(BusyEnqueue), child("k", "s"))
+	got := f.spread(t, "s", finishAs("s", RunFailed))
+	if got["s"].Begun == nil || got["s"].Session.Status != Active || got["k"] == nil || got["k"].Session.Failure.Reason != ParentFailed {
+		t.Errorf("got %+v and %+v", got["s"], got["k"])
+	}
+	f = familyOf(owned().knows("k", Active).waits(BusyEnqueue), child("k", "s"))
+	if got := f.spread(t, "s", finishAs("s", RunCompleted)); got["s"].Begun == nil || got["k"] != nil {
+		t.Errorf("got %+v and %+v", got["s"], got["k"])
+	}
+}
+
+func TestNobodyPaysForThoseThatDoNotWait(t *testing.T) {
+	t.Parallel()
+	for name, decide := range map[string]func(...*View) (*Change, error){
+		"finish": finishAs("s", RunCompleted),
+		"commit": deciding(Commit{Ref: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}, Now: 1}.Decide),
+		"append": deciding(AppendMessages{Key: ours, Messages: []Message{{ID: "m"}}}.Decide),
+	} {
+		v := owned()
+		own, err := decide(v)
+		must(t, err)
+		if _, err := (Family{Now: 1, Targets: []Target{{Key: ours}}}).Spread([]*View{v}, own); err != nil {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestWhoAppendsMessagesKnowsThoseThatWait(t *testing.T) {
+	t.Parallel()
+	for name, decide := range map[string]func(id string) func(*View) error{
+		"commit": func(id string) func(*View) error {
+			return func(v *View) error {
+				_, _, err := Commit{Ref: ref, Step: 4, Messages: []Message{{ID: id}}}.Decide(v)
+				return err
+			}
+		},
+		"append": func(id string) func(*View) error {
+			return func(v *View) error {
+				_, _, err := AppendMessages{Key: ours, Messages: []Message{{ID: id}}}.Decide(v)
+				return err
+			}
+		},
+		"start": func(id string) func(*View) error {
+			return func(v *View) error {
+				_, _, err := Start{Key: ours, RunID: "n", Messages: []Message{{ID: id}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 9}}.Decide(v)
+				return err
+			}
+		},
+	} {
+		unseen := owned()
+		unseen.Session.Waiting = 1
+		wider, ok := errors.AsType[*Wider](decide("m")(unseen))
+		if !ok || !wider.Targets[0].Need.Waiting || wider.Targets[0].Key != ours {
+			t.Errorf("%s: got %v, want to see those that wait", name, wider)
+		}
+		refused(t, decide("m-w1")(owned().waits(BusyEnqueue)), fault.Conflict, "MESSAGE_EXISTS")
+		must(t, decide("m")(owned().waits(BusyEnqueue)))
+	}
+}
+
+func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
+	t.Parallel()
+	start := Start{Key: ours, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}
+	if _, _, err := start.Decide(owned()); !isWider(err, Need{Busy: true}) {
+		t.Errorf("got %v, want to see what the agent has announced", err)
+	}
+	for _, c := range []struct {
+		asked, announced BusyPolicy
+		want             *Stop
+		reason           string
+	}{
+		{"", BusyReject, nil, "SESSION_BUSY"},
+		{BusyReject, BusyEnqueue, nil, "SESSION_BUSY"},
+		{"", BusyEnqueue, nil, ""},
+		{BusyEnqueue, BusyReject, nil, ""},
+		{BusyInterrupt, "", &Stop{Kind: StopInterrupt, Reason: "superseded by run n", At: 50}, ""},
+		{"", BusyRollback, &Stop{Kind: StopInterrupt, Reason: "superseded by run n", At: 50, Undo: true}, ""},
+	} {
+		v := owned()
+		v.OnBusy = c.announced
+		v.Live.DueAt = 99
+		start.OnBusy = c.asked
+		change, started, err := start.Decide(v)
+		if fault.ReasonOf(err) != c.reason {
+			t.Errorf("%+v: got %v", c, err)
+		}
+		if c.reason != "" {
+			continue
+		}
+		if !started.Waiting || change.NewRun.Status != RunWaiting || !change.NewRun.Settled || change.NewRun.Turn != 0 || change.NewRun.Place != 8 || change.Session.Waiting != 1 ||
+			change.Session.Turn != 2 || len(change.Messages) != 0 || change.Held.Messages[0].ID != "m" || change.Session.CurrentRunID != "r" {
+			t.Errorf("%+v: got %+v", c, change)
+		}
+		if (c.want == nil) != (len(change.Runs) == 0) || c.want != nil && (*change.Runs[0].Stop != *c.want || change.Runs[0].DueAt != 0) {
+			t.Errorf("%+v: got %+v", c, change.Runs)
+		}
+	}
+	start.OnBusy = BusyEnqueue
+	_, _, err := start.Decide(owned().waits(BusyEnqueue))
+	refused(t, err, fault.Exhausted, "TOO_MANY_WAITING")
+}
+
+func isWider(err error, need Need) bool {
+	wider, ok := errors.AsType[*Wider](err)
+	return ok && len(wider.Targets) == 1 && fmt.Sprint(wider.Targets[0].Need) == fmt.Sprint(need)
+}
+
+func TestAStopIsKeptWhateverIsAskedAfterIt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		was, asked, want *Stop
+	}{
+		{nil, &Stop{Kind: StopInterrupt, Reason: "new"}, &Stop{Kind: StopInterrupt, Reason: "new"}},
+		{&Stop{Kind: StopInterrupt, Reason: "old"}, &Stop{Kind: StopInterrupt, Reason: "new"}, nil},
+		{&Stop{Kind: StopInterrupt, Reason: "old"}, &Stop{Kind: StopInterrupt, Reason: "new", Undo: true}, &Stop{Kind: StopInterrupt, Reason: "old", Undo: true}},
+		{&Stop{Kind: StopAbort, Reason: "old"}, &Stop{Kind: StopInterrupt, Undo: true}, &Stop{Kind: StopAbort, Reason: "old", Undo: true}},
+		{&Stop{Kind: StopInterrupt, Reason: "old", Undo: true}, &Stop{Kind: StopAbort, Reason: "new"}, &Stop{Kind: StopAbort, Reason: "new", Undo: true}},
+		{&Stop{Kind: StopAbort, Reason: "old"}, &Stop{Kind: StopAbort, Reason: "new"}, nil},
+	} {
+		r := Run{Stop: c.was}
+		news := r.asked(*c.asked)
+		want := c.want
+		if want == nil {
+			want = c.was
+		}
+		if news != (c.want != nil) || *r.Stop != *want {
+			t.Errorf("%+v asked for %+v: got %+v, %v", c.was, c.asked, r.Stop, news)
+		}
+		if c.was != nil && c.was.Undo && !r.Stop.Undo {
+			t.Error("a stop has changed what it was shown")
+		}
+	}
+}
+
+// undoing shows a session whose live run is to be taken back. It began with two
+// messages there and its own third.
+func undoing() *View {
+	v := owned().waits(BusyRollback)
+	v.Live.Stop = &Stop{Kind: StopInterrupt, Undo: true}
+	v.Live.StartMessageCount, v.Live.StartStateVersion, v.Live.StartStateBase = 2, 1, 1
+	v.Session.StateVersion, v.Session.StateBase, v.Session.State, v.Session.CheckpointID = 6, 5, `{"n":2}`, "cp6"
+	v.Kept = []Message{{ID: "hello", Role: "user", Ordinal: 2}, {ID: "aside", Role: "user", Ordinal: 4}}
+	v.Used = []Call{call("used").by(AnswerClient).consumed()}
+	v.StartState = `{"n":1}`
+	return v
+}
+
+func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
+	t.Parallel()
+	commit := Commit{
+		Ref: ref, Step: 4, Messages: []Message{{ID: "answer", Role: "assistant", RunID: "r"}, {ID: "said", Role: "user", RunID: "r"}}, Now: 100,
+		Ops: []StateOp{{"n", Replace, "3"}}, Consume: []Consume{{CallID: "mine", Revision: 1}}, CheckpointID: "cp", Limits: Limits{State: 1000},
+		Calls: []Call{{CallID: "new", Kind: ClientTool}}, Outcome: &Outcome{Status: RunSuspendedClientTool}, Usage: []Usage{{Kind: UsageTokens}},
+	}
+	v := undoing()
+	v.Named = []Call{call("mine").by(AnswerClient)}
+	got := familyOf(v).spread(t, "s", deciding(commit.Decide))["s"]
+	if *got.Rewind != (Rewind{Messages: 2, StateVersion: 1, RunID: "r"}) || got.Checkpoint != nil || got.NewState || len(got.StateWrite) > 0 || len(got.NewCalls) > 0 {
+		t.Errorf("got %+v", got)
+	}
+	var ids []string
+	for i, m := range got.Messages {
+		ids = append(ids, m.ID)
+		if m.Ordinal != int64(i+2) {
+			t.Errorf("got %s at %d", m.ID, m.Ordinal)
+		}
+	}
+	if !slices.Equal(ids, []string{"hello", "aside", "said", "m-w1"}) {
+		t.Errorf("got messages %v", ids)
+	}
+	s := got.Session
+	if s.MessageCount != 6 || s.StateVersion != 1 || s.StateBase != 1 || s.State != `{"n":1}` || s.StepCount != 4 || s.CheckpointID != "" || s.Status != Active || s.Version != 9 {
+		t.Errorf("got %+v", s)
+	}
+	if len(got.Usage) != 1 || len(got.Calls) != 1 || got.Calls[0].CallID != "used" || got.Calls[0].ConsumedAt != 0 || got.Calls[0].Answer != AnswerClient {
+		t.Errorf("got usage %+v, calls %+v", got.Usage, got.Calls)
+	}
+	if r := got.Begun; r.StartMessageCount != 5 || r.StartStateVersion != 1 || got.Runs[0].Status != RunSuspendedClientTool {
+		t.Errorf("got %+v", got)
+	}
+	if _, again, err := commit.Decide(&View{Session: s, Run: &got.Runs[0]}); err != nil || again.Step != 4 || again.Version != 8 {
+		t.Errorf("got %+v, %v for the repetition", again, err)
+	}
+}
+
+func TestAStateOfWhichTheBeginningIsNotKnownStays(t *testing.T) {
+	t.Parallel()
+	v := undoing()
+	v.Live.StartStateVersion, v.Live.StartStateBase, v.StartState = 0, 0, ""
+	got := familyOf(v).spread(t, "s", finishAs("s", RunInterrupted))["s"]
+	if got.Rewind.StateVersion != 0 || got.Session.StateVersion != 6 || got.Session.StateBase != 5 || got.Begun == nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestAWaitingRunTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	v := owned()
+	v.Session.Epoch, v.Run = 0, &Run{RunID: "w1", Status: RunWaiting, Settled: true}
+	waiting := Ref{Key: ours, RunID: "w1"}
+	for name, err := range map[string]error{
+		"finish":  onlyError(Finish{Ref: waiting}.Decide(v)),
+		"commit":  onlyError(Commit{Ref: waiting, Step: 4}.Decide(v)),
+		"settle":  lastOf(Settle{Ref: waiting}.Decide(v)),
+		"release": lastOf(Release{Ref: waiting}.Decide(v)),
+		"plan":    lastOf(Plan{Ref: waiting, Step: 4}.Decide(v)),
+	} {
+		if fault.ReasonOf(err) != "EPOCH_STALE" {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func onlyError[A any](_ *Change, _ A, err error) error { return err }
+func lastOf(_ *Change, err error) error                { return err }
