@@ -29,12 +29,24 @@ var (
 		return build(module+"/services/state/cmd/state", module+"/services/stream/cmd/stream",
 			module+"/services/executor/cmd/executor", module+"/services/gateway/cmd/gateway")
 	})
-	holdfast = sync.OnceValue(func() error { return build(module + "/cmd/holdfast") })
-	nats     = sync.OnceValue(func() error { return build(natsServer) })
+	holdfast  = sync.OnceValue(func() error { return build(module + "/cmd/holdfast") })
+	nats      = sync.OnceValue(func() error { return build(natsServer) })
+	faultexec = sync.OnceValue(func() error { return build(module + "/services/executor/internal/faultexec") })
 )
 
+// Program builds a main package of the module, named by its folder, and returns the
+// path of the binary.
+func Program(t testing.TB, folder string) string {
+	t.Helper()
+	if err := build(module + "/" + folder); err != nil {
+		t.Fatalf("build %s: %v", folder, err)
+	}
+	dir, _ := binaries() // has succeeded: build asked for it
+	return filepath.Join(dir, filepath.Base(folder))
+}
+
 // Binary returns the path of a built binary: state, stream, executor, gateway,
-// holdfast or nats-server.
+// holdfast, nats-server or faultexec.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
 	built := services
@@ -43,6 +55,8 @@ func Binary(t testing.TB, name string) string {
 		built = holdfast
 	case "nats-server":
 		built = nats
+	case "faultexec":
+		built = faultexec
 	}
 	if err := built(); err != nil {
 		t.Fatalf("build %s: %v", name, err)

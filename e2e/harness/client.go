@@ -251,6 +251,15 @@ func (c Client) waitAgents(t testing.TB) {
 	})
 }
 
+// WaitAgent waits until an executor has announced the agent.
+func (c Client) WaitAgent(t testing.TB, agent string) {
+	t.Helper()
+	WaitFor(t, startLimit, "the agent "+agent, func() (bool, string) {
+		a := c.Do(t, http.MethodGet, "/agents", nil)
+		return a.Code == http.StatusOK && strings.Contains(a.Body, `"agentType":"`+agent+`"`), a.Body
+	})
+}
+
 // Status is what GET /status tells.
 type Status struct {
 	SessionID   string          `json:"sessionId"`

@@ -43,6 +43,10 @@ type NativeChunk struct {
 	Arguments  json.RawMessage `json:"arguments"`
 	Result     json.RawMessage `json:"result"`
 	Error      string          `json:"error"`
+	Patches    json.RawMessage `json:"patches"`
+	Decision   string          `json:"decision"`
+	Code       string          `json:"code"`
+	Reason     string          `json:"reason"`
 }
 
 func (c NativeChunk) String() string {

@@ -150,6 +150,19 @@ func (p *Process) Restart() {
 	p.Start()
 }
 
+// Terminate sends SIGTERM and does not wait: see Ended.
+func (p *Process) Terminate() {
+	p.t.Helper()
+	p.life.ordered = true
+	p.signal(syscall.SIGTERM)
+}
+
+// Doom says that the process, which runs, may end by itself from now on.
+func (p *Process) Doom() { p.life.ordered = true }
+
+// Ended is closed when the process, which was started, is gone.
+func (p *Process) Ended() <-chan struct{} { return p.life.ended }
+
 // Log returns what the process has written lately.
 func (p *Process) Log() string { return p.log.last(logKept) }
 

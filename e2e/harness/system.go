@@ -44,12 +44,15 @@ const (
 // Options say how a system differs from the plain one.
 type Options struct {
 	Agents    string // the YAML of the agents
-	Executors int    // 0 means 1
-	Endpoint  string // of an OpenTelemetry collector; empty sends no spans
-	// ExecutorEnv and StreamEnv are added to the environment of the executors
-	// and of the stream service: NAME=value.
-	ExecutorEnv, StreamEnv []string
-	LogLevel               string // of every process; empty means debug
+	Executors int    // 0 means 1, NoExecutors none
+	// States and Gateways are how many replicas these services have; 0 means 1. A
+	// gateway asks the state replica of its number, and executors ask the first.
+	States, Gateways int
+	Endpoint         string // of an OpenTelemetry collector; empty sends no spans
+	// ExecutorEnv, StreamEnv and StateEnv are added to the environment of the
+	// executors, of the stream service and of the state service: NAME=value.
+	ExecutorEnv, StreamEnv, StateEnv []string
+	LogLevel                         string // of every process; empty means debug
 	// NATS keeps the chunks in this system, a copy on each of its servers,
 	// instead of in the stream service itself.
 	NATS *NATS
@@ -57,6 +60,9 @@ type Options struct {
 	// it is more than one; 0 means 1.
 	Streams int
 }
+
+// NoExecutors is for a system to which executors are added.
+const NoExecutors = -1
 
 // System is the four services as processes of their own over a database of
 // their own: state on Postgres, stream with an embedded JetStream or on NATS,
@@ -66,6 +72,8 @@ type System struct {
 
 	State, Stream, Gateway *Process
 	Executors              []*Process
+	// States and Gateways are all replicas, of which State and Gateway are the first.
+	States, Gateways []*Process
 	// Streams are all replicas of the stream service, of which Stream is the
 	// first. Of several the gateway reads from the first and the executors write
 	// to the second, each through a proxy that can be switched to another one.
@@ -76,40 +84,75 @@ type System struct {
 	// Effects is the file of the tools' effects.
 	Effects Effects
 
-	t testing.TB
+	t           testing.TB
+	options     Options
+	executorEnv []string
 }
 
 // Start starts a system and waits until it is ready. It ends with the test.
 func Start(t testing.TB, o Options) *System {
 	t.Helper()
 	dir := t.TempDir()
-	s := &System{t: t, Effects: Effects{t: t, dir: filepath.Join(dir, "notes")}}
+	s := &System{t: t, options: o, Effects: Effects{t: t, dir: filepath.Join(dir, "notes")}}
 	if err := os.MkdirAll(s.Effects.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.State = o.service(t, "state", "",
-		"HOLDFAST_STATE_STORE=postgres",
-		"HOLDFAST_STATE_POSTGRES_URL="+pgtest.URL(t))
+	s.addStates(o, pgtest.URL(t))
 	s.StreamDir = filepath.Join(dir, "stream")
 	readFrom, writeTo := s.addStreams(o)
-	env := append([]string{
-		"HOLDFAST_EXECUTOR_AGENTS=" + writeFile(t, dir, "agents.yaml", o.Agents),
+	s.executorEnv = append([]string{
 		"HOLDFAST_EXECUTOR_NOTES_DIR=" + s.Effects.dir,
 		"HOLDFAST_EXECUTOR_DRAIN_GRACE=" + drainGrace.String(),
 		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + s.State.Address,
 		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + writeTo,
 	}, o.ExecutorEnv...)
-	for i := range max(o.Executors, 1) {
-		s.Executors = append(s.Executors, o.service(t, "executor", fmt.Sprintf("-%d", i+1), env...))
+	if o.Executors != NoExecutors {
+		agents := "HOLDFAST_EXECUTOR_AGENTS=" + writeFile(t, dir, "agents.yaml", o.Agents)
+		for i := range max(o.Executors, 1) {
+			s.Executors = append(s.Executors, o.service(t, "executor", fmt.Sprintf("-%d", i+1), append([]string{agents}, s.executorEnv...)...))
+		}
 	}
-	s.Gateway = o.service(t, "gateway", "",
-		"HOLDFAST_GATEWAY_API_KEYS="+writeFile(t, dir, "keys.yaml", keysFile("first", Key, "other", OtherKey)),
-		"HOLDFAST_GATEWAY_STATE_ADDRESS="+s.State.Address,
-		"HOLDFAST_GATEWAY_STREAM_ADDRESS="+readFrom)
-	s.Gateway.ready = ok("http://" + s.Gateway.Address + "/readyz")
+	s.addGateways(o, writeFile(t, dir, "keys.yaml", keysFile("first", Key, "other", OtherKey)), readFrom)
 	s.Client = Client{URL: "http://" + s.Gateway.Address, Key: Key}
 	s.start()
 	return s
+}
+
+// addStates adds the replicas of the state service, over one database.
+func (s *System) addStates(o Options, url string) {
+	s.t.Helper()
+	env := append([]string{"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL=" + url}, o.StateEnv...)
+	for i := range max(o.States, 1) {
+		s.States = append(s.States, o.service(s.t, "state", replica(o.States, i), env...))
+	}
+	s.State = s.States[0]
+}
+
+// addGateways adds the replicas of the gateway.
+func (s *System) addGateways(o Options, keys, readFrom string) {
+	s.t.Helper()
+	for i := range max(o.Gateways, 1) {
+		p := o.service(s.t, "gateway", replica(o.Gateways, i),
+			"HOLDFAST_GATEWAY_API_KEYS="+keys,
+			"HOLDFAST_GATEWAY_STATE_ADDRESS="+s.States[i%len(s.States)].Address,
+			"HOLDFAST_GATEWAY_STREAM_ADDRESS="+readFrom)
+		p.ready = ok("http://" + p.Address + "/readyz")
+		s.Gateways = append(s.Gateways, p)
+	}
+	s.Gateway = s.Gateways[0]
+}
+
+// replica is what a name ends with where there are several.
+func replica(of, i int) string {
+	if of <= 1 {
+		return ""
+	}
+	return fmt.Sprintf("-%d", i+1)
+}
+
+// At is the client of the first tenant at one of the gateways.
+func (s *System) At(gateway int) Client {
+	return Client{URL: "http://" + s.Gateways[gateway].Address, Key: Key}
 }
 
 // addStreams adds the replicas of the stream service, and returns the address
@@ -140,7 +183,7 @@ func (s *System) addStreams(o Options) (readFrom, writeTo string) {
 // start starts everything at once: services wait for each other by themselves.
 func (s *System) start() {
 	s.t.Helper()
-	all := slices.Concat([]*Process{s.State, s.Gateway}, s.Streams, s.Executors)
+	all := slices.Concat(s.States, s.Gateways, s.Streams, s.Executors)
 	s.t.Cleanup(func() {
 		for _, p := range all {
 			p.cleanup()
@@ -152,7 +195,19 @@ func (s *System) start() {
 	for _, p := range all {
 		p.WaitReady()
 	}
-	s.waitAgents(s.t)
+	if len(s.Executors) > 0 {
+		s.waitAgents(s.t)
+	}
+}
+
+// Executor makes one more executor, of a binary, which the caller starts. It ends with
+// the test, which need not be that of the system.
+func (s *System) Executor(t testing.TB, name, path string, env ...string) *Process {
+	t.Helper()
+	p := s.options.service(t, "executor", "", append(slices.Clone(s.executorEnv), env...)...)
+	p.Name, p.path = name, path
+	t.Cleanup(p.cleanup)
+	return p
 }
 
 func (o Options) service(t testing.TB, name, suffix string, env ...string) *Process {
@@ -220,6 +275,9 @@ func (s *System) Busy() *Process {
 	})
 	return busy
 }
+
+// Live counts the runs that an executor holds.
+func (s *System) Live(p *Process) int { return len(s.liveRuns(p)) }
 
 func (s *System) liveRuns(p *Process) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)

@@ -24,6 +24,11 @@ const (
 
 // Agent is one kind of agent. Functions in it may be called from many goroutines
 // at once, on any executor, and again after a crash.
+//
+// Those that are given no context, which are Prompt, StopWhen, ContextPolicy.Count and
+// Tool.ApproveWhen, must return at once: they are called between the effects of a run, where
+// nothing can cut them. One that waits holds up its run for as long, and no stop and no
+// timeout helps. They compute; they do no I/O and take no locks that others hold for long.
 type Agent struct {
 	// Name is the agent type: the key by which runs name it.
 	Name        string
@@ -36,7 +41,8 @@ type Agent struct {
 	// SystemPrompt is the text that every model call begins with.
 	SystemPrompt string
 	// Prompt, where it is set, makes the system prompt from the custom state as it is
-	// when the step begins. It decides from its argument alone.
+	// when the step begins. It decides from its argument alone, changes nothing in it, and
+	// must return at once. A panic fails the run.
 	Prompt func(state State) string
 	Tools  []Tool
 	// StateSchema is a JSON Schema of the custom state: an object. Defaults of its
@@ -67,11 +73,13 @@ type Agent struct {
 	// the provider's name: {"openai": {"reasoning_effort": "low"}}. They do not
 	// replace what Holdfast sets itself.
 	ProviderOptions map[string]json.RawMessage
-	// RunTimeout bounds a run from its first claim to its end, without the time that
-	// it is suspended; 0 for no bound.
+	// RunTimeout bounds a run from its first claim to its end; 0 for no bound. A
+	// continuation is a run of its own: the time of a suspension does not count, and the
+	// bound begins anew.
 	RunTimeout time.Duration
 	// StopWhen ends the run, completed, behind a step. It decides from its argument
-	// alone, and before MaxSteps does. Nil never does.
+	// alone, and before MaxSteps does, changes nothing in it, and must return at once. Nil
+	// never does, nor one that panics.
 	StopWhen func(Progress) bool
 	// Guard may refuse the end of a run; nil accepts every end.
 	Guard Guard
@@ -144,7 +152,8 @@ type ContextPolicy struct {
 	// Compact, where it is set, writes the summary in place of the agent's own model.
 	// It may be called again for the same messages.
 	Compact func(ctx context.Context, older []Message) (summary string, err error)
-	// Count estimates the tokens of a message; nil takes a quarter of its bytes.
+	// Count estimates the tokens of a message, and must return at once: it is called for
+	// each message of each request. Nil, and one that panics, takes a quarter of its bytes.
 	Count func(Message) int
 }
 

@@ -18,7 +18,8 @@ type ToolOption func(*Tool)
 //	}
 //
 // Fields without omitempty or omitzero are required, members that In does not have
-// are refused. Numbers in fields of type any are json.Number. A string as Out
+// are refused, also where a schema of your own lets them in and they differ from the name
+// of a field by the case of letters alone. Numbers in fields of type any are json.Number. A string as Out
 // reaches the model verbatim, any other value as JSON.
 //
 // run may be called many times at once. Its error is told to the model, and does not
@@ -69,8 +70,8 @@ func Timeout(limit time.Duration) ToolOption { return func(t *Tool) { t.Timeout 
 func RequireApproval() ToolOption { return func(t *Tool) { t.Approval = true } }
 
 // ApproveWhen makes those calls wait for the yes of a human that needs says. In is the
-// input of the tool. needs decides from its arguments alone; a panic counts as yes, as does an
-// input that does not fit In.
+// input of the tool. needs decides from its arguments alone and must return at once: see
+// Agent. A panic counts as yes, as does an input that does not fit In.
 func ApproveWhen[In any](needs func(in In, state State) bool) ToolOption {
 	return func(t *Tool) {
 		t.ApproveWhen = func(input json.RawMessage, state State) bool {

@@ -110,6 +110,46 @@ func TestATypedToolReadsItsInputExactly(t *testing.T) {
 	}
 }
 
+func TestAMemberThatIsAFieldButForItsCaseIsRefused(t *testing.T) {
+	t.Parallel()
+	type amount struct {
+		Cents int `json:"cents"`
+	}
+	type base struct {
+		Kind string `json:"kind,omitempty"`
+	}
+	type pay struct {
+		base
+		Amount int               `json:"amount"`
+		To     []*amount         `json:"to"`
+		By     map[string]amount `json:"by"`
+		Any    any               `json:"any"`
+		Begin  time.Time         `json:"begin"`
+		Hidden int               `json:"-"`
+	}
+	tool := agent.NewTool("pay", "", func(_ context.Context, _ *agent.Call, in pay) (int, error) { return in.Amount, nil },
+		agent.WithInputSchema(json.RawMessage(`{"type":"object"}`)), agent.ApproveWhen(func(in pay, _ agent.State) bool { return in.Amount > 10 }))
+	for input, want := range map[string]string{
+		`{"amount":5,"other":1,"hidden":1,"Hidden":2}`:                      "",
+		`{"amount":5,"any":{"Amount":1,"amount":2},"by":{"Amount":{}}}`:     "",
+		`{"amount":5,"Amount":1000000}`:                                     `there is no member "Amount"; it is called "amount"`,
+		`{"AMOUNT":1000000}`:                                                `there is no member "AMOUNT"; it is called "amount"`,
+		`{"amount":5.0,"Amount":1e6}`:                                       `there is no member "Amount"; it is called "amount"`,
+		`{"\u212aind":"x"}`:                                                 `it is called "kind"`,
+		`{"to":[{"cents":1},{"centS":2}]}`:                                  `there is no member "centS"; it is called "cents"`,
+		`{"by":{"x":{"Cents":2}}}`:                                          `there is no member "Cents"; it is called "cents"`,
+		`{"to":[null],"by":null,"begin":"2020-01-01T00:00:00Z","amount":5}`: "",
+	} {
+		_, err := tool.Execute(t.Context(), &agent.Call{Input: json.RawMessage(input)})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", input, err, want)
+		}
+		if asks := tool.NeedsApproval(json.RawMessage(input), nil); asks != (want != "") {
+			t.Errorf("%s needs approval = %v", input, asks)
+		}
+	}
+}
+
 func TestOptionsSayWhatIsSpecialAboutATool(t *testing.T) {
 	t.Parallel()
 	expensive := agent.ApproveWhen(func(in trip, state agent.State) bool {

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 )
 
 // decodeInput reads the input of a tool. The error is for the model.
 func decodeInput[In any](raw json.RawMessage) (In, error) {
 	var in In
+	if err := foldedMembers(raw, reflect.TypeFor[In]()); err != nil {
+		return in, fmt.Errorf("the arguments cannot be read: %w", err)
+	}
 	err := decodeInto(raw, &in)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && strings.HasPrefix(wrong.Value, "number") {
 		// 3.0 and 3e2 are integers to JSON Schema, but not to encoding/json.

@@ -3,7 +3,6 @@ package executor
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -27,6 +26,9 @@ type AgentsConfig struct {
 	AgentsPoll  time.Duration `env:"HOLDFAST_EXECUTOR_AGENTS_POLL" envDefault:"2s" doc:"time between two looks whether the files of agents have changed; 0 never looks"`
 	NotesDir    string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
 
+	FileEnv    []string `env:"HOLDFAST_EXECUTOR_FILE_ENV" envDefault:"*_KEY,*_TOKEN" doc:"environment variables that YAML may name, separated by commas: names, with * for any part; never those of Holdfast"`
+	ModelHosts []string `env:"HOLDFAST_EXECUTOR_MODEL_HOSTS" doc:"hosts that a baseURL in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty the provider's own and this machine"`
+
 	MCPCommands      []string `env:"HOLDFAST_EXECUTOR_MCP_COMMANDS" doc:"programs that MCP servers in YAML may be, separated by commas: names that PATH leads to, as npx, and absolute paths; none when empty"`
 	ToolHosts        []string `env:"HOLDFAST_EXECUTOR_TOOL_HOSTS" doc:"hosts that HTTP tools and MCP servers in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; none when empty"`
 	ToolPrivateHosts []string `env:"HOLDFAST_EXECUTOR_TOOL_PRIVATE_HOSTS" doc:"hosts like those of HOLDFAST_EXECUTOR_TOOL_HOSTS that may have private addresses"`
@@ -48,7 +50,7 @@ type Agents struct {
 
 // ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
 // paths in it are relative to dir. lookupEnv gives the environment variables that the file
-// names, and those of AgentsConfig. A registry or an executor that is given the set closes it.
+// names and may name, and those of AgentsConfig. A registry or an executor that is given the set closes it.
 //
 // Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
 // file's name, agents.yaml, and the line in it. Invalid (CONFIG_INVALID, HOSTS_INVALID).
@@ -63,7 +65,7 @@ func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool))
 	if err := config.Load(&c, environ); err != nil {
 		return nil, err
 	}
-	l := &loader{config: c, lookupEnv: secrets(lookupEnv), log: slog.Default(), pool: &servers{}}
+	l := &loader{config: c, lookupEnv: lookupEnv, log: slog.Default(), pool: &servers{}}
 	return l.load(func(known agents.Known) (*agents.Set, error) {
 		return agents.Parse(context.Background(), agents.Source{Name: "agents.yaml", Dir: dir, Data: data}, known)
 	})
@@ -100,6 +102,13 @@ func (a *Agents) Close() {
 	})
 }
 
+// wait waits until the servers that nobody uses have ended.
+func (a *Agents) wait() {
+	for _, s := range a.used {
+		s.all.closing.Wait()
+	}
+}
+
 func sort(list []agents.Agent) {
 	slices.SortFunc(list, func(a, b agents.Agent) int { return cmp.Compare(a.Name, b.Name) })
 }
@@ -122,7 +131,7 @@ type loader struct {
 
 // load makes a set of what read reads. Where that fails nothing stays open.
 func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, error) {
-	if err := l.config.policy().Check(); err != nil {
+	if err := l.config.check(); err != nil {
 		return nil, err
 	}
 	set, err := read(l.known())
@@ -139,13 +148,13 @@ func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, er
 // known gives what files may refer to.
 func (l *loader) known() agents.Known {
 	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, Hosts: l.config.policy()}
-	peers := mcptool.Peers{Allowed: allowed, Lookup: l.lookupEnv, Log: l.log, Now: time.Now}
+	peers := mcptool.Peers{Allowed: allowed, Lookup: l.named, Log: l.log, Now: time.Now}
 	return agents.Known{
 		Tools:     builtin.Tools(builtin.Config{Now: time.Now, NotesDir: l.config.NotesDir}),
 		Providers: providers,
 		Models:    l.models,
-		Open:      func(s agents.Settings) (model.Model, error) { return opened(s, l.lookupEnv) },
-		HTTP:      httptool.Peers{Policy: l.config.policy(), Lookup: l.lookupEnv},
+		Open:      l.open,
+		HTTP:      httptool.Peers{Policy: l.config.policy(), Lookup: l.named},
 		MCP:       allowed,
 		Connect: func(ctx context.Context, c mcptool.Config) (agents.Server, error) {
 			s, err := l.pool.connect(ctx, c, peers)
@@ -158,32 +167,4 @@ func (l *loader) known() agents.Known {
 			return s, nil
 		},
 	}
-}
-
-// secrets finds what files may name: no variable of Holdfast itself, since a file could send
-// it elsewhere.
-func secrets(lookupEnv func(string) (string, bool)) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		if strings.HasPrefix(strings.ToUpper(name), "HOLDFAST_") {
-			return "", false
-		}
-		return lookupEnv(name)
-	}
-}
-
-// opened makes the model of a provider in a file. Without a name in the file, the
-// provider's own variable has the key, and a server at a base URL may do without one.
-func opened(s agents.Settings, lookupEnv func(string) (string, bool)) (model.Model, error) {
-	c := ModelConfig{Provider: s.Provider, API: s.API, BaseURL: s.BaseURL, Script: s.Script, IdleTimeout: s.IdleTimeout}
-	if custom, ok := customs[s.Provider]; ok {
-		names := custom.keys
-		if s.APIKeyEnv != "" {
-			names = []string{s.APIKeyEnv}
-		}
-		c.APIKey = first(lookupEnv, names)
-		if c.APIKey == "" && (s.APIKeyEnv != "" || s.BaseURL == "") {
-			return nil, fmt.Errorf("the environment variable %s is not set; it must hold the API key", names[0])
-		}
-	}
-	return OpenModel(c)
 }

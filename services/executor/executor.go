@@ -67,8 +67,18 @@ type Service struct {
 // used, and starts nothing.
 //
 // Invalid (CONFIG_INVALID, AGENTS_MISSING, MODEL_INVALID), Conflict (AGENT_EXISTS), and
-// what rpc.Dial gives.
+// what rpc.Dial gives. Then it has closed the Agents, unless there is a Registry, which
+// stays the caller's.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
+	s, err := open(c, p)
+	if err != nil && p.Registry == nil && p.Agents != nil {
+		p.Agents.Close()
+		p.Agents.wait()
+	}
+	return s, err
+}
+
+func open(c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}

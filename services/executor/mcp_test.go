@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
@@ -25,15 +26,19 @@ type word struct {
 // mcpServer serves two tools over streamable HTTP.
 func mcpServer(t *testing.T) (url string) {
 	t.Helper()
+	served := httptest.NewServer(mcpHandler())
+	t.Cleanup(served.Close)
+	return served.URL
+}
+
+func mcpHandler() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "words", Version: "1"}, nil)
 	for _, name := range []string{"shout", "whisper"} {
 		mcp.AddTool(server, &mcp.Tool{Name: name, Description: "Says a word."}, func(_ context.Context, _ *mcp.CallToolRequest, in word) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " " + in.Word}}}, nil, nil
 		})
 	}
-	served := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
-	t.Cleanup(served.Close)
-	return served.URL
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 }
 
 // wordsFile declares an agent with tools of the server.
@@ -185,10 +190,33 @@ func TestAServerThatDoesNotAnswerIsToldWhenItsFileIsRead(t *testing.T) {
 	wordsFile(t, path, "http://127.0.0.1:1/", "x", "{mcp: words}")
 	r, _ := registered(t)
 	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, ToolHosts: []string{allowed}}, Peers{})
-	if fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), `agents.yaml:4: the MCP server "words" is not available`) {
+	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), `agents.yaml:4: the MCP server "words" is not available`) {
 		t.Errorf("error = %v, want that the server is not available", err)
 	}
 	if len(r.servers.list) != 0 {
 		t.Error("the server is still held")
+	}
+}
+
+func TestAnExecutorThatCannotBeMadeEndsTheServersOfItsAgents(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]Config{
+		"no limits": {},
+		"no address": {Slots: 1, HeartbeatInterval: 1, HeldInterval: 1, CallTimeout: 1, DrainGrace: 1, ModelTimeout: 1, ToolTimeout: 1, ParallelCalls: 1,
+			HookTimeout: 1, GuardTimeout: 1, AbsentDelay: 1, MaxLosses: 1, MaxResultBytes: 1, MaxStateBytes: 1, MaxDeltaBytes: 1, MaxQueuedBytes: 1, StreamPatience: 1},
+	} {
+		text := "models: {scripted: {script: '" + hello + "'}}\nmcpServers: {words: {url: \"" + mcpServer(t) + "\"}}\nagents: [{name: a, model: scripted/demo, tools: [{mcp: words}]}]\n"
+		set, err := parse(text, "HOLDFAST_EXECUTOR_TOOL_HOSTS="+allowed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := set.used[0]
+		if _, err := New(t.Context(), c, Peers{Agents: set, Security: rpc.Security{CertFile: "/no such file"}}); err == nil {
+			t.Fatalf("%s: the executor is made", name)
+		}
+		if !held.all.empty() {
+			held.all.closeAll()
+			t.Errorf("%s: the server is still connected", name)
+		}
 	}
 }

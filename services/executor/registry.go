@@ -26,6 +26,7 @@ type Factory func(ctx context.Context, f For) (agent.Agent, error)
 // that begin afterwards take the new ones, and those that are live keep what they have.
 // Safe for concurrent use.
 type Registry struct {
+	loading sync.Mutex // held while files are read; before mu
 	mu      sync.Mutex
 	entries map[string]entry       // by agent type
 	models  map[string]model.Model // of one's own, by provider
@@ -79,8 +80,19 @@ func (r *Registry) add(agentType string, e entry) error {
 	if _, ok := r.entries[agentType]; ok {
 		return fault.New(fault.Conflict, "AGENT_EXISTS", "there is an agent %q already; replace it, or choose another name", agentType)
 	}
+	if len(r.entries) >= maxAgents {
+		return tooMany(len(r.entries) + 1)
+	}
 	r.change(func() { r.entries[agentType] = e })
 	return nil
+}
+
+// maxAgents is how many agents an executor may announce to the state service.
+const maxAgents = 1000
+
+func tooMany(count int) error {
+	return fault.New(fault.TooLarge, "TOO_MANY_AGENTS",
+		"%d agents, and one executor serves %d at most; spread them over several executors", count, maxAgents)
 }
 
 // Replace puts an agent in the place of the one of its name, and reports whether there
@@ -95,6 +107,9 @@ func (r *Registry) Replace(a agent.Agent) (replaced bool, err error) {
 	former, ok := r.entries[a.Name]
 	if ok && (former.make != nil || former.yaml != nil) {
 		return false, fault.New(fault.Conflict, "AGENT_EXISTS", "%q is held by a factory or a YAML file; unregister it first", a.Name)
+	}
+	if !ok && len(r.entries) >= maxAgents {
+		return false, tooMany(len(r.entries) + 1)
 	}
 	r.change(func() { r.entries[a.Name] = entry{definition: a} })
 	return ok, nil
@@ -168,6 +183,15 @@ func (r *Registry) swap(set *Agents) (former *Agents, err error) {
 		if e, ok := r.entries[a.Name]; ok && e.yaml == nil {
 			return nil, fault.New(fault.Conflict, "AGENT_EXISTS", "the agent %q is registered in Go and declared in YAML; rename one", a.Name)
 		}
+	}
+	own := 0
+	for _, e := range r.entries {
+		if e.yaml == nil {
+			own++
+		}
+	}
+	if count := own + len(set.list); count > maxAgents {
+		return nil, tooMany(count)
 	}
 	r.change(func() {
 		maps.DeleteFunc(r.entries, func(_ string, e entry) bool { return e.yaml != nil })

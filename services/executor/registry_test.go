@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -85,5 +86,27 @@ func TestWhatNoRunCouldUseIsNotRegistered(t *testing.T) {
 	}
 	if len(r.Types()) != 0 {
 		t.Errorf("types = %q, want none", r.Types())
+	}
+}
+
+func TestARegistryHoldsAsManyAgentsAsAnExecutorMayAnnounce(t *testing.T) {
+	t.Parallel()
+	r := executor.NewRegistry()
+	named := func(n int) agent.Agent {
+		return agent.Agent{Name: fmt.Sprint("agent ", n), Model: "openai/any"}
+	}
+	for n := range 1000 {
+		if err := r.Register(named(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Register(named(1000)); fault.ReasonOf(err) != "TOO_MANY_AGENTS" {
+		t.Errorf("got %v, want TOO_MANY_AGENTS", err)
+	}
+	if _, err := r.Replace(named(1000)); fault.ReasonOf(err) != "TOO_MANY_AGENTS" {
+		t.Errorf("got %v, want TOO_MANY_AGENTS", err)
+	}
+	if _, err := r.Replace(named(999)); err != nil {
+		t.Errorf("got %v, want the agent in the place of the other", err)
 	}
 }

@@ -233,6 +233,60 @@ func TestABranchDoesNotGoOnInASessionOfSomebodyElse(t *testing.T) {
 	}
 }
 
+func TestABranchWhoseRunIsRefusedIsTakenBack(t *testing.T) {
+	t.Parallel()
+	h, client, _ := stopped(t)
+	r := &agentv1.ResumeRequest{
+		SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: "cp-1", NewSessionId: "b1", RequestKey: "k1",
+		ModifyState: `{"` + strings.Repeat("x", 300) + `": 1}`,
+	}
+	for range 2 {
+		if _, err := client.Resume(t.Context(), r); reason(err) != "STATE_INVALID" || h.State.Has("default", "b1") {
+			t.Errorf("got %v, the branch is there: %v; want STATE_INVALID and no branch", err, h.State.Has("default", "b1"))
+		}
+	}
+	if !h.State.Has("default", "s1") {
+		t.Error("the source is gone")
+	}
+	r.ModifyState = `{"x": 1}`
+	if got, err := client.Resume(t.Context(), r); err != nil || got.GetSessionId() != "b1" || got.GetRepeated() {
+		t.Errorf("the right request: got %v, %v", got, err)
+	}
+}
+
+func TestARetryWithTheKeyOfAnotherRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	h, client, first := stopped(t)
+	for _, r := range []*agentv1.ResumeRequest{
+		{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE, Message: "more", RequestKey: "message"},
+		{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_CONTINUE, RequestKey: "continue"},
+		{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, RequestKey: "retry"},
+	} {
+		if _, err := client.Resume(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		first = h.Started(t, "default", "s1", first)
+		step := first.GetTurn()
+		first.Commit(Says(step, "Good."))
+		first.Fail("It went wrong.", "x", Says(step+1, "Bad."))
+	}
+	retry := &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}
+	for _, key := range []string{"message", "continue"} {
+		retry.RequestKey = key
+		if got, err := client.Resume(t.Context(), retry); reason(err) != "REQUEST_KEY_REUSED" {
+			t.Errorf("the key of %s: got %v, %v, want REQUEST_KEY_REUSED", key, got, err)
+		}
+	}
+	retry.RequestKey = "retry"
+	if got, err := client.Resume(t.Context(), retry); err != nil || !got.GetRepeated() || got.GetRunId() != first.GetRunId() {
+		t.Errorf("the retry again: got %v, %v, want that it is repeated", got, err)
+	}
+	retry.ModifyState = `{"x": 1}`
+	if got, err := client.Resume(t.Context(), retry); reason(err) != "REQUEST_KEY_REUSED" {
+		t.Errorf("another retry with its key: got %v, %v, want REQUEST_KEY_REUSED", got, err)
+	}
+}
+
 func TestCanResumeSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	h, client, first := stopped(t)

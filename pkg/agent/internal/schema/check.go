@@ -2,12 +2,16 @@ package schema
 
 import (
 	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
 	"strconv"
 )
 
 // Limits of a check.
 const (
-	// maxVisits bounds the pairs of schema and value that are looked at.
+	// maxVisits bounds the work: the pairs of schema and value that are looked at, and
+	// what takes as long as one.
 	maxVisits = 1 << 20
 	// maxFrames bounds the depth of value and schema together.
 	maxFrames = 20_000
@@ -17,11 +21,15 @@ const (
 	maxProblems = 8
 	// visitBytes of text count as much as one visit.
 	visitBytes = 64
+	// keyBytes and digitsAtOnce are the same for texts to compare values by and for the
+	// digits of a division.
+	keyBytes, digitsAtOnce = 8, 16
 )
 
 // Problem is something that does not fit.
 type Problem struct {
-	// Path is a JSON pointer (RFC 6901) in the value, "" for the whole of it.
+	// Path is a JSON pointer (RFC 6901) in the value, "" for the whole of it. One that
+	// is too long to be read is cut.
 	Path string
 	// Text goes on with what must be changed: "must be a string, not a number".
 	Text string
@@ -49,6 +57,7 @@ type checker struct {
 	visits  int
 	frames  int
 	tooMuch string
+	sorted  map[uintptr][]string // names of the value's objects that were asked for
 }
 
 // problems are told up to a limit. What is found behind it counts only as found.
@@ -61,9 +70,9 @@ type problems struct {
 	brief bool
 }
 
-// alternative collects why one alternative does not fit.
-func (p *problems) alternative() *problems {
-	if p.brief || p.full() {
+// alternative collects why one alternative does not fit, behind others.
+func (p *problems) alternative(told int) *problems {
+	if p.brief || p.full() || told > maxTried {
 		return &problems{brief: true}
 	}
 	return &problems{limit: 1, brief: true}
@@ -91,13 +100,15 @@ func (p *path) deep() int {
 }
 
 func (p *path) String() string {
-	if p == nil {
-		return ""
+	var tokens []string
+	for ; p != nil; p = p.above {
+		if p.index >= 0 {
+			tokens = append(tokens, strconv.Itoa(p.index))
+		} else {
+			tokens = append(tokens, p.name)
+		}
 	}
-	if p.index >= 0 {
-		return p.above.String() + "/" + strconv.Itoa(p.index)
-	}
-	return p.above.String() + "/" + escape(p.name)
+	return pointer(tokens)
 }
 
 // spend counts work, and reports whether there may be more.
@@ -108,6 +119,21 @@ func (k *checker) spend(visits int) bool {
 	return k.tooMuch == ""
 }
 
+// names gives the members of an object of the value, sorted, so that what is told first is
+// the same in every check. It sorts once.
+func (k *checker) names(object map[string]any) []string {
+	id := reflect.ValueOf(object).Pointer()
+	names, known := k.sorted[id]
+	if !known {
+		if k.sorted == nil {
+			k.sorted = map[uintptr][]string{}
+		}
+		names = slices.Sorted(maps.Keys(object))
+		k.sorted[id] = names
+	}
+	return names
+}
+
 // check holds a value against a node. Problems go to out, what the node has
 // evaluated to seen, which is nil where nobody asks.
 func (k *checker) check(n *node, value any, at *path, out *problems, seen *evaluated) bool {
@@ -116,7 +142,11 @@ func (k *checker) check(n *node, value any, at *path, out *problems, seen *evalu
 	if (k.frames > maxFrames || at.deep() > maxValueDepth) && k.tooMuch == "" {
 		k.tooMuch = "is nested too deeply; make it flatter"
 	}
-	if !k.spend(1) {
+	cost := 1
+	if number, ok := value.(json.Number); ok {
+		cost += len(number) / visitBytes
+	}
+	if !k.spend(cost) {
 		return true
 	}
 	if n.never {
@@ -133,7 +163,7 @@ func (k *checker) check(n *node, value any, at *path, out *problems, seen *evalu
 	ok = k.checkInPlace(n, value, at, out, own) && ok
 	switch v := value.(type) {
 	case json.Number:
-		ok = n.checkNumber(v, at, out) && ok
+		ok = k.checkNumber(n, v, at, out) && ok
 	case string:
 		ok = k.checkText(n, v, at, out) && ok
 	case []any:
@@ -148,9 +178,8 @@ func (k *checker) checkAllowed(n *node, value any, at *path, out *problems) bool
 	if n.allowed == nil {
 		return true
 	}
-	text := key(value)
-	k.spend(len(text) / visitBytes)
-	if n.allowed[text] {
+	text, work := keyWithin(value, n.longest)
+	if !k.spend(work/keyBytes) || n.allowed[text] {
 		return true
 	}
 	if n.allowedText == "" {
@@ -206,7 +235,9 @@ func (k *checker) attempt(n *node, value any, at *path, out *problems, seen *eva
 	if !k.check(n, value, at, out, own) {
 		return false
 	}
-	seen.merge(own)
+	if k.spend(len(own.members) + len(own.items)) {
+		seen.merge(own)
+	}
 	return true
 }
 
@@ -214,7 +245,7 @@ func (k *checker) checkAny(nodes []*node, value any, at *path, out *problems, se
 	var why []Problem
 	fits := false
 	for _, n := range nodes {
-		own := out.alternative()
+		own := out.alternative(len(why))
 		if k.attempt(n, value, at, own, seen) {
 			fits = true
 			if seen == nil {
@@ -231,7 +262,7 @@ func (k *checker) checkOne(nodes []*node, value any, at *path, out *problems, se
 	var why []Problem
 	var fits []int
 	for i, n := range nodes {
-		own := out.alternative()
+		own := out.alternative(len(why))
 		if k.attempt(n, value, at, own, seen) {
 			fits = append(fits, i+1)
 			continue

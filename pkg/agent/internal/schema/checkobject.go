@@ -4,6 +4,9 @@ import "strings"
 
 func (k *checker) checkObject(n *node, object map[string]any, at *path, out *problems, seen *evaluated) bool {
 	ok := checkSize(len(object), n.minProperties, n.maxProperties, "members", at, out)
+	if !k.spend(len(n.required) + len(n.needs)) {
+		return true
+	}
 	for _, name := range n.required {
 		if _, has := object[name]; !has {
 			ok = out.add(at.member(name), "is missing")
@@ -12,12 +15,12 @@ func (k *checker) checkObject(n *node, object map[string]any, at *path, out *pro
 			return ok
 		}
 	}
-	if n.looksAtMembers() {
-		for name, value := range sorted(object) {
+	for _, name := range k.looksAt(n, object) {
+		if value, has := object[name]; has {
 			ok = k.checkMember(n, name, value, at, out, seen) && ok
-			if k.done(out) {
-				return ok
-			}
+		}
+		if k.done(out) {
+			return ok
 		}
 	}
 	ok = k.checkNeeds(n, object, at, out, seen) && ok
@@ -27,8 +30,18 @@ func (k *checker) checkObject(n *node, object map[string]any, at *path, out *pro
 	return ok
 }
 
-func (n *node) looksAtMembers() bool {
-	return len(n.properties) > 0 || len(n.patterns) > 0 || n.additional != nil || n.propertyNames != nil
+// looksAt gives the names that a node has to do with: the object's, or those that the node
+// knows where it asks for no others. They count as work.
+func (k *checker) looksAt(n *node, object map[string]any) []string {
+	names := n.names
+	if len(n.patterns) > 0 || n.additional != nil || n.propertyNames != nil || len(names) > len(object) {
+		if !k.spend(len(object)) {
+			return nil
+		}
+		return k.names(object)
+	}
+	k.spend(len(names))
+	return names
 }
 
 func (k *checker) checkMember(n *node, name string, value any, at *path, out *problems, seen *evaluated) bool {
@@ -41,7 +54,7 @@ func (k *checker) checkMember(n *node, name string, value any, at *path, out *pr
 		ok = k.check(of, value, at.member(name), out, nil) && ok
 	}
 	for _, p := range n.patterns {
-		if k.spend(1+len(name)/visitBytes) && p.pattern.MatchString(name) {
+		if k.matches(p.pattern, name) {
 			known = true
 			ok = k.check(p.node, value, at.member(name), out, nil) && ok
 		}
@@ -51,7 +64,7 @@ func (k *checker) checkMember(n *node, name string, value any, at *path, out *pr
 		seen.member(name)
 	case n.additional == nil:
 	case n.additional.never:
-		return out.add(at.member(name), "is not known; %s", n.knownNames())
+		return out.add(at.member(name), "is not known; %s", knownNames{n})
 	default:
 		seen.member(name)
 		ok = k.check(n.additional, value, at.member(name), out, nil) && ok
@@ -59,14 +72,23 @@ func (k *checker) checkMember(n *node, name string, value any, at *path, out *pr
 	return ok
 }
 
-func (n *node) knownNames() string {
-	switch {
-	case len(n.names) == 0:
+// knownNames says which members a node knows. It is a Stringer since most of what is found
+// is told to nobody.
+type knownNames struct{ *node }
+
+func (n knownNames) String() string {
+	if len(n.names) == 0 {
 		return "leave it out"
-	case len(n.names) > maxNamed:
-		return "known are " + clip(strings.Join(n.names[:maxNamed], ", "), maxList) + ", …"
 	}
-	return "known are " + clip(strings.Join(n.names, ", "), maxList)
+	var shown []string
+	for _, name := range n.names[:min(len(n.names), maxNamed)] {
+		shown = append(shown, clip(name, maxList))
+	}
+	text := "known are " + clip(strings.Join(shown, ", "), maxList)
+	if len(n.names) > maxNamed {
+		text += ", …"
+	}
+	return text
 }
 
 // checkNeeds checks what members bring along.
@@ -75,6 +97,9 @@ func (k *checker) checkNeeds(n *node, object map[string]any, at *path, out *prob
 	for _, need := range n.needs {
 		if _, has := object[need.member]; !has {
 			continue
+		}
+		if !k.spend(len(need.members)) {
+			return true
 		}
 		for _, name := range need.members {
 			if _, has := object[name]; !has {
@@ -90,8 +115,11 @@ func (k *checker) checkNeeds(n *node, object map[string]any, at *path, out *prob
 
 // checkRest checks the members that no other keyword has looked at.
 func (k *checker) checkRest(n *node, object map[string]any, at *path, out *problems, seen *evaluated) bool {
+	if !k.spend(len(object)) {
+		return true
+	}
 	ok := true
-	for name, value := range sorted(object) {
+	for _, name := range k.names(object) {
 		if seen.hasMember(name) {
 			continue
 		}
@@ -99,7 +127,7 @@ func (k *checker) checkRest(n *node, object map[string]any, at *path, out *probl
 		if n.unevaluated.never {
 			ok = out.add(at.member(name), "is not known; leave it out")
 		} else {
-			ok = k.check(n.unevaluated, value, at.member(name), out, nil) && ok
+			ok = k.check(n.unevaluated, object[name], at.member(name), out, nil) && ok
 		}
 		if k.done(out) {
 			break

@@ -2,10 +2,11 @@ package schema
 
 import (
 	"encoding/json"
+	"math"
 	"unicode/utf8"
 )
 
-func (n *node) checkNumber(text json.Number, at *path, out *problems) bool {
+func (k *checker) checkNumber(n *node, text json.Number, at *path, out *problems) bool {
 	if n.minimum == nil && n.maximum == nil && n.above == nil && n.below == nil && n.multipleOf == nil {
 		return true
 	}
@@ -23,7 +24,7 @@ func (n *node) checkNumber(text json.Number, at *path, out *problems) bool {
 	if b := n.below; b != nil && d.compare(b.decimal) >= 0 {
 		ok = out.add(at, "must be below %s, not %s", b.text, shown)
 	}
-	if b := n.multipleOf; b != nil && !d.multipleOf(b.decimal) {
+	if b := n.multipleOf; b != nil && k.spend(d.divisionDigits(b.decimal)/digitsAtOnce) && !d.multipleOf(b.decimal) {
 		ok = out.add(at, "must be a multiple of %s, not %s", b.text, shown)
 	}
 	return ok
@@ -31,7 +32,7 @@ func (n *node) checkNumber(text json.Number, at *path, out *problems) bool {
 
 func (k *checker) checkText(n *node, text string, at *path, out *problems) bool {
 	ok := true
-	if n.minLength != nil || n.maxLength != nil {
+	if (n.minLength != nil || n.maxLength != nil) && k.spend(len(text)/visitBytes) {
 		length := utf8.RuneCountInString(text)
 		if n.minLength != nil && length < *n.minLength {
 			ok = out.add(at, "must have at least %d characters, not %d", *n.minLength, length)
@@ -40,7 +41,7 @@ func (k *checker) checkText(n *node, text string, at *path, out *problems) bool 
 			ok = out.add(at, "must have at most %d characters, not %d", *n.maxLength, length)
 		}
 	}
-	if n.pattern != nil && k.spend(len(text)/visitBytes) && !n.pattern.MatchString(text) {
+	if n.pattern != nil && !k.matches(n.pattern, text) {
 		ok = out.add(at, "must match the pattern %s", clip(n.pattern.String(), maxShown))
 	}
 	return ok
@@ -49,14 +50,12 @@ func (k *checker) checkText(n *node, text string, at *path, out *problems) bool 
 func (k *checker) checkList(n *node, list []any, at *path, out *problems, seen *evaluated) bool {
 	ok := checkSize(len(list), n.minItems, n.maxItems, "items", at, out)
 	for i, item := range list {
-		var of *node
-		switch {
-		case i < len(n.prefix):
+		of := n.items
+		if i < len(n.prefix) {
 			of = n.prefix[i]
-		case n.items != nil:
-			of = n.items
-		default:
-			continue
+		}
+		if of == nil {
+			break
 		}
 		seen.item(i)
 		ok = k.check(of, item, at.item(i), out, nil) && ok
@@ -84,8 +83,8 @@ func (k *checker) done(out *problems) bool {
 func (k *checker) checkUnique(list []any, at *path, out *problems) bool {
 	first := make(map[string]int, len(list))
 	for i, item := range list {
-		text := key(item)
-		if !k.spend(1 + len(text)/visitBytes) {
+		text, work := keyWithin(item, math.MaxInt)
+		if !k.spend(1 + work/keyBytes) {
 			return true
 		}
 		if j, twice := first[text]; twice {
@@ -121,6 +120,9 @@ func (k *checker) checkContains(n *node, list []any, at *path, out *problems, se
 }
 
 func (k *checker) checkRestItems(n *node, list []any, at *path, out *problems, seen *evaluated) bool {
+	if !k.spend(len(list)) {
+		return true
+	}
 	ok := true
 	for i, item := range list {
 		if seen.hasItem(i) {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +14,8 @@ const (
 	maxSchemaBytes = 1 << 20
 	maxSchemaDepth = 200
 	maxNodes       = 50_000
-	maxPattern     = 2000 // bytes
+	// maxKeys bounds the texts that the values of enum and const are known by, in bytes.
+	maxKeys = 16 << 20
 )
 
 // Schema is a compiled schema. Immutable.
@@ -35,15 +34,15 @@ func Compile(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema is not JSON: %w", err)
 	}
-	c := &compiler{document: document, nodes: map[string]*node{}, named: map[string]string{}}
-	root, err := c.compile(document, "", 0)
+	c := &compiler{root: &spot{value: document}, named: map[string]*spot{}}
+	root, err := c.compile(c.root, 0)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.link(); err != nil {
 		return nil, err
 	}
-	if err := acyclic(c.nodes); err != nil {
+	if err := acyclic(c.compiled); err != nil {
 		return nil, err
 	}
 	return &Schema{root: root, tracks: c.tracks}, nil
@@ -51,40 +50,43 @@ func Compile(raw []byte) (*Schema, error) {
 
 // compiler makes nodes. References are linked when all of the tree is there.
 type compiler struct {
-	document any
-	nodes    map[string]*node  // by pointer
-	named    map[string]string // pointers by "#anchor" and $id
+	root     *spot
+	compiled []*spot          // those with a node
+	named    map[string]*spot // by "#anchor" and $id
 	links    []link
 	tracks   bool
+	programs int // the size of all patterns
+	keys     int // bytes of the values of enum and const
 }
 
 type link struct {
-	from *node
+	from *spot
 	ref  string
 }
 
-func (c *compiler) compile(value any, place string, depth int) (*node, error) {
-	if n, ok := c.nodes[place]; ok {
-		return n, nil
+func (c *compiler) compile(at *spot, depth int) (*node, error) {
+	if at.node != nil {
+		return at.node, nil
 	}
 	if depth > maxSchemaDepth {
-		return nil, wrong(place, "the schema is nested deeper than %d levels", maxSchemaDepth)
+		return nil, at.wrong("", "the schema is nested deeper than %d levels", maxSchemaDepth)
 	}
-	if len(c.nodes) >= maxNodes {
+	if len(c.compiled) >= maxNodes {
 		return nil, fmt.Errorf("the schema has more than %d parts", maxNodes)
 	}
-	n := &node{place: place}
-	c.nodes[place] = n
-	switch v := value.(type) {
+	n := &node{}
+	at.node = n
+	c.compiled = append(c.compiled, at)
+	switch v := at.value.(type) {
 	case bool:
 		n.never = !v
 		return n, nil
 	case map[string]any:
-		r := &reader{compiler: c, object: v, place: place, depth: depth}
+		r := &reader{compiler: c, object: v, spot: at, depth: depth}
 		r.read(n)
 		return n, r.err
 	}
-	return nil, wrong(place, "a schema is an object or a boolean, not %s", described(value))
+	return nil, at.wrong("", "a schema is an object or a boolean, not %s", described(at.value))
 }
 
 // link resolves the references. What they lead to may be compiled for it, and bring
@@ -93,120 +95,72 @@ func (c *compiler) link() error {
 	for len(c.links) > 0 {
 		l := c.links[0]
 		c.links = c.links[1:]
-		place, err := c.locate(l.ref)
+		to, err := c.locate(l.ref)
 		if err != nil {
-			return wrong(l.from.place, "%v", err)
+			return l.from.wrong("", "%v", err)
 		}
-		value, ok := at(c.document, place)
-		if !ok {
-			return wrong(l.from.place, "the reference %q leads nowhere", l.ref)
-		}
-		if l.from.ref, err = c.compile(value, place, 0); err != nil {
+		if l.from.node.ref, err = c.compile(to, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// locate gives the pointer that a reference leads to.
-func (c *compiler) locate(ref string) (string, error) {
-	if place, ok := c.named[ref]; ok {
-		return place, nil
+// locate gives what a reference leads to.
+func (c *compiler) locate(ref string) (*spot, error) {
+	if to, ok := c.named[ref]; ok {
+		return to, nil
 	}
+	shown := clip(ref, maxShown)
 	base, fragment, _ := strings.Cut(ref, "#")
 	root, ok := c.named[base]
 	if base != "" && !ok {
-		return "", fmt.Errorf("the reference %q leads out of the schema; put what it names under $defs", ref)
+		return nil, fmt.Errorf("the reference %q leads out of the schema; put what it names under $defs", shown)
 	}
-	if place, ok := c.named["#"+fragment]; ok && fragment != "" {
-		return place, nil
+	if root == nil {
+		root = c.root
+	}
+	if to, ok := c.named["#"+fragment]; ok && fragment != "" {
+		return to, nil
 	}
 	pointer, err := unescape(fragment)
 	if err != nil {
-		return "", fmt.Errorf("the reference %q cannot be read", ref)
+		return nil, fmt.Errorf("the reference %q cannot be read", shown)
 	}
-	if pointer != "" && pointer[0] != '/' {
-		return "", fmt.Errorf("the reference %q leads nowhere", ref)
+	if to := root.follow(pointer); to != nil {
+		return to, nil
 	}
-	return root + pointer, nil
-}
-
-// at gives the part of a document that a pointer leads to.
-func at(document any, pointer string) (any, bool) {
-	if pointer == "" {
-		return document, true
-	}
-	for token := range strings.SplitSeq(pointer[1:], "/") {
-		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
-		switch v := document.(type) {
-		case map[string]any:
-			next, ok := v[token]
-			if !ok {
-				return nil, false
-			}
-			document = next
-		case []any:
-			i, err := strconv.Atoi(token)
-			if err != nil || i < 0 || i >= len(v) {
-				return nil, false
-			}
-			document = v[i]
-		default:
-			return nil, false
-		}
-	}
-	return document, true
+	return nil, fmt.Errorf("the reference %q leads nowhere", shown)
 }
 
 // acyclic refuses schemas that hold for a value when they hold for it.
-func acyclic(nodes map[string]*node) error {
+func acyclic(compiled []*spot) error {
 	const entered, left = 1, 2
-	visits := make(map[*node]int, len(nodes))
-	var visit func(n *node) error
-	visit = func(n *node) error {
+	visits := make(map[*node]int, len(compiled))
+	var visit func(n *node) (back *node)
+	visit = func(n *node) (back *node) {
 		switch visits[n] {
 		case entered:
-			return wrong(n.place, "the schema leads back to itself without going deeper into the value")
+			return n
 		case left:
 			return nil
 		}
 		visits[n] = entered
 		for _, next := range n.inPlace() {
-			if err := visit(next); err != nil {
-				return err
+			if back := visit(next); back != nil {
+				return back
 			}
 		}
 		visits[n] = left
 		return nil
 	}
-	for _, place := range slices.Sorted(maps.Keys(nodes)) {
-		if err := visit(nodes[place]); err != nil {
-			return err
+	for _, at := range compiled {
+		if back := visit(at.node); back != nil {
+			at = compiled[slices.IndexFunc(compiled, func(s *spot) bool { return s.node == back })]
+			return at.wrong("", "the schema leads back to itself without going deeper into the value")
 		}
 	}
 	return nil
-}
-
-func compilePattern(text string) (*regexp.Regexp, error) {
-	if len(text) > maxPattern {
-		return nil, fmt.Errorf("the pattern has %d bytes, %d are allowed", len(text), maxPattern)
-	}
-	pattern, err := regexp.Compile(text)
-	if err != nil {
-		return nil, fmt.Errorf("the pattern %q is not RE2 (it has no look-around and no back-references)", text)
-	}
-	return pattern, nil
-}
-
-func wrong(place, format string, args ...any) error {
-	if place == "" {
-		place = "/"
-	}
-	return fmt.Errorf("at %s: %w", place, fmt.Errorf(format, args...))
-}
-
-func escape(token string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
 }
 
 // unescape takes the percent encoding off a fragment.

@@ -8,9 +8,10 @@
 // counts: a relative $id is not resolved against those around it.
 //
 // Schemas and values may be hostile. Everything that could grow is bounded: the
-// schema by its size and depth, a check by the number of pairs of schema and value
-// that it looks at and by its depth. Patterns are RE2, which takes time in proportion
-// to the text. References that lead back to themselves without going deeper into the
+// schema by its size, its depth and the size of its patterns' programs, a check by its
+// depth and its work: the pairs of schema and value that it looks at, the members that it
+// goes through, the bytes that it compares. Patterns are RE2, which takes time in
+// proportion to the text and to the program. References that lead back to themselves without going deeper into the
 // value are found when the schema is compiled. Numbers are compared as decimals,
 // exactly, and 1e999999999 costs no more than 1.
 package schema

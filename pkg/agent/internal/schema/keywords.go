@@ -12,7 +12,7 @@ import (
 type reader struct {
 	*compiler
 	object map[string]any
-	place  string
+	spot   *spot
 	depth  int
 	err    error
 }
@@ -23,7 +23,7 @@ func (r *reader) read(n *node) {
 	r.readName("$dynamicAnchor", "#")
 	for _, keyword := range []string{"$ref", "$dynamicRef"} {
 		if ref, ok := r.text(keyword); ok {
-			r.links = append(r.links, link{from: n, ref: ref})
+			r.links = append(r.links, link{from: r.spot, ref: ref})
 		}
 	}
 	n.fallback, n.hasFallback = r.object["default"]
@@ -41,7 +41,7 @@ func (r *reader) read(n *node) {
 func (r *reader) readName(keyword, prefix string) {
 	if name, ok := r.text(keyword); ok && name != "" {
 		if _, taken := r.named[prefix+name]; !taken {
-			r.named[prefix+name] = r.place
+			r.named[prefix+name] = r.spot
 		}
 	}
 }
@@ -54,12 +54,12 @@ func (r *reader) readValue(n *node) {
 			r.fail("enum", "a list")
 			return
 		}
-		n.allow(values)
+		r.allow(n, values)
 	}
 	if value, ok := r.object["const"]; ok && (n.allowed == nil || n.allowed[key(value)]) {
-		n.allow([]any{value})
+		r.allow(n, []any{value})
 	} else if ok {
-		n.allow(nil)
+		r.allow(n, nil)
 	}
 	n.multipleOf = r.bound("multipleOf")
 	if n.multipleOf != nil && n.multipleOf.sign() <= 0 {
@@ -69,20 +69,31 @@ func (r *reader) readValue(n *node) {
 	n.above, n.below = r.bound("exclusiveMinimum"), r.bound("exclusiveMaximum")
 	n.minLength, n.maxLength = r.count("minLength"), r.count("maxLength")
 	if text, ok := r.text("pattern"); ok {
-		pattern, err := compilePattern(text)
+		pattern, err := r.pattern(text)
 		if err != nil && r.err == nil {
-			r.err = wrong(r.place+"/pattern", "%v", err)
+			r.err = r.spot.wrong("pattern", "%v", err)
 		}
 		n.pattern = pattern
 	}
 }
 
-func (n *node) allow(values []any) {
+func (r *reader) allow(n *node, values []any) {
 	n.allowed = make(map[string]bool, len(values))
-	shown := make([]string, 0, len(values))
+	shown := make([]string, 0, maxNamed+1)
 	for _, v := range values {
-		n.allowed[key(v)] = true
-		if text, err := encode(v); err == nil && len(shown) < maxNamed {
+		text := key(v)
+		if r.keys += len(text); r.keys > maxKeys {
+			if r.err == nil {
+				r.err = r.spot.wrong("", "the values of enum and const take more than %d bytes", maxKeys)
+			}
+			return
+		}
+		n.allowed[text] = true
+		n.longest = max(n.longest, len(text))
+		if len(shown) == maxNamed {
+			continue
+		}
+		if text, err := encode(v); err == nil {
 			shown = append(shown, clip(string(text), maxShown))
 		}
 	}
@@ -110,9 +121,9 @@ func (r *reader) readObject(n *node) {
 	n.properties = r.schemas("properties")
 	n.names = slices.Sorted(maps.Keys(n.properties))
 	for text, node := range sorted(r.schemas("patternProperties")) {
-		pattern, err := compilePattern(text)
+		pattern, err := r.pattern(text)
 		if err != nil && r.err == nil {
-			r.err = wrong(r.place+"/patternProperties", "%v", err)
+			r.err = r.spot.wrong("patternProperties", "%v", err)
 		}
 		n.patterns = append(n.patterns, patternNode{pattern, node})
 	}
@@ -137,7 +148,7 @@ func (r *reader) readNeeds(n *node) {
 			n.needs = append(n.needs, need{member: member, members: r.texts("dependencies", value)})
 			continue
 		}
-		n.needs = append(n.needs, need{member: member, node: r.compiled(value, "dependencies", member)})
+		n.needs = append(n.needs, need{member: member, node: r.compiled(r.spot.child("dependencies").child(member))})
 	}
 }
 
@@ -155,7 +166,7 @@ func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
 
 func (r *reader) fail(keyword, want string) {
 	if r.err == nil {
-		r.err = wrong(r.place+"/"+keyword, "%s must be %s, not %s", keyword, want, described(r.object[keyword]))
+		r.err = r.spot.wrong(keyword, "%s must be %s, not %s", keyword, want, described(r.object[keyword]))
 	}
 }
 
@@ -198,12 +209,15 @@ func (r *reader) types() []string {
 	default:
 		types = r.texts("type", value)
 	}
+	var distinct []string
 	for _, name := range types {
 		if _, known := typeNames[name]; !known && r.err == nil {
-			r.err = wrong(r.place+"/type", "there is no type %q", name)
+			r.err = r.spot.wrong("type", "there is no type %q", clip(name, maxShown))
+		} else if known && !slices.Contains(distinct, name) {
+			distinct = append(distinct, name)
 		}
 	}
-	return types
+	return distinct
 }
 
 func (r *reader) bound(keyword string) *decimalBound {
@@ -252,11 +266,10 @@ func (r *reader) members(keyword string) map[string]any {
 }
 
 func (r *reader) schema(keyword string) *node {
-	value, ok := r.object[keyword]
-	if !ok {
+	if _, ok := r.object[keyword]; !ok {
 		return nil
 	}
-	return r.compiled(value, keyword)
+	return r.compiled(r.spot.child(keyword))
 }
 
 func (r *reader) list(keyword string) []*node {
@@ -268,27 +281,25 @@ func (r *reader) list(keyword string) []*node {
 	if !ok {
 		r.fail(keyword, "a list of schemas")
 	}
+	at := r.spot.child(keyword)
 	nodes := make([]*node, 0, len(list))
-	for i, item := range list {
-		nodes = append(nodes, r.compiled(item, keyword, strconv.Itoa(i)))
+	for i := range list {
+		nodes = append(nodes, r.compiled(at.child(strconv.Itoa(i))))
 	}
 	return nodes
 }
 
 func (r *reader) schemas(keyword string) map[string]*node {
 	nodes := map[string]*node{}
-	for name, value := range sorted(r.members(keyword)) {
-		nodes[name] = r.compiled(value, keyword, name)
+	at := r.spot.child(keyword)
+	for name := range sorted(r.members(keyword)) {
+		nodes[name] = r.compiled(at.child(name))
 	}
 	return nodes
 }
 
-func (r *reader) compiled(value any, tokens ...string) *node {
-	place := r.place
-	for _, token := range tokens {
-		place += "/" + escape(token)
-	}
-	n, err := r.compile(value, place, r.depth+1)
+func (r *reader) compiled(at *spot) *node {
+	n, err := r.compile(at, r.depth+1)
 	if err != nil && r.err == nil {
 		r.err = err
 	}

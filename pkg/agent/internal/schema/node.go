@@ -1,21 +1,19 @@
 package schema
 
-import "regexp"
-
 // node is a compiled schema. What a keyword does not limit is nil.
 type node struct {
-	place string // pointer in the schema
-	never bool   // the schema false
+	never bool // the schema false
 
 	types []string
 	// allowed has the keys of enum and const, allowedText what to say of them.
 	allowed     map[string]bool
 	allowedText string
+	longest     int // bytes of the longest key
 
 	multipleOf, minimum, maximum, above, below *decimalBound
 
 	minLength, maxLength *int
-	pattern              *regexp.Regexp
+	pattern              *pattern
 
 	prefix                   []*node
 	items                    *node
@@ -49,7 +47,7 @@ type decimalBound struct {
 }
 
 type patternNode struct {
-	pattern *regexp.Regexp
+	pattern *pattern
 	node    *node
 }
 

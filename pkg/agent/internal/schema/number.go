@@ -102,6 +102,12 @@ func (d decimal) multipleOf(e decimal) bool {
 	return new(big.Int).Rem(dividend, divisor).Sign() == 0
 }
 
+// divisionDigits is how many digits multipleOf has to do with.
+func (d decimal) divisionDigits(e decimal) int {
+	shift := d.exponent - e.exponent
+	return min(len(d.digits)+len(e.digits), 2*maxDigits) + int(min(max(shift, -shift), maxDigits))
+}
+
 // integer gives the digits × 10^zeros.
 func (d decimal) integer(zeros int64) *big.Int {
 	n, _ := new(big.Int).SetString(d.digits+strings.Repeat("0", int(zeros)), 10) // digits always parse

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,38 +39,75 @@ func encode(value any) ([]byte, error) {
 
 // key is the same text for values that are equal to JSON Schema, and only for them.
 func key(value any) string {
-	var b strings.Builder
-	writeKey(&b, value)
-	return b.String()
+	text, _ := keyWithin(value, math.MaxInt)
+	return text
 }
 
-func writeKey(b *strings.Builder, value any) {
+// keyWithin is key where that has at most some bytes, else a text that is longer than
+// that. It gives the bytes of the value that it has looked at, too.
+func keyWithin(value any, most int) (text string, work int) {
+	w := keyWriter{most: most}
+	w.write(value)
+	return w.String(), w.work
+}
+
+type keyWriter struct {
+	strings.Builder
+	most, work int
+}
+
+func (w *keyWriter) full() bool { return w.Len() > w.most }
+
+func (w *keyWriter) write(value any) {
 	switch v := value.(type) {
 	case nil:
-		b.WriteString("null")
+		w.WriteString("null")
 	case bool:
-		b.WriteString(strconv.FormatBool(v))
+		w.WriteString(strconv.FormatBool(v))
 	case json.Number:
-		b.WriteString(parseDecimal(v).key())
+		w.work += len(v)
+		w.WriteString(parseDecimal(v).key())
 	case string:
-		b.WriteString(strconv.Quote(v))
+		w.text(v)
 	case []any:
-		b.WriteByte('[')
+		w.WriteByte('[')
 		for _, item := range v {
-			writeKey(b, item)
-			b.WriteByte(',')
+			if w.full() {
+				return
+			}
+			w.write(item)
+			w.WriteByte(',')
 		}
-		b.WriteByte(']')
+		w.WriteByte(']')
 	case map[string]any:
-		b.WriteByte('{')
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			b.WriteString(strconv.Quote(name))
-			b.WriteByte(':')
-			writeKey(b, v[name])
-			b.WriteByte(',')
-		}
-		b.WriteByte('}')
+		w.object(v)
 	}
+}
+
+func (w *keyWriter) object(object map[string]any) {
+	w.WriteByte('{')
+	if len(object) > w.most { // each member takes more than a byte
+		w.WriteString(strings.Repeat(",", w.most))
+		return
+	}
+	w.work += len(object) * keyBytes // they are sorted
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if w.full() {
+			return
+		}
+		w.text(name)
+		w.WriteByte(':')
+		w.write(object[name])
+		w.WriteByte(',')
+	}
+	w.WriteByte('}')
+}
+
+// text writes a quoted text, which is no shorter than the text.
+func (w *keyWriter) text(text string) {
+	text = text[:min(len(text), w.most)]
+	w.work += len(text)
+	w.WriteString(strconv.Quote(text))
 }
 
 // typeOf is the narrowest type that JSON Schema knows of the value.

@@ -104,7 +104,9 @@ const (
 	RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN RunStatus = 7
 	RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL      RunStatus = 8
 	// Waits behind the session's live run, with its messages: it is queued when
-	// that has come to an end that is no suspension.
+	// that has come to an end that is no suspension. Calls that are open then are
+	// abandoned. Where its writes have become too large for the custom state, they are
+	// left out, and the run is asked to abort.
 	RunStatus_RUN_STATUS_WAITING RunStatus = 9
 )
 
@@ -177,7 +179,9 @@ const (
 	BusyPolicy_BUSY_POLICY_INTERRUPT BusyPolicy = 3
 	// As INTERRUPT, and when the live run has ended, whatever its end, everything
 	// that it appended and its writes to the custom state are taken back in the same
-	// transaction that queues the new one. Messages of role user stay.
+	// transaction that queues the new one. What users have said stays, and so do the
+	// results of calls that an earlier run has asked: what was done for a human's yes is
+	// not done again.
 	BusyPolicy_BUSY_POLICY_ROLLBACK BusyPolicy = 4
 )
 
@@ -1123,18 +1127,21 @@ type Run struct {
 	// A queued run is not claimed before this time; 0 for at once.
 	DueAt int64 `protobuf:"varint,22,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	// How often in a row the run was taken from an executor that had fallen
-	// silent, without a step committed in between.
+	// silent or did not hold it, without a step committed in between.
 	Losses int32 `protobuf:"varint,23,opt,name=losses,proto3" json:"losses,omitempty"`
 	// When the run has to be over; 0 for never. Its executor ends it then, failed
-	// with framework_deadline_exceeded.
+	// with framework_deadline_exceeded. A continuation has that of the run before it.
 	DeadlineAt int64 `protobuf:"varint,24,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
 	// How a waiting run came to wait.
 	OnBusy BusyPolicy `protobuf:"varint,25,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
 	// How many messages the session had when the run began, its own first ones
 	// not counted.
 	StartMessageCount int64 `protobuf:"varint,26,opt,name=start_message_count,json=startMessageCount,proto3" json:"start_message_count,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The same of the run that was started or resumed, where this one continues it: a
+	// run and its continuations are one turn to the limits of an agent.
+	TurnMessageCount int64 `protobuf:"varint,27,opt,name=turn_message_count,json=turnMessageCount,proto3" json:"turn_message_count,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -1345,6 +1352,13 @@ func (x *Run) GetOnBusy() BusyPolicy {
 func (x *Run) GetStartMessageCount() int64 {
 	if x != nil {
 		return x.StartMessageCount
+	}
+	return 0
+}
+
+func (x *Run) GetTurnMessageCount() int64 {
+	if x != nil {
+		return x.TurnMessageCount
 	}
 	return 0
 }
@@ -2720,7 +2734,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\x9a\a\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xc8\a\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -2758,7 +2772,8 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\vdeadline_at\x18\x18 \x01(\x03R\n" +
 	"deadlineAt\x126\n" +
 	"\aon_busy\x18\x19 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12.\n" +
-	"\x13start_message_count\x18\x1a \x01(\x03R\x11startMessageCount\"r\n" +
+	"\x13start_message_count\x18\x1a \x01(\x03R\x11startMessageCount\x12,\n" +
+	"\x12turn_message_count\x18\x1b \x01(\x03R\x10turnMessageCount\"r\n" +
 	"\x04Stop\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +

@@ -1347,7 +1347,8 @@ type ReleaseRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	// The run is not claimed again before this time has passed, in
-	// milliseconds; at most a day: INVALID_ARGUMENT (DELAY_INVALID).
+	// milliseconds; at most a day: INVALID_ARGUMENT (DELAY_INVALID). A stop that came
+	// behind the claim, or comes later, ends the delay.
 	DelayMs       int64 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

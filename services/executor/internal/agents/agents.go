@@ -78,8 +78,9 @@ type Set struct {
 
 // Load reads files of agents: each of paths is a file, a folder or a pattern. All that
 // is wrong with them is told at once: Invalid (AGENTS_INVALID), a line of the detail for
-// each mistake, each with the name of the file and the line in it. NotFound
-// (AGENTS_NOT_FOUND). The trail is there in any case.
+// each mistake, each with the name of the file and the line in it. Unavailable
+// (MCP_UNAVAILABLE): the same, where nothing is wrong but that MCP servers do not answer.
+// NotFound (AGENTS_NOT_FOUND). The trail is there in any case.
 func Load(ctx context.Context, paths []string, known Known) (*Set, *Trail, error) {
 	r := newReader(known)
 	if err := r.load(paths); err != nil {
@@ -107,6 +108,7 @@ type reader struct {
 	files    []*file
 	order    map[string]int // of the files, by name
 	mistakes []mistake
+	away     int // of the mistakes, those of MCP servers that do not answer
 
 	providers map[string]*provider
 	tools     map[string]*shared
@@ -132,6 +134,9 @@ func (r *reader) invalid() error {
 	slices.SortStableFunc(r.mistakes, func(a, b mistake) int {
 		return cmp.Or(r.order[a.file]-r.order[b.file], a.line-b.line)
 	})
+	if len(r.mistakes) == r.away {
+		return fault.New(fault.Unavailable, "MCP_UNAVAILABLE", "%s", told(r.mistakes))
+	}
 	return fault.New(fault.Invalid, "AGENTS_INVALID", "%s", told(r.mistakes))
 }
 

@@ -34,7 +34,7 @@
 //	    onBusy: reject                           # enqueue, interrupt or rollback
 //
 // A provider without settings is openai, anthropic or gemini with the key in its usual
-// environment variable. Files that are read together share providers, tools and MCP servers;
+// environment variable, which is not for other addresses: with a baseURL name one. Files that are read together share providers, tools and MCP servers;
 // they may declare one twice when both say the same.
 //
 // # Prompts
@@ -76,7 +76,7 @@
 //
 // All of them take retry (never or safe), timeout, answerWithin, strict, finishWith and
 // approval; declarations outputSchema too. {name} stands for an argument, ${NAME} for an
-// environment variable, of which those of Holdfast are hidden: see package httptool.
+// environment variable, one that files may name: see package httptool.
 //
 // # Approval
 //
@@ -113,13 +113,19 @@
 //	    timeout: 30s
 //	    connectTimeout: 10s
 //
-// Servers are connected when the file is read: one that does not answer is a mistake in it.
+// Servers are connected when the file is read: one that does not answer keeps the set from
+// being used. Where nothing else is wrong, it is asked again from time to time.
 //
 // # What a file may do
 //
-// The commands of MCP servers and the hosts of HTTP tools and MCP servers have to be on
-// lists that the process has from elsewhere (Known): a file alone reaches nothing new.
-// Secrets are not written in files, which name environment variables.
+// The commands of MCP servers, the hosts of HTTP tools, MCP servers and models, and the
+// environment variables with secrets have to be on lists that the process has from elsewhere
+// (Known). A baseURL needs no list on this machine and at the provider's own host. A provider
+// without an apiKeyEnv has the key of its usual variable, but at a baseURL it has none.
+//
+// What a file may read is not on a list: file and include lead to every file that the process
+// can read, and what they read can get into prompts. Serve files of people you trust, or let
+// a process serve them that can read nothing else.
 //
 // # Mistakes
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,7 @@ import (
 
 // Limits of what is read.
 const (
-	maxFileBytes = 8 << 20
+	maxFileBytes = 1 << 20
 	maxFiles     = 1000
 )
 
@@ -35,18 +36,23 @@ func newTrail() *Trail { return &Trail{files: map[string]string{}, patterns: map
 
 // Changed reports whether anything is not as it was: a file was written, has come or
 // has gone.
-func (t *Trail) Changed() bool {
-	for path, was := range t.files {
-		if stamp(path) != was {
-			return true
-		}
+func (t *Trail) Changed() bool { return !t.Same(t.Look()) }
+
+// Look gives the same places as they are now.
+func (t *Trail) Look() *Trail {
+	now := newTrail()
+	for path := range t.files {
+		now.files[path] = stamp(path)
 	}
-	for pattern, was := range t.patterns {
-		if strings.Join(expand(pattern), "\n") != was {
-			return true
-		}
+	for pattern := range t.patterns {
+		now.find(pattern)
 	}
-	return false
+	return now
+}
+
+// Same reports whether nothing differs between the two. Nil is not the same as any.
+func (t *Trail) Same(other *Trail) bool {
+	return other != nil && maps.Equal(t.files, other.files) && maps.Equal(t.patterns, other.patterns)
 }
 
 // stamp tells versions of a file apart by time and size, "" for one that is not there.
@@ -75,9 +81,12 @@ func (t *Trail) read(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// find gives the files that a pattern stands for and notes it.
+// find gives the files that a pattern stands for and notes it and them.
 func (t *Trail) find(pattern string) []string {
 	found := expand(pattern)
+	for _, path := range found {
+		t.files[path] = stamp(path)
+	}
 	t.patterns[pattern] = strings.Join(found, "\n")
 	return found
 }

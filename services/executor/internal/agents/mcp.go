@@ -137,6 +137,9 @@ func (r *reader) connect(ctx context.Context) {
 		if failures[i] != nil {
 			r.servers[name].wrong = true
 			r.mistake(r.servers[name].at, "%s", sentence(failures[i]))
+			if fault.ReasonOf(failures[i]) == "MCP_UNAVAILABLE" {
+				r.away++
+			}
 		}
 	}
 }

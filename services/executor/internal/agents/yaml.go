@@ -11,10 +11,12 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 )
 
-// Limits of YAML that would be endless or huge when its aliases are followed.
+// Limits of YAML that would take long to read, or would be endless or huge when its aliases
+// are followed.
 const (
 	maxDepth = 100
 	maxJSON  = 1 << 20 // bytes of one value
@@ -39,7 +41,16 @@ type file struct {
 func (r *reader) parse(s Source) *file {
 	f := &file{name: s.Name, dir: s.Dir, anchors: map[string]ast.Node{}}
 	f.root = value{file: f, line: 1}
-	tree, err := parser.ParseBytes(s.Data, 0)
+	if len(s.Data) > maxFileBytes {
+		r.mistake(f.root, "the file has %d bytes, %d are allowed", len(s.Data), maxFileBytes)
+		return nil
+	}
+	tokens := lexer.Tokenize(string(s.Data))
+	if t := tooDeep(tokens); t != nil {
+		r.mistake(value{file: f, line: t.Position.Line}, "values are nested too deep: %d levels are allowed", maxDepth)
+		return nil
+	}
+	tree, err := parser.Parse(tokens, 0)
 	if err != nil {
 		line, text := 1, err.Error()
 		if e, ok := errors.AsType[yaml.Error](err); ok && e.GetToken() != nil {
@@ -57,11 +68,13 @@ func (r *reader) parse(s Source) *file {
 	if len(documents) > 1 {
 		r.mistake(value{file: f, line: documents[1].GetToken().Position.Line}, "more than one YAML document; put all agents into the first")
 	}
-	if len(documents) > 0 {
-		ast.Walk(anchors(f.anchors), documents[0])
-		f.root = r.follow(f, documents[0])
-		f.root.line = documents[0].GetToken().Position.Line
+	if len(documents) == 0 {
+		r.mistake(f.root, "no agents: the file is empty; take it away, or write something into it")
+		return nil
 	}
+	ast.Walk(anchors(f.anchors), documents[0])
+	f.root = r.follow(f, documents[0])
+	f.root.line = documents[0].GetToken().Position.Line
 	return f
 }
 
@@ -275,11 +288,12 @@ type mistake struct {
 // told gives the mistakes for people, a line for each, at most maxMistakes.
 func told(mistakes []mistake) string {
 	var lines []string
+	seen := map[mistake]bool{}
 	for _, m := range mistakes {
-		line := fmt.Sprintf("%s:%d: %s", m.file, m.line, m.text)
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
+		if !seen[m] {
+			lines = append(lines, fmt.Sprintf("%s:%d: %s", m.file, m.line, m.text))
 		}
+		seen[m] = true
 	}
 	if more := len(lines) - maxMistakes; more > 0 {
 		lines = append(lines[:maxMistakes], fmt.Sprintf("and %d more", more))

@@ -72,28 +72,6 @@ func compile(raw json.RawMessage) *agent.Schema {
 	return s
 }
 
-// checkArguments says what is wrong with the arguments of a call, "" when they fit.
-func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
-	var value any
-	if err := json.Unmarshal(arguments, &value); err != nil {
-		return "the arguments are not JSON; send one JSON object"
-	}
-	switch value.(type) {
-	case map[string]any:
-	case string:
-		return "the arguments are not a JSON object, or not JSON at all; send one JSON object"
-	default:
-		return "the arguments are not a JSON object"
-	}
-	if s == nil {
-		return ""
-	}
-	if err := s.Check(arguments); err != nil {
-		return "the arguments do not fit: " + err.Error()
-	}
-	return ""
-}
-
 // newWork classifies the calls of a message.
 func (p *Planner) newWork(message agent.Message) work {
 	w := work{message: message}

@@ -119,8 +119,8 @@ func (p *Planner) groups(messages []agent.Message) []group {
 
 // tokens estimates the tokens of a message.
 func (p *Planner) tokens(m agent.Message) int {
-	if p.start.Agent.Context.Count != nil {
-		return p.start.Agent.Context.Count(m)
+	if tokens, counted := p.counted(m); counted {
+		return tokens
 	}
 	bytes := 0
 	for _, part := range m.Parts {

@@ -152,8 +152,7 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 
 // stopsWhen asks the agent whether the run ends behind a step with calls.
 func (p *Planner) stopsWhen(transcript []agent.Message) bool {
-	stops := p.start.Agent.StopWhen
-	if stops == nil {
+	if p.start.Agent.StopWhen == nil {
 		return false
 	}
 	progress := agent.Progress{Steps: p.stepsWith(p.work.message), Reply: p.work.message, State: p.State()}
@@ -166,7 +165,7 @@ func (p *Planner) stopsWhen(transcript []agent.Message) bool {
 			}
 		}
 	}
-	return stops(progress)
+	return p.asksToStop(progress)
 }
 
 // owe is the note that begins the forced phase.

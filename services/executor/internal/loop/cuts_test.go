@@ -72,7 +72,7 @@ func newReplay(t *testing.T, a *act) *replay {
 
 func (r *replay) claim() {
 	r.at = map[string]int{}
-	r.planner = loop.New(r.world.copied().start)
+	r.planner = loop.New(r.world.begins())
 }
 
 func place(e loop.Effect) string {

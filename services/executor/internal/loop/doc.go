@@ -46,6 +46,11 @@
 // calls whose answers stand. An approval that timed out is in no plan, since a yes may
 // still take the timeout's place: then the plan must not say that the tool may have begun.
 //
+// A plan says in its metadata which calls wait for somebody (asks), since a predicate or
+// another version of the agent may say something else by then: what it has asked is asked,
+// and of a call that has run as the plan says nobody is asked whether it may. The
+// conversation does not have that (Said).
+//
 // What is to be known behind a commit stands in the metadata of messages: that
 // a reply was cut short (agent.MetadataInterrupted), that the output is owed and by which
 // limit (completion, completion_reason), which replies of that phase have missed it, which

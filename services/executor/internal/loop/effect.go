@@ -53,8 +53,8 @@ type Guard struct {
 	Ending agent.Ending
 }
 
-// RecordPlan makes the model's decision durable before anything runs. Answer
-// with Recorded or Stopped.
+// RecordPlan makes the model's decision durable before anything runs. The plan says more
+// than the message that it stands for: see Said. Answer with Recorded or Stopped.
 type RecordPlan struct {
 	Step int
 	Plan agent.Message

@@ -67,7 +67,7 @@ func (m *machine) chance(of int, what string) bool {
 }
 
 func (m *machine) claim() {
-	m.planner = loop.New(m.world.copied().start)
+	m.planner = loop.New(m.world.begins())
 	if m.stop != nil { // it is kept with the run
 		m.planner.Stopped(*m.stop, nil)
 	}

@@ -16,7 +16,6 @@ type Planner struct {
 	transcript []agent.Message
 	taken      map[string]bool // call ids of the session
 	state      agent.State     // behind the committed steps
-	wrote      []agent.Op      // by hooks, in the step in flight
 	pending    []Asked         // the calls whose answers no step has taken
 	late       []Asked         // those of whose late answers the model was not told
 	step       int             // the step in flight
@@ -48,8 +47,14 @@ func New(s Start) *Planner {
 	return p
 }
 
-// Next gives the effect to perform now. It gives the same until it is answered.
-func (p *Planner) Next() Effect { return p.next }
+// Next gives the effect to perform now. It gives the same until it is answered. The
+// request of a CallModel is made when it is given first, from the state as it is then.
+func (p *Planner) Next() Effect {
+	if _, ok := p.next.(due); ok {
+		p.next = p.modelCall()
+	}
+	return p.next
+}
 
 // NewReply begins the reply to the effect CallModel.
 func (p *Planner) NewReply() *Reply { return newReply(p.taken) }
@@ -128,7 +133,7 @@ func (p *Planner) Committed() {
 	})
 	p.late = slices.DeleteFunc(p.late, func(a Asked) bool { return slices.Contains(commit.Told, a.CallID) })
 	p.step++
-	p.wrote, p.work, p.trial, p.shortening = nil, work{}, trial{}, shortening{}
+	p.work, p.trial, p.shortening = work{}, trial{}, shortening{}
 	p.next = p.begin()
 }
 
@@ -137,7 +142,7 @@ func (p *Planner) Finished() { p.next = Done{expect[Finish](p).Outcome} }
 
 // expect is the effect that is being answered.
 func expect[E Effect](p *Planner) E {
-	e, ok := p.next.(E)
+	e, ok := p.Next().(E)
 	if !ok {
 		panic(fmt.Sprintf("loop: %T is answered, but the effect is %T", e, p.next))
 	}
@@ -147,7 +152,7 @@ func expect[E Effect](p *Planner) E {
 // begin is what comes first in a step of which nothing is there yet.
 func (p *Planner) begin() Effect {
 	if p.stop != nil {
-		return Finish{p.stop.outcome()}
+		return Finish{p.stop.Outcome()}
 	}
 	if e := p.drain(nil); e != nil {
 		return e
@@ -166,8 +171,10 @@ func (p *Planner) recover(j Journal) Effect {
 		}
 		return p.begin() // nothing waits for what was planned
 	}
-	p.work = p.newWork(j.Plan)
+	plan, asks := asked(j.Plan)
+	p.work = p.newWork(plan)
 	p.work.planned = true
+	p.work.ask(asks)
 	p.work.restore(j.Results)
 	return p.proceed()
 }

@@ -15,6 +15,9 @@ import (
 const (
 	maxReplyBytes = 4 << 20
 	maxCalls      = 128
+	// maxPlanBytes is for a reply with calls, as it is kept: the state service keeps a plan
+	// of a mebibyte, and there is more to it than its texts.
+	maxPlanBytes = 1<<20 - 64<<10
 )
 
 // Reply assembles one reply of a model from its events.
@@ -93,7 +96,25 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	if r.bytes > maxReplyBytes {
 		return nil, invalidReply("the reply is larger than %d bytes", maxReplyBytes)
 	}
+	if len(r.calls) > 0 && (r.bytes > maxPlanBytes || r.Whole() && r.size() > maxPlanBytes) {
+		return nil, invalidReply("the reply calls tools and is larger than %d bytes with their arguments; have the model send less at once", maxPlanBytes)
+	}
 	return told, nil
+}
+
+// size is about what the reply takes where it is kept, in bytes.
+func (r *Reply) size() (size int) {
+	for _, p := range r.Parts() {
+		switch part := p.(type) {
+		case agent.Text:
+			size += len(part.Text)
+		case agent.Reasoning:
+			size += len(part.Text) + len(part.ProviderData)
+		case agent.ToolCall:
+			size += len(part.ID) + len(part.Name) + len(part.Arguments)
+		}
+	}
+	return size
 }
 
 func invalidReply(format string, args ...any) error {
@@ -155,12 +176,16 @@ func (r *Reply) kept() []agent.Part {
 
 // replace puts a call in the place of the texts.
 func (r *Reply) replace(id, name string, arguments json.RawMessage) {
+	r.forgetTexts()
+	call := agent.ToolCall{ID: uniqueID(id, r.taken), Name: name, Arguments: arguments}
+	r.blocks = append(r.blocks, &block{part: call, done: true})
+}
+
+func (r *Reply) forgetTexts() {
 	r.blocks = slices.DeleteFunc(r.blocks, func(b *block) bool {
 		_, text := b.part.(agent.Text)
 		return text
 	})
-	call := agent.ToolCall{ID: uniqueID(id, r.taken), Name: name, Arguments: arguments}
-	r.blocks = append(r.blocks, &block{part: call, done: true})
 }
 
 // Calls gives the calls of the reply in their order.
@@ -244,7 +269,7 @@ func (r *Reply) startCall(e model.CallStart) (model.CallStart, error) {
 
 // endCall settles the arguments: one JSON value, whatever the model wrote.
 func (b *block) endCall(index int, arguments json.RawMessage) model.CallEnd {
-	if !json.Valid(arguments) {
+	if !isArguments(arguments) {
 		text := string(arguments)
 		if text == "" {
 			text = b.text.String()
@@ -259,12 +284,12 @@ func (b *block) endCall(index int, arguments json.RawMessage) model.CallEnd {
 }
 
 // asJSON gives text that is JSON as it is, no text as {} and other text as a
-// JSON string.
+// JSON string. JSON that is nested too deeply is other text.
 func asJSON(text string) json.RawMessage {
 	switch {
 	case strings.TrimSpace(text) == "":
 		return json.RawMessage(`{}`)
-	case json.Valid([]byte(text)):
+	case isArguments([]byte(text)):
 		return json.RawMessage(text)
 	}
 	return quote(text)

@@ -11,27 +11,38 @@ import (
 // metadataSource says where a context message has come from.
 const metadataSource, sourceLateAnswer = "source", "late-answer"
 
-// callModel is the next call of the step, or the summary that has to be made before it.
-func (p *Planner) callModel() Effect {
+// due stands for the next call of the model until somebody asks for it: hooks that are
+// called before may change what the model is shown.
+type due struct{}
+
+func (due) isEffect() {}
+
+func (p *Planner) callModel() Effect { return due{} }
+
+// modelCall is the next call of the step, or the summary that has to be made before it.
+func (p *Planner) modelCall() Effect {
 	late, _ := p.notices()
 	messages, older := p.shown(slices.Concat(p.transcript, late))
 	if len(older) > 0 {
 		return p.compact(older)
 	}
+	system, err := p.system()
+	if err != nil {
+		return failed(InternalFailure(err))
+	}
 	p.trial.attempt++
-	return CallModel{Step: p.step, Attempt: p.trial.attempt, Model: p.modelName(), Request: p.request(p.modelName(), messages)}
+	request := p.request(p.modelName(), messages)
+	request.System = system
+	return CallModel{Step: p.step, Attempt: p.trial.attempt, Model: p.modelName(), Request: request}
 }
 
-// request is a call with what the model is shown.
+// request is a call with what the model is shown, without the system prompt.
 func (p *Planner) request(name string, messages []agent.Message) model.Request {
 	a := p.start.Agent
 	provider, short, _ := strings.Cut(name, "/")
 	r := model.Request{
-		Model: short, System: a.SystemPrompt, Messages: p.closed(messages), Tools: p.offered(),
+		Model: short, Messages: p.closed(messages), Tools: p.offered(),
 		MaxOutputTokens: a.MaxOutputTokens, Temperature: a.Temperature, Cache: a.Cache, Options: a.ProviderOptions[provider],
-	}
-	if a.Prompt != nil {
-		r.System = a.Prompt(p.State())
 	}
 	switch {
 	case !p.owes():

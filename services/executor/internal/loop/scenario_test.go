@@ -224,7 +224,7 @@ func (s *stage) append(m agent.Message) {
 
 func (s *stage) begin() {
 	s.acts, s.open = append(s.acts, &act{first: s.world.copied()}), true
-	s.planner = loop.New(s.world.copied().start)
+	s.planner = loop.New(s.world.begins())
 }
 
 var commands = map[string]func(*stage, []string){
@@ -327,7 +327,7 @@ var commands = map[string]func(*stage, []string){
 	},
 	"wrote": func(s *stage, args []string) {
 		s.open = false
-		s.planner.Wrote(ops(args[0]))
+		s.world.wrote = append(s.world.wrote, ops(args[0])...)
 	},
 	"crash":    func(s *stage, _ []string) { s.begin() },
 	"answer":   (*stage).answer,

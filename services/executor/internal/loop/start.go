@@ -20,6 +20,10 @@ type Start struct {
 	Begin int
 	// State is the custom state, which no writes of the step in flight have changed.
 	State agent.State
+	// Now gives the custom state behind the writes so far: of the calls of the step that
+	// have ended, and of hooks. The planner keeps no books of its own on it. Nil where
+	// nothing writes.
+	Now func() agent.State
 	// SessionSteps counts the committed steps. The cap of the agent is not on
 	// these, which drains are among, but on the replies since Begin.
 	SessionSteps int

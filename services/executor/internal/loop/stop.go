@@ -20,7 +20,10 @@ func (p *Planner) Stopped(s Stop, reply *Reply) {
 	cut := p.cut
 	p.cut = false
 	switch p.next.(type) {
-	case CallModel:
+	case CallModel, due:
+		if call, ok := p.next.(CallModel); ok && call.Request.Output != nil && reply != nil {
+			reply.forgetTexts() // half of a form is nothing that the agent has said
+		}
 		p.next = p.stopReply(reply)
 		return
 	case Commit, Finish, Done:
@@ -41,7 +44,7 @@ func (p *Planner) stopReply(reply *Reply) Effect {
 		message.Parts = reply.kept()
 	}
 	if len(message.Calls()) == 0 && strings.TrimSpace(message.Text()) == "" {
-		return Finish{p.stop.outcome()}
+		return Finish{p.stop.Outcome()}
 	}
 	p.work = work{message: message}
 	for _, call := range message.Calls() {
@@ -59,7 +62,7 @@ func (p *Planner) stopWork(s Stop) Effect {
 		w.tasks = p.keptOfDrain()
 	}
 	if w.drain && len(w.tasks) == 0 || !w.drain && !says(w.message) {
-		return Finish{s.outcome()}
+		return Finish{s.Outcome()}
 	}
 	for _, t := range w.tasks {
 		switch {
@@ -72,7 +75,7 @@ func (p *Planner) stopWork(s Stop) Effect {
 		}
 	}
 	c := p.commit(w.tasks)
-	outcome := s.outcome()
+	outcome := s.Outcome()
 	c.Outcome = &outcome
 	return c
 }
@@ -95,8 +98,8 @@ func (p *Planner) keptOfDrain() []*task {
 	})
 }
 
-// outcome is the end of a run that is stopped.
-func (s Stop) outcome() Outcome {
+// Outcome is the end of a run that is stopped.
+func (s Stop) Outcome() Outcome {
 	o := Outcome{Status: StatusFailed, FinishReason: model.FinishError}
 	switch s.Kind {
 	case StopAbort:

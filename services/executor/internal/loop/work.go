@@ -1,6 +1,9 @@
 package loop
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -29,6 +32,8 @@ type task struct {
 	end   *Ended
 	// begun says that the tool may have begun without leaving an end behind.
 	begun bool
+	// waits says of a call of a recorded plan that it was left to somebody outside.
+	waits bool
 }
 
 // ends notes the end of a call. It reports whether a stop has cut it.
@@ -88,9 +93,79 @@ func (w *work) runs() bool {
 	return false
 }
 
+// metadataAsks are the calls of a recorded plan that somebody outside is to answer, as a
+// JSON array of ids. Only the journal has it.
+const metadataAsks = "asks"
+
+// asking is the plan with what a new owner cannot learn from the agent, which may say
+// something else by then: which calls wait for somebody, and so have not run.
+func (w *work) asking(plan agent.Message) agent.Message {
+	var ids []string
+	for _, t := range w.open() {
+		ids = append(ids, t.ID)
+	}
+	if len(ids) == 0 {
+		return plan
+	}
+	text, err := json.Marshal(ids)
+	if err != nil { // strings always marshal
+		panic(fmt.Sprintf("loop: the calls of a plan that are asked: %v", err))
+	}
+	plan.Metadata = maps.Clone(plan.Metadata)
+	if plan.Metadata == nil {
+		plan.Metadata = map[string]string{}
+	}
+	plan.Metadata[metadataAsks] = string(text)
+	return plan
+}
+
+// Said is the message of a plan, as the conversation gets it.
+func Said(plan agent.Message) agent.Message {
+	message, _ := asked(plan)
+	return message
+}
+
+// asked takes a recorded plan apart again.
+func asked(plan agent.Message) (message agent.Message, ids []string) {
+	text, ok := plan.Metadata[metadataAsks]
+	if !ok {
+		return plan, nil
+	}
+	if json.Unmarshal([]byte(text), &ids) != nil {
+		ids = nil
+	}
+	plan.Metadata = maps.Clone(plan.Metadata)
+	if delete(plan.Metadata, metadataAsks); len(plan.Metadata) == 0 {
+		plan.Metadata = nil
+	}
+	return plan, ids
+}
+
+// ask keeps the questions of a recorded plan, whatever the agent says now. It is for the
+// work of a whole plan, before restore.
+func (w *work) ask(ids []string) {
+	for _, t := range w.tasks {
+		t.waits = slices.Contains(ids, t.ID)
+		if t.waits && t.Tool != nil {
+			t.class = classOpen
+		}
+	}
+}
+
+// was is what the step did with a call when its plan was recorded.
+func (t *task) was() class {
+	switch {
+	case t.class != classOpen || t.waits:
+		return t.class
+	case t.finishes:
+		return classLast
+	}
+	return classServer
+}
+
 // restore puts the recorded ends in. What was not recorded may have begun, if
 // everything that has to end before it has: a tool that may not run twice has an
-// unknown outcome then.
+// unknown outcome then, also where the agent would ask somebody about it now.
 func (w *work) restore(results []Recorded) {
 	recorded := map[string]Recorded{}
 	for _, r := range results {
@@ -101,18 +176,25 @@ func (w *work) restore(results []Recorded) {
 	for _, t := range w.tasks {
 		if r, ok := recorded[t.ID]; ok {
 			t.Tool, t.Result, t.Ops, t.Recorded = nil, &r.Result, r.Ops, true
+			if t.class == classOpen {
+				t.class = classKnown
+			}
 		}
 	}
 	first := !slices.ContainsFunc(w.tasks, func(t *task) bool {
-		return !t.Recorded && (t.class == classServer || t.class == classKnown && !w.drain)
+		return !t.Recorded && (t.was() == classServer || t.class == classKnown && !w.drain)
 	})
 	for _, t := range w.tasks {
-		if t.Tool == nil || t.class != classServer && (t.class != classLast || !first || t != w.winner()) {
+		was := t.was()
+		if t.Tool == nil || was != classServer && (was != classLast || !first || t.class == classLast && t != w.winner()) {
 			continue
 		}
 		t.begun = true
 		if t.Tool.Retry != agent.RetrySafe {
 			t.fail(errUnknown)
+			if t.class == classOpen {
+				t.class = classKnown
+			}
 		}
 	}
 }
@@ -142,7 +224,7 @@ func (p *Planner) proceed() Effect {
 		return p.runCalls(known, false)
 	}
 	if !w.planned && w.runs() {
-		return RecordPlan{Step: p.step, Plan: p.plan()}
+		return RecordPlan{Step: p.step, Plan: w.asking(p.plan())}
 	}
 	if first := w.undone(classKnown, classServer); len(first) > 0 {
 		return p.runCalls(first, w.planned)

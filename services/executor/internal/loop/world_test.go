@@ -14,6 +14,35 @@ type world struct {
 	outcome *loop.Outcome // the run has ended
 	// entered counts by call id how often a tool has begun.
 	entered map[string]int
+	wrote   []agent.Op // by hooks, in the step in flight
+}
+
+// begins is what a new owner begins with. It knows of the world what happens from then on.
+func (w *world) begins() loop.Start {
+	w.wrote = nil
+	s := w.copied().start
+	s.Now = w.now
+	return s
+}
+
+// now is the custom state behind the writes so far.
+func (w *world) now() agent.State {
+	return must(w.merged().Apply(w.wrote))
+}
+
+// merged is the custom state behind the recorded writes of calls, in the order of the plan.
+func (w *world) merged() agent.State {
+	state := w.start.State
+	if j := w.start.Journal; j != nil {
+		for _, call := range j.Plan.Calls() {
+			for _, r := range j.Results {
+				if r.Result.CallID == call.ID {
+					state = must(state.Apply(r.Ops))
+				}
+			}
+		}
+	}
+	return state
 }
 
 func newWorld(start loop.Start) *world {
@@ -64,15 +93,7 @@ func (w *world) recordEnds(e loop.RunCalls, ends []loop.Ended) {
 // commit does what the state service does with a step.
 func (w *world) commit(e loop.Commit) {
 	s := &w.start
-	if j := s.Journal; j != nil {
-		for _, call := range j.Plan.Calls() { // the order of the plan
-			for _, r := range j.Results {
-				if r.Result.CallID == call.ID {
-					s.State = must(s.State.Apply(r.Ops))
-				}
-			}
-		}
-	}
+	s.State, w.wrote = w.now(), nil
 	s.Journal = nil
 	s.Transcript = append(s.Transcript, e.Messages...)
 	s.SessionSteps++

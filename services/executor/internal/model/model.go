@@ -160,7 +160,7 @@ const (
 	CodeUnauthenticated = "provider_unauthenticated"  // 401
 	CodeDenied          = "provider_denied"           // 403
 	CodeNotFound        = "provider_not_found"        // 404: no such model
-	CodeInvalidResponse = "provider_invalid_response" // what came is not the protocol: retryable
+	CodeInvalidResponse = "provider_invalid_response" // what came is not the protocol: retryable, but for redirects
 	CodeUnsupported     = "provider_unsupported"      // the model cannot do what the request asks for
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
@@ -35,7 +36,8 @@ func (r *Runner) result(t agent.Tool, call *agent.Call, value any, maxBytes int)
 	return agent.ToolResult{CallID: call.ID, Name: t.Name, Result: data, Success: true}
 }
 
-// marshal writes JSON in which <, > and & stand as they are.
+// marshal writes JSON in which <, > and & stand as they are. It is valid UTF-8, also where
+// a value brings JSON along that is not.
 func marshal(value any) (json.RawMessage, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -43,7 +45,11 @@ func marshal(value any) (json.RawMessage, error) {
 	if err := encoder.Encode(value); err != nil {
 		return nil, err
 	}
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+	data := bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+	if !utf8.Valid(data) {
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
+	}
+	return data, nil
 }
 
 // schemas keeps compiled schemas. When there are too many of them, it forgets them all.

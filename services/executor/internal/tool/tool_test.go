@@ -50,6 +50,7 @@ func TestEveryEndOfAToolIsAResult(t *testing.T) {
 		"an error too long": {execute: gives(nil, errors.New(strings.Repeat("é", 100_000))), want: "é…"},
 		"an empty error":    {execute: gives(nil, errors.New("")), want: "without saying why"},
 		"an unclean error":  {execute: gives(nil, errors.New("a\xffb\x00c")), want: "a\uFFFDb\uFFFDc"},
+		"unclean JSON":      {execute: gives(json.RawMessage("{\"caf\xe9\":[\"\xe9t\xe9\"]}"), nil), want: "{\"caf\uFFFD\":[\"\uFFFDt\uFFFD\"]}", success: true},
 		"no JSON":           {execute: gives(make(chan int), nil), want: "cannot be written as JSON"},
 		"too large":         {execute: gives(strings.Repeat("x", 2000), nil), want: "result_too_large: the tool's result has 2002 bytes", synthetic: true},
 		"a panic":           {execute: func(context.Context, *agent.Call) (any, error) { panic("oh") }, want: "has crashed"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -27,7 +28,7 @@ func (r *runner) start(ctx context.Context) (loop.Start, error) {
 	start := loop.Start{
 		Run:        loop.Run{Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId()},
 		Agent:      r.agent.Agent,
-		Transcript: transcript, Begin: begin, State: state,
+		Transcript: transcript, Begin: begin, State: state, Now: r.writes.merged,
 		SessionSteps: int(r.session.GetStepCount()),
 		Calls:        toAsked(r.claim.GetCalls()),
 		Jitter:       r.worker.peers.Jitter,
@@ -60,8 +61,12 @@ func (r *runner) journal() (*loop.Journal, error) {
 		if err != nil {
 			return nil, err
 		}
+		if slices.ContainsFunc(result.GetUsage(), func(u *statev1.UsageEntry) bool { return u.GetTool() != nil }) {
+			r.said.first(hooked, result.GetResult().GetToolCallId()) // the tool has run, and the hooks around it
+		}
 		journal.Results = append(journal.Results, loop.Recorded{Result: toResult(result.GetResult()), Ops: ops})
 	}
+	r.writes.found = journal
 	return journal, nil
 }
 
@@ -120,14 +125,19 @@ func (r *runner) transcript(ctx context.Context) (transcript []agent.Message, be
 		return nil, 0, err
 	}
 	begin = int(min(r.started.GetStartMessageCount(), int64(len(transcript))))
-	if r.started.GetEntry() == statev1.RunEntry_RUN_ENTRY_CONTINUATION {
-		begin = beginOfTurn(transcript, begin)
+	if r.started.GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION {
+		return transcript, begin, nil
 	}
-	return transcript, begin, nil
+	if first := r.started.GetTurnMessageCount(); first > 0 {
+		return transcript, int(min(first, int64(begin))), nil
+	}
+	return transcript, beginOfTurn(transcript, begin), nil
 }
 
 // beginOfTurn gives the first of the user's messages that stand together before the
-// place: a run that is continued was begun by them.
+// place: a run that is continued was begun by them, unless it was resumed. It is for the
+// first run of a session, and for continuations of which the state service does not say
+// where their turn began.
 func beginOfTurn(transcript []agent.Message, place int) int {
 	asks := func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden }
 	for place > 0 && !asks(transcript[place-1]) {
@@ -139,7 +149,8 @@ func beginOfTurn(transcript []agent.Message, place int) int {
 	return place
 }
 
-// stored reads the first count messages of the conversation.
+// stored reads the first count messages of the conversation; behind the end of the run, as
+// many of them as are left.
 func (r *runner) stored(ctx context.Context, count int64) ([]*statev1.StoredMessage, error) {
 	var messages []*statev1.StoredMessage
 	for int64(len(messages)) < count {
@@ -151,6 +162,9 @@ func (r *runner) stored(ctx context.Context, count int64) ([]*statev1.StoredMess
 		})
 		if err != nil {
 			return nil, fmt.Errorf("read the conversation: %w", err)
+		}
+		if len(page.GetMessages()) == 0 && r.finished.Load() {
+			return messages, nil // what the run has said was taken back
 		}
 		if len(page.GetMessages()) == 0 {
 			return nil, fmt.Errorf("the conversation ends at message %d, but %d exist", len(messages), count)

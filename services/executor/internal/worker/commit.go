@@ -2,9 +2,7 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -12,19 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// stopPatience is how long the last commit of a run that was asked to stop waits for the
-// stream tier.
-const stopPatience = time.Second
-
-// errImpatient ends a wait for the stream tier that somebody waits for.
-var errImpatient = errors.New("the stream tier takes too long for a run that is to stop")
-
 // recordPlan makes the plan durable once its chunks are in the log.
 func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	cuttable, end := r.halt.within(ctx)
 	defer end()
 	if !r.drains(e.Plan) {
-		r.onMessages(cuttable, e.Step, e.Plan)
+		r.onMessages(cuttable, e.Step, loop.Said(e.Plan))
 	}
 	sequence, _, err := r.stand(cuttable, false, nil)
 	if err != nil {
@@ -34,7 +25,7 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	_, err = call(ctx, r, func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
 		return r.worker.peers.Work.RecordPlan(ctx, &statev1.RecordPlanRequest{
 			Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step),
-			StreamSequence: sequence, Usage: r.pending,
+			StreamSequence: sequence, Usage: r.report(ctx),
 		})
 	})
 	if err != nil {
@@ -48,15 +39,11 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 
 // commit makes the step durable and says so; with an outcome it ends the run.
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
-	r.onMessages(ctx, e.Step, e.Messages...)
-	if err := r.tellStep(ctx, e); err != nil {
-		return err
-	}
-	if err := r.commitStep(ctx, e); err != nil {
+	if err := r.commitHurried(ctx, e); err != nil {
 		return err
 	}
 	if e.Outcome != nil {
-		r.finished = true
+		r.finished.Store(true)
 		r.worker.passed(ctx, PointFinished)
 		r.ended(ctx, *e.Outcome)
 		if err := r.conclude(ctx, *e.Outcome); err != nil {
@@ -67,15 +54,37 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	return nil
 }
 
+// commitHurried tells what is left of the step and commits it. Once the run is to stop,
+// neither hooks nor the stream tier hold that up for long. Writes of hooks with which the
+// state would be too large change nothing: readers, who have heard of them, are told what
+// the state is without.
+func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
+	hurried, end := r.halt.hurried(ctx)
+	defer end()
+	for _, found := range r.writes.take(e.Messages) {
+		if err := r.tellEnd(hurried, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
+			return err
+		}
+	}
+	r.onMessages(hurried, e.Step, e.Messages...)
+	if err := r.tellStep(hurried, e); err != nil {
+		return err
+	}
+	err := r.commitStep(ctx, hurried, e)
+	if fault.ReasonOf(err) != reasonStateSizeExceeded || !r.writes.drop() {
+		return err
+	}
+	r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them", "step", e.Step, "error", err)
+	if err := r.tellMerged(hurried, int32(e.Step)); err != nil {
+		return err
+	}
+	return r.commitStep(ctx, hurried, e)
+}
+
 // tellStep tells what of the step was not told yet: calls and ends that come from the
 // runtime, what the state becomes, what is asked of a human, and the output.
 func (r *runner) tellStep(ctx context.Context, e loop.Commit) error {
 	step := int32(e.Step)
-	if r.halt.requested() { // what the stream does not take soon is for the mender
-		short, cancel := context.WithTimeoutCause(ctx, stopPatience, Stopped{})
-		defer cancel()
-		ctx = short
-	}
 	for _, m := range e.Messages {
 		for _, c := range m.Calls() {
 			if err := r.tellStart(ctx, step, c); err != nil {
@@ -110,15 +119,15 @@ func (r *runner) tellStep(ctx context.Context, e loop.Commit) error {
 
 // commitStep commits the step once its chunks are in the log. What the state
 // service was told to stand in the stream is not taken back before it stands in
-// the tale as well.
-func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
+// the tale as well. What waits for the stream tier ends with hurried.
+func (r *runner) commitStep(ctx, hurried context.Context, e loop.Commit) error {
 	step := int32(e.Step)
-	sequence, whole, err := r.standForCommit(ctx)
+	sequence, whole, err := r.standForCommit(ctx, hurried)
 	if err != nil {
 		return err
 	}
 	defer r.unpin()
-	request := r.commitRequest(e)
+	request := r.commitRequest(ctx, e)
 	request.StreamStep, request.StreamSequence = step, sequence
 	if !whole {
 		request.StreamStep, request.StreamSequence = r.place()
@@ -127,7 +136,9 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 		r.worker.passed(ctx, PointStopKept)
 	}
 	r.worker.passed(ctx, PointCommitBegins)
-	answer, err := r.sendCommit(ctx, request)
+	answer, err := call(ctx, r, func(ctx context.Context) (*statev1.CommitStepResponse, error) {
+		return r.worker.peers.Work.CommitStep(ctx, request)
+	})
 	if err != nil {
 		return fmt.Errorf("commit step %d: %w", e.Step, err)
 	}
@@ -141,32 +152,27 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {
 		r.halt.request(stop)
 	}
-	err = r.advance(ctx, untold{step: step, messages: e.Messages, drain: e.Drain, checkpointID: answer.GetCheckpointId()}, answer.GetMessageCount(), whole, sequence)
+	err = r.advance(hurried, untold{step: step, messages: e.Messages, drain: e.Drain, checkpointID: answer.GetCheckpointId()}, answer.GetMessageCount(), whole, sequence)
 	if err == nil {
 		r.worker.passed(ctx, PointStepTold)
 	}
 	return err
 }
 
-// standForCommit is stand, which pins what stands. A run that is to stop does not wait
-// long.
-func (r *runner) standForCommit(ctx context.Context) (sequence int64, whole bool, err error) {
-	if !r.halt.requested() {
-		return r.stand(ctx, false, r.pin)
-	}
-	short, cancel := context.WithTimeoutCause(ctx, stopPatience, errImpatient)
-	defer cancel()
-	sequence, whole, err = r.stand(short, false, r.pin)
-	if err != nil && short.Err() != nil && ctx.Err() == nil {
+// standForCommit is stand, which pins what stands. Where hurried ends before ctx, the
+// step is committed as one that does not stand.
+func (r *runner) standForCommit(ctx, hurried context.Context) (sequence int64, whole bool, err error) {
+	sequence, whole, err = r.stand(hurried, false, r.pin)
+	if err != nil && cutByStop(hurried) && ctx.Err() == nil && r.writer.Err() == nil {
 		return 0, false, nil
 	}
 	return sequence, whole, err
 }
 
 // commitRequest is the commit but for where it stands in the stream.
-func (r *runner) commitRequest(e loop.Commit) *statev1.CommitStepRequest {
+func (r *runner) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	request := &statev1.CommitStepRequest{
-		Run: r.ref, Step: int32(e.Step), Usage: r.pending, Ops: fromOps(r.writes.own()), ToldCalls: e.Told,
+		Run: r.ref, Step: int32(e.Step), Usage: r.report(ctx), Ops: fromOps(r.writes.own()), ToldCalls: e.Told,
 	}
 	for _, m := range e.Messages {
 		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step))
@@ -182,23 +188,6 @@ func (r *runner) commitRequest(e loop.Commit) *statev1.CommitStepRequest {
 		r.suspend(request, e)
 	}
 	return request
-}
-
-// sendCommit leaves out the writes of hooks where the state would be too large with them:
-// they change nothing then.
-func (r *runner) sendCommit(ctx context.Context, request *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
-	send := func() (*statev1.CommitStepResponse, error) {
-		return call(ctx, r, func(ctx context.Context) (*statev1.CommitStepResponse, error) {
-			return r.worker.peers.Work.CommitStep(ctx, request)
-		})
-	}
-	answer, err := send()
-	if fault.ReasonOf(err) == reasonStateSizeExceeded && r.writes.drop() {
-		r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them", "step", request.GetStep(), "error", err)
-		request.Ops = fromOps(r.writes.own())
-		return send()
-	}
-	return answer, err
 }
 
 // suspend adds what the session waits for from now on.
@@ -246,16 +235,24 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	}
 	r.worker.passed(ctx, PointFinishing)
 	_, sequence := r.place()
-	_, err := call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
-		return r.worker.peers.Work.FinishRun(ctx, &statev1.FinishRunRequest{
-			Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence, Usage: r.pending,
+	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence, Usage: r.report(ctx)}
+	send := func() error {
+		_, err := call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
+			return r.worker.peers.Work.FinishRun(ctx, request)
 		})
-	})
+		return err
+	}
+	err := send()
+	if kind := fault.KindOf(err); err != nil && len(request.GetUsage()) > 0 && (kind == fault.Invalid || kind == fault.TooLarge) {
+		r.log.ErrorContext(ctx, "the end of the run is refused, and is sent without its usage", "entries", len(request.GetUsage()), "error", err)
+		request.Usage = nil
+		err = send()
+	}
 	if err != nil {
 		return fmt.Errorf("finish the run: %w", err)
 	}
 	r.pending = nil
-	r.finished = true
+	r.finished.Store(true)
 	r.worker.passed(ctx, PointFinished)
 	r.ended(ctx, o)
 	return r.conclude(ctx, o)

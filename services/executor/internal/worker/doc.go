@@ -23,12 +23,13 @@
 //	claimed, opened, drained       nothing; the run is claimed again, answers are read again
 //	model_called, replied, flushed the reply, whose tokens nobody counts: the model is asked again,
 //	                               and readers are told that what they have seen is void
-//	plan_recorded                  nothing: a call without a result runs again where its tool is safe;
-//	                               of any other nobody knows whether it had begun
+//	plan_recorded                  what BeforeModel has written to the state. A call without a result runs
+//	                               again where its tool is safe; of any other nobody knows whether it had begun
 //	call_begins, call_ended        a safe call runs again, under its key; the result of a call that is
 //	                               never repeated is that its outcome is not known, which the model is told
 //	call_recorded, call_told,
-//	calls_ended, commit_begins     nothing: the journal has the results and the writes to the state
+//	calls_ended, commit_begins     what BeforeModel has written to the state. The journal has the results and
+//	                               the writes of calls, and the other hooks are called again
 //	committed, step_told           nothing: what was not told is told from the conversation
 //	stop_seen, stop_kept           what of a reply had come; the stop itself is kept with the run,
 //	                               and the next owner ends the run
@@ -57,7 +58,9 @@
 // none is of unknown fate when the next one comes. An outcome that is being committed
 // stands.
 //
-// A run that is to stop waits a second at most for the stream tier before it commits.
+// A run that is to stop waits a second at most for the stream tier before it commits, also
+// where the stop comes while it waits. One whose agent is not here ends all the same when it
+// is to stop or its deadline has passed: without what its step in flight has come to.
 //
 // # Suspension
 //
@@ -73,14 +76,32 @@
 // result, and the state service merges it in the order of the calls when the step
 // commits (writes.go). Hooks around a call write with that call; other hooks, and the
 // defaults of the schema, with the commit: it carries what it takes to come from what
-// the journal makes of the state to what the step leaves. Readers are told of writes
-// with the end of their call, and of the rest before the commit.
+// the journal makes of the state to what the step leaves. Hooks beside calls, prompts and
+// guards see what would be committed now, and nobody keeps another account of it. Readers
+// are told of writes with the end of their call, and of the rest before the commit. Where
+// the state would be too large with the writes of hooks the step is committed without them,
+// and readers are told of that before.
 //
 // # Code of agents
 //
-// Tools, hooks, guards, functions that sum up, and factories are somebody else's code:
-// each call of it has a time limit, its panics are errors, and what does not end is left
-// behind (foreign.go, package tool). A hook that fails changes nothing, except BeforeRun.
+// Tools, hooks, guards, functions that sum up, factories and models are somebody else's
+// code: each call of it has a time limit, its panics are errors, and what does not end is
+// left behind (foreign.go, package tool). Of what was left behind too often nothing is called
+// any more until some of it has ended. A hook that fails changes nothing, except BeforeRun.
+//
+// The functions that the planner calls (Prompt, StopWhen, ApproveWhen, Count) have no
+// context and no time limit: they have to return soon. One that does not keeps its run and
+// the slot of it, and no stop gets through, until the executor stops, which leaves it behind.
+//
+// The journal has no writes of hooks beside calls. So an executor that takes up a
+// recorded plan calls AfterModel again, without the call, which nobody knows any more, and
+// OnMessage: then the step commits what they write as if nobody had been lost. Of a run
+// that has no step yet OnStart or OnResume is called again as well. What they count was
+// counted with the plan. BeforeModel is called with calls of the model alone.
+//
+// AfterRun is called at least once for each end of a run whose agent is known here. It is not
+// for a run that fails before that: one with which executors were lost again and again
+// (framework_run_lost), whose agent is not asked for, and one whose agent cannot be made.
 //
 // # What readers are told
 //
@@ -119,7 +140,8 @@
 //
 // When the context of Run ends, the worker claims nothing more. A runner goes on
 // to the end of its step and releases its run; after the drain grace it is cut
-// and releases its run where it stands. One that has ended, suspended or stopped goes on
+// and releases its run where it stands. One that does not end then is left behind, and
+// its run is claimed again when the executor is missed. One that has ended, suspended or stopped goes on
 // to the end. Heartbeats go on until the last runner
 // has ended, so that nobody takes runs away that are about to be finished.
 package worker

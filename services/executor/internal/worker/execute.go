@@ -36,7 +36,11 @@ func (r *runner) execute(ctx context.Context) error {
 			Code:   codeRunLost,
 		})
 	}
-	if err := r.resolve(ctx); err != nil {
+	err := r.resolve(ctx)
+	if errors.Is(err, errAbsent) {
+		return r.orphaned(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	defer r.timed()()
@@ -56,13 +60,13 @@ func (r *runner) execute(ctx context.Context) error {
 	if refusal != nil {
 		return r.fail(ctx, *refusal)
 	}
-	r.entered(ctx)
+	r.entered(ctx, start.Journal)
 	return r.loop(ctx)
 }
 
 // resolve asks for the run's agent.
 func (r *runner) resolve(ctx context.Context) (err error) {
-	r.agent, err = foreign(ctx, r.worker, resolveTimeout, func(ctx context.Context) (Agent, error) {
+	r.agent, err = foreign(ctx, r.worker, r.code("the factory"), resolveTimeout, func(ctx context.Context) (Agent, error) {
 		return r.worker.peers.Agents.Resolve(ctx, For{
 			AgentType: r.started.GetAgentType(), Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(),
 			RunID: r.ref.GetRunId(), UserID: r.session.GetUserId(),
@@ -72,10 +76,24 @@ func (r *runner) resolve(ctx context.Context) (err error) {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case fault.ReasonOf(err) == "AGENT_NOT_FOUND":
-		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.started.GetAgentType())
 		return errAbsent
 	}
 	return fmt.Errorf("make the agent %q: %w", r.started.GetAgentType(), err)
+}
+
+// orphaned ends a run whose agent is not here, where it is to stop or its time is over.
+// Nobody knows then what its step in flight has come to. Any other goes back to the queue.
+func (r *runner) orphaned(ctx context.Context) error {
+	stop, ends := r.halt.take()
+	if at := r.deadline(); !ends && !at.IsZero() && !r.worker.peers.Now().Before(at) {
+		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
+	}
+	if !ends {
+		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.started.GetAgentType())
+		return errAbsent
+	}
+	r.log.InfoContext(ctx, "the run ends early, without its agent", "kind", stop.Kind, "reason", stop.Reason)
+	return r.quit(ctx, stop.Outcome())
 }
 
 // drains reports whether the plan of the step in flight is that of calls of an earlier

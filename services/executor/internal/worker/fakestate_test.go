@@ -43,6 +43,8 @@ type fakeState struct {
 	pushed    map[string][]*statev1.StoppedRun // stops that wait for the claim stream, by executor
 	commits   []*statev1.CommitStepRequest
 	finishes  []*statev1.FinishRunRequest
+	// refuseEnd, when set, may refuse the end of a run outside of a step.
+	refuseEnd func(*statev1.FinishRunRequest) error
 }
 
 type fakeSession struct {
@@ -54,6 +56,7 @@ type fakeSession struct {
 	checkpoint string // of the last committed step
 	usage      []*statev1.UsageEntry
 	writes     []string // names of the writes that took effect, in their order
+	turnless   bool     // its runs are of a service that does not know where turns begin
 }
 
 type fakeRun struct {
@@ -99,6 +102,10 @@ func (f *fakeState) queue(s *fakeSession, entry statev1.RunEntry, messageID, tex
 	s.session.Turn++
 	runID := fmt.Sprintf("%s/run %d", s.session.GetSessionId(), s.session.Turn)
 	before := s.session.GetMessageCount()
+	turn := int64(0)
+	if continued := f.find(s.session.GetCurrentRunId()); entry == statev1.RunEntry_RUN_ENTRY_CONTINUATION && !s.turnless {
+		turn = cmp.Or(continued.run.GetTurnMessageCount(), continued.run.GetStartMessageCount())
+	}
 	if text != "" {
 		s.append(&eventv1.Message{
 			Id: fmt.Sprintf("user %d", s.session.Turn), Role: eventv1.Role_ROLE_USER, RunId: runID,
@@ -109,7 +116,7 @@ func (f *fakeState) queue(s *fakeSession, entry statev1.RunEntry, messageID, tex
 	s.session.CurrentRunId = runID
 	f.order = append(f.order, &fakeRun{session: s, run: &statev1.Run{
 		RunId: runID, SessionId: s.session.GetSessionId(), AgentType: s.session.GetAgentType(), Turn: s.session.Turn, Status: statev1.RunStatus_RUN_STATUS_QUEUED,
-		MessageId: cmp.Or(messageID, "ui "+runID), StartSequence: s.session.StreamSequence, Entry: entry, StartMessageCount: before,
+		MessageId: cmp.Or(messageID, "ui "+runID), StartSequence: s.session.StreamSequence, Entry: entry, StartMessageCount: before, TurnMessageCount: turn,
 		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}})
 	f.announce()

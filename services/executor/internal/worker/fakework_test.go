@@ -245,6 +245,11 @@ func (f *fakeState) FinishRun(_ context.Context, r *statev1.FinishRunRequest) (*
 	if suspended[r.GetOutcome().GetStatus()] {
 		return nil, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run suspends with a step")
 	}
+	if f.refuseEnd != nil {
+		if err := f.refuseEnd(r); err != nil {
+			return nil, err
+		}
+	}
 	f.finishes = append(f.finishes, proto.CloneOf(r))
 	run.session.usage = append(append(run.session.usage, run.session.journal.GetUsage()...), r.GetUsage()...)
 	run.finish(r.GetOutcome())

@@ -32,7 +32,7 @@ func (r *runner) hook(ctx context.Context, name string, step int, state agent.St
 		ParentSessionID: r.session.GetParentSessionId(), UserID: r.session.GetUserId(), Tags: slices.Clone(r.session.GetTags()),
 		Metadata: maps.Clone(r.session.GetMetadata()), Turn: int(r.started.GetTurn()), Step: step, Host: host,
 	}
-	_, err := foreign(ctx, r.worker, r.worker.config.HookTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := foreign(ctx, r.worker, r.code(name), r.worker.config.HookTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx, h)
 	})
 	ops, counted := host.End()
@@ -50,14 +50,14 @@ func (r *runner) hook(ctx context.Context, name string, step int, state agent.St
 // emits tells what a tool or a hook of the step emits.
 func (r *runner) emits(step int32) tool.Emit {
 	return func(ctx context.Context, name string, data json.RawMessage) error {
-		return r.tell(ctx, step, custom(name, data))
+		return r.emit(ctx, step, name, data)
 	}
 }
 
 // stepHook calls a hook beside the calls of a step, and keeps what it has written for
 // the next commit.
 func (r *runner) stepHook(ctx context.Context, name string, step int, f func(ctx context.Context, h *agent.HookCall)) {
-	t, err := r.hook(ctx, name, step, r.writes.seen(), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
+	t, err := r.hook(ctx, name, step, r.writes.merged(), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
 		f(ctx, h)
 		return nil
 	})
@@ -82,14 +82,11 @@ func (r *runner) wrote(ctx context.Context, step int, t traces) {
 		return
 	}
 	r.writes.hooks = append(r.writes.hooks, t.ops...)
-	if r.planner != nil {
-		r.planner.Wrote(t.ops)
-	}
 	f := r.agent.Hooks.OnStateChange
 	if f == nil {
 		return
 	}
-	changed, err := r.hook(ctx, "OnStateChange", step, r.writes.seen(), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
+	changed, err := r.hook(ctx, "OnStateChange", step, r.writes.merged(), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
 		f(ctx, h, t.ops)
 		return nil
 	})
@@ -98,9 +95,6 @@ func (r *runner) wrote(ctx context.Context, step int, t traces) {
 	}
 	r.pending = append(r.pending, changed.usage...)
 	r.writes.hooks = append(r.writes.hooks, changed.ops...)
-	if r.planner != nil {
-		r.planner.Wrote(changed.ops)
-	}
 }
 
 // beforeRun asks the hook whether the run may be taken up, and gives the failure of one
@@ -112,15 +106,20 @@ func (r *runner) beforeRun(ctx context.Context) *loop.Failure {
 	}
 	var mu sync.Mutex
 	keep := func(_ context.Context, name string, data json.RawMessage) error {
+		if err := r.admit(name, data); err != nil {
+			return err
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		r.early = append(r.early, custom(name, data))
 		return nil
 	}
-	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.seen(), keep, f)
+	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.merged(), keep, f)
 	switch {
 	case ctx.Err() != nil:
 		return nil // the run is cut, which is not the hook's word
+	case crashed(err):
+		return &loop.Failure{Error: "Something went wrong on our side.", Detail: "the hook BeforeRun has failed: " + err.Error(), Code: codeRefused}
 	case err != nil:
 		return &loop.Failure{Error: err.Error(), Detail: "the hook BeforeRun refuses the run: " + err.Error(), Code: codeRefused}
 	}
@@ -128,12 +127,29 @@ func (r *runner) beforeRun(ctx context.Context) *loop.Failure {
 	return nil
 }
 
-// entered calls the hook of a run that has no step yet.
-func (r *runner) entered(ctx context.Context) {
-	r.planner.Wrote(r.writes.hooks) // of BeforeRun, before there was a planner
-	if r.started.GetStepCount() > 0 {
+// entered calls the hooks whose writes are not durable: of the begin of a run that has no
+// step yet, and of the reply that a former owner has recorded as a plan. Of that nobody
+// knows the call any more, so that BeforeModel is not called again. What the hooks count
+// is in the journal.
+func (r *runner) entered(ctx context.Context, journal *loop.Journal) {
+	counted := len(r.pending)
+	if r.started.GetStepCount() == 0 {
+		r.begun(ctx)
+	}
+	if journal == nil {
 		return
 	}
+	if !r.drains(journal.Plan) {
+		step, reply := int(r.step)+1, loop.Said(journal.Plan)
+		if f := r.agent.Hooks.AfterModel; f != nil {
+			r.stepHook(ctx, "AfterModel", step, func(ctx context.Context, h *agent.HookCall) { f(ctx, h, agent.ModelCall{}, reply, nil) })
+		}
+		r.onMessages(ctx, step, reply)
+	}
+	r.pending = r.pending[:counted]
+}
+
+func (r *runner) begun(ctx context.Context) {
 	name, f := "OnStart", r.agent.Hooks.OnStart
 	if r.goesOn() {
 		name, f = "OnResume", r.agent.Hooks.OnResume

@@ -29,7 +29,7 @@ func (r *runner) compact(ctx context.Context, e loop.Compact) error {
 
 func (r *runner) summary(ctx context.Context, e loop.Compact) (string, error) {
 	if f := r.agent.Context.Compact; f != nil {
-		return foreign(ctx, r.worker, r.worker.config.ModelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
+		return foreign(ctx, r.worker, r.code("Compact"), r.worker.config.ModelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
 	}
 	reply := r.planner.NewReply()
 	err := r.generate(ctx, e.Step, 1, e.Model, e.Request, &listener{reply: reply})
@@ -52,7 +52,7 @@ func (r *runner) judge(ctx context.Context, e loop.Guard) error {
 		r.planner.Judged(agent.Verdict{})
 		return nil
 	}
-	verdict, err := foreign(cuttable, r.worker, r.worker.config.GuardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
+	verdict, err := foreign(cuttable, r.worker, r.code("the guard"), r.worker.config.GuardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
 	switch {
 	case cuttable.Err() != nil:
 		return context.Cause(cuttable)

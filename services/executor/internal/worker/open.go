@@ -33,7 +33,7 @@ func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
 			plan = &journal.Plan // that of a drain was told by an earlier step
 		}
 		var adopted bool
-		if adopted, err = r.adopt(ctx, plan); adopted {
+		if adopted, err = r.adopt(ctx, journal, plan); adopted {
 			return nil
 		}
 		if plan != nil {
@@ -46,17 +46,19 @@ func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
 }
 
 // adopt goes on with what stands of the step in flight, where that is everything
-// up to its plan, if it tells one, and nothing is missing before.
-func (r *runner) adopt(ctx context.Context, plan *agent.Message) (bool, error) {
+// up to its plan, if it tells one, and nothing is missing before. What stands of a drain are
+// ends: one that the journal does not have may be of an answer in whose place another one
+// has come.
+func (r *runner) adopt(ctx context.Context, journal *loop.Journal, plan *agent.Message) (bool, error) {
 	if len(r.untold) > 0 {
 		return false, nil
 	}
 	step := r.step + 1
-	found, told, err := r.rewind(ctx, r.base, step, r.worker.config.StreamPatience)
+	found, told, err := r.rewind(ctx, r.base, step, r.patience())
 	if errors.Is(err, writer.ErrAway) {
 		return false, nil
 	}
-	if err != nil || !told.has(r.head) || !told.continues(step) || plan != nil && !told.says(step, *plan) {
+	if err != nil || !told.has(r.head) || !told.continues(step) || plan != nil && !told.says(step, *plan) || plan == nil && !told.answers(journal) {
 		return false, err
 	}
 	r.said.adopt(told)

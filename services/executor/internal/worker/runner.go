@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -29,6 +30,12 @@ var errStop = errors.New("stopped between two steps")
 // releaseTimeout bounds giving a run back, which happens when its context has
 // ended already.
 const releaseTimeout = 2 * time.Second
+
+// A run whose end the state service refuses waits from the first to the last of these.
+const (
+	firstRefused = 5 * time.Second
+	lastRefused  = 10 * time.Minute
+)
 
 // settlePause is the wait before a finished run is given back for another try.
 const settlePause = time.Second
@@ -64,7 +71,7 @@ type runner struct {
 	after   sync.WaitGroup        // of the hook of the run's end
 	yield   func()                // gives the slot back before the runner ends
 	// finished says that the outcome is committed: all that is left is to tell it.
-	finished bool
+	finished atomic.Bool
 }
 
 func newRunner(w *Worker, claim *statev1.Claim, h *hold, stop <-chan struct{}) *runner {
@@ -122,12 +129,13 @@ func (r *runner) run(ctx context.Context, execute bool) {
 
 	work := r.execute
 	if !execute {
-		work, r.finished = r.settle, true
+		work = r.settle
+		r.finished.Store(true)
 	}
 	err := r.guard(ctx, work)
 	if err != nil && !r.over(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
-		if r.finished {
+		if r.finished.Load() {
 			r.log.ErrorContext(ctx, "the finished run cannot be settled here", "error", err)
 			r.pause(ctx)
 			r.release(ctx, 0)
@@ -179,12 +187,17 @@ func (r *runner) abandon(ctx context.Context, cause error) error {
 
 // fail ends the run as failed, whatever it is at.
 func (r *runner) fail(ctx context.Context, failure loop.Failure) error {
+	return r.quit(ctx, loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &failure})
+}
+
+// quit ends the run outside of a step, whatever it is at.
+func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 	if !r.opened {
 		if err := r.open(ctx, nil); err != nil {
 			r.log.WarnContext(ctx, "readers may miss steps of the run", "error", err)
 		}
 	}
-	return r.finish(ctx, loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &failure})
+	return r.finish(ctx, o)
 }
 
 // leave gives the run back where it is still this runner's.
@@ -200,8 +213,15 @@ func (r *runner) leave(ctx context.Context, err error) {
 	case cause != nil, lost(err), errors.Is(err, writer.ErrFenced):
 		r.log.InfoContext(ctx, "the run is somebody else's now", "error", err)
 	default:
-		r.log.ErrorContext(ctx, "the run could not be ended; it will be claimed again", "error", err)
+		delay := refusedDelay(r.started.GetAttempt())
+		r.log.ErrorContext(ctx, "the run could not be ended; it will be claimed again", "error", err, "delay", delay)
+		r.release(ctx, delay)
 	}
+}
+
+// refusedDelay is how long a run waits that could not even be ended, after so many claims.
+func refusedDelay(claims int32) time.Duration {
+	return min(firstRefused<<min(max(claims-1, 0), 10), lastRefused)
 }
 
 // release gives the run back, to be claimed again after the delay.
@@ -227,6 +247,9 @@ func (r *runner) pause(ctx context.Context) {
 	case <-ctx.Done():
 	}
 }
+
+// code names code of the run's agent.
+func (r *runner) code(name string) string { return r.started.GetAgentType() + "/" + name }
 
 // stopping reports whether the executor stops.
 func (r *runner) stopping() bool {

@@ -92,7 +92,7 @@ func (r *runner) generate(ctx context.Context, step, attempt int, name string, r
 		return err
 	}
 	first := true
-	for event, err := range engine.Generate(ctx, request) {
+	err = r.worker.listen(ctx, name, engine, request, func(event model.Event, err error) error {
 		if err != nil {
 			return r.modelError(parent, ctx, err)
 		}
@@ -105,13 +105,16 @@ func (r *runner) generate(ctx context.Context, step, attempt int, name string, r
 			return errModel{err}
 		}
 		if l.each == nil {
-			continue
+			return nil
 		}
-		if err := l.each(events); err != nil {
-			return err
-		}
-	}
-	if !l.reply.Whole() {
+		return l.each(events)
+	})
+	switch {
+	case errors.Is(err, errTooLong):
+		return r.modelError(parent, ctx, err)
+	case err != nil:
+		return err
+	case !l.reply.Whole():
 		return r.modelError(parent, ctx, &model.Error{
 			Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end",
 		})

@@ -11,6 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
+// stopPatience is how long a commit of a run that was asked to stop waits for the stream
+// tier.
+const stopPatience = time.Second
+
 // Stopped is the cause with which the contexts of models and tools end when their run
 // is to end early; a timeout has another one.
 type Stopped struct{ Kind loop.StopKind }
@@ -73,6 +77,34 @@ func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()
 	}
 }
 
+// hurried gives a context that ends stopPatience behind a stop, with the cause Stopped. It
+// is the one of within meanwhile.
+func (h *halt) hurried(ctx context.Context) (hurried context.Context, end func()) {
+	hurried, cancel := context.WithCancelCause(ctx)
+	cuttable, endCuttable := h.within(ctx)
+	hurry := func() {
+		timer := time.AfterFunc(stopPatience, func() { cancel(Stopped{h.kind()}) })
+		context.AfterFunc(hurried, func() { timer.Stop() })
+	}
+	unheard := func() bool { return true }
+	if h.requested() {
+		hurry()
+	} else {
+		unheard = context.AfterFunc(cuttable, hurry)
+	}
+	return hurried, func() {
+		unheard()
+		endCuttable()
+		cancel(nil)
+	}
+}
+
+func (h *halt) kind() loop.StopKind {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stop.Kind
+}
+
 // take gives the stop that the planner is to be told of, once.
 func (h *halt) take() (loop.Stop, bool) {
 	h.mu.Lock()
@@ -83,11 +115,7 @@ func (h *halt) take() (loop.Stop, bool) {
 }
 
 // requested reports whether the run is to end early.
-func (h *halt) requested() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.stop.Kind != ""
-}
+func (h *halt) requested() bool { return h.kind() != "" }
 
 // toStop is the stop that somebody has asked for; false where nobody has, or for
 // something that this executor does not know.
@@ -99,6 +127,14 @@ func toStop(s *statev1.Stop) (loop.Stop, bool) {
 var stopKinds = map[statev1.StopKind]loop.StopKind{
 	statev1.StopKind_STOP_KIND_INTERRUPT: loop.StopInterrupt,
 	statev1.StopKind_STOP_KIND_ABORT:     loop.StopAbort,
+}
+
+// patience is how long the run waits for the stream tier before it goes on without it.
+func (r *runner) patience() time.Duration {
+	if r.halt.requested() {
+		return min(stopPatience, r.worker.config.StreamPatience)
+	}
+	return r.worker.config.StreamPatience
 }
 
 // stopRun lets the run end early where the worker holds it.

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
@@ -17,6 +19,10 @@ import (
 // maxNoted is how far deltas are merged in what a tale keeps of the step in
 // flight: large enough for few chunks, small enough to be copied for each delta.
 const maxNoted = 4 << 10
+
+// maxEmitted bounds what the tools and hooks of a step emit together, in bytes: the tale keeps
+// it until the step stands.
+const maxEmitted = 4 << 20
 
 // tale is what readers are to know of a run: what has to stand in its session's
 // stream behind base, in this order.
@@ -46,6 +52,7 @@ type tale struct {
 	head     *eventv1.Chunk
 	untold   []untold
 	current  []*eventv1.Chunk
+	emitted  int // bytes of what was emitted, in current
 }
 
 // untold is a committed step of which readers may have to be told.
@@ -139,6 +146,28 @@ func (r *runner) tell(ctx context.Context, step int32, chunks ...*eventv1.Chunk)
 	return nil
 }
 
+// emit tells what code of the agent emits in the step. TooLarge (EVENTS_TOO_LARGE) where the
+// step has emitted too much.
+func (r *runner) emit(ctx context.Context, step int32, name string, data json.RawMessage) error {
+	if err := r.admit(name, data); err != nil {
+		return err
+	}
+	return r.tell(ctx, step, custom(name, data))
+}
+
+// admit counts what is emitted.
+func (t *tale) admit(name string, data json.RawMessage) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	size := len(name) + len(data)
+	if t.emitted+size > maxEmitted {
+		return fault.New(fault.TooLarge, "EVENTS_TOO_LARGE",
+			"the step has emitted events of %d bytes, and this one has %d; the limit for all of a step is %d: emit less, or keep it elsewhere and emit where", t.emitted, size, maxEmitted)
+	}
+	t.emitted += size
+	return nil
+}
+
 // note keeps the chunks of a step as told, without a word to the writer.
 func (r *runner) note(step int32, chunks []*eventv1.Chunk) {
 	r.mu.Lock()
@@ -155,6 +184,7 @@ func (r *runner) retell(discard bool) {
 	defer r.mu.Unlock()
 	if discard {
 		r.current = slices.DeleteFunc(r.current, func(chunk *eventv1.Chunk) bool { return chunk.GetStep() > r.step })
+		r.emitted = 0
 	}
 	if r.live { // else the mender is at it, and will see what is left
 		r.lose()
@@ -238,9 +268,14 @@ func (r *runner) advance(ctx context.Context, u untold, messages int64, whole bo
 		u.aside = slices.DeleteFunc(r.current, func(chunk *eventv1.Chunk) bool { return !beside(chunk) })
 		r.untold = append(r.untold, u)
 	}
-	r.step, r.messages, r.current = u.step, messages, nil
+	r.step, r.messages, r.current, r.emitted = u.step, messages, nil, 0
 	if !r.live {
 		return r.writer.Err()
 	}
-	return r.writer.Write(ctx, proto.CloneOf(head))
+	err := r.writer.Write(ctx, proto.CloneOf(head))
+	if err != nil && cutByStop(ctx) && r.writer.Err() == nil {
+		r.lose()
+		return nil
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
 // told is what of a run stands in the stream already, behind the last commit: what
@@ -96,6 +97,20 @@ func (t *told) hearWrites(step int32, chunk *eventv1.Chunk) {
 
 // continues reports whether the step can go on behind what stands of it.
 func (t *told) continues(step int32) bool { return !t.half[step] && t.patched != step }
+
+// answers reports whether the journal has every call whose end stands.
+func (t told) answers(j *loop.Journal) bool {
+	recorded := map[string]bool{}
+	for _, r := range j.Results {
+		recorded[r.Result.CallID] = true
+	}
+	for id := range t.toolEnd {
+		if !recorded[id] {
+			return false
+		}
+	}
+	return true
+}
 
 func grow(texts map[int32]*strings.Builder, step int32, delta string) {
 	if texts[step] == nil {

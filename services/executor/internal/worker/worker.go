@@ -85,15 +85,20 @@ var (
 // afterCut is how long runs and tools that were cut have to end.
 const afterCut = 2 * time.Second
 
+// runnersAfterCut is how long runs that were cut have to end: each gives up a model that
+// goes on, and gives its run back.
+const runnersAfterCut = 10 * time.Second
+
 // Worker claims and executes runs.
 type Worker struct {
 	config Config
 	peers  Peers
 	tools  *tool.Runner
 
-	runners sync.WaitGroup
-	foreign sync.WaitGroup // code of agents, see foreign
-	freed   chan struct{}  // holds one token when slots became free
+	runners crowd
+	foreign crowd         // code of agents, see foreign
+	left    left          // code of agents that has not ended with its context
+	freed   chan struct{} // holds one token when slots became free
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
@@ -141,8 +146,8 @@ func (w *Worker) LiveRunIDs() []string {
 }
 
 // Run claims and executes runs until ctx ends. It then drains as the package
-// comment says, and returns nil when all its goroutines have ended; a tool that
-// ignores its context is left behind and logged.
+// comment says, and returns nil when all its goroutines have ended; code of an agent that
+// ignores its context is left behind and logged, and so is a run in the middle of it.
 func (w *Worker) Run(ctx context.Context) error {
 	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -152,45 +157,23 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.drain(end)
 	beats.Wait()
 	limit := time.Now().Add(afterCut)
-	if !w.tools.Wait(afterCut) || !endsWithin(&w.foreign, time.Until(limit)) {
+	if !w.tools.Wait(afterCut) || !w.foreign.endsWithin(time.Until(limit)) {
 		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is left behind")
 	}
 	return nil
 }
 
-// endsWithin waits for the group, and reports whether it has ended within the limit.
-func endsWithin(group *sync.WaitGroup, limit time.Duration) bool {
-	ended := make(chan struct{})
-	go func() { // left behind only when something of the group never ends
-		group.Wait()
-		close(ended)
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
-// drain waits for the runners, and cuts them after the grace.
+// drain waits for the runners, and cuts them after the grace. Those that do not end then
+// are left behind: a function of the agent that the planner calls does not return.
 func (w *Worker) drain(end context.CancelCauseFunc) {
-	drained := make(chan struct{})
-	go func() { // ends before drain does
-		w.runners.Wait()
-		close(drained)
-	}()
-	grace := time.NewTimer(w.config.DrainGrace)
-	defer grace.Stop()
-	select {
-	case <-drained:
-	case <-grace.C:
-		w.cutAll(errDrained)
-		<-drained
+	defer end(errDrained)
+	if w.runners.endsWithin(w.config.DrainGrace) {
+		return
 	}
-	end(errDrained)
+	w.cutAll(errDrained)
+	if !w.runners.endsWithin(runnersAfterCut) {
+		w.peers.Log.Error("runs hang in a function of their agent (Prompt, StopWhen, ApproveWhen or Count) and are left behind; others take them over", "runs", w.LiveRunIDs())
+	}
 }
 
 func (w *Worker) cutAll(cause error) {
@@ -225,7 +208,7 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.held[h.runID] = h
 	w.active++
 	w.mu.Unlock()
-	w.runners.Go(func() {
+	w.runners.begin(func() {
 		defer w.end(h)
 		newRunner(w, claim, h, ctx.Done()).run(live, execute)
 	})

@@ -22,21 +22,44 @@ type writes struct {
 	calls  map[string][]agent.Op // of the calls that have ended, by id
 	hooks  []agent.Op            // of hooks since
 	plan   agent.Message         // in the order of whose calls they are merged
+	// dropped says that writes of hooks which readers may have heard of do not count.
+	dropped bool
+	// found is what a former owner has recorded of the step in flight, as long as the
+	// calls were not run, or gone through, here.
+	found *loop.Journal
 
 	mu   sync.Mutex
 	told agent.State // as readers have it
 }
 
-// seen is the state as the next hook sees it: as of the step's begin, with what hooks have
-// written since.
-func (w *writes) seen() agent.State { return applied(applied(w.state, w.before), w.hooks) }
-
 // begin makes what hooks have written a part of what the calls of the plan see.
 func (w *writes) begin(plan agent.Message) {
-	w.plan = plan
+	w.plan, w.found = plan, nil
 	if w.calls == nil {
 		w.before, w.hooks = slices.Concat(w.before, w.hooks), nil
 	}
+}
+
+// take gives what was recorded of the calls whose ends the messages carry, and that was
+// not gone through here: a stop came first. From now on the writes count it.
+func (w *writes) take(messages []agent.Message) []loop.Recorded {
+	if w.found == nil {
+		return nil
+	}
+	var taken []loop.Recorded
+	for _, m := range messages {
+		for _, result := range m.Results() {
+			i := slices.IndexFunc(w.found.Results, func(r loop.Recorded) bool { return r.Result.CallID == result.CallID })
+			if i >= 0 {
+				taken = append(taken, w.found.Results[i])
+			}
+		}
+	}
+	w.begin(w.found.Plan)
+	for _, r := range taken {
+		w.ended(loop.Ended{Result: r.Result, Ops: r.Ops})
+	}
+	return taken
 }
 
 // called is what the calls see.
@@ -50,7 +73,8 @@ func (w *writes) withCalls(state agent.State) agent.State {
 	return state
 }
 
-// merged is the state as the step leaves it.
+// merged is the state as it is, and as the step leaves it if nothing more is written: what
+// the next hook and the planner see.
 func (w *writes) merged() agent.State { return applied(w.withCalls(w.called()), w.hooks) }
 
 // changes reports whether the step leaves another state than it has found.
@@ -72,6 +96,7 @@ func (w *writes) own() []agent.Op {
 func (w *writes) drop() bool {
 	some := len(w.before)+len(w.hooks) > 0
 	w.before, w.hooks = nil, nil
+	w.dropped = w.dropped || some
 	return some
 }
 
@@ -79,7 +104,7 @@ func (w *writes) drop() bool {
 func (w *writes) commit() {
 	w.state = w.merged()
 	w.kept, w.defaulted = w.state, false
-	w.before, w.hooks, w.calls, w.plan = nil, nil, nil, agent.Message{}
+	w.before, w.hooks, w.calls, w.plan, w.dropped, w.found = nil, nil, nil, agent.Message{}, false, nil
 }
 
 // ended takes what a call has written.
@@ -127,10 +152,11 @@ func (r *runner) tellWrites(ctx context.Context, step int32, ops []agent.Op, end
 // tellMerged tells readers of what the step does to the state besides the writes of calls
 // that they know of, or in another order.
 func (r *runner) tellMerged(ctx context.Context, step int32) error {
-	if !r.writes.changes() {
+	w := &r.writes
+	if !w.changes() && !w.dropped {
 		return nil
 	}
-	if ops := agent.Diff(r.writes.told, r.writes.merged()); len(ops) > 0 {
+	if ops := agent.Diff(w.told, w.merged()); len(ops) > 0 {
 		return r.tellWrites(ctx, step, ops, nil)
 	}
 	return nil

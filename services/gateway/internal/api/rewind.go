@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -19,50 +20,87 @@ const keyedRuns = 50
 // one is begun again where it stands, since the checkpoints before it do not have the
 // messages that it is about.
 //
-// What a repetition would find is not what the first request found, so the run that
-// the key began is looked for first.
+// What a repetition finds is not what the first request found, so the run that the key
+// began is looked for first.
 func (s *Server) retry(ctx context.Context, start *statev1.StartRunRequest, key string) (*agentv1.ResumeResponse, error) {
 	session, failed, err := s.Sessions.Session(ctx, start.GetTenant(), start.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
+	var since []*statev1.Run
 	if key != "" {
-		runs, err := s.Sessions.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Limit: keyedRuns})
-		if err != nil {
+		if since, failed, err = s.keyed(ctx, start, key, failed); err != nil {
 			return nil, err
-		}
-		for _, run := range runs {
-			if run.GetRequestKey() == key && run.GetEntry() == statev1.RunEntry_RUN_ENTRY_RESUME {
-				return resumed(run, true), nil
-			}
 		}
 	}
 	start.Expect = &statev1.Expectation{
 		Statuses: []statev1.SessionStatus{statev1.SessionStatus_SESSION_STATUS_FAILED}, CurrentRunId: &session.CurrentRunId,
 	}
-	if start.RewindTo, err = s.lastGood(ctx, start, failed.GetRunId()); err != nil {
+	if start.RewindTo, err = s.lastGood(ctx, start, failed.GetRunId(), since); err != nil {
 		return nil, err
 	}
 	return s.resume(ctx, start)
 }
 
-// lastGood gives the newest checkpoint of the run that is not that of its failure, ""
-// when it has none. Only the last step of a run can have failed.
-func (s *Server) lastGood(ctx context.Context, start *statev1.StartRunRequest, run string) (string, error) {
-	var got *statev1.ListCheckpointsResponse
-	err := retry.Do(ctx, s.Policy, func() (err error) {
-		got, err = s.Checkpoints.ListCheckpoints(ctx, &statev1.ListCheckpointsRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Limit: 2})
-		return err
-	})
+// keyed looks for the run that the key has begun. When there is one, it gives the run and
+// those behind it, and the run that had failed before it, so that the same request is made
+// again, and the state service says whether it is a repetition. Otherwise it gives failed.
+func (s *Server) keyed(ctx context.Context, start *statev1.StartRunRequest, key string, failed *statev1.Run) ([]*statev1.Run, *statev1.Run, error) {
+	list := &statev1.ListRunsRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Limit: keyedRuns}
+	runs, err := s.Sessions.ListRuns(ctx, list)
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
-	for _, c := range got.GetCheckpoints() {
-		if c.GetRunId() == run && c.GetStatus() != statev1.SessionStatus_SESSION_STATUS_FAILED {
-			return c.GetCheckpointId(), nil
+	i := slices.IndexFunc(runs, func(run *statev1.Run) bool { return run.GetRequestKey() == key })
+	if i < 0 {
+		return nil, failed, nil
+	}
+	list.BeforeTurn = runs[i].GetTurn()
+	older, err := s.Sessions.ListRuns(ctx, list)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, run := range older {
+		if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
+			return runs[:i+1], run, nil
 		}
 	}
-	return "", nil
+	return runs[:i+1], nil, nil
+}
+
+// checkpointPage is how many checkpoints are asked for at once.
+const checkpointPage = 100
+
+// lastGood gives the newest checkpoint of the run that is not that of its failure, ""
+// when it has none. Only the last step of a run can have failed. The checkpoints of the
+// runs since then are passed over.
+func (s *Server) lastGood(ctx context.Context, start *statev1.StartRunRequest, run string, since []*statev1.Run) (string, error) {
+	list := &statev1.ListCheckpointsRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Limit: 2}
+	if len(since) > 0 {
+		list.Limit = checkpointPage
+	}
+	for {
+		var got *statev1.ListCheckpointsResponse
+		err := retry.Do(ctx, s.Policy, func() (err error) {
+			got, err = s.Checkpoints.ListCheckpoints(ctx, list)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		for _, c := range got.GetCheckpoints() {
+			switch {
+			case c.GetRunId() == run && c.GetStatus() != statev1.SessionStatus_SESSION_STATUS_FAILED:
+				return c.GetCheckpointId(), nil
+			case c.GetRunId() != run && !slices.ContainsFunc(since, func(r *statev1.Run) bool { return r.GetRunId() == c.GetRunId() }):
+				return "", nil // behind it there are older runs only
+			}
+			list.BeforeStep = c.GetStep()
+		}
+		if len(since) == 0 || len(got.GetCheckpoints()) < checkpointPage {
+			return "", nil
+		}
+	}
 }
 
 // branch makes a session at a checkpoint and begins a run in it. These are two writes:
@@ -79,12 +117,34 @@ func (s *Server) branch(ctx context.Context, start *statev1.StartRunRequest, r *
 		return err
 	})
 	if err == nil {
-		return s.resume(ctx, start)
+		answer, err := s.resume(ctx, start)
+		if err != nil {
+			s.takeBack(ctx, start, err)
+		}
+		return answer, err
 	}
 	if fault.ReasonOf(err) != sessionExists || r.GetRequestKey() == "" && attempts == 1 {
 		return nil, err
 	}
 	return s.branchAgain(ctx, start, r, err)
+}
+
+// refused are the kinds of an answer that says that no run was begun.
+var refused = []fault.Kind{fault.Invalid, fault.TooLarge, fault.Conflict}
+
+// takeBack deletes the branch that the request has made when its run is refused, since
+// nobody knows of it. A branch with a run is somebody's.
+func (s *Server) takeBack(ctx context.Context, start *statev1.StartRunRequest, why error) {
+	if !slices.Contains(refused, fault.KindOf(why)) {
+		return
+	}
+	_, run, err := s.Sessions.Session(ctx, start.GetTenant(), start.GetSessionId())
+	if err == nil && run == nil {
+		_, err = s.Sessions.Sessions.DeleteSession(ctx, &statev1.DeleteSessionRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId()})
+	}
+	if err != nil {
+		s.Log.WarnContext(ctx, "a branch whose run was refused stays", "session", start.GetSessionId(), "error", err)
+	}
 }
 
 const sessionExists = "SESSION_EXISTS"

@@ -50,6 +50,7 @@ func (s *State) ListCheckpoints(_ context.Context, r *statev1.ListCheckpointsReq
 	}
 	listed := slices.Clone(found.checkpoints)
 	slices.Reverse(listed)
+	listed = slices.DeleteFunc(listed, func(c *statev1.Checkpoint) bool { return r.GetBeforeStep() > 0 && c.GetStep() >= r.GetBeforeStep() })
 	return &statev1.ListCheckpointsResponse{Checkpoints: listed[:min(len(listed), int(r.GetLimit()))]}, nil
 }
 

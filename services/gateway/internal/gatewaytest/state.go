@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -26,7 +27,8 @@ type State struct {
 	sessions map[string]*session
 	agents   []*statev1.Agent
 	runs     int
-	failures int // how many of the next calls fail
+	prints   map[string]string // of the requests, by run
+	failures int               // how many of the next calls fail
 	failure  error
 	starts   []*statev1.StartRunRequest
 	stops    []*statev1.RequestStopRequest
@@ -59,7 +61,7 @@ func (s *session) current() *statev1.Run {
 }
 
 func newState(s *Stream) *State {
-	return &State{stream: s, sessions: map[string]*session{}, agents: []*statev1.Agent{
+	return &State{stream: s, sessions: map[string]*session{}, prints: map[string]string{}, agents: []*statev1.Agent{
 		{AgentType: "demo", Description: "answers"}, {AgentType: "other"},
 	}}
 }
@@ -110,6 +112,9 @@ func (s *State) find(tenant, id string) (*session, error) {
 	return found, nil
 }
 
+// maxStateKey is the longest key of the custom state.
+const maxStateKey = 256
+
 // StartRun implements the service.
 func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	s.mu.Lock()
@@ -129,11 +134,17 @@ func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev
 	}
 	for _, run := range found.all() {
 		if run.GetRequestKey() == r.GetRequestKey() {
+			if s.prints[run.GetRunId()] != printOf(r) {
+				return nil, fault.New(fault.Conflict, "REQUEST_KEY_REUSED", "the key %q has begun %s with another request", r.GetRequestKey(), run.GetRunId())
+			}
 			return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), Repeated: true}, nil
 		}
 	}
 	if w := s.wait(found, r); w != nil {
 		return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(w.Run), Waiting: true}, nil
+	}
+	if slices.ContainsFunc(r.GetStateOps(), func(op *statev1.StateOp) bool { return len(op.GetKey()) > maxStateKey }) {
+		return nil, fault.New(fault.Invalid, "STATE_INVALID", "a key of the state has more than %d bytes", maxStateKey)
 	}
 	if err := startable(found, r); err != nil {
 		return nil, err
@@ -177,7 +188,15 @@ func (s *State) makeRun(found *session, r *statev1.StartRunRequest) *statev1.Run
 	if r.GetResume() {
 		run.Entry = statev1.RunEntry_RUN_ENTRY_RESUME
 	}
+	s.prints[id] = printOf(r)
 	return run
+}
+
+// printOf is what a repetition of the request has to bring again.
+func printOf(r *statev1.StartRunRequest) string {
+	return prototext.Format(&statev1.StartRunRequest{
+		Messages: r.GetMessages(), Resume: r.GetResume(), RewindTo: r.GetRewindTo(), StateOps: r.GetStateOps(), AppendMessages: r.GetAppendMessages(),
+	})
 }
 
 // begin queues the run and appends its messages.
@@ -193,6 +212,24 @@ func (s *session) begin(run *statev1.Run, r *statev1.StartRunRequest) {
 		}
 		s.messages = append(s.messages, m)
 	}
+}
+
+// DeleteSession implements the service.
+func (s *State) DeleteSession(_ context.Context, r *statev1.DeleteSessionRequest) (*statev1.DeleteSessionResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.find(r.GetTenant(), r.GetSessionId()); err != nil {
+		return nil, err
+	}
+	delete(s.sessions, streamKey(r.GetTenant(), r.GetSessionId()))
+	return &statev1.DeleteSessionResponse{Deleted: 1}, nil
+}
+
+// Has reports whether there is a session.
+func (s *State) Has(tenant, id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[streamKey(tenant, id)] != nil
 }
 
 // child adds a session below another one, with a run that works.

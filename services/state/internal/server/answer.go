@@ -72,7 +72,7 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 		Settled: r.Settled && r.Status != session.RunWaiting, Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate,
 		CreatedAt: int64(r.CreatedAt), StartedAt: int64(r.StartedAt), CompletedAt: int64(r.CompletedAt),
 		Entry: entryOut[r.Entry], Stop: stopOut(r.Stop), DueAt: int64(r.DueAt), Losses: r.Losses,
-		DeadlineAt: int64(r.DeadlineAt), OnBusy: busyOut[r.OnBusy], StartMessageCount: r.StartMessageCount,
+		DeadlineAt: int64(r.DeadlineAt), OnBusy: busyOut[r.OnBusy], StartMessageCount: r.StartMessageCount, TurnMessageCount: r.TurnMessageCount,
 	}
 }
 

@@ -32,13 +32,18 @@ func spread[A any](ctx context.Context, s *Server, target session.Target, bytes 
 		if err != nil {
 			return nil, answer, err
 		}
-		changes, err := s.family(targets, now).Spread(views, own)
+		family, err := s.family(targets, now)
+		if err != nil {
+			return nil, answer, err
+		}
+		changes, err := family.Spread(views, own)
 		return changes, answer, err
 	})
 }
 
-func (s *Server) family(targets []session.Target, now session.Millis) session.Family {
-	return session.Family{Now: now, NewID: s.newRunID, Targets: targets}
+func (s *Server) family(targets []session.Target, now session.Millis) (session.Family, error) {
+	answer, err := abandoned()
+	return session.Family{Now: now, NewID: s.newRunID, Targets: targets, Abandon: always(answer), Limits: s.config.Limits.heart()}, err
 }
 
 func (s *Server) newRunID() string { return "run_" + s.newID() }

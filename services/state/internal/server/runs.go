@@ -27,7 +27,11 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 		if err != nil {
 			return nil, started, err
 		}
-		changes, err := s.family(targets, command.Now).Spread(views, own)
+		family, err := s.family(targets, command.Now)
+		if err != nil {
+			return nil, started, err
+		}
+		changes, err := family.Spread(views, own)
 		if len(changes) > 0 {
 			started.Session = *changes[0].Session // another run may have begun
 		}

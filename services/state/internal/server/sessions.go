@@ -93,7 +93,11 @@ func (s *Server) DeleteSession(ctx context.Context, r *statev1.DeleteSessionRequ
 		if err != nil {
 			return nil, 0, err
 		}
-		changes, err := s.family(targets, now).Spread(views, own)
+		family, err := s.family(targets, now)
+		if err != nil {
+			return nil, 0, err
+		}
+		changes, err := family.Spread(views, own)
 		return changes, countDeleted(changes), err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -78,7 +79,7 @@ func TestAMessageToABusySessionWaitsForItsTurn(t *testing.T) {
 			t.Errorf("got %v, %v; want %v", got, err, waits.GetRun())
 		}
 		b.commit(ending(ref, 1, completed))
-		if run := b.get("s").GetCurrentRun(); run.GetRunId() != waits.GetRun().GetRunId() || run.GetStatus() != runQueued || run.GetTurn() != 2 || run.GetStartMessageCount() != 2 {
+		if run := b.get("s").GetCurrentRun(); run.GetRunId() != waits.GetRun().GetRunId() || run.GetStatus() != runQueued || run.GetTurn() != 2 || run.GetStartMessageCount() != 2 || run.GetTurnMessageCount() != 2 {
 			t.Errorf("got %v, want the first of those that wait", run)
 		}
 		b.settle(ref) // wakes the stream, without the poll
@@ -93,6 +94,27 @@ func TestAMessageToABusySessionWaitsForItsTurn(t *testing.T) {
 		}
 		if got := b.conversation("s"); got != "m1 m-s-1 m2 m3 " {
 			t.Errorf("got the conversation %q", got)
+		}
+	})
+}
+
+func TestCallsThatALiveRunAsksInSpiteOfAStopAreAbandoned(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.open("e1", 10)
+		b.send(sending("s", "m1", 0))
+		ref := refTo(s.execute())
+		waits := b.send(sending("s", "m2", statev1.BusyPolicy_BUSY_POLICY_INTERRUPT)).GetRun().GetRunId()
+		b.commit(asking(ref, 1, "c1"))
+		b.settle(ref)
+		claim := s.execute()
+		if claim.GetRun().GetRunId() != waits || len(claim.GetCalls()) != 1 {
+			t.Fatalf("got %v, want the run that has waited, with the call", claim)
+		}
+		answer := claim.GetCalls()[0].GetAnswer()
+		if answer.GetSource() != statev1.AnswerSource_ANSWER_SOURCE_ABANDONED || !strings.HasPrefix(answer.GetError(), "client_tool_abandoned") {
+			t.Errorf("got %v", answer)
 		}
 	})
 }

@@ -104,7 +104,7 @@ func (c Commit) told(v *View) []Call {
 		call, known := v.named(id)
 		seen := slices.ContainsFunc(calls, func(t Call) bool { return t.CallID == id })
 		if known && call.LateAt != 0 && !call.Told && !seen {
-			call.Told = true
+			call.Told, call.ToldStep = true, c.Step
 			calls = append(calls, call)
 		}
 	}

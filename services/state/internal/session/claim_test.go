@@ -48,3 +48,18 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 		t.Errorf("a fresh claim: got change %+v, %v; want none", change, err)
 	}
 }
+
+func TestARunThatItsExecutorDoesNotHoldIsCountedAsLost(t *testing.T) {
+	t.Parallel()
+	lost := RequeueLost{ExecutorID: "e", ClaimedBefore: 100}.Decide
+	v := owned()
+	v.Run.Losses = 2
+	if change, err := lost(v); err != nil || change.Runs[0].Losses != 3 || change.Runs[0].Status != RunQueued {
+		t.Errorf("got %+v, %v", change, err)
+	}
+	v = owned()
+	v.Run.Status = RunCompleted
+	if change, err := lost(v); err != nil || change.Runs[0].Losses != 0 || change.Runs[0].ExecutorID != "" {
+		t.Errorf("got %+v, %v of a run that has ended", change, err)
+	}
+}

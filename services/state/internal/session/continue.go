@@ -6,8 +6,8 @@ import (
 )
 
 // proceed begins the continuation of a suspended session: another run, which
-// writes on at the same message and belongs to the same trace as the one that
-// suspended. The version is the caller's to raise.
+// writes on at the same message and belongs to the same trace and the same turn as
+// the one that suspended, and has its deadline. The version is the caller's to raise.
 func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
 	s.Status = Active
 	s.Turn++
@@ -21,6 +21,7 @@ func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
 		RunID: runID, AgentType: suspended.AgentType, Turn: s.Turn, Status: RunQueued, Entry: EntryContinuation,
 		MessageID: suspended.MessageID, StartSequence: s.StreamSequence,
 		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
+		TurnMessageCount: suspended.TurnMessageCount, DeadlineAt: suspended.DeadlineAt,
 		Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, CreatedAt: now,
 	}
 }

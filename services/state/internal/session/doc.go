@@ -130,17 +130,28 @@
 // for: a continuation, or a resume of a suspended session. A new message that
 // abandons the calls of such a session waits too, and lets the first of them begin.
 //
+// The writes of a run that waits have to fit the custom state twice: as it is when the
+// run comes, which is refused else, and as it is when the run begins. Where it has
+// grown too large meanwhile they are left out, and the run begins with an abort of
+// that reason: so its client learns of it, and nobody works on a state that lacks them.
+//
+// Whatever is asked of somebody outside when a waiting run begins is abandoned in the
+// same write: it belongs to what came before, and a run with open calls would be
+// suspended again before it has read its messages.
+//
 // An interrupting or rolling back message leaves its stop with the live run in the
 // same write. When a run that is to be rolled back has come to any end, a suspension
 // too, and a run waits that has asked for it, everything that it has done is taken
 // back before the next one begins:
 //
-//	messages     of its steps go; those of users, and those of others that came
+//	messages     of its steps go; what was sent to it, and those of others that came
 //	             meanwhile, stay in their order and are numbered anew
 //	state        is what it was when the run began (Run.StartStateVersion)
 //	checkpoints  of the run go, and so the repetition of its last commit is known
 //	             by the run alone
-//	calls        that it has opened go; answers that it has consumed are there again
+//	calls        that it has opened go; those of former runs stay as they are, so that none
+//	             runs twice: their answers stay consumed, and their results stay
+//	late answers of which it has told are told again
 //	usage        stays, and so do the numbers of its steps
 //
 // # Calls
@@ -315,7 +326,7 @@
 //	H23 an end from outside fences the owner          TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled
 //	                                                  TestARunThatNeverBeganEndsSettledWhenTheFormerIsNot
 //	H26 a delayed retry waits for its time            TestADelayedRunIsNotClaimedBeforeItsTime
-//	                                                  TestARunThatWasAskedToStopIsNotDelayed
+//	                                                  TestARunThatWasAskedToStopSinceItsClaimIsNotDelayed
 //	H29 a request key starts one run                  TestARequestKeyStartsOneRunWhateverItStarts
 //	H30 call ids are unique in the family             TestACallIdIsUsedOnceInAFamily
 //	H31 deletion takes the local tree                 TestADeletedSessionTakesItsLocalTreeWithIt
@@ -329,7 +340,11 @@
 //	waiting: the policies                             TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive
 //	waiting: the ids of their messages are taken      TestWhoAppendsMessagesKnowsThoseThatWait
 //	waiting: no message is lost or appended twice     TestWhateverIsSentASessionStaysSound
+//	waiting: writes that do not fit                   TestWritesThatDoNotFitAreRefusedOrTheRunThatHasWaitedIsAborted
+//	waiting: a run begins without open calls          TestOpenCallsAreAbandonedWhenAWaitingRunBegins
 //	rollback: what goes and what stays                TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun
+//	                                                  TestTheResultsOfStepsThatHaveTakenNoAnswerGoWithTheirCalls
+//	losses: who does not hold a run has lost it       TestARunThatItsExecutorDoesNotHoldIsCountedAsLost
 //	state: kept writes read as the merged text        TestWhatIsKeptOfTheStateReadsAsTheMergedText
 //	state: a small write is kept alone                TestAWriteThatIsSmallBesideTheStateIsKeptAlone
 //	state: what stays as it is is not kept again      TestAStateThatStaysAsItIsIsNotKeptAgain

@@ -78,8 +78,9 @@ func must(t *testing.T, err error) {
 // family is what a store would do for a command: it keeps the views of its
 // sessions and shows those that are asked for.
 type family struct {
-	views map[string]*View
-	ids   int
+	views  map[string]*View
+	ids    int
+	limits Limits
 }
 
 func familyOf(views ...*View) *family {
@@ -107,7 +108,7 @@ func (f *family) spread(t *testing.T, sessionID string, decide func(views ...*Vi
 		own, err := decide(views...)
 		var changes []*Change
 		if err == nil {
-			changes, err = Family{Now: 100, NewID: f.id, Targets: targets}.Spread(views, own)
+			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: gone, Limits: f.limits}.Spread(views, own)
 		}
 		if wider, ok := errors.AsType[*Wider](err); ok {
 			targets = wider.Widen(targets)
@@ -128,6 +129,8 @@ func (f *family) spread(t *testing.T, sessionID string, decide func(views ...*Vi
 	t.Fatal("the command asks for ever more sessions")
 	return nil
 }
+
+func gone(c Call) []byte { return []byte("gone " + c.CallID) }
 
 func (f *family) id() string {
 	f.ids++

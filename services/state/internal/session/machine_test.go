@@ -53,7 +53,7 @@ func (m *machine) update(t *rapid.T, key session.Key, need session.Need, command
 			if err != nil {
 				return nil, err
 			}
-			return session.Family{Now: m.now, NewID: m.id, Targets: targets}.Spread(views, own)
+			return session.Family{Now: m.now, NewID: m.id, Targets: targets, Abandon: func(session.Call) []byte { return []byte("gone") }}.Spread(views, own)
 		})
 		if wider, ok := errors.AsType[*session.Wider](err); ok {
 			targets = wider.Widen(targets)

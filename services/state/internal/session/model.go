@@ -181,6 +181,8 @@ type Run struct {
 	StartMessageCount int64 // without its own first messages
 	StartStateVersion int64 // as Session.StateVersion, StateBase
 	StartStateBase    int64
+
+	TurnMessageCount int64 // StartMessageCount of the run that this one continues, or its own: a run and its continuations are one turn
 }
 
 // BusyPolicy is what becomes of a request to start a run while another is live.
@@ -354,6 +356,8 @@ type Call struct {
 	Late   []byte // opaque: the answer that came after a timeout was consumed
 	LateAt Millis // 0 for none
 	Told   bool   // a step has told the model of the late answer
+
+	ToldStep int32 // that step; 0 before, and for one that an older release has told of
 }
 
 // CallKind is what a call waits for. Answers of the other kind are refused.

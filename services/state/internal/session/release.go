@@ -9,7 +9,7 @@ import "slices"
 // Faults: those of every write, and Stale (RUN_FINISHED) for a settled run.
 type Release struct {
 	Ref
-	Delay Millis // the run is not claimed before it has passed; 0 for at once, as for a run that was asked to stop
+	Delay Millis // the run is not claimed before it has passed; 0 for at once, as for a run that was asked to stop since its claim
 	Now   Millis
 }
 
@@ -33,11 +33,16 @@ func (c Release) Decide(v *View) (*Change, error) {
 	}
 	change := free(v, c.Now)
 	change.Runs[0].DueAt = 0
-	if c.Delay > 0 && v.Run.Stop == nil {
+	if c.Delay > 0 && !v.Run.stoppedSince(v.Run.ClaimedAt) {
 		change.Runs[0].DueAt = c.Now + c.Delay
 	}
 	return change, nil
 }
+
+// stoppedSince reports whether the run was asked to stop at that time or later: who
+// has claimed it may not have seen that. One who has seen it and gives the run back
+// all the same cannot do more at once.
+func (r *Run) stoppedSince(at Millis) bool { return r.Stop != nil && r.Stop.At >= at }
 
 // RequeueSilent takes a claim away from an executor that is silent, and counts
 // the loss: a run that kills whoever executes it is known by it. The journal
@@ -59,7 +64,9 @@ func (c RequeueSilent) Decide(v *View) (*Change, error) {
 }
 
 // RequeueLost takes the claims away that an executor does not know of: their
-// handing over failed on the way. The journal stays.
+// handing over failed on the way, or it has given them up without a word. It counts
+// the loss of a run: one whose end is refused again and again is known by it. The
+// journal stays.
 type RequeueLost struct {
 	ExecutorID    string
 	Held          []string // the run ids that the executor knows of
@@ -77,7 +84,11 @@ func (c RequeueLost) Decide(v *View) (*Change, error) {
 	if r.ClaimedAt >= c.ClaimedBefore || slices.Contains(c.Held, r.RunID) {
 		return nil, nil
 	}
-	return free(v, c.Now), nil
+	change := free(v, c.Now)
+	if r.Status == RunRunning {
+		change.Runs[0].Losses++
+	}
+	return change, nil
 }
 
 // free returns the change after which nobody holds the view's run.

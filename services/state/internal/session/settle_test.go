@@ -67,15 +67,20 @@ func TestWhatIsNoRepetitionIsStaleAfterTheNextClaim(t *testing.T) {
 	refused(t, err, fault.Stale, "EPOCH_STALE")
 }
 
-func TestARunThatWasAskedToStopIsNotDelayed(t *testing.T) {
+func TestARunThatWasAskedToStopSinceItsClaimIsNotDelayed(t *testing.T) {
 	t.Parallel()
-	for _, asked := range []*Stop{nil, {Kind: StopInterrupt}} {
-		v := owned()
-		v.Run.Stop = asked
-		change, err := Release{Ref: ref, Delay: 900, Now: 50}.Decide(v)
-		must(t, err)
-		if due := change.Runs[0].DueAt; (due == 0) != (asked != nil) {
-			t.Errorf("stop %+v: due at %d", asked, due)
+	for want, asked := range map[Millis][]*Stop{
+		950: {nil, {Kind: StopInterrupt, At: 19}}, // who has claimed it knows of the stop
+		0:   {{Kind: StopInterrupt, At: 20}, {Kind: StopAbort, At: 30}},
+	} {
+		for _, stop := range asked {
+			v := owned()
+			v.Run.Stop, v.Run.ClaimedAt = stop, 20
+			change, err := Release{Ref: ref, Delay: 900, Now: 50}.Decide(v)
+			must(t, err)
+			if due := change.Runs[0].DueAt; due != want {
+				t.Errorf("stop %+v: due at %d, want %d", stop, due, want)
+			}
 		}
 	}
 }

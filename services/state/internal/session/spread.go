@@ -7,6 +7,12 @@ type Family struct {
 	Now     Millis
 	NewID   func() string // gives the id of a continuation that is needed, also in a try that comes to nothing
 	Targets []Target      // those of the views, in their order; may be nil when there is but one
+
+	// Abandon gives the answers to the calls that are open when a run that has waited
+	// begins: nobody waits for them any more. Nil leaves them open.
+	Abandon func(Call) []byte
+
+	Limits Limits // of what such a run writes to the custom state; none for 0
 }
 
 // What a session of the family is shown with.

@@ -279,5 +279,6 @@ func (c Start) run(s *Session) *Run {
 		RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
 		StartSequence: s.StreamSequence, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
 		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
+		TurnMessageCount: s.MessageCount,
 	}
 }

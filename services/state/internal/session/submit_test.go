@@ -13,8 +13,12 @@ func submit(id string) Submit {
 func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
 	t.Parallel()
 	v := suspended(call("c1"), call("c2").by(AnswerClient))
+	v.Current.TurnMessageCount, v.Current.DeadlineAt = 2, 9000
 	change, got, err := submit("c1").Decide(v)
 	must(t, err)
+	if n := change.NewRun; n.TurnMessageCount != 2 || n.StartMessageCount != 5 || n.DeadlineAt != 9000 {
+		t.Errorf("got %+v, want it in the turn of the run before, with its deadline", n)
+	}
 	if got.Status != Accepted || got.Continuation != NewRun || got.RunID != "next" || got.Call.Answer != AnswerClient || got.Call.Revision != 1 {
 		t.Errorf("got %+v", got)
 	}

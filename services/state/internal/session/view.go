@@ -27,7 +27,7 @@ type Need struct {
 	Tail         Tail     // View.Tail
 	Waiting      bool     // View.Waiting, View.Held
 	Busy         bool     // View.OnBusy
-	Undo         bool     // View.Kept, View.Used, View.StartState
+	Undo         bool     // View.Kept, View.Told, View.StartState
 }
 
 // Tail asks for the last messages of the conversation. The zero value asks for
@@ -62,8 +62,8 @@ type View struct {
 	OnBusy          BusyPolicy  // what the session's agent has announced; never empty when it is shown
 
 	// For taking the newest run back.
-	Kept       []Message // from its StartMessageCount on those that stay: of the role user, or not of the run
-	Used       []Call    // whose answers its steps have consumed, by id
+	Kept       []Message // from its StartMessageCount on those that it spares (Run.Spares)
+	Told       []Call    // whose late answers its steps have told of, by id
 	StartState string    // the custom state as of its beginning; empty when that is not known
 }
 

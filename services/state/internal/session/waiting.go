@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -32,18 +33,21 @@ func (c Start) mayWait(v *View) error {
 }
 
 // wait returns the change after which the run waits, behind those that wait
-// already. Of a suspended session the calls are abandoned, and so the first of
+// already. Its writes have to fit the custom state as it is; see kin.begin. Of a suspended session the calls are abandoned, and so the first of
 // them begins.
 func (c Start) wait(v *View) (*Change, Started, error) {
 	s := *v.Session
 	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
+	if _, err := merge(s.State, c.Ops, c.Limits.State); err != nil {
+		return nil, Started{}, err
+	}
 	change := &Change{Session: &s, Held: c.held()}
 	s.Version++
 	s.Waiting++
 	s.UpdatedAt = c.Now
 	change.NewRun = c.run(&s)
 	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence = 0, RunWaiting, 0
-	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount = 0, 0, 0
+	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
 	change.NewRun.Settled, change.NewRun.OnBusy, change.NewRun.Place = true, policy, s.Version
 	switch {
 	case s.Status.Suspended():
@@ -85,7 +89,8 @@ func (s *spreading) next(k *kin) (seen bool, err error) {
 		return true, nil
 	}
 	undone := k.undone()
-	if need := (Need{Waiting: true, Undo: undone != nil}); len(k.view.Waiting) == 0 || need.Undo && !k.target.Need.Undo {
+	need := Need{Waiting: true, Calls: true, Undo: undone != nil}
+	if len(k.view.Waiting) == 0 || !k.target.Need.Calls || need.Undo && !k.target.Need.Undo {
 		s.missing.add(Target{k.target.Key, need})
 		return false, nil
 	}
@@ -102,7 +107,8 @@ func (s *spreading) next(k *kin) (seen bool, err error) {
 	if undone != nil && slices.ContainsFunc(k.view.Waiting, func(w Waiting) bool { return w.OnBusy == BusyRollback }) {
 		k.undo(undone)
 	}
-	return true, k.begin(s.Now)
+	k.abandon(s.Abandon, s.Now)
+	return true, k.begin(cmp.Or(s.Limits.State, math.MaxInt), s.Now)
 }
 
 // undone returns the run that ends with what is to be written and is to be
@@ -127,15 +133,46 @@ func (k *kin) forsake(now Millis) {
 	}
 }
 
+// abandon answers the calls of the session that are open. A run that begins with
+// open calls would be suspended again before it has read its messages.
+func (k *kin) abandon(answer func(Call) []byte, now Millis) {
+	if answer == nil {
+		return
+	}
+	for _, call := range k.change.callsOf(k.view) {
+		if call.open() {
+			k.change.call(call.answered(AnswerAbandoned, answer(call), now))
+		}
+	}
+}
+
+// call writes a call of the session, in the place of what the change has of it.
+func (change *Change) call(call Call) {
+	for _, calls := range [][]Call{change.NewCalls, change.Calls} {
+		if i := slices.IndexFunc(calls, func(c Call) bool { return c.CallID == call.CallID }); i >= 0 {
+			calls[i] = call
+			return
+		}
+	}
+	change.Calls = append(change.Calls, call)
+}
+
 // begin makes the first of the runs that wait the session's newest.
-func (k *kin) begin(now Millis) error {
+//
+// Its writes were bounded when it came, but the custom state may have grown since.
+// Where it would have more than limit bytes now, they are left out, and the run begins
+// with an abort that says so: it fails before it has done anything without them.
+func (k *kin) begin(limit int, now Millis) error {
 	change, s := k.change, k.change.Session
 	r, held := k.view.Waiting[0].Run, k.view.Held
 	s.Waiting--
 	s.begin(now)
 	change.append(held.Appended)
-	r.StartMessageCount = s.MessageCount
-	if err := change.then(held.Ops); err != nil {
+	r.StartMessageCount, r.TurnMessageCount = s.MessageCount, s.MessageCount
+	switch err := change.then(held.Ops, limit); {
+	case errors.Is(err, fault.TooLarge):
+		r.Stop = &Stop{Kind: StopAbort, Reason: err.Error(), At: now}
+	case err != nil:
 		return err
 	}
 	change.append(held.Messages)
@@ -165,12 +202,12 @@ func (change *Change) append(messages []Message) {
 }
 
 // then merges writes into the custom state as it is after the change, under a
-// version of their own: the version before is what the ended run has left. No
-// limit holds here, since nobody is there to be refused: each of those that wait
-// was bounded when it came.
-func (change *Change) then(ops []StateOp) error {
+// version of their own: the version before is what the ended run has left.
+//
+// TooLarge (STATE_SIZE_EXCEEDED), and the change is as it was.
+func (change *Change) then(ops []StateOp, limit int) error {
 	s := change.Session
-	merged, err := merge(s.State, ops, math.MaxInt)
+	merged, err := merge(s.State, ops, limit)
 	if err != nil || merged.state == s.State {
 		return err
 	}
@@ -185,17 +222,26 @@ func (change *Change) then(ops []StateOp) error {
 	return nil
 }
 
-// undo takes back what the ended run has appended and written. What it was
-// sent stays, in its order: messages of users, and those that came from elsewhere
-// while it ran. So do its steps' numbers and its usage. Answers that it has
-// consumed are there for the next run, since nothing in the conversation holds
-// them any more.
+// undo takes back what the ended run has appended and written; Run.Spares says
+// which messages stay, in their order. So do the numbers of its steps and its usage,
+// and the answers that it has consumed: a call that was approved has run, and does not
+// run again. Late answers that it has told of are to be told once more, since nothing
+// in the conversation does.
 func (k *kin) undo(r *Run) {
 	change, v := k.change, k.view
 	s := change.Session
 	kept := slices.Clone(v.Kept)
+	var calls []Call
+	took := map[int32]bool{}
+	before := s.StepCount - r.StepCount // the last step of former runs
+	for _, call := range change.Calls {
+		if call.ConsumedStep > v.Session.StepCount { // the step that ends the run has consumed it
+			calls = append(calls, call)
+			took[call.ConsumedStep] = took[call.ConsumedStep] || call.Step <= before
+		}
+	}
 	for _, m := range change.Messages {
-		if m.Role == userRole {
+		if r.Spares(m, func(step int32) bool { return took[step] }) {
 			kept = append(kept, m)
 		}
 	}
@@ -209,13 +255,31 @@ func (k *kin) undo(r *Run) {
 		s.State, s.StateVersion, s.StateBase = v.StartState, r.StartStateVersion, r.StartStateBase
 		s.StateWrites, s.StateBytes = longestFold, 0 // as after a rewind
 	}
-	change.Calls = nil
+	change.Calls = calls
 	change.drop(v, r.RunID)
-	for _, call := range v.Used {
-		call.ConsumedAt, call.ConsumedStep = 0, 0
-		change.Calls = append(change.Calls, call)
+	for _, call := range v.Told {
+		if call.Step <= before {
+			call.Told, call.ToldStep = false, 0
+			change.Calls = append(change.Calls, call)
+		}
 	}
 }
 
-// userRole is the role of the messages that nobody takes back.
-const userRole = "user"
+// The roles of the messages that may stay when their run is taken back.
+const (
+	userRole = "user"
+	toolRole = "tool"
+)
+
+// Spares reports whether the message stays in the conversation when the run is
+// taken back: it came from elsewhere, or it was sent to the run, or it is the result of
+// a call of a former run, which stands. took says whether the step has consumed the
+// answer to such a call; its other messages of the runtime's own go.
+func (r *Run) Spares(m Message, took func(step int32) bool) bool {
+	switch {
+	case m.RunID != r.RunID, m.Role == userRole && m.Step == 0:
+		return true
+	default:
+		return m.Role == toolRole && took(m.Step)
+	}
+}

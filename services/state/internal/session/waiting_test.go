@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -57,7 +58,7 @@ func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
 		v := c.view().waits(BusyEnqueue, BusyInterrupt)
 		got := familyOf(v).spread(t, "s", c.decide)["s"]
 		s, r := got.Session, got.Begun
-		if r == nil || r.RunID != "w1" || r.Status != RunQueued || r.Turn != 3 || r.Settled || r.StartMessageCount != s.MessageCount-1 {
+		if r == nil || r.RunID != "w1" || r.Status != RunQueued || r.Turn != 3 || r.Settled || r.StartMessageCount != s.MessageCount-1 || r.TurnMessageCount != r.StartMessageCount {
 			t.Errorf("%s: got run %+v", name, r)
 			continue
 		}
@@ -81,6 +82,34 @@ func TestASuspensionLetsNobodyBegin(t *testing.T) {
 	got = familyOf(v).spread(t, "s", deciding(Submit{Key: ours, CallID: "c1", NewRunID: "next", Now: 100}.Decide))["s"]
 	if got.NewRun == nil || got.NewRun.Entry != EntryContinuation || got.Begun != nil || got.Session.Waiting != 1 {
 		t.Errorf("got %+v, want the continuation before them", got)
+	}
+}
+
+func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
+	t.Parallel()
+	// The live run suspends, though it was asked to stop.
+	v := owned().waits(BusyInterrupt)
+	v.Live.Stop = &Stop{Kind: StopInterrupt}
+	v.Calls = []Call{call("old"), call("answered").by(AnswerClient)}
+	commit := deciding(suspends(RunSuspendedClientTool, Call{CallID: "new", Kind: ClientTool}).Decide)
+	got := familyOf(v).spread(t, "s", commit)["s"]
+	if got.Begun == nil || len(got.NewCalls) != 1 || len(got.Calls) != 1 {
+		t.Fatalf("got %+v", got)
+	}
+	for _, c := range []Call{got.NewCalls[0], got.Calls[0]} {
+		if c.Answer != AnswerAbandoned || c.Revision != 1 || string(c.Response) != "gone "+c.CallID || c.AnsweredAt != 100 {
+			t.Errorf("got %+v", c)
+		}
+	}
+	// Somebody interrupts a suspended session.
+	stop := deciding(RequestStop{Key: ours, Kind: StopInterrupt, Now: 100}.Decide)
+	got = familyOf(suspended(call("c1")).waits(BusyEnqueue)).spread(t, "s", stop)["s"]
+	if got.Begun == nil || len(got.Calls) != 1 || got.Calls[0].Answer != AnswerAbandoned {
+		t.Errorf("got %+v", got)
+	}
+	// Nobody waits: they may still be answered.
+	if got = familyOf(suspended(call("c1"))).spread(t, "s", stop)["s"]; len(got.Calls) != 0 {
+		t.Errorf("got %+v", got.Calls)
 	}
 }
 
@@ -218,6 +247,33 @@ func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
 	refused(t, err, fault.Exhausted, "TOO_MANY_WAITING")
 }
 
+func TestWritesThatDoNotFitAreRefusedOrTheRunThatHasWaitedIsAborted(t *testing.T) {
+	t.Parallel()
+	start := Start{Key: ours, RunID: "n", Messages: []Message{{ID: "m"}}, Ops: []StateOp{{"k", Replace, `"12345"`}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 1, State: 12}, Now: 50}
+	_, _, err := start.Decide(owned())
+	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+	start.Limits.State = 13
+	_, _, err = start.Decide(owned())
+	must(t, err)
+
+	v := owned().waits(BusyEnqueue)
+	v.Held.Ops, v.Session.State = start.Ops, `{"a":1}`
+	f := familyOf(v)
+	f.limits.State = 13
+	got := f.spread(t, "s", finishAs("s", RunCompleted))["s"]
+	stop := got.Begun.Stop
+	if stop == nil || stop.Kind != StopAbort || stop.At != 100 || !strings.Contains(stop.Reason, "the limit is 13") || got.Begun.Status != RunQueued {
+		t.Errorf("got %+v, want it to begin with an abort", got.Begun)
+	}
+	if got.NewState || got.StateWrite != nil || got.Between != nil || got.Session.State != `{"a":1}` || got.Session.StateVersion != 1 || got.Messages[0].ID != "m-w1" {
+		t.Errorf("got %+v, want the messages and no write", got)
+	}
+	f.limits.State = 0
+	if got := f.spread(t, "s", finishAs("s", RunCompleted))["s"]; got.Begun.Stop != nil || got.Session.State != `{"a":1,"k":"12345"}` {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func isWider(err error, need Need) bool {
 	wider, ok := errors.AsType[*Wider](err)
 	return ok && len(wider.Targets) == 1 && fmt.Sprint(wider.Targets[0].Need) == fmt.Sprint(need)
@@ -258,20 +314,33 @@ func undoing() *View {
 	v.Live.StartMessageCount, v.Live.StartStateVersion, v.Live.StartStateBase = 2, 1, 1
 	v.Session.StateVersion, v.Session.StateBase, v.Session.State, v.Session.CheckpointID = 6, 5, `{"n":2}`, "cp6"
 	v.Kept = []Message{{ID: "hello", Role: "user", Ordinal: 2}, {ID: "aside", Role: "user", Ordinal: 4}}
-	v.Used = []Call{call("used").by(AnswerClient).consumed()}
+	v.Told = []Call{told("late", 2), told("gone", 3)} // the run has taken step 3
+	v.Live.StepCount = 1
 	v.StartState = `{"n":1}`
 	return v
+}
+
+// told is a call of a step whose late answer the model knows.
+func told(id string, step int32) Call {
+	c := call(id).by(AnswerTimeout).consumed()
+	c.Step, c.LateAt, c.Told, c.ToldStep = step, 2, true, 3
+	return c
 }
 
 func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
 	t.Parallel()
 	commit := Commit{
-		Ref: ref, Step: 4, Messages: []Message{{ID: "answer", Role: "assistant", RunID: "r"}, {ID: "said", Role: "user", RunID: "r"}}, Now: 100,
+		Ref: ref, Step: 4, Now: 100, Messages: []Message{
+			{ID: "answer", Role: "assistant", RunID: "r", Step: 4}, {ID: "said", Role: "user", RunID: "r"}, {ID: "note", Role: "user", RunID: "r", Step: 4},
+			{ID: "result", Role: "tool", RunID: "r", Step: 4},
+		},
 		Ops: []StateOp{{"n", Replace, "3"}}, Consume: []Consume{{CallID: "mine", Revision: 1}}, CheckpointID: "cp", Limits: Limits{State: 1000},
 		Calls: []Call{{CallID: "new", Kind: ClientTool}}, Outcome: &Outcome{Status: RunSuspendedClientTool}, Usage: []Usage{{Kind: UsageTokens}},
 	}
 	v := undoing()
-	v.Named = []Call{call("mine").by(AnswerClient)}
+	mine := call("mine").by(AnswerClient)
+	mine.Step = 2
+	v.Named = []Call{mine}
 	got := familyOf(v).spread(t, "s", deciding(commit.Decide))["s"]
 	if *got.Rewind != (Rewind{Messages: 2, StateVersion: 1, RunID: "r"}) || got.Checkpoint != nil || got.NewState || len(got.StateWrite) > 0 || len(got.NewCalls) > 0 {
 		t.Errorf("got %+v", got)
@@ -283,21 +352,37 @@ func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
 			t.Errorf("got %s at %d", m.ID, m.Ordinal)
 		}
 	}
-	if !slices.Equal(ids, []string{"hello", "aside", "said", "m-w1"}) {
+	if !slices.Equal(ids, []string{"hello", "aside", "said", "result", "m-w1"}) {
 		t.Errorf("got messages %v", ids)
 	}
 	s := got.Session
-	if s.MessageCount != 6 || s.StateVersion != 1 || s.StateBase != 1 || s.State != `{"n":1}` || s.StepCount != 4 || s.CheckpointID != "" || s.Status != Active || s.Version != 9 {
+	if s.MessageCount != 7 || s.StateVersion != 1 || s.StateBase != 1 || s.State != `{"n":1}` || s.StepCount != 4 || s.CheckpointID != "" || s.Status != Active || s.Version != 9 {
 		t.Errorf("got %+v", s)
 	}
-	if len(got.Usage) != 1 || len(got.Calls) != 1 || got.Calls[0].CallID != "used" || got.Calls[0].ConsumedAt != 0 || got.Calls[0].Answer != AnswerClient {
+	if len(got.Usage) != 1 || len(got.Calls) != 2 || got.Calls[0].CallID != "mine" || got.Calls[0].ConsumedStep != 4 || got.Calls[1].CallID != "late" ||
+		got.Calls[1].Told || got.Calls[1].ToldStep != 0 || got.Calls[1].LateAt != 2 {
 		t.Errorf("got usage %+v, calls %+v", got.Usage, got.Calls)
 	}
-	if r := got.Begun; r.StartMessageCount != 5 || r.StartStateVersion != 1 || got.Runs[0].Status != RunSuspendedClientTool {
+	if r := got.Begun; r.StartMessageCount != 6 || r.StartStateVersion != 1 || got.Runs[0].Status != RunSuspendedClientTool {
 		t.Errorf("got %+v", got)
 	}
 	if _, again, err := commit.Decide(&View{Session: s, Run: &got.Runs[0]}); err != nil || again.Step != 4 || again.Version != 8 {
 		t.Errorf("got %+v, %v for the repetition", again, err)
+	}
+}
+
+func TestTheResultsOfStepsThatHaveTakenNoAnswerGoWithTheirCalls(t *testing.T) {
+	t.Parallel()
+	v := undoing()
+	own := call("own").by(AnswerClient) // of step 3, which is taken back too
+	v.Named = []Call{own}
+	commit := Commit{
+		Ref: ref, Step: 4, Messages: []Message{{ID: "result", Role: "tool", RunID: "r", Step: 4}}, Consume: []Consume{{CallID: "own", Revision: 1}},
+		CheckpointID: "cp", Outcome: &Outcome{Status: RunInterrupted}, Limits: Limits{State: 1000}, Now: 100,
+	}
+	got := familyOf(v).spread(t, "s", deciding(commit.Decide))["s"]
+	if slices.ContainsFunc(got.Messages, func(m Message) bool { return m.ID == "result" }) || got.Calls[0].ConsumedAt != 100 {
+		t.Errorf("got %+v, %+v", got.Messages, got.Calls)
 	}
 }
 

@@ -40,8 +40,8 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means http.DefaultClient. It
-// refuses a base URL that is not an absolute http or https URL.
+// New makes a model that calls through client; nil means one that follows no redirect,
+// see model.Direct. It refuses a base URL that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -49,16 +49,13 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if c.IdleTimeout <= 0 {
 		c.IdleTimeout = DefaultIdleTimeout
 	}
-	if client == nil {
-		client = http.DefaultClient
-	}
 	base, err := url.Parse(c.BaseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("anthropic: the base URL %q is not an http or https URL", c.BaseURL)
 	}
 	options := []option.RequestOption{
 		option.WithBaseURL(base.JoinPath("/").String()),
-		option.WithHTTPClient(client),
+		option.WithHTTPClient(model.Direct(client)),
 		option.WithMaxRetries(0),
 		option.WithoutOpenTelemetry(),
 	}

@@ -20,6 +20,17 @@ func TestMessagesAreAModel(t *testing.T) {
 	})
 }
 
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	modeltest.RunRedirect(t, func(t *testing.T, baseURL string) model.Model {
+		m, err := anthropic.New(anthropic.Config{BaseURL: baseURL, APIKey: modeltest.Key}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	})
+}
+
 // connect makes a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c anthropic.Config) *anthropic.Model {
 	t.Helper()

@@ -32,6 +32,17 @@ func TestSilence(t *testing.T) {
 	}, stream(says(`{"text":"a"}`, "")))
 }
 
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	modeltest.RunRedirect(t, func(t *testing.T, baseURL string) model.Model {
+		m, err := gemini.New(gemini.Config{BaseURL: baseURL, APIKey: modeltest.Key}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	})
+}
+
 // connect makes a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c gemini.Config) *gemini.Model {
 	t.Helper()

@@ -57,6 +57,9 @@ func readComplaint(text []byte) complaint {
 
 // refusal classifies an answer that is not an event stream.
 func refusal(res *http.Response, text []byte) *model.Error {
+	if e := model.Redirected(res); e != nil {
+		return e
+	}
 	said := readComplaint(text)
 	e := &model.Error{
 		StatusCode: res.StatusCode,

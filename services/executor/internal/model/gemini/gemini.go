@@ -41,8 +41,8 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means http.DefaultClient. It
-// refuses a base URL that is not an absolute http or https URL.
+// New makes a model that calls through client; nil means one that follows no redirect,
+// see model.Direct. It refuses a base URL that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -50,14 +50,11 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if c.IdleTimeout <= 0 {
 		c.IdleTimeout = DefaultIdleTimeout
 	}
-	if client == nil {
-		client = http.DefaultClient
-	}
 	base, err := url.Parse(c.BaseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("gemini: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	return &Model{base: base, key: c.APIKey, client: client, idle: c.IdleTimeout}, nil
+	return &Model{base: base, key: c.APIKey, client: model.Direct(client), idle: c.IdleTimeout}, nil
 }
 
 // Generate streams one content. All its errors are *model.Error, except for that

@@ -31,6 +31,22 @@ func TestResponsesAreAModel(t *testing.T) {
 	})
 }
 
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	for _, api := range []string{openai.APIChat, openai.APIResponses} {
+		t.Run(api, func(t *testing.T) {
+			t.Parallel()
+			modeltest.RunRedirect(t, func(t *testing.T, baseURL string) model.Model {
+				m, err := openai.New(openai.Config{API: api, BaseURL: baseURL, APIKey: modeltest.Key}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return m
+			})
+		})
+	}
+}
+
 // connect makes a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c openai.Config) *openai.Model {
 	t.Helper()

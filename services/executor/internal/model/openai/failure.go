@@ -54,6 +54,9 @@ func readComplaint(text []byte) complaint {
 
 // refusal classifies an answer that is not an event stream.
 func refusal(res *http.Response, text []byte) *model.Error {
+	if e := model.Redirected(res); e != nil {
+		return e
+	}
 	said := readComplaint(text)
 	e := &model.Error{
 		StatusCode: res.StatusCode,
@@ -136,8 +139,6 @@ func classify(status int, said complaint) (code string, retryable bool) {
 		return model.CodeUnavailable, true
 	case status >= 400:
 		return model.CodeInvalidRequest, false
-	case status >= 300:
-		return model.CodeInvalidResponse, true
 	}
 	for _, name := range []string{said.code, said.kind} {
 		switch name {

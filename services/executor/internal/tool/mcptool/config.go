@@ -49,7 +49,9 @@ type Config struct {
 
 	// Timeout bounds a call; 0 leaves it to the executor.
 	Timeout time.Duration
-	// ConnectTimeout bounds a start with the listing of the tools; 0 means 30 seconds.
+	// ConnectTimeout bounds a start with the listing of the tools; 0 means 30 seconds. A
+	// session whose server takes longer than this to read a message, or to answer a ping
+	// that follows calls without an answer, is ended.
 	ConnectTimeout time.Duration
 }
 

@@ -18,7 +18,15 @@
 // standard error goes to the log. At the end its input is closed, then it is asked to
 // terminate, then it is killed, with the processes that it has started.
 //
-// A server is not trusted: its messages are bounded, it may not ask for anything (no
+// A session ends, too, when its server breaks the bounds of messages, does not read what it
+// is sent, or answers neither some calls in a row nor a ping: else one child that hangs
+// would hold every later call. Its calls in flight fail, and the next one finds a new child.
+//
+// A tool that cannot be used fails Open, since the configuration can be changed then. In later
+// listings it is left out, so that it does not take the others with it.
+//
+// A server is not trusted: its messages and the calls in flight are bounded, its tools are
+// listed again at most once a second, it may not ask for anything (no
 // sampling, no elicitation, no roots), and what it says of its tools decides about
 // retries only where the configuration says so.
 package mcptool

@@ -1,9 +1,8 @@
 package mcptool
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -13,23 +12,33 @@ import (
 // maxMessage bounds one message of a server, in bytes.
 const maxMessage = 16 << 20
 
-var errMessageTooLarge = errors.New("the server has sent a message that is too large")
+var errMessageTooLarge = fmt.Errorf("it has sent a message of more than %d bytes", maxMessage)
 
-// lines bounds the lines of a stream.
-type lines struct {
+// events bounds the events of a stream: what stands between two empty lines, on however
+// many lines.
+type events struct {
 	io.ReadCloser
-	line int
+	fail  context.CancelCauseFunc
+	event int  // bytes since the last empty line
+	inked bool // something of the line was read
 }
 
-func (l *lines) Read(p []byte) (int, error) {
-	n, err := l.ReadCloser.Read(p)
-	if last := bytes.LastIndexByte(p[:n], '\n'); last >= 0 {
-		l.line = n - last - 1
-	} else {
-		l.line += n
-	}
-	if l.line > maxMessage {
-		return 0, errMessageTooLarge
+func (e *events) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	for _, c := range p[:n] {
+		e.event++
+		switch {
+		case c != '\n':
+			e.inked = e.inked || c != '\r'
+		case e.inked:
+			e.inked = false
+		default:
+			e.event = 0
+		}
+		if e.event > maxMessage {
+			e.fail(errMessageTooLarge) // the library would wait for the answer on
+			return 0, errMessageTooLarge
+		}
 	}
 	return n, err
 }
@@ -37,12 +46,14 @@ func (l *lines) Read(p []byte) (int, error) {
 // whole bounds a stream.
 type whole struct {
 	io.ReadCloser
+	fail context.CancelCauseFunc
 	read int
 }
 
 func (w *whole) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	if w.read += n; w.read > maxMessage {
+		w.fail(errMessageTooLarge)
 		return 0, errMessageTooLarge
 	}
 	return n, err
@@ -62,9 +73,11 @@ func (e ending) Close() error {
 	return e.ReadCloser.Close()
 }
 
-// bounded adds the headers of a server to requests and bounds its responses.
+// bounded adds the headers of a server to requests and bounds its responses. A response
+// beyond its bounds fails the session.
 type bounded struct {
 	headers map[string]string
+	fail    context.CancelCauseFunc
 	next    http.RoundTripper
 }
 
@@ -85,9 +98,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	response.Body = ending{response.Body, end}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // what cannot be read is no stream of events
 	if kind == "text/event-stream" {
-		response.Body = &lines{ReadCloser: response.Body}
+		response.Body = &events{ReadCloser: response.Body, fail: b.fail}
 	} else {
-		response.Body = &whole{ReadCloser: response.Body}
+		response.Body = &whole{ReadCloser: response.Body, fail: b.fail}
 	}
 	return response, nil
 }

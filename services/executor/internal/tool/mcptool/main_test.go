@@ -46,8 +46,22 @@ func serveStdio(mode string) {
 		for {
 			fmt.Print(strings.Repeat("x", 1<<20))
 		}
+	case "lines":
+		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":[`)
+		for {
+			fmt.Print(strings.Repeat("1,\n", 1<<20))
+		}
 	}
-	if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil && mode != "stubborn" {
+	server := newServer()
+	if file := os.Getenv("STARTED_FILE"); mode == "redeployed" {
+		if _, err := os.Stat(file); err == nil {
+			server.AddTool(&mcp.Tool{Name: strings.Repeat("long", 20), InputSchema: map[string]any{"type": "object"}}, mixed)
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			panic(err)
+		}
+	}
+	if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil && mode != "stubborn" {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -89,6 +103,9 @@ func newServer() *mcp.Server {
 	text("die", func(context.Context, *mcp.CallToolRequest) (string, error) {
 		os.Exit(1)
 		return "", nil
+	})
+	text("freeze", func(context.Context, *mcp.CallToolRequest) (string, error) {
+		return "", syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	})
 	text("hang", func(ctx context.Context, r *mcp.CallToolRequest) (string, error) {
 		<-ctx.Done()

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -22,6 +23,13 @@ const (
 )
 
 const defaultConnectTimeout = 30 * time.Second
+
+// maxCalls bounds the calls of one server that are in flight.
+const maxCalls = 512
+
+// listPause is the least between two listings of the tools, however often the server says
+// that they have changed.
+const listPause = time.Second
 
 // Peers is what servers work with.
 type Peers struct {
@@ -41,6 +49,7 @@ type Server struct {
 	headers map[string]string
 
 	work    sync.WaitGroup
+	running atomic.Int64 // calls of tools
 	closing chan struct{}
 	listed  chan struct{} // holds a token when the tools are to be listed again
 
@@ -51,6 +60,7 @@ type Server struct {
 	pause    time.Duration // behind the last attempt; 0 where it went well
 	retryAt  time.Time
 	tools    []agent.Tool
+	unusable map[string]string // why, by tool, as of the last listing
 	changed  chan struct{}
 	inFlight map[int]context.CancelFunc
 	calls    int
@@ -153,7 +163,9 @@ func (s *Server) current(ctx context.Context) (*session, <-chan struct{}, error)
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return nil, nil, s.unavailable(errors.New("it was closed"))
+		return nil, nil, s.unavailable(errClosed)
+	case s.session != nil && s.session.cause() != nil:
+		return nil, nil, s.unavailable(fmt.Errorf("its session is being ended: %w", s.session.cause()))
 	case s.session != nil:
 		return s.session, nil, nil
 	case s.attempt != nil:
@@ -181,7 +193,7 @@ func (s *Server) settle(session *session, tools []agent.Tool, err error) {
 	defer s.mu.Unlock()
 	s.attempt = nil
 	if err == nil && s.closed {
-		err = errors.New("it was closed")
+		err = errClosed
 		s.work.Go(session.close)
 	}
 	if err != nil {
@@ -207,7 +219,10 @@ func (s *Server) lost(session *session) {
 	if s.session == session {
 		s.session = nil
 		s.failure = errors.New("its session has ended")
-		s.log.Warn("MCP session has ended")
+		if cause := session.cause(); cause != nil {
+			s.failure = fmt.Errorf("its session has ended: %w", cause)
+		}
+		s.log.Warn("MCP session has ended", "cause", session.cause())
 	}
 	s.mu.Unlock()
 	session.close()
@@ -240,7 +255,8 @@ func same(a, b []agent.Tool) bool {
 	return true
 }
 
-// keepListed lists the tools again when the server says that they have changed.
+// keepListed lists the tools again when the server says that they have changed. What it
+// says during the pause is remembered.
 func (s *Server) keepListed() {
 	for {
 		select {
@@ -250,6 +266,13 @@ func (s *Server) keepListed() {
 		}
 		if err := s.list(); err != nil {
 			s.log.Warn("MCP tools cannot be listed; the former ones stay", "error", err)
+		}
+		pause := time.NewTimer(listPause)
+		select {
+		case <-s.closing:
+			pause.Stop()
+			return
+		case <-pause.C:
 		}
 	}
 }
@@ -281,7 +304,7 @@ func (s *Server) begin(ctx context.Context) (inner context.Context, done func(),
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return ctx, nil, s.unavailable(errors.New("it was closed"))
+		return ctx, nil, s.unavailable(errClosed)
 	}
 	inner, cancel := context.WithCancel(ctx)
 	s.calls++

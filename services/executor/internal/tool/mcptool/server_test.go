@@ -185,6 +185,7 @@ func TestAServerThatDoesNotWorkIsNamedWhenItIsOpened(t *testing.T) {
 	mute, _ := stdio(t, "mute")
 	mute.ConnectTimeout = 300 * time.Millisecond
 	flood, _ := stdio(t, "flood")
+	lines, _ := stdio(t, "lines")
 	for name, test := range map[string]struct {
 		config mcptool.Config
 		kind   fault.Kind
@@ -192,7 +193,8 @@ func TestAServerThatDoesNotWorkIsNamedWhenItIsOpened(t *testing.T) {
 	}{
 		"dead":            {dead, fault.Unavailable, `"test"`},
 		"mute":            {mute, fault.Unavailable, "in time"},
-		"flood":           {flood, fault.Unavailable, `"test"`},
+		"flood":           {flood, fault.Unavailable, "a message of more than 16777216 bytes"},
+		"lines":           {lines, fault.Unavailable, "a line that is not JSON"},
 		"not allowed":     {with(func(c *mcptool.Config) { c.Command = []string{"rm"} }), fault.Invalid, "allowed commands"},
 		"relative path":   {with(func(c *mcptool.Config) { c.Command = []string{"./rm"} }), fault.Invalid, "absolute path"},
 		"both":            {with(func(c *mcptool.Config) { c.URL = "https://x.example" }), fault.Invalid, "not both"},

@@ -1,10 +1,13 @@
 package mcptool
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -12,12 +15,26 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
+// maxUnanswered is how many calls in a row may have no answer in their time before the
+// server is asked whether it is there.
+const maxUnanswered = 3
+
+var (
+	errLate   = errors.New("it did not answer in time")
+	errClosed = errors.New("it was closed")
+)
+
 // session is one connection to a server.
 type session struct {
 	client *mcp.ClientSession
-	names  []string // of all tools of the server, when it was opened
+	names  []string                // of all tools of the server, when it was opened
+	life   context.Context         //nolint:containedctx // it ends with the session
+	end    context.CancelCauseFunc // of life; closes the connection
 	once   sync.Once
 	stop   func()
+
+	unanswered atomic.Int64 // calls in a row
+	probing    atomic.Bool
 }
 
 // wait waits for the end of the session.
@@ -26,16 +43,36 @@ func (s *session) wait() { _ = s.client.Wait() } // how it ended was logged wher
 // close ends the session. It may be called many times; all wait for the end.
 func (s *session) close() { s.once.Do(s.stop) }
 
+// cause says why the session has to end, and is nil while it need not.
+func (s *session) cause() error { return context.Cause(s.life) }
+
+// probe ends a session whose server answers neither calls nor a ping. It is to be called
+// for each call that has had no answer in its time.
+func (s *session) probe(limit time.Duration) {
+	if s.unanswered.Add(1) < maxUnanswered || !s.probing.CompareAndSwap(false, true) {
+		return
+	}
+	defer s.probing.Store(false)
+	ctx, cancel := context.WithTimeout(s.life, limit)
+	defer cancel()
+	err := s.client.Ping(ctx, nil)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		s.end(fmt.Errorf("it answered neither %d calls in a row nor a ping", s.unanswered.Load()))
+		return
+	}
+	s.unanswered.Store(0) // it does not know what a ping is, perhaps, but it is there
+}
+
 // open makes a session and lists the tools of the server.
 func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
-	life, end := context.WithCancel(life)
-	limit := time.AfterFunc(s.connectTimeout(), end)
+	life, end := context.WithCancelCause(life)
+	limit := time.AfterFunc(s.connectTimeout(), func() { end(errLate) })
 	defer limit.Stop()
 	s.mu.Lock()
 	s.calls++
 	number := s.calls
-	s.inFlight[number] = end // Close ends an attempt
-	closed := s.closed
+	s.inFlight[number] = func() { end(errClosed) } // Close ends an attempt
+	closed, first := s.closed, s.tools == nil
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -43,20 +80,20 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 		delete(s.inFlight, number)
 	}()
 	if closed {
-		end()
-		return nil, nil, s.unavailable(errors.New("it was closed"))
+		end(nil)
+		return nil, nil, s.unavailable(errClosed)
 	}
 	session, err := s.dial(life, end)
 	if err != nil {
-		end()
-		if life.Err() != nil {
-			err = errors.Join(errors.New("it did not answer in time"), err)
-		}
-		return nil, nil, s.unavailable(err)
+		err = s.unavailable(cmp.Or(context.Cause(life), err))
+		end(nil)
+		return nil, nil, err
 	}
-	tools, err := s.toolsOf(life, session, true)
-	if err == nil && !limit.Stop() {
-		err = s.unavailable(errors.New("it did not answer in time"))
+	// A tool that cannot be used is a mistake when agents are loaded. Later it must not
+	// take the others with it.
+	tools, err := s.toolsOf(life, session, first)
+	if !limit.Stop() || err != nil && session.cause() != nil {
+		err = s.unavailable(cmp.Or(session.cause(), errLate))
 	}
 	if err != nil {
 		session.close()
@@ -65,9 +102,9 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 	return session, tools, nil
 }
 
-// dial connects and greets. What it has begun it ends, where it fails.
-func (s *Server) dial(life context.Context, end func()) (*session, error) {
-	transport, err := s.transport()
+// dial connects and greets. The end of life closes the connection.
+func (s *Server) dial(life context.Context, end context.CancelCauseFunc) (*session, error) {
+	transport, err := s.transport(end)
 	if err != nil {
 		return nil, err
 	}
@@ -77,24 +114,27 @@ func (s *Server) dial(life context.Context, end func()) (*session, error) {
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.relist() },
 	})
-	// A server that does not answer would not answer that it need not, either.
+	// A server that does not answer would not answer that it need not, either. All who
+	// close the connection wait for its end, so nothing has to wait for this.
 	stop := context.AfterFunc(life, transport.close)
 	connected, err := client.Connect(life, transport, nil)
-	if !stop() && err == nil {
-		err = life.Err()
+	if err == nil && life.Err() != nil {
+		err = context.Cause(life)
+		transport.close()
 		_ = connected.Close() // the connection is closed already
 	}
 	if err != nil {
-		end()
+		stop()
 		transport.close()
 		return nil, err
 	}
-	return &session{client: connected, stop: func() {
+	return &session{client: connected, life: life, end: end, stop: func() {
 		// The order matters: a session waits for the calls in flight, which end with the
 		// connection, and the connection says good-bye.
 		transport.close()
 		_ = connected.Close() // the connection is closed already
-		end()
+		stop()
+		end(nil)
 	}}, nil
 }
 
@@ -135,16 +175,18 @@ func (t *transport) close() {
 	}
 }
 
-func (s *Server) transport() (*transport, error) {
+// transport is how the server is reached. It fails a session that breaks its bounds.
+func (s *Server) transport(fail context.CancelCauseFunc) (*transport, error) {
 	if len(s.config.Command) > 0 {
 		child, err := startChild(s.config.Command, s.env, s.config.Dir, s.log)
 		if err != nil {
 			return nil, err
 		}
-		return &transport{Transport: &mcp.IOTransport{Reader: &lines{ReadCloser: child}, Writer: child}, child: child}, nil
+		input := &watched{WriteCloser: child, limit: s.connectTimeout(), fail: fail}
+		return &transport{Transport: &mcp.IOTransport{Reader: newFrames(child, fail), Writer: input}, child: child}, nil
 	}
 	client := s.peers.Allowed.Hosts.Client(nil)
-	client.Transport = bounded{headers: s.headers, next: client.Transport}
+	client.Transport = bounded{headers: s.headers, fail: fail, next: client.Transport}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error {
 		return errors.New("an MCP server must not redirect") // the headers would go along
 	}

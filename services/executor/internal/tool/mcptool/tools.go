@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"slices"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -28,14 +30,14 @@ const all = "*"
 const metaKey = "holdfast.run/idempotencyKey"
 
 // toolsOf lists the tools of a server. Where strict is not set, those that cannot be used
-// are left out and logged.
+// are left out and logged, once.
 func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]agent.Tool, error) {
 	listed, err := s.listTools(ctx, session)
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
 	session.names = session.names[:0]
-	tools := []agent.Tool{}
+	tools, unusable := []agent.Tool{}, map[string]string{}
 	for _, t := range listed {
 		session.names = append(session.names, t.Name)
 		if !s.takes(t.Name) {
@@ -51,11 +53,25 @@ func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]
 		case strict:
 			return nil, s.invalid("the tool %q cannot be used: %v", t.Name, err)
 		default:
-			s.log.Warn("MCP tool cannot be used", "tool", t.Name, "error", err)
+			unusable[t.Name] = err.Error()
 		}
 	}
+	s.noteUnusable(unusable)
 	slices.SortFunc(tools, func(a, b agent.Tool) int { return strings.Compare(a.Name, b.Name) })
 	return tools, nil
+}
+
+// noteUnusable logs the tools that cannot be used, except for those of the last listing.
+func (s *Server) noteUnusable(now map[string]string) {
+	s.mu.Lock()
+	before := s.unusable
+	s.unusable = now
+	s.mu.Unlock()
+	for name, reason := range now {
+		if before[name] != reason {
+			s.log.Warn("MCP tool cannot be used", "tool", name, "error", reason)
+		}
+	}
 }
 
 func (s *Server) listTools(ctx context.Context, session *session) ([]*mcp.Tool, error) {
@@ -140,8 +156,13 @@ func plain(name string) string {
 // call calls a tool of the server. Errors are for the model. It returns at the end of
 // ctx; that the server is told of it is waited for in Close.
 func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, error) {
+	if s.running.Add(1) > maxCalls {
+		s.running.Add(-1)
+		return nil, s.unavailable(fmt.Errorf("%d calls of it are in flight already; this one was not made", maxCalls))
+	}
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
+		s.running.Add(-1)
 		return nil, err
 	}
 	type end struct {
@@ -151,6 +172,7 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 	ends := make(chan end, 1) // room for the one end, so that a late call can still end
 	go func() {               // done tells Close of its end
 		defer done()
+		defer s.running.Add(-1)
 		defer func() {
 			if p := recover(); p != nil { // of the library; the runner of tools catches only its own goroutine's
 				s.log.Error("MCP call panicked", "tool", name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -185,15 +207,23 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			return nil, err
 		}
 		result, err := session.client.CallTool(ctx, params)
+		if _, refused := errors.AsType[*jsonrpc.Error](err); refused || err == nil {
+			session.unanswered.Store(0)
+		}
 		switch {
 		case err == nil:
 			return resultOf(result)
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			session.probe(s.connectTimeout()) //nolint:contextcheck // ctx has ended: but for Close, nobody waits for this call any more
+			return nil, ctx.Err()
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case session.cause() != nil:
+			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; it is not known whether the call took effect", session.cause()))
 		case errors.Is(err, mcp.ErrSessionMissing) && !again:
 			s.forget(session) // the server has begun anew, and has not seen the call
 			continue
-		case errors.Is(err, mcp.ErrConnectionClosed):
+		case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF):
 			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
 		}
 		return nil, fmt.Errorf("the MCP server %q: %w", s.config.Name, err)

@@ -122,7 +122,9 @@ var closed = []netip.Prefix{
 	netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("64:ff9b::/96"), // carries IPv4
+	netip.MustParsePrefix("168.63.129.16/32"), // the host of a machine in Azure
+	netip.MustParsePrefix("::/96"),            // carries IPv4, as the next do
+	netip.MustParsePrefix("64:ff9b::/96"),
 	netip.MustParsePrefix("64:ff9b:1::/48"),
 	netip.MustParsePrefix("2002::/16"),
 	netip.MustParsePrefix("2001::/32"),

@@ -69,13 +69,17 @@ func (r *rows) viewUndo(v *session.View) (err error) {
 	if run == nil {
 		return nil
 	}
+	before := r.session.StepCount - run.StepCount
+	took := func(step int32) bool {
+		return slices.ContainsFunc(r.calls, func(c session.Call) bool { return c.ConsumedAt != 0 && c.ConsumedStep == step && c.Step <= before })
+	}
 	for _, m := range r.messages[min(run.StartMessageCount, int64(len(r.messages))):] {
-		if m.Role == "user" || m.RunID != run.RunID {
+		if run.Spares(m, took) {
 			v.Kept = append(v.Kept, copyMessages([]session.Message{m})...)
 		}
 	}
-	v.Used = callsWhere([]*rows{r}, func(c *session.Call) bool { return c.ConsumedStep > r.session.StepCount-run.StepCount })
-	slices.SortFunc(v.Used, func(a, b session.Call) int { return strings.Compare(a.CallID, b.CallID) })
+	v.Told = callsWhere([]*rows{r}, func(c *session.Call) bool { return c.ToldStep > before })
+	slices.SortFunc(v.Told, func(a, b session.Call) int { return strings.Compare(a.CallID, b.CallID) })
 	if run.StartStateVersion > 0 {
 		v.StartState, err = r.state(run.StartStateBase, run.StartStateVersion)
 	}

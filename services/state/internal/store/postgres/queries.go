@@ -97,10 +97,11 @@ var (
 	newest   = asked() + listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id")
 	readKept = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
-		WHERE m.role = 'user' OR m.run_id <> r.run_id
+		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
+			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND c.step <= s.step_count - r.step_count))
 		ORDER BY v.n, m.ordinal`)
-	readUsed = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + newest +
-		listed("c", "calls", " AND consumed_at > 0 AND consumed_step > s.step_count - r.step_count") + `
+	readTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + newest +
+		listed("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count") + `
 		ORDER BY v.n, c.call_id`)
 	readStartStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + newest + `
 		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o` + between("o") + `

@@ -67,7 +67,7 @@ func (r *row) usage() session.UsageEntry {
 
 const callColumns = `session_id text, run_id text, step bigint, step_id text, tool_name text, kind text, approval_id text, input text, stash bytea,
 	created_at bigint, deadline_at bigint, answer text, revision bigint, response bytea, answered_at bigint, consumed_at bigint, consumed_step bigint, late bytea,
-	late_at bigint, told boolean`
+	late_at bigint, told boolean, told_step bigint`
 
 var (
 	callRows  = columns("calls", callKey, callColumns)
@@ -80,7 +80,7 @@ func (r *rows) call(tenant, root string, c *session.Call) {
 	r.text(tenant, root, c.CallID, c.SessionID, c.RunID).number(int64(c.Step)).
 		text(c.StepID, c.ToolName, string(c.Kind), c.ApprovalID, c.Input).bytes(c.Stash).
 		number(int64(c.CreatedAt), int64(c.DeadlineAt)).text(string(c.Answer)).number(int64(c.Revision)).bytes(c.Response).
-		number(int64(c.AnsweredAt), int64(c.ConsumedAt), int64(c.ConsumedStep)).bytes(c.Late).number(int64(c.LateAt)).truth(c.Told)
+		number(int64(c.AnsweredAt), int64(c.ConsumedAt), int64(c.ConsumedStep)).bytes(c.Late).number(int64(c.LateAt)).truth(c.Told).number(int64(c.ToldStep))
 }
 
 func (r *row) call() session.Call {
@@ -89,7 +89,7 @@ func (r *row) call() session.Call {
 	c.Stash, c.CreatedAt, c.DeadlineAt = r.bytes(), session.Millis(r.number()), session.Millis(r.number())
 	c.Answer, c.Revision, c.Response = session.AnswerKind(r.text()), r.small(), r.bytes()
 	c.AnsweredAt, c.ConsumedAt, c.ConsumedStep = session.Millis(r.number()), session.Millis(r.number()), r.small()
-	c.Late, c.LateAt, c.Told = r.bytes(), session.Millis(r.number()), r.truth()
+	c.Late, c.LateAt, c.Told, c.ToldStep = r.bytes(), session.Millis(r.number()), r.truth(), r.small()
 	return c
 }
 

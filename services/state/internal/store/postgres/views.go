@@ -276,6 +276,6 @@ func (r *reader) waiting() {
 func (r *reader) undo() {
 	undo := when(func(n *session.Need) bool { return n.Undo })
 	r.read(readKept, undo, func(s *shown, row *row) { s.view.Kept = append(s.view.Kept, row.message()) })
-	r.read(readUsed, undo, func(s *shown, row *row) { s.view.Used = append(s.view.Used, row.call()) })
+	r.read(readTold, undo, func(s *shown, row *row) { s.view.Told = append(s.view.Told, row.call()) })
 	r.read(readStartStates, undo, func(s *shown, row *row) { s.start.scan(row) })
 }

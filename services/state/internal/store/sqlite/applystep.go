@@ -46,14 +46,14 @@ func (w *writer) calls(c *session.Change) {
 	for i := range c.NewCalls {
 		l := &c.NewCalls[i]
 		w.exec(`INSERT INTO calls (tenant, session_id, root_id, call_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash,
-				created_at, deadline_at, answer, revision, response, answered_at, consumed_at, consumed_step, late, late_at, told)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{w.root, l.CallID}, callColumnsOf(l)...)...)
+				created_at, deadline_at, answer, revision, response, answered_at, consumed_at, consumed_step, late, late_at, told, told_step)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{w.root, l.CallID}, callColumnsOf(l)...)...)
 	}
 	for i := range c.Calls {
 		l := &c.Calls[i]
 		w.update("call", `UPDATE calls SET run_id = ?, step = ?, step_id = ?, tool_name = ?, kind = ?, approval_id = ?, input = ?,
 				stash = ?, created_at = ?, deadline_at = ?, answer = ?, revision = ?, response = ?, answered_at = ?, consumed_at = ?,
-				consumed_step = ?, late = ?, late_at = ?, told = ?
+				consumed_step = ?, late = ?, late_at = ?, told = ?, told_step = ?
 			WHERE root_id = ? AND call_id = ? AND tenant = ? AND session_id = ?`, append(callColumnsOf(l), w.root, l.CallID)...)
 	}
 }
@@ -62,6 +62,7 @@ func callColumnsOf(l *session.Call) []any {
 	return []any{
 		l.RunID, l.Step, l.StepID, l.ToolName, l.Kind, l.ApprovalID, l.Input, blob(l.Stash),
 		l.CreatedAt, l.DeadlineAt, l.Answer, l.Revision, blob(l.Response), l.AnsweredAt, l.ConsumedAt, l.ConsumedStep, blob(l.Late), l.LateAt, l.Told,
+		l.ToldStep,
 	}
 }
 

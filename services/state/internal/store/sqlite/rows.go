@@ -63,7 +63,7 @@ func runColumns(output string) string {
 	return `r.run_id, r.agent_type, r.turn, r.status, r.request_key, r.request_hash, r.message_id, r.start_sequence,
 		r.step_count, ` + output + `, r.failure, r.completion_reason, r.settled, r.attempt, r.entry, r.stop, r.due_at, r.losses, r.epoch,
 		r.executor_id, r.claimed_at, r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at,
-		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base`
+		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base, r.turn_message_count`
 }
 
 func runFields(r *session.Run) []any {
@@ -72,7 +72,7 @@ func runFields(r *session.Run) []any {
 		&r.StepCount, &r.Outcome.Output, store.In(&r.Outcome.Failure), &r.Outcome.CompletionReason, &r.Settled, &r.Attempt, &r.Entry,
 		store.In(&r.Stop), &r.DueAt, &r.Losses, &r.Epoch, &r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent,
 		&r.Tracestate, &r.CreatedAt, &r.StartedAt, &r.CompletedAt,
-		&r.DeadlineAt, &r.OnBusy, &r.Place, &r.StartMessageCount, &r.StartStateVersion, &r.StartStateBase,
+		&r.DeadlineAt, &r.OnBusy, &r.Place, &r.StartMessageCount, &r.StartStateVersion, &r.StartStateBase, &r.TurnMessageCount,
 	}
 }
 
@@ -153,7 +153,8 @@ func readCheckpoint(ctx context.Context, c *connection, key session.Key, conditi
 }
 
 const callColumns = `l.call_id, l.session_id, l.run_id, l.step, l.step_id, l.tool_name, l.kind, l.approval_id, l.input, l.stash,
-	l.created_at, l.deadline_at, l.answer, l.revision, l.response, l.answered_at, l.consumed_at, l.consumed_step, l.late, l.late_at, l.told`
+	l.created_at, l.deadline_at, l.answer, l.revision, l.response, l.answered_at, l.consumed_at, l.consumed_step, l.late, l.late_at, l.told,
+	l.told_step`
 
 // readCalls returns the calls that fit a condition on l, which has the order
 // too.
@@ -162,7 +163,8 @@ func readCalls(ctx context.Context, c *connection, condition string, args ...any
 	err := c.each(ctx, `SELECT `+callColumns+` FROM calls l WHERE `+condition, args, func(row scanner) error {
 		var l session.Call
 		err := row.Scan(&l.CallID, &l.SessionID, &l.RunID, &l.Step, &l.StepID, &l.ToolName, &l.Kind, &l.ApprovalID, &l.Input, bytesOf(&l.Stash),
-			&l.CreatedAt, &l.DeadlineAt, &l.Answer, &l.Revision, bytesOf(&l.Response), &l.AnsweredAt, &l.ConsumedAt, &l.ConsumedStep, bytesOf(&l.Late), &l.LateAt, &l.Told)
+			&l.CreatedAt, &l.DeadlineAt, &l.Answer, &l.Revision, bytesOf(&l.Response), &l.AnsweredAt, &l.ConsumedAt, &l.ConsumedStep, bytesOf(&l.Late), &l.LateAt, &l.Told,
+			&l.ToldStep)
 		calls = append(calls, l)
 		return err
 	})

@@ -241,14 +241,16 @@ func viewUndo(ctx context.Context, c *connection, key session.Key, need session.
 	if err != nil || run == nil {
 		return err
 	}
+	before := v.Session.StepCount - run.StepCount
 	v.Kept, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
-		WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal >= ? AND (m.role = 'user' OR m.run_id <> ?) ORDER BY m.ordinal`,
-		key.Tenant, key.SessionID, run.StartMessageCount, run.RunID)
+		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal >= ?3 AND (m.run_id <> ?4 OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS
+			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND l.step <= ?5)))
+		ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, before)
 	if err != nil {
 		return err
 	}
-	v.Used, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.consumed_at > 0 AND l.consumed_step > ? ORDER BY l.call_id`,
-		key.Tenant, key.SessionID, v.Session.StepCount-run.StepCount)
+	v.Told, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.told_step > 0 AND l.told_step > ? ORDER BY l.call_id`,
+		key.Tenant, key.SessionID, before)
 	if err != nil || run.StartStateVersion == 0 {
 		return err
 	}

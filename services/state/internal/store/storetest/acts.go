@@ -76,7 +76,7 @@ func (w *world) idle() []maker {
 // command completes an act on one session.
 func command[A any](w *world, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *plain, all map[session.Key]*plain) string) act {
 	next := w.id("next")
-	f := session.Family{Now: w.now, NewID: func() string { return next }}
+	f := session.Family{Now: w.now, NewID: func() string { return next }, Abandon: gone, Limits: limits}
 	return act{
 		name: fmt.Sprint(name, " ", key.SessionID), key: key,
 		predict: func(all map[session.Key]*plain) string { return predict(all[key], all) },
@@ -271,7 +271,7 @@ func (w *world) stop(key session.Key) act {
 			return "SESSION_NOT_FOUND"
 		}
 		if r := p.live(); r != nil {
-			r.ask(kind, false)
+			r.ask(kind, false, c.Now)
 			return ""
 		}
 		switch {

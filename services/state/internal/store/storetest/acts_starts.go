@@ -114,7 +114,7 @@ func (w *world) giveUp(key session.Key) act {
 		if i >= 0 {
 			p.Version++
 			r := p.Queue[i]
-			r.Stop = session.StopInterrupt
+			r.Stop, r.StopAt = session.StopInterrupt, c.Now
 			p.giveUp(r, session.RunInterrupted, "")
 			p.Queue = slices.Delete(p.Queue, i, i+1)
 		}
@@ -124,7 +124,7 @@ func (w *world) giveUp(key session.Key) act {
 
 func (w *world) abandon(key session.Key) act {
 	c := w.startOf(key)
-	c.Abandon = func(session.Call) []byte { return []byte("gone") }
+	c.Abandon = gone
 	a := command(w, "start that abandons", key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
 		switch {
 		case p == nil:

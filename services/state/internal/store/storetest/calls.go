@@ -55,7 +55,8 @@ var calls = []test{
 	}},
 	{"the last answer continues the session", func(b *bench) {
 		start := b.startOf(home)
-		start.Traceparent, start.Tracestate = "00-aa-bb-01", "v=1"
+		start.Traceparent, start.Tracestate, start.DeadlineAt = "00-aa-bb-01", "v=1", b.now+5000
+		start.Append = []session.Message{{ID: "before", Role: "user", CreatedAt: b.now, Body: []byte("hello")}}
 		b.start(start)
 		ref, _ := b.claim(executor)
 		b.commit(b.suspending(ref, 1, "c1", "c2"))
@@ -76,7 +77,8 @@ var calls = []test{
 			b.Errorf("got %+v", s)
 		}
 		if run.Entry != session.EntryContinuation || run.Status != session.RunQueued || run.MessageID != start.MessageID || run.Traceparent != "00-aa-bb-01" ||
-			run.Tracestate != "v=1" || run.Turn != 2 || run.StartSequence != s.StreamSequence {
+			run.Tracestate != "v=1" || run.Turn != 2 || run.StartSequence != s.StreamSequence || run.DeadlineAt != start.DeadlineAt ||
+			run.TurnMessageCount != 1 || run.StartMessageCount != s.MessageCount {
 			b.Errorf("got %+v", run)
 		}
 		b.settled(ref)

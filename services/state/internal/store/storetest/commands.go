@@ -7,8 +7,11 @@ import (
 
 // family lets what a command does reach the family, at the bench's time.
 func (b *bench) family() session.Family {
-	return session.Family{Now: b.now, NewID: func() string { return b.id("run") }}
+	return session.Family{Now: b.now, NewID: func() string { return b.id("run") }, Abandon: gone, Limits: limits}
 }
+
+// gone is the answer to a call that nobody waits for any more.
+func gone(session.Call) []byte { return []byte("gone") }
 
 // send runs a command on one session, with all that follows from it.
 func (b *bench) send(key session.Key, need session.Need, decide func(*session.View) (*session.Change, error)) error {

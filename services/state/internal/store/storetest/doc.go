@@ -108,8 +108,12 @@
 //	waiting  Nor by a crash → what waits is still there after a crash
 //	waiting  A repeated request finds the run that waits → a repeated request key finds the run that waits
 //	waiting  Only so many wait → only so many runs wait
+//	waiting  A run begins without open calls → calls that are open when a run that waited begins are abandoned
+//	waiting  Its writes fit, or it is aborted → writes that fit no more when a run that waited begins abort it
 //	rollback What the live run has done is taken back → a rollback takes back what the live run has done, and leaves what it was sent
 //	rollback Whatever its end → a rollback follows every end of the live run
+//	rollback No call runs twice, and each that stands has its result → answers that were taken by a run that is taken back stay taken, and their results stay
+//	rollback Late answers are told again → late answers that a run that is taken back has told of are told again
 //	starts   Going back, messages and writes come with the start → a start from a checkpoint brings messages and writes in one
 //	drain    A step may suspend on the calls of an earlier one → a step suspends on calls that an earlier one has left open
 //	drain    A plan need not be a message of its step → a step whose plan is none of its messages commits the writes of its calls in the plan's order

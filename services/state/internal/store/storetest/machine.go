@@ -307,11 +307,11 @@ func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *stor
 func observed(r session.Run) plainRun {
 	run := plainRun{
 		ID: r.RunID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "", Settled: r.Settled,
-		Due: r.DueAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy,
-		From: int(r.StartMessageCount), FromState: r.StartStateVersion,
+		Due: r.DueAt, Claimed: r.ClaimedAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy,
+		From: int(r.StartMessageCount), FromState: r.StartStateVersion, FromTurn: int(r.TurnMessageCount),
 	}
 	if r.Stop != nil {
-		run.Stop, run.Undo = r.Stop.Kind, r.Stop.Undo
+		run.Stop, run.StopAt, run.Undo = r.Stop.Kind, r.Stop.At, r.Stop.Undo
 	}
 	if f := r.Outcome.Failure; f != nil {
 		run.Failure = f.Error
@@ -365,7 +365,7 @@ func (w *world) observeCalls(ctx context.Context, key session.Key, snapshot *sto
 		p.Plan, p.Results = "", nil
 		for _, c := range v.Named {
 			p.Calls[c.CallID] = plainCall{
-				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Taken: c.ConsumedStep, Late: c.LateAt != 0, Told: c.Told,
+				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Taken: c.ConsumedStep, Late: c.LateAt != 0, Told: c.Told, ToldAt: c.ToldStep,
 			}
 		}
 		if p.Status == session.Active {

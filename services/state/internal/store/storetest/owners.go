@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -42,7 +43,7 @@ func (w *world) claim(session.Key) act {
 
 func (w *world) took(key session.Key, p *plain, r *plainRun) {
 	p.Epoch++
-	r.Epoch, r.Attempt, r.Held = p.Epoch, r.Attempt+1, true
+	r.Epoch, r.Attempt, r.Held, r.Claimed = p.Epoch, r.Attempt+1, true, w.now
 	w.claims[key] = append(w.claims[key], session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch})
 }
 
@@ -173,6 +174,9 @@ func (w *world) commit(key session.Key) act {
 			}
 		}
 	}
+	if len(c.Consume) > 0 && len(c.Messages) > 0 {
+		c.Messages = append(c.Messages, session.Message{ID: fmt.Sprint(w.id("m"), "@", c.RunID, "#", c.Step), Role: "tool", RunID: c.RunID, Step: c.Step})
+	}
 	switch status := rapid.SampledFrom([]session.RunStatus{"", "", session.RunCompleted, session.RunFailed, session.RunInterrupted, session.RunSuspendedClientTool, session.RunSuspendedClientTool}).Draw(w.T, "outcome"); status {
 	case "":
 	case session.RunSuspendedClientTool:
@@ -255,24 +259,10 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Start) string
 			p.suspend(c, r.Stop)
 		}
 		if p.Status != session.Active && !p.Status.Suspended() {
-			p.ended(c, r, starts)
+			p.next(r, starts)
 		}
 	}
 	return ""
-}
-
-// ended lets the next run begin. Where the run is taken back, so is what its
-// last step has told the model.
-func (p *plain) ended(c session.Commit, r *plainRun, starts map[string]session.Start) {
-	kept := len(p.Checkpoints)
-	p.next(r, starts)
-	if len(p.Checkpoints) < kept {
-		for _, id := range c.Told {
-			call := p.Calls[id]
-			call.Told = false
-			p.Calls[id] = call
-		}
-	}
 }
 
 // tookBack reports whether the commit repeats one whose run was taken back with
@@ -296,7 +286,7 @@ func (p *plain) commitCalls(c session.Commit) {
 	}
 	for _, id := range c.Told {
 		call := p.Calls[id]
-		call.Told = true
+		call.Told, call.ToldAt = true, c.Step
 		p.Calls[id] = call
 	}
 }
@@ -385,7 +375,7 @@ func (w *world) release(key session.Key) act {
 			return "RUN_FINISHED"
 		}
 		r.Held, r.Due = false, 0
-		if c.Delay > 0 && r.Stop == "" {
+		if c.Delay > 0 && (r.Stop == "" || r.StopAt < r.Claimed) {
 			r.Due = c.Now + c.Delay
 		}
 		if r.Status == session.RunRunning {

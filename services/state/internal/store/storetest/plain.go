@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ type plain struct {
 	Turn         int32
 	Steps        int32
 	Resumes      int32
-	Messages     []string            // those of steps end with the run's id
+	Messages     []string            // those of steps end with the run's id, results with the step behind it
 	Queue        []plainRun          // those that wait, in their order
 	GivenUp      map[string]plainRun // those that have waited in vain, by id
 	Began        map[string]string   // the state as of the beginning of the live run
@@ -44,10 +45,13 @@ type plainRun struct {
 	Held      bool
 	Settled   bool
 	Stop      session.StopKind
+	StopAt    session.Millis
+	Claimed   session.Millis
 	Undo      bool
 	Policy    session.BusyPolicy
 	From      int   // how many messages there were
 	FromState int64 // the version of the state
+	FromTurn  int   // From of the run that it continues
 	Due       session.Millis
 	Losses    int32
 	Steps     int32
@@ -66,6 +70,7 @@ type plainCall struct {
 	Taken    int32 // the step that consumed it
 	Late     bool
 	Told     bool
+	ToldAt   int32 // the step that told of it
 }
 
 type plainCheckpoint struct {
@@ -150,8 +155,12 @@ func (p *plain) begin(id, key string, entry session.Entry, now session.Millis) {
 		p.Resumes++
 	}
 	p.Began = maps.Clone(p.State)
+	turn := len(p.Messages)
+	if entry == session.EntryContinuation {
+		turn = p.Runs[len(p.Runs)-1].FromTurn
+	}
 	p.Runs = append(p.Runs, plainRun{
-		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, From: len(p.Messages), FromState: p.StateVersion,
+		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, From: len(p.Messages), FromState: p.StateVersion, FromTurn: turn,
 	})
 }
 
@@ -173,15 +182,15 @@ func (p *plain) wait(c session.Start) string {
 	policy := cmp.Or(c.OnBusy, session.BusyEnqueue)
 	p.Queue = append(p.Queue, plainRun{ID: c.RunID, Key: c.RequestKey, Status: session.RunWaiting, Entry: session.EntryStart, Settled: true, Policy: policy, Created: c.Now})
 	if r := p.live(); r != nil && policy != session.BusyEnqueue {
-		r.ask(session.StopInterrupt, policy == session.BusyRollback)
+		r.ask(session.StopInterrupt, policy == session.BusyRollback, c.Now)
 	}
 	return ""
 }
 
-func (r *plainRun) ask(kind session.StopKind, undo bool) {
+func (r *plainRun) ask(kind session.StopKind, undo bool, now session.Millis) {
 	switch {
 	case r.Stop == "", r.Stop == session.StopInterrupt && kind == session.StopAbort:
-		r.Stop, r.Due = kind, 0
+		r.Stop, r.StopAt, r.Due = kind, now, 0
 	case undo && !r.Undo:
 		r.Due = 0
 	}
@@ -215,6 +224,7 @@ func (p *plain) next(ended *plainRun, starts map[string]session.Start) {
 	if ended != nil && ended.Undo && slices.ContainsFunc(p.Queue, func(r plainRun) bool { return r.Policy == session.BusyRollback }) {
 		p.undo(*ended)
 	}
+	p.answer(p.open(), session.AnswerAbandoned)
 	first := p.Queue[0]
 	p.Queue = p.Queue[1:]
 	p.bring(starts[first.ID], session.EntryStart)
@@ -223,15 +233,26 @@ func (p *plain) next(ended *plainRun, starts map[string]session.Start) {
 
 // undo takes back what the run has done.
 func (p *plain) undo(r plainRun) {
-	p.Messages = append(slices.Clone(p.Messages[:r.From]), slices.DeleteFunc(slices.Clone(p.Messages[r.From:]), func(id string) bool { return strings.HasSuffix(id, "@"+r.ID) })...)
+	before := p.Steps - r.Steps
+	stays := map[string]bool{}
+	for _, call := range p.Calls {
+		if call.Consumed && call.Step <= before {
+			stays[fmt.Sprint("#", call.Taken)] = true
+		}
+	}
+	p.Messages = append(slices.Clone(p.Messages[:r.From]), slices.DeleteFunc(slices.Clone(p.Messages[r.From:]), func(id string) bool {
+		_, of, _ := strings.Cut(id, "@")
+		step, mine := strings.CutPrefix(of, r.ID)
+		return mine && (step == "" || step[0] == '#' && !stays[step])
+	})...)
 	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(c plainCheckpoint) bool {
 		return c.Messages > r.From || c.StateVersion > r.FromState || c.Run == r.ID
 	})
 	p.State, p.StateVersion = maps.Clone(p.Began), r.FromState
 	p.drop(r.ID)
 	for id, call := range p.Calls {
-		if call.Taken > p.Steps-r.Steps {
-			call.Consumed, call.Taken = false, 0
+		if call.ToldAt > before && call.Step <= before {
+			call.Told, call.ToldAt = false, 0
 			p.Calls[id] = call
 		}
 	}

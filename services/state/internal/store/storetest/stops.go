@@ -120,6 +120,16 @@ var stops = []test{
 		c = session.Release{Ref: again, Delay: 1 << 40, Now: b.now}
 		b.must(b.send(c.Key, c.Need(), c.Decide))
 		b.stop(home, session.StopInterrupt, "a stop does not wait")
+		b.now++
+		again, _ = b.claim(executor)
+		c = session.Release{Ref: again, Delay: 500, Now: b.now} // who has claimed it knows of the stop
+		b.must(b.send(c.Key, c.Need(), c.Decide))
+		same(b, "claims before its time", len(b.claimAll(executor, 1)), 0)
+		b.now += 500
+		again, _ = b.claim(executor)
+		b.stop(home, session.StopAbort, "and this one came since")
+		c = session.Release{Ref: again, Delay: 500, Now: b.now}
+		b.must(b.send(c.Key, c.Need(), c.Decide))
 		b.claim(executor)
 	}},
 	{"losses in a row are counted until a step is committed", func(b *bench) {
@@ -142,5 +152,9 @@ var stops = []test{
 		b.must(b.tryRelease(ref)) // given back, not lost
 		_, run = b.session(home)
 		same(b, "losses after a release", run.Losses, int32(1))
+		b.claim(executor)
+		same(b, "runs that are not held", len(b.lose(executor, nil, b.now+1)), 1)
+		_, run = b.session(home)
+		same(b, "losses after that", run.Losses, int32(2))
 	}},
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
@@ -117,7 +118,7 @@ var takesBack = []test{
 			b.must(b.trySettle(next, 1000))
 		}
 	}},
-	{"answers that were taken by a run that is taken back are there for the next", func(b *bench) {
+	{"answers that were taken by a run that is taken back stay taken, and their results stay", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		b.commit(b.suspending(ref, 1, "c1", "c2", "c3"))
@@ -126,13 +127,24 @@ var takesBack = []test{
 			b.submit(b.submitOf(home, id))
 		}
 		drain, _ := b.claim(executor)
-		c := b.commitOf(drain, 2)
-		c.Messages, c.Consume = nil, []session.Consume{{CallID: "c1", Revision: 1}} // its checkpoint counts no message more
+		before := len(b.messages(home))
+		c := b.takes(drain, 2, "c1")
+		note := session.Message{ID: b.id("note"), Role: "user", RunID: drain.RunID, Step: 2, CreatedAt: b.now, Body: []byte("go on")}
+		c.Messages = append(c.Messages, note)
 		b.commit(c)
+		plain := b.takes(drain, 3)
+		b.commit(plain) // results of calls of its own, which go with them
 		b.start(b.rollingBack(home))
-		last := b.commitOf(drain, 3)
-		last.Consume, last.Outcome = []session.Consume{{CallID: "c2", Revision: 1}}, &completed
+		last := b.takes(drain, 4, "c2")
+		last.Outcome = &completed
 		b.commit(last)
+		var kept []string
+		for _, m := range b.messages(home)[before:] {
+			kept = append(kept, m.ID)
+		}
+		_, run := b.session(home)
+		same(b, "messages that stay", kept[:len(kept)-1], []string{c.Messages[1].ID, last.Messages[1].ID})
+		same(b, "where the next one began", run.StartMessageCount, int64(before+2))
 		if list := b.checkpoints(home); len(list) != 1 || list[0].Step != 1 {
 			b.Errorf("got the checkpoints %+v, want that of the step before", list)
 		}
@@ -144,13 +156,46 @@ var takesBack = []test{
 				ids += call.CallID
 			}
 		}
-		same(b, "answers of the next claim", ids, "c1c2c3")
-		c = b.commitOf(next, 4)
-		for _, id := range []string{"c1", "c2", "c3"} {
-			c.Consume = append(c.Consume, session.Consume{CallID: id, Revision: 1})
-		}
-		b.commit(c)
+		same(b, "answers of the next claim", ids, "c3")
+		_, err := b.tryCommit(b.takes(next, 5, "c1"))
+		b.refuses(err, fault.Conflict, "CALL_CONSUMED")
+		b.commit(b.takes(next, 5, "c3"))
 		same(b, "calls in the end", len(b.snapshot(home).Calls), 0)
+	}},
+	{"late answers that a run that is taken back has told of are told again", func(b *bench) {
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		c := b.suspending(ref, 1, "c1")
+		c.Calls[0].DeadlineAt = b.now + 10
+		b.commit(c)
+		b.must(b.trySettle(ref, 300))
+		b.now += 20
+		b.timeout(home)
+		next, _ := b.claim(executor)
+		b.commit(b.takes(next, 2, "c1"))
+		same(b, "answer", b.submit(b.submitOf(home, "c1")).Status, session.LateAnswer)
+		b.finish(next)
+		b.must(b.trySettle(next, 400))
+		b.start(b.startOf(home))
+		tells, _ := b.claim(executor)
+		tell := b.commitOf(tells, 3)
+		tell.Told = []string{"c1"}
+		b.commit(tell)
+		b.start(b.rollingBack(home))
+		b.finish(tells)
+		b.must(b.trySettle(tells, 500))
+		again, d := b.claim(executor)
+		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "c1" || d.View.Calls[0].Told || d.View.Calls[0].ConsumedStep != 2 {
+			b.Errorf("got the calls %+v, want the late one", d.View.Calls)
+		}
+		tell = b.commitOf(again, 4)
+		tell.Told = []string{"c1"}
+		b.commit(tell)
+		b.finish(again)
+		b.must(b.trySettle(again, 600))
+		b.start(b.startOf(home))
+		_, d = b.claim(executor)
+		same(b, "calls to be told of", len(d.View.Calls), 0)
 	}},
 	{"a rollback that was given up takes nothing back", func(b *bench) {
 		b.start(b.startOf(home))
@@ -186,6 +231,17 @@ var takesBack = []test{
 		_, run := b.session(home)
 		same(b, "last run", run.RunID, rolling.RunID)
 	}},
+}
+
+// takes is a command that commits a step which consumes answers: the model's
+// message, and a result.
+func (b *bench) takes(ref session.Ref, step int32, calls ...string) session.Commit {
+	c := b.commitOf(ref, step)
+	c.Messages = append(c.Messages, session.Message{ID: b.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: b.now, Body: []byte("done")})
+	for _, id := range calls {
+		c.Consume = append(c.Consume, session.Consume{CallID: id, Revision: 1})
+	}
+	return c
 }
 
 func (b *bench) rollingBack(key session.Key) session.Start {

@@ -49,6 +49,7 @@ var wholes = []test{
 		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.CreatedAt
 		next.DeadlineAt, next.OnBusy, next.Place = r.DeadlineAt, r.OnBusy, r.Place
 		next.StartMessageCount, next.StartStateVersion, next.StartStateBase = r.StartMessageCount, r.StartStateVersion, r.StartStateBase
+		next.TurnMessageCount = r.TurnMessageCount
 		b.write(home, &session.Change{Runs: []session.Run{next}})
 		got, err := b.Store.Run(b.Context(), home, r.RunID)
 		b.must(err)

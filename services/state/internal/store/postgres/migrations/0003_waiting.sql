@@ -8,6 +8,7 @@ ALTER TABLE runs
     ADD COLUMN start_message_count BIGINT  NOT NULL DEFAULT 0,
     ADD COLUMN start_state_version BIGINT  NOT NULL DEFAULT 0,
     ADD COLUMN start_state_base    BIGINT  NOT NULL DEFAULT 0,
+    ADD COLUMN turn_message_count  BIGINT  NOT NULL DEFAULT 0,
     DROP CONSTRAINT runs_turn_check,
     DROP CONSTRAINT runs_status_check,
     DROP CONSTRAINT runs_tenant_session_id_turn_key,
@@ -35,4 +36,6 @@ CREATE TABLE held_runs (
 ALTER TABLE sessions ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0 CHECK (waiting >= 0);
 ALTER TABLE agents ADD COLUMN on_busy TEXT NOT NULL DEFAULT '' CHECK (on_busy IN ('', 'reject', 'enqueue', 'interrupt', 'rollback'));
 ALTER TABLE calls ADD COLUMN consumed_step INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE calls ADD COLUMN told_step INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX calls_consumed ON calls (tenant, session_id, consumed_step) WHERE consumed_at > 0;
+CREATE INDEX calls_told ON calls (tenant, session_id, told_step) WHERE told_step > 0;

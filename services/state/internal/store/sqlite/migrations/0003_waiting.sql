@@ -40,6 +40,7 @@ CREATE TABLE runs_rebuilt (
     start_message_count INTEGER NOT NULL DEFAULT 0,
     start_state_version INTEGER NOT NULL DEFAULT 0,
     start_state_base    INTEGER NOT NULL DEFAULT 0,
+    turn_message_count  INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, session_id, run_id),
     CHECK (status <> 'queued' OR executor_id = ''),
     CHECK (status <> 'running' OR executor_id <> ''),
@@ -83,4 +84,6 @@ CREATE TABLE held_runs (
 ALTER TABLE sessions ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0 CHECK (waiting >= 0);
 ALTER TABLE agents ADD COLUMN on_busy TEXT NOT NULL DEFAULT '' CHECK (on_busy IN ('', 'reject', 'enqueue', 'interrupt', 'rollback'));
 ALTER TABLE calls ADD COLUMN consumed_step INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE calls ADD COLUMN told_step INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX calls_consumed ON calls (tenant, session_id, consumed_step) WHERE consumed_at > 0;
+CREATE INDEX calls_told ON calls (tenant, session_id, told_step) WHERE told_step > 0;

@@ -1,0 +1,201 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+const (
+	// stepsOfRun is how many model calls a run makes, each but the last with a tool.
+	stepsOfRun = 20
+	stepWindow = 6 * time.Second
+	// heldRuns wait on a slow model at the same time.
+	heldRuns   = 10_000
+	heldLimit  = 3 * time.Minute
+	statusPoll = 5 * time.Millisecond
+	// firstTenant is the one that harness.Key belongs to.
+	firstTenant = "first"
+)
+
+// stepSessions is how many runs go on at the same time.
+var stepSessions = []int{1, 16, 64}
+
+// stepAgents answer at once, and use a tool that costs nothing; the patient one takes
+// its time.
+var stepAgents = strings.ReplaceAll(`
+models:
+  scripted:
+    script: |
+      models:
+        steps:
+          chunk: whole
+          delay: 0s
+          rules:
+            - when: {step: STEPS}
+              reply: 'That is all.'
+            - reply: [{call: {name: calculate, arguments: {expression: '6 * 7'}}}]
+        patient:
+          rules:
+            - reply: [{text: 'Let me think.'}, {wait: 1h}, {text: 'I give up.'}]
+agents:
+  - {name: steps, model: scripted/steps, tools: [calculate]}
+  - {name: patient, model: scripted/patient}
+`, "STEPS", fmt.Sprint(stepsOfRun))
+
+// BenchmarkExecutorSteps measures what a step costs where the model costs nothing,
+// beside what the raw database and the raw log do.
+func BenchmarkExecutorSteps(b *testing.B) {
+	for b.Loop() {
+		commits := rawStepCommits(b, pgtest.URL(b))
+		publishes := rawPublishes(b)
+		s := harness.Start(b, harness.Options{Agents: stepAgents, LogLevel: "warn"})
+		direct := newDirect(b, s.State)
+		direct.steps(b, 16, "warm", warmUp)
+
+		fmt.Printf("\nSteps of runs with %d steps, a model without delay and a tool without cost, nobody reading:\n", stepsOfRun)
+		fmt.Printf("raw SQL, one transaction a step commit, %d connections: %7.0f commits/s\n", rawWriters, commits)
+		fmt.Printf("raw JetStream, fenced publish, %d writers:              %7.0f publishes/s\n", rawWriters, publishes)
+		processes := []*harness.Process{s.Executors[0], s.State, s.Stream}
+		for _, n := range stepSessions {
+			before := cpu(processes)
+			begin := time.Now()
+			rate := direct.steps(b, n, fmt.Sprint("steps-", n), stepWindow)
+			steps := rate * time.Since(begin).Seconds()
+			perStep := float64(n) / rate * 1000
+			fmt.Printf("%3d runs at a time: %7.0f steps/s, %6.2f ms a step of a run = %.2fx raw commits/s; processor time a step:", n, rate, perStep, rate/commits)
+			for i, used := range cpu(processes) {
+				fmt.Printf(" %s %.2f ms", processes[i].Name, ms(used-before[i])/steps)
+			}
+			fmt.Println()
+			b.ReportMetric(rate, fmt.Sprintf("steps/s-%d", n))
+			b.ReportMetric(perStep, fmt.Sprintf("ms/step-%d", n))
+		}
+	}
+}
+
+// BenchmarkLiveRuns measures the memory that runs hold which wait on a slow model.
+func BenchmarkLiveRuns(b *testing.B) {
+	for b.Loop() {
+		s := harness.Start(b, harness.Options{
+			Agents: stepAgents, LogLevel: "warn",
+			ExecutorEnv: []string{fmt.Sprintf("HOLDFAST_EXECUTOR_SLOTS=%d", heldRuns)},
+		})
+		direct := newDirect(b, s.State)
+		processes := []*harness.Process{s.Executors[0], s.State, s.Stream}
+		var before, after []int64
+		for _, p := range processes {
+			before = append(before, p.Resident())
+		}
+		begin := time.Now()
+		if err := each(heldRuns, func(i int) error {
+			return direct.start(b.Context(), fmt.Sprint("patient-", i), "patient")
+		}); err != nil {
+			b.Fatal(err)
+		}
+		harness.WaitFor(b, heldLimit, "all runs to wait on the model", func() (bool, string) {
+			live := s.Live(s.Executors[0])
+			return live == heldRuns, fmt.Sprint(live)
+		})
+		took := time.Since(begin)
+		fmt.Printf("\n%d runs that wait on a slow model, begun within %.1fs:\n", heldRuns, took.Seconds())
+		steady(b, s.Executors[0])
+		for i, p := range processes {
+			after = append(after, p.Resident())
+			fmt.Printf("%-10s %6.0f MiB before, %6.0f MiB with the runs: %5.1f KiB a run\n",
+				p.Name, mib(before[i]), mib(after[i]), float64(after[i]-before[i])/heldRuns/1024)
+		}
+		perGiB := heldRuns / (float64(after[0]) / (1 << 30))
+		fmt.Printf("the executor holds %.0f such runs a GiB\n", perGiB)
+		b.ReportMetric(perGiB, "runs/GiB")
+		b.ReportMetric(mib(after[0]), "MiB-executor")
+	}
+}
+
+func cpu(processes []*harness.Process) []time.Duration {
+	var used []time.Duration
+	for _, p := range processes {
+		used = append(used, p.CPU())
+	}
+	return used
+}
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+
+// steady waits until the memory of a process does not change any more.
+func steady(b *testing.B, p *harness.Process) {
+	b.Helper()
+	last, since := p.Resident(), time.Now()
+	harness.WaitFor(b, heldLimit, "the memory to be steady", func() (bool, string) {
+		now := p.Resident()
+		if diff := now - last; max(diff, -diff) > last/50 {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 2*time.Second, fmt.Sprint(now)
+	})
+}
+
+// direct speaks with the state service itself.
+type direct struct{ conns []*grpc.ClientConn }
+
+func newDirect(b *testing.B, state *harness.Process) *direct {
+	d := &direct{}
+	for range commitConns {
+		d.conns = append(d.conns, harness.DialInternal(b, state.Address))
+	}
+	return d
+}
+
+func (d *direct) start(ctx context.Context, session, agent string) error {
+	conn := d.conns[len(session)%len(d.conns)]
+	_, err := statev1.NewRunServiceClient(conn).StartRun(ctx, &statev1.StartRunRequest{
+		Tenant: firstTenant, SessionId: session, AgentType: agent, Messages: userMessage("u"),
+	})
+	return err
+}
+
+// await waits for the end of a run.
+func (d *direct) await(ctx context.Context, session string) error {
+	sessions := statev1.NewSessionServiceClient(d.conns[0])
+	for {
+		got, err := sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: firstTenant, SessionId: session})
+		switch {
+		case err != nil:
+			return err
+		case got.GetSession().GetStatus() == statev1.SessionStatus_SESSION_STATUS_COMPLETED:
+			if n := got.GetSession().GetStepCount(); n != stepsOfRun {
+				return fmt.Errorf("the run had %d steps, want %d", n, stepsOfRun)
+			}
+			return nil
+		case got.GetSession().GetStatus() == statev1.SessionStatus_SESSION_STATUS_FAILED:
+			return fmt.Errorf("the run failed: %v", got.GetSession().GetFailure())
+		}
+		time.Sleep(statusPoll)
+	}
+}
+
+// steps lets n runs go on at the same time, again and again, and gives the steps per
+// second. It asks for one run at a time: asking costs what it measures.
+func (d *direct) steps(b *testing.B, n int, name string, window time.Duration) float64 {
+	b.Helper()
+	begin, rounds := time.Now(), 0
+	for ; time.Since(begin) < window; rounds++ {
+		session := func(i int) string { return fmt.Sprintf("%s-%d-%d", name, rounds, i) }
+		err := each(n, func(i int) error { return d.start(b.Context(), session(i), "steps") })
+		for i := 0; i < n && err == nil; i++ {
+			err = d.await(b.Context(), session(i))
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	return float64(rounds*n*stepsOfRun) / time.Since(begin).Seconds()
+}

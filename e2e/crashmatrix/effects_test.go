@@ -1,0 +1,63 @@
+package crashmatrix_test
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+)
+
+// effect is what a conversation says of a call that has an effect on the ledger.
+type effect struct {
+	tool, label string
+	told        bool // there is a result
+	known       bool // and it says that the effect is there
+	uncertain   bool // or that nobody knows
+}
+
+// keyed reports whether the tool runs again after a crash, under the same key.
+func (e effect) keyed() bool { return e.tool == "record_safe" }
+
+// recorded gives the calls that have effects, in the order of the conversation.
+func recorded(messages []*eventv1.Message) []*effect {
+	byID := map[string]*effect{}
+	var all []*effect
+	for _, m := range messages {
+		for _, part := range m.GetParts() {
+			if c := part.GetToolCall(); c != nil {
+				var input struct{ Label string }
+				if json.Unmarshal([]byte(c.GetArguments()), &input) != nil || input.Label == "" {
+					continue // no such tool
+				}
+				byID[c.GetToolCallId()] = &effect{tool: c.GetToolName(), label: input.Label}
+				all = append(all, byID[c.GetToolCallId()])
+			}
+			if r := part.GetToolResult(); r != nil && byID[r.GetToolCallId()] != nil {
+				e := byID[r.GetToolCallId()]
+				e.told, e.known, e.uncertain = true, r.GetSuccess(), unknown(r.GetError())
+			}
+		}
+	}
+	return all
+}
+
+// problem says what is wrong with what the outside world knows of the call, "" when
+// nothing is. stops says that calls are cut short.
+func (e effect) problem(there harness.Entry, stops bool) string {
+	switch {
+	case !e.told:
+		return "the conversation has no result of it"
+	case len(there.Keys) > 1:
+		return fmt.Sprintf("it came under several keys: %v", there.Keys)
+	case !e.keyed() && there.Posts > 1:
+		return fmt.Sprintf("it was done %d times, and must never be done again", there.Posts)
+	case e.known && there.Posts == 0:
+		return "the conversation says that it was done, and it was not"
+	case !e.known && !e.uncertain && there.Posts > 0:
+		return "it was done, and the conversation says that it was not"
+	case e.keyed() && e.uncertain && !stops:
+		return "it may be done again, and its outcome was left open"
+	}
+	return ""
+}

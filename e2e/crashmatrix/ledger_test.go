@@ -1,0 +1,186 @@
+package crashmatrix_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+const (
+	// mortals is how many executors die all the time, and talkers how many sessions are
+	// live at any time.
+	mortals = 4
+	talkers = 16
+	// passings is within how many passings of points an executor dies; every other one
+	// dies up to lateness behind the point, which is in the middle of something.
+	passings = 150
+	lateness = 20 * time.Millisecond
+	// killLimit bounds the time to the next kill, and with it the whole test.
+	killLimit = 20 * time.Second
+	// ledgerAgent is what all executors serve here.
+	ledgerAgent = "ledger@all"
+)
+
+// TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie kills executors at random
+// points, -ledger.kills of them or as many as -ledger.window leaves time for.
+func TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie(t *testing.T) {
+	t.Parallel()
+	seed := cmp.Or(*ledgerSeed, uint64(time.Now().UnixNano()))
+	t.Logf("the seed is %d: -ledger.seed=%[1]d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex
+	w := newWorld(t, func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(random.IntN(30)) * time.Millisecond
+	}, []string{"HOLDFAST_STATE_SILENT_AFTER=1500ms"}, "HOLDFAST_EXECUTOR_MAX_LOSSES=1000000")
+	limit := time.Duration(*ledgerKills) * killLimit / mortals
+	if *ledgerWindow > 0 {
+		limit = *ledgerWindow
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit+caseLimit)
+	defer cancel()
+
+	window, closeWindow := context.WithTimeout(ctx, limit)
+	defer closeWindow()
+
+	l := &ledgerRun{T: t, world: w, ctx: ctx, seed: seed, window: window}
+	var dying, talking sync.WaitGroup
+	for i := range mortals {
+		dying.Go(func() { l.die(i) })
+	}
+	for i := range talkers {
+		talking.Go(func() { l.talk(i) })
+	}
+	dying.Wait()
+	l.over.Store(true)
+	if err := w.rescue(ctx, ledgerAgent); err != nil {
+		t.Errorf("the executor that does the rest: %v", err)
+	}
+	talking.Wait()
+	l.report()
+	if *ledgerWindow == 0 && l.kills.Load() < int64(*ledgerKills) {
+		t.Errorf("%d executors were killed within %v, want %d", l.kills.Load(), limit, *ledgerKills)
+	}
+}
+
+// ledgerRun is one run of the test.
+type ledgerRun struct {
+	*testing.T
+	*world
+	ctx   context.Context //nolint:containedctx // a run of the test ends when everything has to be over
+	seed  uint64
+	begun atomic.Int64 // executors that die, or have died
+	over  atomic.Bool  // no session begins any more
+	kills atomic.Int64 // that were
+	// window is the time for the dying.
+	window context.Context //nolint:containedctx // as ctx
+
+	mu       sync.Mutex
+	sessions []string
+}
+
+// die runs an executor that kills itself, again and again.
+func (l *ledgerRun) die(i int) {
+	for generation := 0; l.begun.Add(1) <= int64(*ledgerKills); generation++ {
+		env := []string{
+			"FAULT_AGENT=" + ledgerAgent, "FAULT_RANDOM=" + strconv.Itoa(passings),
+			fmt.Sprintf("FAULT_SEED=%d", l.seed+uint64(i)<<32+uint64(generation)),
+		}
+		if generation%2 == 1 {
+			env = append(env, "FAULT_LATE="+lateness.String())
+		}
+		p := l.executor(l.T, fmt.Sprintf("mortal-%d-%d", i, generation), env...)
+		p.StartOnly()
+		p.Doom()
+		select {
+		case <-p.Ended():
+			l.kills.Add(1)
+		case <-l.window.Done():
+			p.Kill()
+			return
+		}
+	}
+}
+
+// talk begins one session after the other, and waits for each.
+func (l *ledgerRun) talk(i int) {
+	for n := 0; !l.over.Load() && l.ctx.Err() == nil; n++ {
+		session := fmt.Sprintf("%d/%d", i, n)
+		if err := l.converse(session); err != nil {
+			l.Errorf("session %s: %v", session, err)
+			return
+		}
+		l.mu.Lock()
+		l.sessions = append(l.sessions, session)
+		l.mu.Unlock()
+	}
+}
+
+func (l *ledgerRun) converse(session string) error {
+	// Nobody serves the agent before the first executor has announced it.
+	for l.ctx.Err() == nil {
+		err := l.Ask(l.ctx, session, ledgerAgent, session)
+		if status, _, ok := harness.Refusal(err); !ok || status != 404 {
+			if err != nil {
+				return err
+			}
+			break
+		}
+	}
+	sessions := statev1.NewSessionServiceClient(l.conn)
+	for {
+		got, err := sessions.GetSession(l.ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: session})
+		switch {
+		case err != nil:
+			return err
+		case got.GetSession().GetStatus() == completed && got.GetCurrentRun().GetSettled():
+			return nil
+		case got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_ACTIVE && got.GetSession().GetStatus() != completed:
+			return fmt.Errorf("it is %v: %v", got.GetSession().GetStatus(), got.GetSession().GetFailure())
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-l.ctx.Done():
+			return fmt.Errorf("it does not end: %v", got.GetCurrentRun())
+		}
+	}
+}
+
+// report compares every conversation with the ledger, and prints what there was.
+func (l *ledgerRun) report() {
+	var calls, uncertain, without, repeats, problems int
+	for _, session := range l.sessions {
+		p := &talk{T: l.T, world: l.world, ctx: l.ctx, session: session}
+		effects := recorded(p.messages())
+		if len(effects) != 4 {
+			l.Errorf("session %s has %d calls, want 4", session, len(effects))
+		}
+		for _, e := range effects {
+			there := l.ledger.Entry(e.label)
+			calls++
+			repeats += max(there.Posts-1, 0)
+			if e.uncertain {
+				uncertain++
+			}
+			if e.uncertain && there.Posts == 0 {
+				without++
+			}
+			if problem := e.problem(there, false); problem != "" {
+				problems++
+				l.Errorf("session %s: %s %q: %s", session, e.tool, e.label, problem)
+			}
+		}
+	}
+	l.Logf("%d kills, %d runs, %d calls with effects: %d told to be uncertain (%d of them had no effect), %d posts again under the same key, %d wrong",
+		l.kills.Load(), len(l.sessions), calls, uncertain, without, repeats, problems)
+}

@@ -1,0 +1,38 @@
+// Package crashmatrix_test kills executors between any two effects of a run and looks
+// at what is left: another executor goes on, and in the end everything is as if nobody
+// had died, but for what is promised to differ.
+package crashmatrix_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// together is how many cases run at a time. They wait for silent executors to be given
+// up most of the time.
+const together = "14"
+
+var (
+	everyPassing = flag.Bool("crashmatrix.every", false, "kill at every passing of a point instead of the first and the last")
+	ledgerKills  = flag.Int("ledger.kills", 60, "how often an executor is killed over the ledger")
+	ledgerWindow = flag.Duration("ledger.window", 25*time.Second, "how long executors are killed over the ledger at most; 0 for as long as it takes")
+	ledgerSeed   = flag.Uint64("ledger.seed", 0, "where the executors are killed over the ledger; 0 takes one from the clock")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if err := harness.RemoveBinaries(); err != nil {
+		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
+		code = 1
+	}
+	os.Exit(code)
+}

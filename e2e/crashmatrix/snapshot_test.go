@@ -1,0 +1,202 @@
+package crashmatrix_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// snapshot is what is left of a conversation, from all sides, in a form in which two
+// conversations that are the same are the same texts: ids are left out.
+type snapshot struct {
+	Messages string // as the state service has them
+	Shown    string // as GET /messages shows them
+	Session  string // status, steps, output, custom state, and its runs
+	Stream   string // as who comes late is told
+}
+
+func (s snapshot) String() string {
+	return "messages:\n" + s.Messages + "shown:\n" + s.Shown + "session:\n" + s.Session + "stream:\n" + s.Stream
+}
+
+// each gives the snapshot with all its texts changed.
+func (s snapshot) each(change func(string) string) snapshot {
+	return snapshot{change(s.Messages), change(s.Shown), change(s.Session), change(s.Stream)}
+}
+
+// await waits for the end and takes the snapshot.
+func (p *talk) await() snapshot {
+	p.Helper()
+	got := p.awaitStatus(p.script.end)
+	late := p.Native(p, p.session, 0)
+	late.Whole()
+	messages := p.messages()
+	p.checkLedger(messages)
+	return snapshot{
+		Messages: p.write(messages),
+		Shown:    p.plain(harness.Transcript(p.World().Messages(p, p.session))),
+		Session:  p.about(got),
+		Stream:   p.tell(late.Chunks),
+	}
+}
+
+// World is the world, past the methods of the test.
+func (p *talk) World() *world { return p.world }
+
+// plain takes the session's name out, the ids of calls, and the words in which an
+// unknown outcome is shown.
+func (p *talk) plain(text string) string {
+	text = calls.ReplaceAllString(strings.ReplaceAll(text, p.session, "SESSION"), "call")
+	return shownUnknown.ReplaceAllString(text, "unknown")
+}
+
+var shownUnknown = regexp.MustCompile(`(?m)output-error .*not known.*$`)
+
+// calls are the ids that the scripted model gives to calls.
+var calls = regexp.MustCompile(`call_[a-zA-Z0-9_:-]+`)
+
+func (p *talk) messages() []*eventv1.Message {
+	p.Helper()
+	var all []*eventv1.Message
+	for {
+		page, err := p.sessions().ListMessages(p.ctx, &statev1.ListMessagesRequest{Tenant: tenant, SessionId: p.session, Offset: int64(len(all))})
+		if err != nil {
+			p.Fatalf("list the messages: %v", err)
+		}
+		for _, m := range page.GetMessages() {
+			all = append(all, m.GetMessage())
+		}
+		if !page.GetHasMore() {
+			return all
+		}
+	}
+}
+
+// write writes a conversation down, a part a line.
+func (p *talk) write(messages []*eventv1.Message) string {
+	var b strings.Builder
+	arguments := map[string]string{}
+	for _, m := range messages {
+		about := ""
+		if m.GetHidden() {
+			about = " hidden"
+		}
+		for _, key := range slices.Sorted(maps.Keys(m.GetMetadata())) {
+			about += fmt.Sprintf(" %s=%s", key, m.GetMetadata()[key])
+		}
+		fmt.Fprintf(&b, "%s step %d%s:\n", strings.ToLower(strings.TrimPrefix(m.GetRole().String(), "ROLE_")), m.GetStep(), about)
+		for _, part := range m.GetParts() {
+			switch is := part.GetPart().(type) {
+			case *eventv1.Part_Text:
+				fmt.Fprintf(&b, "  text %q\n", is.Text.GetText())
+			case *eventv1.Part_ToolCall:
+				arguments[is.ToolCall.GetToolCallId()] = compact(is.ToolCall.GetArguments())
+				fmt.Fprintf(&b, "  call %s %s\n", is.ToolCall.GetToolName(), compact(is.ToolCall.GetArguments()))
+			case *eventv1.Part_ToolResult:
+				r := is.ToolResult
+				fmt.Fprintf(&b, "  result %s %s -> %s\n", r.GetToolName(), arguments[r.GetToolCallId()], outcome(r.GetResult(), r.GetError()))
+			default:
+				fmt.Fprintf(&b, "  %v\n", part)
+			}
+		}
+	}
+	return p.plain(b.String())
+}
+
+// outcome writes the end of a call down. One that is not known is told in words that
+// are not looked at.
+func outcome(result, failure string) string {
+	switch {
+	case unknown(failure):
+		return "unknown"
+	case failure != "":
+		return "failed: " + failure
+	default:
+		return "ok " + compact(result)
+	}
+}
+
+// unknown reports whether a failed result says that nobody knows whether the tool took
+// effect.
+func unknown(failure string) bool { return strings.Contains(failure, "not known") }
+
+func (p *talk) about(got *statev1.GetSessionResponse) string {
+	p.Helper()
+	s := got.GetSession()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v turn %d steps %d output %s state %s", s.GetStatus(), s.GetTurn(), s.GetStepCount(), compact(s.GetOutput()), compact(s.GetCustomState()))
+	fmt.Fprintf(&b, " failure %s interruption %s open calls %d\n", s.GetFailure().GetCode(), s.GetInterruption().GetReason(), len(got.GetCalls()))
+	runs, err := statev1.NewRunServiceClient(p.conn).ListRuns(p.ctx, &statev1.ListRunsRequest{Tenant: tenant, SessionId: p.session})
+	if err != nil {
+		p.Fatalf("list the runs: %v", err)
+	}
+	for _, r := range runs.GetRuns() {
+		fmt.Fprintf(&b, "run %d %v %v steps %d failure %s %s settled %v\n", r.GetTurn(), r.GetEntry(), r.GetStatus(), r.GetStepCount(),
+			r.GetFailure().GetCode(), r.GetCompletionReason(), r.GetSettled())
+	}
+	return p.plain(b.String())
+}
+
+// tell writes down what a reader of the stream holds, however the text was cut. Calls
+// that run at the same time end in any order: their lines are sorted.
+func (p *talk) tell(chunks []harness.NativeChunk) string {
+	var lines, sorted []string
+	arguments := map[string]string{}
+	text := ""
+	flush := func() {
+		if text != "" {
+			lines = append(lines, fmt.Sprintf("text %q", text))
+		}
+		slices.Sort(sorted)
+		lines, sorted, text = append(lines, sorted...), nil, ""
+	}
+	for _, c := range chunks {
+		switch c.Type {
+		case "text_delta":
+			if len(sorted) > 0 {
+				flush()
+			}
+			text += c.Delta
+		case "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end":
+		case "tool_start":
+			arguments[c.ToolCallID] = compact(string(c.Arguments))
+			sorted = append(sorted, fmt.Sprintf("tool_start %s %s", c.ToolName, compact(string(c.Arguments))))
+		case "tool_end":
+			sorted = append(sorted, fmt.Sprintf("tool_end %s %s -> %s", c.ToolName, arguments[c.ToolCallID], outcome(string(c.Result), c.Error)))
+		case "tool_approval_request", "tool_approval_response", "state_patch":
+			sorted = append(sorted, fmt.Sprintf("%s %s %s%s", c.Type, c.ToolName, c.Decision, compact(string(c.Patches))))
+		default:
+			flush()
+			lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Type, c.Code, c.Reason)))
+		}
+	}
+	flush()
+	return p.plain(strings.Join(lines, "\n") + "\n")
+}
+
+// checkLedger compares what the conversation says of each call with what the outside
+// world knows of it.
+func (p *talk) checkLedger(messages []*eventv1.Message) {
+	p.Helper()
+	for _, c := range recorded(messages) {
+		if problem := c.problem(p.ledger.Entry(c.label), p.script.stops); problem != "" {
+			p.Errorf("%s %q: %s", c.tool, c.label, problem)
+		}
+	}
+}
+
+func compact(text string) string {
+	var b bytes.Buffer
+	if json.Compact(&b, []byte(text)) != nil {
+		return text
+	}
+	return b.String()
+}

@@ -1,0 +1,107 @@
+package harness
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Ledger is a fake outside system: it has effects, and counts them. As a careful
+// payment system does, it has no effect for a key that it knows.
+type Ledger struct {
+	// URL takes a POST of {"key", "label", "holdMs"}, holds the answer back for as long
+	// as it says, and answers {"label"}.
+	URL string
+
+	mu      sync.Mutex
+	entries map[string]Entry
+	changed chan struct{} // closed and made anew with every post
+}
+
+// Entry is what the ledger has of a label.
+type Entry struct {
+	Keys  map[string]int // how often each came
+	Posts int
+}
+
+// StartLedger starts a ledger; it ends with the test. lag, where it is set, is called
+// before and behind each effect and gives the time that passes there.
+func StartLedger(t testing.TB, lag func() time.Duration) *Ledger {
+	t.Helper()
+	l := &Ledger{entries: map[string]Entry{}, changed: make(chan struct{})}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var post struct {
+			Key, Label string
+			HoldMs     int64
+		}
+		if err := json.NewDecoder(r.Body).Decode(&post); err != nil || post.Label == "" {
+			http.Error(w, "the ledger wants a key and a label", http.StatusBadRequest)
+			return
+		}
+		wait(r, lag)
+		l.add(post.Key, post.Label)
+		wait(r, func() time.Duration { return time.Duration(post.HoldMs) * time.Millisecond })
+		wait(r, lag)
+		_ = json.NewEncoder(w).Encode(map[string]string{"label": post.Label}) // fails when nobody listens any more
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	l.URL = server.URL
+	return l
+}
+
+// wait lets time pass, or the caller go away.
+func wait(r *http.Request, lag func() time.Duration) {
+	if lag == nil {
+		return
+	}
+	select {
+	case <-time.After(lag()):
+	case <-r.Context().Done():
+	}
+}
+
+func (l *Ledger) add(key, label string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, ok := l.entries[label]
+	if !ok {
+		e.Keys = map[string]int{}
+	}
+	e.Keys[key]++
+	e.Posts++
+	l.entries[label] = e
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// Entry gives what there is of a label.
+func (l *Ledger) Entry(label string) Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.entries[label]
+}
+
+// Await waits until the label has been posted.
+func (l *Ledger) Await(t testing.TB, label string) {
+	t.Helper()
+	limit := time.After(callLimit)
+	for {
+		l.mu.Lock()
+		posts, changed := l.entries[label].Posts, l.changed
+		l.mu.Unlock()
+		if posts > 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("nobody has posted %s to the ledger within %v", label, callLimit)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit in which the kernel tells of processor time: USER_HZ.
+const tick = 10 * time.Millisecond
+
+// CPU is how much processor time the process has used.
+func (p *Process) CPU() time.Duration {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		p.t.Fatalf("read the processor time of %s: %v", p.Name, err)
+	}
+	// The name of the program, which may hold spaces, ends with the last parenthesis;
+	// utime and stime are the 12th and 13th fields behind it (proc_pid_stat(5)).
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var sum time.Duration
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			p.t.Fatalf("read the processor time of %s: %v", p.Name, err)
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum
+}
+
+// Resident is how many bytes of memory the process holds, as the kernel counts them.
+func (p *Process) Resident() int64 {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		p.t.Fatalf("read the memory of %s: %v", p.Name, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				p.t.Fatalf("read the memory of %s: %v", p.Name, err)
+			}
+			return kib << 10
+		}
+	}
+	p.t.Fatalf("the kernel says nothing about the memory of %s", p.Name)
+	return 0
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor"
+)
+
+// crew serves the agents under the names that it is told.
+type crew struct {
+	registry *executor.Registry
+	ledger   string
+}
+
+// serve announces an agent under its name, as in text@NAME. One that is served already
+// is left.
+func (c *crew) serve(name string) error {
+	kind, _, _ := strings.Cut(name, "@")
+	for _, a := range c.agents() {
+		if a.Name != kind {
+			continue
+		}
+		a.Name = name
+		if err := c.registry.Register(a); fault.ReasonOf(err) != "AGENT_EXISTS" {
+			return err
+		}
+		return nil
+	}
+	return fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q", kind)
+}
+
+// script is what the agents say. Their replies depend on how far the conversation is,
+// not on how its calls ended: so conversations differ in what is really different.
+const script = `
+models:
+  text:
+    rules:
+      - reply: [{text: 'one two three four five six seven eight', chunk: 1 word, delay: 10ms}]
+  safe:
+    rules:
+      - when: {step: 2}
+        reply: 'It is done.'
+      - reply: [{call: {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}}]
+  never:
+    rules:
+      - when: {step: 2}
+        reply: 'It is done.'
+      - reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} never'}}}]
+  parallel:
+    rules:
+      - when: {step: 3}
+        reply: 'All is done.'
+      - when: {step: 2}
+        reply: [{call: {name: remember, arguments: {item: second}}}]
+      - reply:
+          - text: 'Let me do three.'
+          - calls:
+              - {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}
+              - {name: record_never, arguments: {label: '{{.LastUser}} never'}}
+              - {name: remember, arguments: {item: first}}
+  finish:
+    rules:
+      - reply:
+          - call: {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}
+          - call: {name: __finish__, arguments: {answer: 'yes'}}
+  stopped:
+    rules:
+      - reply: [{text: 'one two three four', chunk: 1 word, delay: 10ms}, {wait: 10m}, {text: ' five'}]
+  draining:
+    rules:
+      - reply: [{text: 'one two three four', chunk: 1 word, delay: 10ms}, {wait: 3s}, {text: ' five'}]
+  held:
+    rules:
+      - when: {step: 2}
+        reply: 'It is done.'
+      - reply:
+          - calls:
+              - {name: remember, arguments: {item: first}}
+              - {name: record_safe, arguments: {label: '{{.LastUser}} safe', holdMs: 60000}}
+  client:
+    rules:
+      - when: {step: 2}
+        reply: 'The answer is {{.Results.ask}}.'
+      - reply:
+          - call: {name: record_never, arguments: {label: '{{.LastUser}} never'}}
+          - call: {name: ask, arguments: {question: 'How much?'}}
+  approval:
+    rules:
+      - when: {step: 2}
+        reply: 'It is done.'
+      - reply:
+          - calls:
+              - {name: pay, arguments: {label: '{{.LastUser}} never'}}
+              - {name: pay_again, arguments: {label: '{{.LastUser}} refused'}}
+  failing:
+    rules:
+      - reply: [{text: 'This goes ', chunk: whole}, {error: {code: provider_denied, message: 'not today'}}]
+  ledger:
+    rules:
+      - when: {step: 4}
+        reply: 'All is done.'
+      - when: {step: 3}
+        reply: [{call: {name: record_safe, arguments: {label: '{{.LastUser}} safe 3'}}}, {call: {name: remember, arguments: {item: third}}}]
+      - when: {step: 2}
+        reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} never 2'}}}]
+      - reply:
+          - text: 'Let me do three.'
+          - calls:
+              - {name: record_safe, arguments: {label: '{{.LastUser}} safe 1'}}
+              - {name: record_never, arguments: {label: '{{.LastUser}} never 1'}}
+              - {name: remember, arguments: {item: first}}
+`
+
+// agents gives the agents: named as their model is.
+func (c *crew) agents() []agent.Agent {
+	safe, never, remember := c.record("record_safe", agent.RetrySafe), c.record("record_never", agent.RetryNever), remember()
+	pay, payAgain := c.record("pay", agent.RetryNever), c.record("pay_again", agent.RetryNever)
+	pay.Approval, payAgain.Approval = true, true
+	ask := agent.Tool{
+		Name: "ask", Description: "Asks the user.", Client: true,
+		InputSchema: json.RawMessage(`{"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}`),
+	}
+	agents := []agent.Agent{
+		{Name: "text"},
+		{Name: "safe", Tools: []agent.Tool{safe}},
+		{Name: "never", Tools: []agent.Tool{never}},
+		{Name: "parallel", Tools: []agent.Tool{safe, never, remember}},
+		{Name: "finish", Tools: []agent.Tool{safe}, OutputSchema: json.RawMessage(
+			`{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": false}`)},
+		{Name: "stopped"},
+		{Name: "draining"},
+		{Name: "held", Tools: []agent.Tool{safe, remember}},
+		{Name: "client", Tools: []agent.Tool{never, ask}},
+		{Name: "approval", Tools: []agent.Tool{pay, payAgain}},
+		{Name: "failing"},
+		{Name: "ledger", Tools: []agent.Tool{safe, never, remember}},
+	}
+	for i := range agents {
+		agents[i].Model = "scripted/" + agents[i].Name
+	}
+	return agents
+}
+
+// record has an effect on the ledger.
+func (c *crew) record(name string, retry agent.Retry) agent.Tool {
+	return agent.Tool{
+		Name: name, Description: "Has an effect on the ledger.", Retry: retry, Timeout: 2 * time.Minute,
+		InputSchema: json.RawMessage(`{"type": "object", "properties": {"label": {"type": "string"}, "holdMs": {"type": "integer"}}, "required": ["label"]}`),
+		Execute: func(ctx context.Context, call *agent.Call) (any, error) {
+			var input struct {
+				Label  string `json:"label"`
+				HoldMs int64  `json:"holdMs"`
+			}
+			if err := json.Unmarshal(call.Input, &input); err != nil {
+				return nil, err
+			}
+			return c.post(ctx, map[string]any{"key": call.IdempotencyKey, "label": input.Label, "holdMs": input.HoldMs})
+		},
+	}
+}
+
+func (c *crew) post(ctx context.Context, entry map[string]any) (any, error) {
+	body, err := json.Marshal(entry)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.ledger, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the ledger says %s, %w", answer.Status, err)
+	}
+	return json.RawMessage(text), nil
+}
+
+// remember appends to the custom state and counts there.
+func remember() agent.Tool {
+	return agent.Tool{
+		Name: "remember", Description: "Keeps something in mind.", Retry: agent.RetrySafe,
+		InputSchema: json.RawMessage(`{"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}`),
+		Execute: func(_ context.Context, call *agent.Call) (any, error) {
+			var input struct {
+				Item string `json:"item"`
+			}
+			if err := json.Unmarshal(call.Input, &input); err != nil {
+				return nil, err
+			}
+			return "kept", call.Update(func(draft agent.State) error {
+				items, _ := draft["items"].([]any)
+				draft["items"] = append(items, input.Item)
+				draft["last"] = input.Item
+				return nil
+			})
+		},
+	}
+}

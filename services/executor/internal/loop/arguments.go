@@ -1,0 +1,133 @@
+package loop
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// maxArgumentDepth bounds the nesting of arguments. What is deeper breaks the requests that
+// later show the call to a model.
+const maxArgumentDepth = 512
+
+// maxNameShown bounds the name of a member in a sentence, in bytes.
+const maxNameShown = 80
+
+// jsonSpace is what may stand around a JSON value.
+const jsonSpace = " \t\r\n"
+
+// isArguments reports whether a text may be the arguments of a call as it is: JSON that is
+// not nested too deeply.
+func isArguments(text []byte) bool { return json.Valid(text) && depth(text) <= maxArgumentDepth }
+
+// depth is how deeply a JSON text is nested: 1 for {}.
+func depth(text []byte) (deepest int) {
+	open, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{', c == '[':
+			open++
+			deepest = max(deepest, open)
+		case c == '}', c == ']':
+			open--
+		}
+	}
+	return deepest
+}
+
+// checkArguments says what is wrong with the arguments of a call, "" when they fit. What
+// has been held against a schema or a rule of approval has to be what a tool reads in it,
+// and readers differ in which of two members of one name they take: so there is none twice.
+func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
+	if !json.Valid(arguments) {
+		return "the arguments are not JSON; send one JSON object"
+	}
+	var text string
+	quoted := json.Unmarshal(arguments, &text) == nil && bytes.TrimLeft(arguments, jsonSpace)[0] == '"'
+	switch {
+	case depth(arguments) > maxArgumentDepth, quoted && json.Valid([]byte(text)) && depth([]byte(text)) > maxArgumentDepth:
+		return fmt.Sprintf("the arguments are nested deeper than %d levels; make them flatter", maxArgumentDepth)
+	case quoted:
+		return "the arguments are not a JSON object, or not JSON at all; send one JSON object"
+	case bytes.TrimLeft(arguments, jsonSpace)[0] != '{':
+		return "the arguments are not a JSON object"
+	}
+	if name, twice := repeatedMember(arguments); twice {
+		return fmt.Sprintf("the arguments do not fit: the member %q is there twice; send it once", shortened(name))
+	}
+	if s == nil {
+		return ""
+	}
+	if err := s.Check(arguments); err != nil {
+		return "the arguments do not fit: " + err.Error()
+	}
+	return ""
+}
+
+// repeatedMember gives the first name that an object of a JSON text has twice.
+func repeatedMember(text json.RawMessage) (name string, twice bool) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var open []*members
+	for {
+		token, err := decoder.Token()
+		if err != nil {
+			return "", false // the end: the text is JSON
+		}
+		if token == json.Delim('}') || token == json.Delim(']') {
+			open = open[:len(open)-1]
+			continue
+		}
+		if len(open) > 0 {
+			if name, twice := open[len(open)-1].next(token); twice {
+				return name, true
+			}
+		}
+		if token == json.Delim('{') {
+			open = append(open, &members{names: map[string]bool{}})
+		} else if token == json.Delim('[') {
+			open = append(open, &members{})
+		}
+	}
+}
+
+// members are the names of an open object; nil in a list.
+type members struct {
+	names map[string]bool
+	value bool // a value comes next
+}
+
+// next takes what comes next in the object.
+func (m *members) next(token json.Token) (name string, twice bool) {
+	if m.names == nil {
+		return "", false
+	}
+	m.value = !m.value
+	if !m.value {
+		return "", false
+	}
+	name, _ = token.(string) // in the place of a name is nothing else
+	twice = m.names[name]
+	m.names[name] = true
+	return name, twice
+}
+
+func shortened(name string) string {
+	if len(name) <= maxNameShown {
+		return name
+	}
+	end := maxNameShown
+	for !utf8.RuneStart(name[end]) {
+		end--
+	}
+	return strings.ToValidUTF8(name[:end], "") + "…"
+}

@@ -1,0 +1,90 @@
+package mcptool
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	frameBuffer = 64 << 10
+	keptFrame   = 1 << 20 // a larger buffer is not kept for the next message
+)
+
+// frames hands on the messages of a child, each of which has to be one line. The decoder
+// behind it would take a message on many lines, and so one without end.
+type frames struct {
+	io.Closer
+	in   *bufio.Reader
+	fail context.CancelCauseFunc
+	line []byte
+	rest []byte // of the message that is being handed on
+	err  error  // behind it
+}
+
+func newFrames(child io.ReadCloser, fail context.CancelCauseFunc) *frames {
+	return &frames{Closer: child, in: bufio.NewReaderSize(child, frameBuffer), fail: fail}
+}
+
+func (f *frames) Read(p []byte) (int, error) {
+	for len(f.rest) == 0 {
+		if f.err != nil {
+			return 0, f.err
+		}
+		f.rest, f.err = f.next()
+	}
+	n := copy(p, f.rest)
+	f.rest = f.rest[n:]
+	return n, nil
+}
+
+// next reads a line, and gives the message on it: nothing for an empty line.
+func (f *frames) next() ([]byte, error) {
+	if cap(f.line) > keptFrame {
+		f.line = nil
+	}
+	f.line = f.line[:0]
+	for {
+		piece, err := f.in.ReadSlice('\n')
+		f.line = append(f.line, piece...)
+		if len(f.line) > maxMessage {
+			f.fail(errMessageTooLarge)
+			return nil, errMessageTooLarge
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		message := bytes.TrimSpace(f.line)
+		switch {
+		case len(message) == 0:
+			return nil, err
+		case json.Valid(message):
+			return append(message, '\n'), err
+		case err != nil:
+			return nil, err // it ended within a message
+		}
+		err = fmt.Errorf("it has written a line that is not JSON to its standard output, which is for messages alone: %.100q", message)
+		f.fail(err)
+		return nil, err
+	}
+}
+
+// watched fails the session of a child that does not take what is written.
+type watched struct {
+	io.WriteCloser
+	limit time.Duration
+	fail  context.CancelCauseFunc
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	timer := time.AfterFunc(w.limit, func() {
+		w.fail(fmt.Errorf("it has not read a message within %v", w.limit))
+	})
+	defer timer.Stop()
+	return w.WriteCloser.Write(p)
+}

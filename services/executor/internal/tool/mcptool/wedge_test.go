@@ -1,0 +1,192 @@
+package mcptool_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+)
+
+// brief calls a tool that may take so long, and no longer.
+func brief(t *testing.T, s *mcptool.Server, name, input string, limit time.Duration) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	return call(ctx, t, s, name, input)
+}
+
+// startsAnew waits for another process than before.
+func startsAnew(t *testing.T, s *mcptool.Server, before string) {
+	t.Helper()
+	eventually(t, "the server is started again", func() bool {
+		after := brief(t, s, "pid", `{}`, time.Second)
+		return !strings.HasPrefix(after, "error: ") && after != before
+	})
+	eventually(t, "the former process has ended", func() bool { return !exists(t, before) })
+}
+
+func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	c.ConnectTimeout = 3 * time.Second
+	s := open(t, c, p)
+	pid := call(t.Context(), t, s, "pid", `{}`)
+	brief(t, s, "freeze", `{}`, 100*time.Millisecond)
+
+	large := `{"x":"` + strings.Repeat("x", 1<<20) + `"}` // more than a pipe holds
+	var calls sync.WaitGroup
+	for range 5 {
+		calls.Go(func() {
+			got, err := tool(t, s, "echo_key").Execute(t.Context(), &agent.Call{Input: json.RawMessage(large)})
+			if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), "has not read a message within 3s") {
+				t.Errorf("echo_key = %v, %v, want that it does not read", got, err)
+			}
+		})
+	}
+	calls.Wait()
+	startsAnew(t, s, pid)
+}
+
+func TestAChildThatAnswersNoMoreIsKilledAndStartedAgain(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	c.ConnectTimeout = 3 * time.Second
+	var log bytes.Buffer
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s := open(t, c, p)
+	pid := call(t.Context(), t, s, "pid", `{}`)
+	brief(t, s, "freeze", `{}`, 100*time.Millisecond)
+	for range 2 {
+		brief(t, s, "add", `{"a":1,"b":1}`, 100*time.Millisecond)
+	}
+	startsAnew(t, s, pid)
+	_ = s.Close()
+	if !strings.Contains(log.String(), "it answered neither") {
+		t.Errorf("log = %s, want why the session was ended", log.String())
+	}
+}
+
+func TestAServerWithASlowToolIsNotTakenForDead(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	s := open(t, c, p)
+	pid := call(t.Context(), t, s, "pid", `{}`)
+	for range 10 {
+		brief(t, s, "hang", `{}`, 20*time.Millisecond)
+	}
+	if got := call(t.Context(), t, s, "pid", `{}`); got != pid {
+		t.Errorf("pid = %s, want still %s", got, pid)
+	}
+}
+
+func TestTheCallsInFlightOfAServerAreBounded(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	s := open(t, c, p)
+	ctx, cancel := context.WithCancel(t.Context())
+	hang := tool(t, s, "hang")
+	var calls sync.WaitGroup
+	occupy := func() { calls.Go(func() { _, _ = hang.Execute(ctx, &agent.Call{}) }) }
+	for range 511 {
+		occupy()
+	}
+	eventually(t, "one more is refused", func() bool {
+		occupy()
+		return strings.Contains(call(t.Context(), t, s, "pid", `{}`), "512 calls of it are in flight already; this one was not made")
+	})
+	cancel()
+	calls.Wait()
+	eventually(t, "calls are made again", func() bool {
+		return !strings.HasPrefix(call(t.Context(), t, s, "pid", `{}`), "error: ")
+	})
+}
+
+func TestAToolThatCannotBeUsedTakesNoOthersWithItLater(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "redeployed")
+	c.Env["STARTED_FILE"] = filepath.Join(t.TempDir(), "started")
+	var ahead atomic.Int64 // of the clock
+	p.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	var log bytes.Buffer
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s := open(t, c, p)
+	call(t.Context(), t, s, "die", `{}`)
+	ahead.Store(int64(time.Minute)) // the pause is over
+	eventually(t, "the others are called", func() bool { return call(t.Context(), t, s, "add", `{"a":1,"b":1}`) == `{"sum":2}` })
+	changed := s.Changed()
+	call(t.Context(), t, s, "grow", `{}`) // lists again
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody was told of the new tool")
+	}
+	_ = s.Close()
+	if n := strings.Count(log.String(), "MCP tool cannot be used"); n != 1 {
+		t.Errorf("the tool was logged %d times, want once:\n%s", n, log.String())
+	}
+}
+
+func TestToolsThatChangeWithoutEndAreListedOnceASecond(t *testing.T) {
+	t.Parallel()
+	var lists atomic.Int64
+	server := newServer()
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			result, err := next(ctx, method, r)
+			if method == "tools/list" {
+				lists.Add(1)
+				server.AddTool(&mcp.Tool{Name: "restless", InputSchema: map[string]any{"type": "object"}}, mixed)
+			}
+			return result, err
+		}
+	})
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	t.Cleanup(web.Close)
+	_, p := stdio(t, "")
+	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
+	s := open(t, mcptool.Config{Name: "web", URL: web.URL}, p)
+	begin, before := time.Now(), lists.Load()
+	eventually(t, "the tools are listed again", func() bool { return lists.Load() >= before+3 })
+	if took := time.Since(begin); took < time.Second {
+		t.Errorf("the tools were listed three times within %v, want a second between", took)
+	}
+	_ = s.Close()
+}
+
+func TestAnEventWithoutEndEndsTheSession(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else it would not notice that the client has gone
+		w.Header().Set("Content-Type", "text/event-stream")
+		lines := []byte(strings.Repeat("data: 1,\n", 10_000))
+		for r.Context().Err() == nil {
+			if _, err := w.Write(lines); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(web.Close)
+	t.Cleanup(web.CloseClientConnections)
+	_, p := stdio(t, "")
+	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
+	_, err := mcptool.Open(t.Context(), mcptool.Config{Name: "web", URL: web.URL}, p)
+	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "a message of more than 16777216 bytes") {
+		t.Errorf("Open = %v, want that its message is too large", err)
+	}
+}

@@ -1,0 +1,215 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// prompts are what the prompt of an agent has seen of the state, by the number of
+// messages that the model was shown beside.
+type prompts struct {
+	mu   sync.Mutex
+	seen map[int][]string
+}
+
+// watched gives an agent that says its state to its model.
+func (s *prompts) watched(m mind, tools ...agent.Tool) worker.Agent {
+	s.seen = map[int][]string{}
+	a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+		s.mu.Lock()
+		s.seen[len(r.Messages)] = append(s.seen[len(r.Messages)], r.System)
+		s.mu.Unlock()
+		return m(ctx, r, say)
+	}), tools...)
+	a.Prompt = func(state agent.State) string {
+		text, _ := json.Marshal(state)
+		return string(text)
+	}
+	return a
+}
+
+// only checks that each prompt beside so many messages was the one.
+func (s *prompts) only(t *testing.T, messages int, want string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := slices.Compact(slices.Clone(s.seen[messages])); !slices.Equal(got, []string{want}) {
+		t.Errorf("prompts beside %d messages = %q, want %s", messages, got, want)
+	}
+}
+
+func put(h agent.Host, key, value string) {
+	if err := h.Update(func(draft agent.State) error { draft[key] = value; return nil }); err != nil {
+		panic(err)
+	}
+}
+
+func TestAKeyThatAHookAndAToolWriteIsTheSameToPromptsReadersAndTheStateService(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p, seen := newPlay(t), &prompts{}
+		a := seen.watched(replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			put(c, "k", "tool")
+			return "done " + c.ID, nil
+		}))
+		a.Hooks = agent.Hooks{
+			BeforeRun: func(_ context.Context, h *agent.HookCall) error {
+				if h.State()["run"] == nil {
+					put(h, "run", "before")
+				}
+				return nil
+			},
+			OnStart: func(_ context.Context, h *agent.HookCall) { put(h, "start", "on") },
+			BeforeModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
+				if h.Step == 1 {
+					put(h, "k", "hook")
+				}
+			},
+		}
+		p.agents["demo"] = a
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		want := `{"k":"tool","run":"before","start":"on"}`
+		if got, _ := json.Marshal(p.state.sessions["s"].state); string(got) != want {
+			t.Errorf("state = %s, want %s", got, want)
+		}
+		seen.only(t, 1, `{"run":"before","start":"on"}`)
+		seen.only(t, 3, want)
+		p.once()
+	}, dieBefore, dieAfter)
+}
+
+// count appends to a list of the state, once for each call of the hook.
+func count(h agent.Host, key string) {
+	if err := h.Update(func(draft agent.State) error {
+		list, _ := draft[key].([]any)
+		draft[key] = append(list, key)
+		return nil
+	}); err != nil {
+		panic(err)
+	}
+}
+
+// counting are hooks of every point that write.
+func counting() agent.Hooks {
+	at := func(h *agent.HookCall, point string) { count(h, fmt.Sprintf("%s %d", point, h.Step)) }
+	return agent.Hooks{
+		BeforeRun: func(_ context.Context, h *agent.HookCall) error {
+			put(h, "BeforeRun", "yes") // for each executor
+			return nil
+		},
+		OnStart:     func(_ context.Context, h *agent.HookCall) { at(h, "OnStart") },
+		BeforeModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { at(h, "BeforeModel") },
+		AfterModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
+			at(h, "AfterModel")
+		},
+		BeforeTool:    func(_ context.Context, h *agent.HookCall, _ agent.ToolCall) { at(h, "BeforeTool") },
+		AfterTool:     func(_ context.Context, h *agent.HookCall, _ agent.ToolCall, _ agent.ToolResult) { at(h, "AfterTool") },
+		OnStateChange: func(_ context.Context, h *agent.HookCall, _ []agent.Op) { put(h, "OnStateChange", "yes") },
+		OnMessage:     func(_ context.Context, h *agent.HookCall, m agent.Message) { at(h, "OnMessage "+string(m.Role)) },
+		AfterRun:      func(_ context.Context, h *agent.HookCall, _ agent.RunEnd) { at(h, "AfterRun") },
+	}
+}
+
+func TestWhatHooksWriteIsInTheStateOnceWhereverTheirExecutorDies(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		a := definition("demo", replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			count(c, "tool")
+			return "done " + c.ID, nil
+		}))
+		a.Hooks = counting()
+		p.agents["demo"] = a
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		var got []string
+		state := p.state.sessions["s"].state
+		for _, key := range slices.Sorted(maps.Keys(state)) {
+			if key != "BeforeModel 1" || c.hit == "" { // its call is not made again once it has led to a plan
+				got = append(got, fmt.Sprint(key, " ", state[key]))
+			}
+		}
+		want := []string{
+			"AfterModel 1 [AfterModel 1]", "AfterModel 2 [AfterModel 2]", "AfterTool 1 [AfterTool 1]", "BeforeModel 2 [BeforeModel 2]",
+			"BeforeRun yes", "BeforeTool 1 [BeforeTool 1]", "OnMessage assistant 1 [OnMessage assistant 1]",
+			"OnMessage assistant 2 [OnMessage assistant 2]", "OnMessage tool 1 [OnMessage tool 1]", "OnStart 0 [OnStart 0]",
+			"OnStateChange yes", "tool [tool]",
+		}
+		if c.hit == "" {
+			want = slices.Insert(want, 3, "BeforeModel 1 [BeforeModel 1]")
+		}
+		equalLines(t, "state", got, want)
+		p.once()
+	}, dieBefore, dieAfter)
+}
+
+func TestUsageOfHooksThatSeeARecordedReplyAgainCountsOnce(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallTold {
+			return
+		}
+		p := newPlay(t)
+		a := definition("demo", replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, nil))
+		a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) { h.RecordUsage("seen", "start", 1) }
+		a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
+			h.RecordUsage("seen", "reply", 1)
+		}
+		a.Hooks.OnMessage = func(_ context.Context, h *agent.HookCall, m agent.Message) { h.RecordUsage("seen", string(m.Role), 1) }
+		p.agents["demo"] = a
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		counts := map[string]float64{}
+		for _, u := range p.state.sessions["s"].usage {
+			if u.GetCustom() != nil {
+				counts[u.GetCustom().GetName()] += u.GetCustom().GetValue()
+			}
+		}
+		if want := map[string]float64{"start": 1, "reply": 2, "assistant": 2, "tool": 1}; !maps.Equal(counts, want) {
+			t.Errorf("usage = %v, want %v", counts, want)
+		}
+	})
+}
+
+func TestReadersForgetWhatHooksHaveWrittenAndTheCommitDrops(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p, seen := newPlay(t), &prompts{}
+		p.state.maxState = 100
+		a := seen.watched(replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			put(c, "k", "tool")
+			return "done " + c.ID, nil
+		}))
+		a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) {
+			put(h, "huge", strings.Repeat("x", 200))
+			put(h, "k", "hook")
+		}
+		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
+			if h.Step == 2 { // in which nobody else writes
+				put(h, "huge", strings.Repeat("x", 200))
+			}
+		}
+		p.agents["demo"] = a
+		p.start(c)
+		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+			t.Errorf("run = %v, want it completed", run)
+		}
+		want := `{"k":"tool"}`
+		if got, _ := json.Marshal(p.state.sessions["s"].state); string(got) != want {
+			t.Errorf("state = %s, want %s", got, want)
+		}
+		seen.only(t, 3, want)
+		p.once()
+	}, failBefore, failAfter, dieBefore, dieAfter)
+}
