@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
@@ -88,6 +89,16 @@ func float(t *testing.T, environ ...string) *bubble {
 		b.must(errors.Join(log.Close(), keeper.Close()))
 	})
 	return b
+}
+
+// afloat runs the test in a bubble of its own, with the system in it.
+func afloat(t *testing.T, test func(t *testing.T, b *bubble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := float(t)
+		defer b.sink()
+		test(t, b)
+	})
 }
 
 // sink ends everything.

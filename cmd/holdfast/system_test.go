@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -104,9 +103,7 @@ func patient(t *testing.T, change ...func(*agent.Agent)) executor.Peers {
 
 func TestAModelThatIsOverloadedIsAskedAgainWhenItSaysAndTheRunCompletes(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
-		defer b.sink()
+	afloat(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t))
 		time.Sleep(time.Second) // fake, here and everywhere below
 		begun := time.Now()
@@ -120,9 +117,7 @@ func TestAModelThatIsOverloadedIsAskedAgainWhenItSaysAndTheRunCompletes(t *testi
 
 func TestARunOutlivesEveryExecutorThatVanishesUnderIt(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
-		defer b.sink()
+	afloat(t, func(t *testing.T, b *bubble) {
 		first := b.join(patient(t))
 		time.Sleep(time.Second)
 		b.start("s", "patient", "a long story")
@@ -144,9 +139,7 @@ func TestAToolOfTwoHoursRunsAgainWithItsKeyOrIsSaidToBeUncertain(t *testing.T) {
 	for _, retry := range []agent.Retry{agent.RetrySafe, agent.RetryNever} {
 		t.Run(string(retry), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := float(t)
-				defer b.sink()
+			afloat(t, func(t *testing.T, b *bubble) {
 				entered := &attempts{}
 				lost := b.join(patients(t, entered, retry))
 				time.Sleep(time.Second)
@@ -174,9 +167,7 @@ func TestAToolOfTwoHoursRunsAgainWithItsKeyOrIsSaidToBeUncertain(t *testing.T) {
 
 func TestARunThatTakesTooLongEndsAtItsDeadlineAndKeepsWhatItSaid(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
-		defer b.sink()
+	afloat(t, func(t *testing.T, b *bubble) {
 		slow := func(a *agent.Agent) { a.RunTimeout = 4 * time.Hour }
 		lost := b.join(patient(t, slow))
 		time.Sleep(time.Second)
@@ -200,9 +191,7 @@ func TestARunThatTakesTooLongEndsAtItsDeadlineAndKeepsWhatItSaid(t *testing.T) {
 
 func TestASessionThatWaitsADayForAHumanGoesOnInTheSameMessageWithNoExecutorBetween(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
-		defer b.sink()
+	afloat(t, func(t *testing.T, b *bubble) {
 		asks := b.join(patient(t))
 		time.Sleep(time.Second)
 		run := b.start("s", "clerk", "ask them")
@@ -229,9 +218,7 @@ func TestASessionThatWaitsADayForAHumanGoesOnInTheSameMessageWithNoExecutorBetwe
 
 func TestAQuestionThatNobodyAnswersIsGivenUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
-		defer b.sink()
+	afloat(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t))
 		time.Sleep(time.Second)
 		begun := time.Now()
@@ -247,9 +234,7 @@ func TestAQuestionThatNobodyAnswersIsGivenUpAtItsDeadline(t *testing.T) {
 
 func TestAStopInTheMiddleKeepsWhatWasSaidAndAResumeGoesOn(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
-		defer b.sink()
+	afloat(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t))
 		time.Sleep(time.Second)
 		run := b.start("s", "patient", "a long story")
@@ -284,9 +269,7 @@ func TestAMessageThatComesInTheMiddleWaitsItsTurn(t *testing.T) {
 	} {
 		t.Run(policy.String(), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := float(t)
-				defer b.sink()
+			afloat(t, func(t *testing.T, b *bubble) {
 				b.join(patient(t))
 				time.Sleep(time.Second)
 				b.start("s", "patient", "a long story")
@@ -312,9 +295,7 @@ func TestAMessageThatComesInTheMiddleWaitsItsTurn(t *testing.T) {
 
 func TestAnotherModelTakesOverFromOneThatIsDown(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
-		defer b.sink()
+	afloat(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t, func(a *agent.Agent) { a.Model, a.Fallbacks = "scripted/down", []string{"scripted/patient"} }))
 		time.Sleep(time.Second)
 		b.start("s", "clerk", "hello")

@@ -9,26 +9,7 @@ import (
 
 // Wait waits for the calls that have not ended with their context, and reports
 // whether they have within the limit.
-func (r *Runner) Wait(limit time.Duration) bool {
-	r.mu.Lock()
-	if r.running == 0 {
-		r.mu.Unlock()
-		return true
-	}
-	if r.idle == nil {
-		r.idle = make(chan struct{})
-	}
-	idle := r.idle
-	r.mu.Unlock()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-idle:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
+func (r *Runner) Wait(limit time.Duration) bool { return r.calls.Wait(limit) }
 
 // Abandoned is how many calls run although their Execute has returned.
 func (r *Runner) Abandoned() int {
@@ -47,35 +28,17 @@ func (r *Runner) left(key string) int {
 	return r.abandoned[key]
 }
 
-func (r *Runner) enter() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running++
-}
-
-func (r *Runner) leave() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running--
-	if r.running == 0 && r.idle != nil {
-		close(r.idle)
-		r.idle = nil
-	}
-}
-
 // abandon counts a call that does not end, until it does.
 func (r *Runner) abandon(ctx context.Context, key string, call *agent.Call, ends <-chan agent.ToolResult) {
 	r.count(key, 1)
 	begin := time.Now()
 	log := r.Log.With("tool", call.Tool, "call", call.ID, "session", call.SessionID)
 	log.WarnContext(ctx, "tool goes on after its end", "abandoned", r.left(key))
-	r.enter()
-	go func() { // ends right behind the tool; counted: Wait waits for it
-		defer r.leave()
+	r.calls.Go(func() { // ends right behind the tool
 		<-ends
 		r.count(key, -1)
 		log.InfoContext(context.WithoutCancel(ctx), "late tool has ended", "late", time.Since(begin))
-	}()
+	})
 }
 
 func (r *Runner) count(key string, n int) {

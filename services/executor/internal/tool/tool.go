@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
 )
 
 // Limits that hold where a runner or a scope names none.
@@ -35,10 +36,9 @@ type Runner struct {
 	// before new ones are refused; 0 means 32.
 	MaxAbandoned int
 
+	calls     crowd.Crowd // with those left behind
 	mu        sync.Mutex
-	running   int
 	abandoned map[string]int // by tool
-	idle      chan struct{}  // closed when nothing runs; nil while nobody waits
 	schemas   schemas
 }
 
@@ -100,11 +100,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	one := *call
 	one.Tool, one.Host = t.Name, host
 	ends := make(chan agent.ToolResult, 1) // room for the one end, so that a late tool can still end
-	r.enter()
-	go func() { // counted: Wait waits for it
-		defer r.leave()
-		r.enterTool(inner, t, &one, scope.ResultBytes, ends)
-	}()
+	r.calls.Go(func() { r.enterTool(inner, t, &one, scope.ResultBytes, ends) })
 	result, ended := await(inner, ends)
 	if !ended {
 		r.abandon(ctx, key, call, ends)

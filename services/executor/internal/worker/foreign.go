@@ -53,7 +53,7 @@ func foreign[A any](ctx context.Context, w *Worker, what string, limit time.Dura
 	var answer A
 	var err error = errNoReturn
 	ended := make(chan struct{})
-	w.foreign.begin(func() {
+	w.foreign.Go(func() {
 		defer close(ended)
 		err = w.contain(ctx, what, func() (err error) {
 			answer, err = f(ctx)
@@ -83,7 +83,7 @@ func (w *Worker) contain(ctx context.Context, what string, f func() error) (err 
 // leave counts code that has not ended with its context, until it does.
 func (w *Worker) leave(ctx context.Context, what string, ended <-chan struct{}) {
 	ctx = context.WithoutCancel(ctx)
-	w.foreign.begin(func() {
+	w.foreign.Go(func() {
 		timer := time.NewTimer(leftAfter)
 		defer timer.Stop()
 		select {
@@ -112,7 +112,7 @@ func (w *Worker) listen(ctx context.Context, what string, engine model.Model, re
 	}
 	var end error = errNoReturn
 	events, enough, ended := make(chan spoken), make(chan struct{}), make(chan struct{})
-	w.foreign.begin(func() {
+	w.foreign.Go(func() {
 		defer close(ended)
 		end = w.contain(ctx, what, func() error {
 			for event, err := range engine.Generate(ctx, request) {
@@ -174,55 +174,4 @@ func (l *left) refuse(what string) error {
 		return errCrashed{fmt.Sprintf("it is not called: %d earlier calls of it have not ended although their time is up", n)}
 	}
 	return nil
-}
-
-// crowd is goroutines that may be left behind. The zero value is empty. Safe for concurrent
-// use.
-type crowd struct {
-	mu   sync.Mutex
-	n    int
-	idle chan struct{} // closed when nothing runs; nil while nobody waits
-}
-
-// begin runs f in a goroutine of the crowd.
-func (c *crowd) begin(f func()) {
-	c.mu.Lock()
-	c.n++
-	c.mu.Unlock()
-	go func() {
-		defer c.end()
-		f()
-	}()
-}
-
-func (c *crowd) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n--
-	if c.n == 0 && c.idle != nil {
-		close(c.idle)
-		c.idle = nil
-	}
-}
-
-// endsWithin waits for the goroutines, and reports whether they have ended within the limit.
-func (c *crowd) endsWithin(limit time.Duration) bool {
-	c.mu.Lock()
-	if c.n == 0 {
-		c.mu.Unlock()
-		return true
-	}
-	if c.idle == nil {
-		c.idle = make(chan struct{})
-	}
-	idle := c.idle
-	c.mu.Unlock()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-idle:
-		return true
-	case <-timer.C:
-		return false
-	}
 }

@@ -13,6 +13,7 @@ import (
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
@@ -95,8 +96,8 @@ type Worker struct {
 	peers  Peers
 	tools  *tool.Runner
 
-	runners crowd
-	foreign crowd         // code of agents, see foreign
+	runners crowd.Crowd
+	foreign crowd.Crowd   // code of agents, see foreign
 	left    left          // code of agents that has not ended with its context
 	freed   chan struct{} // holds one token when slots became free
 
@@ -157,7 +158,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.drain(end)
 	beats.Wait()
 	limit := time.Now().Add(afterCut)
-	if !w.tools.Wait(afterCut) || !w.foreign.endsWithin(time.Until(limit)) {
+	if !w.tools.Wait(afterCut) || !w.foreign.Wait(time.Until(limit)) {
 		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is left behind")
 	}
 	return nil
@@ -167,11 +168,11 @@ func (w *Worker) Run(ctx context.Context) error {
 // are left behind: a function of the agent that the planner calls does not return.
 func (w *Worker) drain(end context.CancelCauseFunc) {
 	defer end(errDrained)
-	if w.runners.endsWithin(w.config.DrainGrace) {
+	if w.runners.Wait(w.config.DrainGrace) {
 		return
 	}
 	w.cutAll(errDrained)
-	if !w.runners.endsWithin(runnersAfterCut) {
+	if !w.runners.Wait(runnersAfterCut) {
 		w.peers.Log.Error("runs hang in a function of their agent (Prompt, StopWhen, ApproveWhen or Count) and are left behind; others take them over", "runs", w.LiveRunIDs())
 	}
 }
@@ -208,7 +209,7 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.held[h.runID] = h
 	w.active++
 	w.mu.Unlock()
-	w.runners.begin(func() {
+	w.runners.Go(func() {
 		defer w.end(h)
 		newRunner(w, claim, h, ctx.Done()).run(live, execute)
 	})

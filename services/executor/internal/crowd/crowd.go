@@ -1,0 +1,59 @@
+// Package crowd keeps goroutines that may have to be left behind: those that run
+// somebody else's code, which may never return.
+package crowd
+
+import (
+	"sync"
+	"time"
+)
+
+// Crowd is goroutines that somebody may wait for, but not for ever. The zero value is
+// empty. Safe for concurrent use.
+type Crowd struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when nothing runs; nil while nobody waits
+}
+
+// Go runs f in a goroutine of the crowd.
+func (c *Crowd) Go(f func()) {
+	c.mu.Lock()
+	c.n++
+	c.mu.Unlock()
+	go func() {
+		defer c.end()
+		f()
+	}()
+}
+
+func (c *Crowd) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n--
+	if c.n == 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
+	}
+}
+
+// Wait waits for the goroutines, and reports whether they have ended within the limit.
+func (c *Crowd) Wait(limit time.Duration) bool {
+	c.mu.Lock()
+	if c.n == 0 {
+		c.mu.Unlock()
+		return true
+	}
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	idle := c.idle
+	c.mu.Unlock()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
