@@ -62,6 +62,9 @@ func (w *world) claimOn(ctx context.Context, id string, done <-chan struct{}) (d
 		if work, err = stream.Recv(); err != nil {
 			break
 		}
+		if work.GetStop() != nil {
+			continue // the run is told so at its next step; this costs a credit too many
+		}
 		c := work.GetExecute()
 		if c == nil {
 			c = work.GetSettle()

@@ -16,7 +16,8 @@ import (
 // as live does.
 func (w *Worker) claim(ctx, live context.Context) {
 	var wait backoff
-	told := false // of the outage that goes on
+	var failed time.Time // when the outage began that goes on
+	told := false        // of it
 	for ctx.Err() == nil {
 		changed := w.peers.Agents.Changed() // before the types are asked for
 		if len(w.peers.Agents.Types()) == 0 {
@@ -32,9 +33,12 @@ func (w *Worker) claim(ctx, live context.Context) {
 			return
 		}
 		if claimed || errors.Is(err, errChanged) {
-			wait, told = backoff{}, false
+			wait, failed, told = backoff{}, time.Time{}, false
 		}
-		if !told && err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, errChanged) {
+		if outage(err) && failed.IsZero() {
+			failed = time.Now()
+		}
+		if outage(err) && !told && time.Since(failed) >= shortOutage {
 			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again until it holds", "error", err)
 			told = true
 		}
@@ -43,6 +47,14 @@ func (w *Worker) claim(ctx, live context.Context) {
 		}
 	}
 }
+
+// outage reports whether a claim stream has ended because of a failure.
+func outage(err error) bool {
+	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, errChanged)
+}
+
+// shortOutage is an outage of which nobody is told: services that start together.
+const shortOutage = time.Second
 
 // errChanged ends a claim stream whose announcement is not true any more.
 var errChanged = errors.New("the agents have changed")
