@@ -186,6 +186,11 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 	case e := <-ends:
 		return e.value, e.err
 	case <-ctx.Done():
+	}
+	select {
+	case e := <-ends: // ctx may have ended because the call has
+		return e.value, e.err
+	default:
 		return nil, ctx.Err()
 	}
 }
