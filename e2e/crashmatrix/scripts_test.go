@@ -1,6 +1,7 @@
 package crashmatrix_test
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -44,11 +45,11 @@ var scripts = []script{
 		p.stop(statev1.StopKind_STOP_KIND_INTERRUPT)
 	}},
 	{name: "abort", agent: "held", end: failed, stops: true, drive: func(p *talk) {
-		p.ledger.Await(p, p.session+" safe")
+		p.awaitHeld()
 		p.stop(statev1.StopKind_STOP_KIND_ABORT)
 	}},
 	{name: "interrupt of calls", agent: "held", end: interrupted, stops: true, drive: func(p *talk) {
-		p.ledger.Await(p, p.session+" safe")
+		p.awaitHeld()
 		p.stop(statev1.StopKind_STOP_KIND_INTERRUPT)
 	}},
 	{name: "deadline", agent: "stopped", end: failed, timeout: deadline},
@@ -87,6 +88,19 @@ func (p *talk) awaitText(text string) {
 	s := p.Native(p, p.session, 0)
 	s.Until("the text "+text, func(n *harness.NativeStream) bool { return strings.HasPrefix(n.Text(), text) })
 	s.Close()
+}
+
+// awaitHeld waits until, of the calls of the agent "held", the short one has ended
+// and its result is told, and the long one is under way. Sooner, a stop would find
+// the short one open too where its executor died before its record.
+func (p *talk) awaitHeld() {
+	p.Helper()
+	s := p.Native(p, p.session, 0)
+	s.Until("the result of the short call", func(n *harness.NativeStream) bool {
+		return slices.ContainsFunc(n.Chunks, func(c harness.NativeChunk) bool { return c.Type == "tool_end" && c.ToolName == "remember" })
+	})
+	s.Close()
+	p.ledger.Await(p, p.session+" safe")
 }
 
 func (p *talk) stop(kind statev1.StopKind) {

@@ -32,6 +32,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/snapshot"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
@@ -135,9 +136,13 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 		Runs: runs, Sessions: sessions, Streams: s.streams, Policy: patience,
 		Limits: httpapi.Limits{MaxBytes: maxStopBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "give a shorter reason"},
 	}
+	answers := &submit.Answers{
+		Calls: statev1.NewCallServiceClient(s.state), Policy: patience,
+		Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "send a smaller result"},
+	}
 	public := &api.Server{
 		Keys: keys, Runs: runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Sessions: sessions,
-		Watcher: watcher, Stops: stops, Streams: s.streams,
+		Watcher: watcher, Stops: stops, Answers: answers, Streams: s.streams,
 		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
 	}
 	prefix, connect, err := public.Handler()

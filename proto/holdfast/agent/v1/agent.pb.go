@@ -143,6 +143,356 @@ func (ResumeMode) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
 }
 
+type SubmitToolResultResponse_Status int32
+
+const (
+	SubmitToolResultResponse_STATUS_UNSPECIFIED SubmitToolResultResponse_Status = 0
+	SubmitToolResultResponse_STATUS_ACCEPTED    SubmitToolResultResponse_Status = 1
+	// The call had an answer; this one changed nothing.
+	SubmitToolResultResponse_STATUS_ALREADY_COMPLETED SubmitToolResultResponse_Status = 2
+	// The model had been told that nobody answered. The first late answer is kept, and
+	// the model is told of it once.
+	SubmitToolResultResponse_STATUS_LATE_ANSWER_AFTER_TIMEOUT SubmitToolResultResponse_Status = 3
+)
+
+// Enum value maps for SubmitToolResultResponse_Status.
+var (
+	SubmitToolResultResponse_Status_name = map[int32]string{
+		0: "STATUS_UNSPECIFIED",
+		1: "STATUS_ACCEPTED",
+		2: "STATUS_ALREADY_COMPLETED",
+		3: "STATUS_LATE_ANSWER_AFTER_TIMEOUT",
+	}
+	SubmitToolResultResponse_Status_value = map[string]int32{
+		"STATUS_UNSPECIFIED":               0,
+		"STATUS_ACCEPTED":                  1,
+		"STATUS_ALREADY_COMPLETED":         2,
+		"STATUS_LATE_ANSWER_AFTER_TIMEOUT": 3,
+	}
+)
+
+func (x SubmitToolResultResponse_Status) Enum() *SubmitToolResultResponse_Status {
+	p := new(SubmitToolResultResponse_Status)
+	*p = x
+	return p
+}
+
+func (x SubmitToolResultResponse_Status) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SubmitToolResultResponse_Status) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_agent_v1_agent_proto_enumTypes[2].Descriptor()
+}
+
+func (SubmitToolResultResponse_Status) Type() protoreflect.EnumType {
+	return &file_holdfast_agent_v1_agent_proto_enumTypes[2]
+}
+
+func (x SubmitToolResultResponse_Status) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SubmitToolResultResponse_Status.Descriptor instead.
+func (SubmitToolResultResponse_Status) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2, 0}
+}
+
+type SubmitToolResultResponse_Continuation int32
+
+const (
+	SubmitToolResultResponse_CONTINUATION_UNSPECIFIED SubmitToolResultResponse_Continuation = 0
+	// The session waits for more answers.
+	SubmitToolResultResponse_CONTINUATION_NONE SubmitToolResultResponse_Continuation = 1
+	// run_id was queued by this answer: follow it.
+	SubmitToolResultResponse_CONTINUATION_NEW_RUN SubmitToolResultResponse_Continuation = 2
+	// run_id is live and takes the answer.
+	SubmitToolResultResponse_CONTINUATION_LIVE_RUN SubmitToolResultResponse_Continuation = 3
+	// The session was stopped: the answer is taken when somebody resumes it.
+	SubmitToolResultResponse_CONTINUATION_CALLER_RESUMES SubmitToolResultResponse_Continuation = 4
+)
+
+// Enum value maps for SubmitToolResultResponse_Continuation.
+var (
+	SubmitToolResultResponse_Continuation_name = map[int32]string{
+		0: "CONTINUATION_UNSPECIFIED",
+		1: "CONTINUATION_NONE",
+		2: "CONTINUATION_NEW_RUN",
+		3: "CONTINUATION_LIVE_RUN",
+		4: "CONTINUATION_CALLER_RESUMES",
+	}
+	SubmitToolResultResponse_Continuation_value = map[string]int32{
+		"CONTINUATION_UNSPECIFIED":    0,
+		"CONTINUATION_NONE":           1,
+		"CONTINUATION_NEW_RUN":        2,
+		"CONTINUATION_LIVE_RUN":       3,
+		"CONTINUATION_CALLER_RESUMES": 4,
+	}
+)
+
+func (x SubmitToolResultResponse_Continuation) Enum() *SubmitToolResultResponse_Continuation {
+	p := new(SubmitToolResultResponse_Continuation)
+	*p = x
+	return p
+}
+
+func (x SubmitToolResultResponse_Continuation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SubmitToolResultResponse_Continuation) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_agent_v1_agent_proto_enumTypes[3].Descriptor()
+}
+
+func (SubmitToolResultResponse_Continuation) Type() protoreflect.EnumType {
+	return &file_holdfast_agent_v1_agent_proto_enumTypes[3]
+}
+
+func (x SubmitToolResultResponse_Continuation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SubmitToolResultResponse_Continuation.Descriptor instead.
+func (SubmitToolResultResponse_Continuation) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2, 1}
+}
+
+type SubmitToolResultRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SessionId  string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	ToolCallId string                 `protobuf:"bytes,2,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// Types that are valid to be assigned to Answer:
+	//
+	//	*SubmitToolResultRequest_Result
+	//	*SubmitToolResultRequest_Error
+	//	*SubmitToolResultRequest_Approval
+	Answer        isSubmitToolResultRequest_Answer `protobuf_oneof:"answer"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitToolResultRequest) Reset() {
+	*x = SubmitToolResultRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitToolResultRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitToolResultRequest) ProtoMessage() {}
+
+func (x *SubmitToolResultRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitToolResultRequest.ProtoReflect.Descriptor instead.
+func (*SubmitToolResultRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *SubmitToolResultRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SubmitToolResultRequest) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *SubmitToolResultRequest) GetAnswer() isSubmitToolResultRequest_Answer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *SubmitToolResultRequest) GetResult() string {
+	if x != nil {
+		if x, ok := x.Answer.(*SubmitToolResultRequest_Result); ok {
+			return x.Result
+		}
+	}
+	return ""
+}
+
+func (x *SubmitToolResultRequest) GetError() string {
+	if x != nil {
+		if x, ok := x.Answer.(*SubmitToolResultRequest_Error); ok {
+			return x.Error
+		}
+	}
+	return ""
+}
+
+func (x *SubmitToolResultRequest) GetApproval() *ApprovalResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*SubmitToolResultRequest_Approval); ok {
+			return x.Approval
+		}
+	}
+	return nil
+}
+
+type isSubmitToolResultRequest_Answer interface {
+	isSubmitToolResultRequest_Answer()
+}
+
+type SubmitToolResultRequest_Result struct {
+	// Of a client tool: a JSON text.
+	Result string `protobuf:"bytes,3,opt,name=result,proto3,oneof"`
+}
+
+type SubmitToolResultRequest_Error struct {
+	// Of either kind: the call did not happen.
+	Error string `protobuf:"bytes,4,opt,name=error,proto3,oneof"`
+}
+
+type SubmitToolResultRequest_Approval struct {
+	Approval *ApprovalResponse `protobuf:"bytes,5,opt,name=approval,proto3,oneof"`
+}
+
+func (*SubmitToolResultRequest_Result) isSubmitToolResultRequest_Answer() {}
+
+func (*SubmitToolResultRequest_Error) isSubmitToolResultRequest_Answer() {}
+
+func (*SubmitToolResultRequest_Approval) isSubmitToolResultRequest_Answer() {}
+
+type ApprovalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	Approved      bool                   `protobuf:"varint,2,opt,name=approved,proto3" json:"approved,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalResponse) Reset() {
+	*x = ApprovalResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalResponse) ProtoMessage() {}
+
+func (x *ApprovalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalResponse.ProtoReflect.Descriptor instead.
+func (*ApprovalResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ApprovalResponse) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalResponse) GetApproved() bool {
+	if x != nil {
+		return x.Approved
+	}
+	return false
+}
+
+func (x *ApprovalResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SubmitToolResultResponse struct {
+	state         protoimpl.MessageState                `protogen:"open.v1"`
+	Status        SubmitToolResultResponse_Status       `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.agent.v1.SubmitToolResultResponse_Status" json:"status,omitempty"`
+	Continuation  SubmitToolResultResponse_Continuation `protobuf:"varint,2,opt,name=continuation,proto3,enum=holdfast.agent.v1.SubmitToolResultResponse_Continuation" json:"continuation,omitempty"`
+	RunId         string                                `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitToolResultResponse) Reset() {
+	*x = SubmitToolResultResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitToolResultResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitToolResultResponse) ProtoMessage() {}
+
+func (x *SubmitToolResultResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitToolResultResponse.ProtoReflect.Descriptor instead.
+func (*SubmitToolResultResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SubmitToolResultResponse) GetStatus() SubmitToolResultResponse_Status {
+	if x != nil {
+		return x.Status
+	}
+	return SubmitToolResultResponse_STATUS_UNSPECIFIED
+}
+
+func (x *SubmitToolResultResponse) GetContinuation() SubmitToolResultResponse_Continuation {
+	if x != nil {
+		return x.Continuation
+	}
+	return SubmitToolResultResponse_CONTINUATION_UNSPECIFIED
+}
+
+func (x *SubmitToolResultResponse) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
 type ResumeRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -166,7 +516,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -178,7 +528,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -191,7 +541,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ResumeRequest) GetSessionId() string {
@@ -270,7 +620,7 @@ type AppendedMessage struct {
 
 func (x *AppendedMessage) Reset() {
 	*x = AppendedMessage{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +632,7 @@ func (x *AppendedMessage) String() string {
 func (*AppendedMessage) ProtoMessage() {}
 
 func (x *AppendedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +645,7 @@ func (x *AppendedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendedMessage.ProtoReflect.Descriptor instead.
 func (*AppendedMessage) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AppendedMessage) GetRole() string {
@@ -333,7 +683,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +695,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +708,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ResumeResponse) GetSessionId() string {
@@ -405,7 +755,7 @@ type CanResumeRequest struct {
 
 func (x *CanResumeRequest) Reset() {
 	*x = CanResumeRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +767,7 @@ func (x *CanResumeRequest) String() string {
 func (*CanResumeRequest) ProtoMessage() {}
 
 func (x *CanResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +780,7 @@ func (x *CanResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanResumeRequest.ProtoReflect.Descriptor instead.
 func (*CanResumeRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CanResumeRequest) GetSessionId() string {
@@ -453,7 +803,7 @@ type CanResumeResponse struct {
 
 func (x *CanResumeResponse) Reset() {
 	*x = CanResumeResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +815,7 @@ func (x *CanResumeResponse) String() string {
 func (*CanResumeResponse) ProtoMessage() {}
 
 func (x *CanResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +828,7 @@ func (x *CanResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanResumeResponse.ProtoReflect.Descriptor instead.
 func (*CanResumeResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CanResumeResponse) GetCanResume() bool {
@@ -516,7 +866,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +878,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +891,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InterruptRequest) GetSessionId() string {
@@ -583,7 +933,7 @@ type InterruptResponse struct {
 
 func (x *InterruptResponse) Reset() {
 	*x = InterruptResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +945,7 @@ func (x *InterruptResponse) String() string {
 func (*InterruptResponse) ProtoMessage() {}
 
 func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +958,7 @@ func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
 func (*InterruptResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InterruptResponse) GetEffect() string {
@@ -637,7 +987,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +999,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +1012,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AbortRequest) GetSessionId() string {
@@ -703,7 +1053,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +1065,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +1078,7 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AbortResponse) GetEffect() string {
@@ -768,7 +1118,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +1130,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +1143,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartRequest) GetSessionId() string {
@@ -878,7 +1228,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +1240,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +1253,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StartResponse) GetSessionId() string {
@@ -968,7 +1318,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1330,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1343,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StreamRequest) GetSessionId() string {
@@ -1034,7 +1384,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1396,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1409,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StreamResponse) GetFrame() isStreamResponse_Frame {
@@ -1173,7 +1523,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1535,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1548,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Chunk) GetSequence() int64 {
@@ -1227,7 +1577,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1589,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1602,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *End) GetSequence() int64 {
@@ -1288,7 +1638,7 @@ type Fail struct {
 
 func (x *Fail) Reset() {
 	*x = Fail{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1650,7 @@ func (x *Fail) String() string {
 func (*Fail) ProtoMessage() {}
 
 func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1663,7 @@ func (x *Fail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fail.ProtoReflect.Descriptor instead.
 func (*Fail) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Fail) GetSequence() int64 {
@@ -1353,7 +1703,7 @@ type Truncated struct {
 
 func (x *Truncated) Reset() {
 	*x = Truncated{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1715,7 @@ func (x *Truncated) String() string {
 func (*Truncated) ProtoMessage() {}
 
 func (x *Truncated) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1728,7 @@ func (x *Truncated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncated.ProtoReflect.Descriptor instead.
 func (*Truncated) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Truncated) GetFloor() int64 {
@@ -1398,7 +1748,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1760,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1773,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Rewound) GetSequence() int64 {
@@ -1449,7 +1799,7 @@ type CaughtUp struct {
 
 func (x *CaughtUp) Reset() {
 	*x = CaughtUp{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1811,7 @@ func (x *CaughtUp) String() string {
 func (*CaughtUp) ProtoMessage() {}
 
 func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1824,7 @@ func (x *CaughtUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
 func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CaughtUp) GetSequence() int64 {
@@ -1493,7 +1843,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1855,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1868,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetRequest) GetSessionId() string {
@@ -1553,7 +1903,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1565,7 +1915,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1578,7 +1928,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetResponse) GetSessionId() string {
@@ -1690,7 +2040,36 @@ var File_holdfast_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xfc\x02\n" +
+	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xd9\x01\n" +
+	"\x17SubmitToolResultRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12 \n" +
+	"\ftool_call_id\x18\x02 \x01(\tR\n" +
+	"toolCallId\x12\x18\n" +
+	"\x06result\x18\x03 \x01(\tH\x00R\x06result\x12\x16\n" +
+	"\x05error\x18\x04 \x01(\tH\x00R\x05error\x12A\n" +
+	"\bapproval\x18\x05 \x01(\v2#.holdfast.agent.v1.ApprovalResponseH\x00R\bapprovalB\b\n" +
+	"\x06answer\"g\n" +
+	"\x10ApprovalResponse\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1a\n" +
+	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xf2\x03\n" +
+	"\x18SubmitToolResultResponse\x12J\n" +
+	"\x06status\x18\x01 \x01(\x0e22.holdfast.agent.v1.SubmitToolResultResponse.StatusR\x06status\x12\\\n" +
+	"\fcontinuation\x18\x02 \x01(\x0e28.holdfast.agent.v1.SubmitToolResultResponse.ContinuationR\fcontinuation\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\"y\n" +
+	"\x06Status\x12\x16\n" +
+	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fSTATUS_ACCEPTED\x10\x01\x12\x1c\n" +
+	"\x18STATUS_ALREADY_COMPLETED\x10\x02\x12$\n" +
+	" STATUS_LATE_ANSWER_AFTER_TIMEOUT\x10\x03\"\x99\x01\n" +
+	"\fContinuation\x12\x1c\n" +
+	"\x18CONTINUATION_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11CONTINUATION_NONE\x10\x01\x12\x18\n" +
+	"\x14CONTINUATION_NEW_RUN\x10\x02\x12\x19\n" +
+	"\x15CONTINUATION_LIVE_RUN\x10\x03\x12\x1f\n" +
+	"\x1bCONTINUATION_CALLER_RESUMES\x10\x04\"\xfc\x02\n" +
 	"\rResumeRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
@@ -1841,7 +2220,7 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\x18RESUME_MODE_WITH_MESSAGE\x10\x02\x12\x15\n" +
 	"\x11RESUME_MODE_RETRY\x10\x03\x12\x16\n" +
 	"\x12RESUME_MODE_BRANCH\x10\x04\x12\x1f\n" +
-	"\x1bRESUME_MODE_FROM_CHECKPOINT\x10\x052\xbc\x04\n" +
+	"\x1bRESUME_MODE_FROM_CHECKPOINT\x10\x052\xa9\x05\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12D\n" +
@@ -1849,7 +2228,8 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\x06Resume\x12 .holdfast.agent.v1.ResumeRequest\x1a!.holdfast.agent.v1.ResumeResponse\x12V\n" +
 	"\tCanResume\x12#.holdfast.agent.v1.CanResumeRequest\x1a$.holdfast.agent.v1.CanResumeResponse\x12V\n" +
 	"\tInterrupt\x12#.holdfast.agent.v1.InterruptRequest\x1a$.holdfast.agent.v1.InterruptResponse\x12J\n" +
-	"\x05Abort\x12\x1f.holdfast.agent.v1.AbortRequest\x1a .holdfast.agent.v1.AbortResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
+	"\x05Abort\x12\x1f.holdfast.agent.v1.AbortRequest\x1a .holdfast.agent.v1.AbortResponse\x12k\n" +
+	"\x10SubmitToolResult\x12*.holdfast.agent.v1.SubmitToolResultRequest\x1a+.holdfast.agent.v1.SubmitToolResultResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_holdfast_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -1863,66 +2243,76 @@ func file_holdfast_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_agent_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_holdfast_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_holdfast_agent_v1_agent_proto_goTypes = []any{
-	(BusyPolicy)(0),           // 0: holdfast.agent.v1.BusyPolicy
-	(ResumeMode)(0),           // 1: holdfast.agent.v1.ResumeMode
-	(*ResumeRequest)(nil),     // 2: holdfast.agent.v1.ResumeRequest
-	(*AppendedMessage)(nil),   // 3: holdfast.agent.v1.AppendedMessage
-	(*ResumeResponse)(nil),    // 4: holdfast.agent.v1.ResumeResponse
-	(*CanResumeRequest)(nil),  // 5: holdfast.agent.v1.CanResumeRequest
-	(*CanResumeResponse)(nil), // 6: holdfast.agent.v1.CanResumeResponse
-	(*InterruptRequest)(nil),  // 7: holdfast.agent.v1.InterruptRequest
-	(*InterruptResponse)(nil), // 8: holdfast.agent.v1.InterruptResponse
-	(*AbortRequest)(nil),      // 9: holdfast.agent.v1.AbortRequest
-	(*AbortResponse)(nil),     // 10: holdfast.agent.v1.AbortResponse
-	(*StartRequest)(nil),      // 11: holdfast.agent.v1.StartRequest
-	(*StartResponse)(nil),     // 12: holdfast.agent.v1.StartResponse
-	(*StreamRequest)(nil),     // 13: holdfast.agent.v1.StreamRequest
-	(*StreamResponse)(nil),    // 14: holdfast.agent.v1.StreamResponse
-	(*Chunk)(nil),             // 15: holdfast.agent.v1.Chunk
-	(*End)(nil),               // 16: holdfast.agent.v1.End
-	(*Fail)(nil),              // 17: holdfast.agent.v1.Fail
-	(*Truncated)(nil),         // 18: holdfast.agent.v1.Truncated
-	(*Rewound)(nil),           // 19: holdfast.agent.v1.Rewound
-	(*CaughtUp)(nil),          // 20: holdfast.agent.v1.CaughtUp
-	(*GetRequest)(nil),        // 21: holdfast.agent.v1.GetRequest
-	(*GetResponse)(nil),       // 22: holdfast.agent.v1.GetResponse
-	nil,                       // 23: holdfast.agent.v1.StartRequest.MetadataEntry
-	(*v1.Chunk)(nil),          // 24: holdfast.event.v1.Chunk
+	(BusyPolicy)(0),                            // 0: holdfast.agent.v1.BusyPolicy
+	(ResumeMode)(0),                            // 1: holdfast.agent.v1.ResumeMode
+	(SubmitToolResultResponse_Status)(0),       // 2: holdfast.agent.v1.SubmitToolResultResponse.Status
+	(SubmitToolResultResponse_Continuation)(0), // 3: holdfast.agent.v1.SubmitToolResultResponse.Continuation
+	(*SubmitToolResultRequest)(nil),            // 4: holdfast.agent.v1.SubmitToolResultRequest
+	(*ApprovalResponse)(nil),                   // 5: holdfast.agent.v1.ApprovalResponse
+	(*SubmitToolResultResponse)(nil),           // 6: holdfast.agent.v1.SubmitToolResultResponse
+	(*ResumeRequest)(nil),                      // 7: holdfast.agent.v1.ResumeRequest
+	(*AppendedMessage)(nil),                    // 8: holdfast.agent.v1.AppendedMessage
+	(*ResumeResponse)(nil),                     // 9: holdfast.agent.v1.ResumeResponse
+	(*CanResumeRequest)(nil),                   // 10: holdfast.agent.v1.CanResumeRequest
+	(*CanResumeResponse)(nil),                  // 11: holdfast.agent.v1.CanResumeResponse
+	(*InterruptRequest)(nil),                   // 12: holdfast.agent.v1.InterruptRequest
+	(*InterruptResponse)(nil),                  // 13: holdfast.agent.v1.InterruptResponse
+	(*AbortRequest)(nil),                       // 14: holdfast.agent.v1.AbortRequest
+	(*AbortResponse)(nil),                      // 15: holdfast.agent.v1.AbortResponse
+	(*StartRequest)(nil),                       // 16: holdfast.agent.v1.StartRequest
+	(*StartResponse)(nil),                      // 17: holdfast.agent.v1.StartResponse
+	(*StreamRequest)(nil),                      // 18: holdfast.agent.v1.StreamRequest
+	(*StreamResponse)(nil),                     // 19: holdfast.agent.v1.StreamResponse
+	(*Chunk)(nil),                              // 20: holdfast.agent.v1.Chunk
+	(*End)(nil),                                // 21: holdfast.agent.v1.End
+	(*Fail)(nil),                               // 22: holdfast.agent.v1.Fail
+	(*Truncated)(nil),                          // 23: holdfast.agent.v1.Truncated
+	(*Rewound)(nil),                            // 24: holdfast.agent.v1.Rewound
+	(*CaughtUp)(nil),                           // 25: holdfast.agent.v1.CaughtUp
+	(*GetRequest)(nil),                         // 26: holdfast.agent.v1.GetRequest
+	(*GetResponse)(nil),                        // 27: holdfast.agent.v1.GetResponse
+	nil,                                        // 28: holdfast.agent.v1.StartRequest.MetadataEntry
+	(*v1.Chunk)(nil),                           // 29: holdfast.event.v1.Chunk
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
-	1,  // 0: holdfast.agent.v1.ResumeRequest.mode:type_name -> holdfast.agent.v1.ResumeMode
-	3,  // 1: holdfast.agent.v1.ResumeRequest.append_messages:type_name -> holdfast.agent.v1.AppendedMessage
-	23, // 2: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
-	0,  // 3: holdfast.agent.v1.StartRequest.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
-	15, // 4: holdfast.agent.v1.StreamResponse.chunk:type_name -> holdfast.agent.v1.Chunk
-	16, // 5: holdfast.agent.v1.StreamResponse.end:type_name -> holdfast.agent.v1.End
-	17, // 6: holdfast.agent.v1.StreamResponse.fail:type_name -> holdfast.agent.v1.Fail
-	18, // 7: holdfast.agent.v1.StreamResponse.truncated:type_name -> holdfast.agent.v1.Truncated
-	19, // 8: holdfast.agent.v1.StreamResponse.rewound:type_name -> holdfast.agent.v1.Rewound
-	20, // 9: holdfast.agent.v1.StreamResponse.caught_up:type_name -> holdfast.agent.v1.CaughtUp
-	24, // 10: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
-	11, // 11: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
-	13, // 12: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
-	21, // 13: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
-	2,  // 14: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
-	5,  // 15: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
-	7,  // 16: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
-	9,  // 17: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
-	12, // 18: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	14, // 19: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	22, // 20: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	4,  // 21: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	6,  // 22: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	8,  // 23: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	10, // 24: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	5,  // 0: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
+	2,  // 1: holdfast.agent.v1.SubmitToolResultResponse.status:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Status
+	3,  // 2: holdfast.agent.v1.SubmitToolResultResponse.continuation:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Continuation
+	1,  // 3: holdfast.agent.v1.ResumeRequest.mode:type_name -> holdfast.agent.v1.ResumeMode
+	8,  // 4: holdfast.agent.v1.ResumeRequest.append_messages:type_name -> holdfast.agent.v1.AppendedMessage
+	28, // 5: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
+	0,  // 6: holdfast.agent.v1.StartRequest.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
+	20, // 7: holdfast.agent.v1.StreamResponse.chunk:type_name -> holdfast.agent.v1.Chunk
+	21, // 8: holdfast.agent.v1.StreamResponse.end:type_name -> holdfast.agent.v1.End
+	22, // 9: holdfast.agent.v1.StreamResponse.fail:type_name -> holdfast.agent.v1.Fail
+	23, // 10: holdfast.agent.v1.StreamResponse.truncated:type_name -> holdfast.agent.v1.Truncated
+	24, // 11: holdfast.agent.v1.StreamResponse.rewound:type_name -> holdfast.agent.v1.Rewound
+	25, // 12: holdfast.agent.v1.StreamResponse.caught_up:type_name -> holdfast.agent.v1.CaughtUp
+	29, // 13: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
+	16, // 14: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
+	18, // 15: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
+	26, // 16: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
+	7,  // 17: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
+	10, // 18: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
+	12, // 19: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
+	14, // 20: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
+	4,  // 21: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	17, // 22: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	19, // 23: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	27, // 24: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	9,  // 25: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	11, // 26: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	13, // 27: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	15, // 28: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	6,  // 29: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	22, // [22:30] is the sub-list for method output_type
+	14, // [14:22] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_agent_proto_init() }
@@ -1930,7 +2320,12 @@ func file_holdfast_agent_v1_agent_proto_init() {
 	if File_holdfast_agent_v1_agent_proto != nil {
 		return
 	}
-	file_holdfast_agent_v1_agent_proto_msgTypes[12].OneofWrappers = []any{
+	file_holdfast_agent_v1_agent_proto_msgTypes[0].OneofWrappers = []any{
+		(*SubmitToolResultRequest_Result)(nil),
+		(*SubmitToolResultRequest_Error)(nil),
+		(*SubmitToolResultRequest_Approval)(nil),
+	}
+	file_holdfast_agent_v1_agent_proto_msgTypes[15].OneofWrappers = []any{
 		(*StreamResponse_Chunk)(nil),
 		(*StreamResponse_End)(nil),
 		(*StreamResponse_Fail)(nil),
@@ -1943,8 +2338,8 @@ func file_holdfast_agent_v1_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_agent_proto_rawDesc), len(file_holdfast_agent_v1_agent_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   22,
+			NumEnums:      4,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,13 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AgentService_Start_FullMethodName     = "/holdfast.agent.v1.AgentService/Start"
-	AgentService_Stream_FullMethodName    = "/holdfast.agent.v1.AgentService/Stream"
-	AgentService_Get_FullMethodName       = "/holdfast.agent.v1.AgentService/Get"
-	AgentService_Resume_FullMethodName    = "/holdfast.agent.v1.AgentService/Resume"
-	AgentService_CanResume_FullMethodName = "/holdfast.agent.v1.AgentService/CanResume"
-	AgentService_Interrupt_FullMethodName = "/holdfast.agent.v1.AgentService/Interrupt"
-	AgentService_Abort_FullMethodName     = "/holdfast.agent.v1.AgentService/Abort"
+	AgentService_Start_FullMethodName            = "/holdfast.agent.v1.AgentService/Start"
+	AgentService_Stream_FullMethodName           = "/holdfast.agent.v1.AgentService/Stream"
+	AgentService_Get_FullMethodName              = "/holdfast.agent.v1.AgentService/Get"
+	AgentService_Resume_FullMethodName           = "/holdfast.agent.v1.AgentService/Resume"
+	AgentService_CanResume_FullMethodName        = "/holdfast.agent.v1.AgentService/CanResume"
+	AgentService_Interrupt_FullMethodName        = "/holdfast.agent.v1.AgentService/Interrupt"
+	AgentService_Abort_FullMethodName            = "/holdfast.agent.v1.AgentService/Abort"
+	AgentService_SubmitToolResult_FullMethodName = "/holdfast.agent.v1.AgentService/SubmitToolResult"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -61,6 +62,11 @@ type AgentServiceClient interface {
 	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
 	// Abort is Interrupt for good: the run fails with framework_cancelled.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
+	// SubmitToolResult answers a call that waits for somebody: the result of a client
+	// tool, or the decision on an approval. It is idempotent, the first answer stands,
+	// and the session goes on by itself when it was the last one that it waited for.
+	// Reasons: those of state.v1.CallService.SubmitCall.
+	SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error)
 }
 
 type agentServiceClient struct {
@@ -150,6 +156,16 @@ func (c *agentServiceClient) Abort(ctx context.Context, in *AbortRequest, opts .
 	return out, nil
 }
 
+func (c *agentServiceClient) SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubmitToolResultResponse)
+	err := c.cc.Invoke(ctx, AgentService_SubmitToolResult_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -183,6 +199,11 @@ type AgentServiceServer interface {
 	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
 	// Abort is Interrupt for good: the run fails with framework_cancelled.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
+	// SubmitToolResult answers a call that waits for somebody: the result of a client
+	// tool, or the decision on an approval. It is idempotent, the first answer stands,
+	// and the session goes on by itself when it was the last one that it waited for.
+	// Reasons: those of state.v1.CallService.SubmitCall.
+	SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -213,6 +234,9 @@ func (UnimplementedAgentServiceServer) Interrupt(context.Context, *InterruptRequ
 }
 func (UnimplementedAgentServiceServer) Abort(context.Context, *AbortRequest) (*AbortResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Abort not implemented")
+}
+func (UnimplementedAgentServiceServer) SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SubmitToolResult not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -354,6 +378,24 @@ func _AgentService_Abort_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_SubmitToolResult_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitToolResultRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).SubmitToolResult(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_SubmitToolResult_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).SubmitToolResult(ctx, req.(*SubmitToolResultRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -384,6 +426,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Abort",
 			Handler:    _AgentService_Abort_Handler,
+		},
+		{
+			MethodName: "SubmitToolResult",
+			Handler:    _AgentService_SubmitToolResult_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

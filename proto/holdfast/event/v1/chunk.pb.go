@@ -1596,7 +1596,9 @@ type ToolStart struct {
 	ToolName   string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	// The arguments as JSON. When the model's text was not JSON, a JSON string
 	// that holds it.
-	Arguments     string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	Arguments string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// No tool of the server runs: a client has to answer the call.
+	AwaitsClient  bool `protobuf:"varint,4,opt,name=awaits_client,json=awaitsClient,proto3" json:"awaits_client,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1650,6 +1652,13 @@ func (x *ToolStart) GetArguments() string {
 		return x.Arguments
 	}
 	return ""
+}
+
+func (x *ToolStart) GetAwaitsClient() bool {
+	if x != nil {
+		return x.AwaitsClient
+	}
+	return false
 }
 
 type ToolEnd struct {
@@ -1801,7 +1810,11 @@ type ToolApprovalResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// approve or reject.
-	Decision      string `protobuf:"bytes,2,opt,name=decision,proto3" json:"decision,omitempty"`
+	Decision string `protobuf:"bytes,2,opt,name=decision,proto3" json:"decision,omitempty"`
+	// Of the request that is answered.
+	ApprovalId string `protobuf:"bytes,3,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Why, in the words of who decided; may be empty.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1846,6 +1859,20 @@ func (x *ToolApprovalResponse) GetToolCallId() string {
 func (x *ToolApprovalResponse) GetDecision() string {
 	if x != nil {
 		return x.Decision
+	}
+	return ""
+}
+
+func (x *ToolApprovalResponse) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ToolApprovalResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -2175,12 +2202,13 @@ const file_holdfast_event_v1_chunk_proto_rawDesc = "" +
 	"\x05delta\x18\x02 \x01(\tR\x05delta\"4\n" +
 	"\x10ToolArgStreamEnd\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
-	"toolCallId\"n\n" +
+	"toolCallId\"\x93\x01\n" +
 	"\tToolStart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\"\n" +
-	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\"\x96\x01\n" +
+	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\x12#\n" +
+	"\rawaits_client\x18\x04 \x01(\bR\fawaitsClient\"\x96\x01\n" +
 	"\aToolEnd\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -2194,11 +2222,14 @@ const file_holdfast_event_v1_chunk_proto_rawDesc = "" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\x1f\n" +
 	"\vapproval_id\x18\x03 \x01(\tR\n" +
 	"approvalId\x12\x1a\n" +
-	"\x05input\x18\x04 \x01(\tB\x04\xe8\xe0\x18\x01R\x05input\"T\n" +
+	"\x05input\x18\x04 \x01(\tB\x04\xe8\xe0\x18\x01R\x05input\"\x8d\x01\n" +
 	"\x14ToolApprovalResponse\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
-	"\bdecision\x18\x02 \x01(\tR\bdecision\"}\n" +
+	"\bdecision\x18\x02 \x01(\tR\bdecision\x12\x1f\n" +
+	"\vapproval_id\x18\x03 \x01(\tR\n" +
+	"approvalId\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"}\n" +
 	"\rSubagentStart\x12$\n" +
 	"\x0esub_session_id\x18\x01 \x01(\tR\fsubSessionId\x12$\n" +
 	"\x0esub_agent_type\x18\x02 \x01(\tR\fsubAgentType\x12 \n" +

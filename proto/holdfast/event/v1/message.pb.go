@@ -489,7 +489,10 @@ type ToolResultPart struct {
 	Error      string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	// The runtime wrote the result, not the tool: not executed, timed out,
 	// outcome not known.
-	Synthetic     bool `protobuf:"varint,6,opt,name=synthetic,proto3" json:"synthetic,omitempty"`
+	Synthetic bool `protobuf:"varint,6,opt,name=synthetic,proto3" json:"synthetic,omitempty"`
+	// How the approval of the call was decided, where it was asked for and somebody
+	// has decided. A call that was refused has not run.
+	Approval      *ApprovalVerdict `protobuf:"bytes,7,opt,name=approval,proto3" json:"approval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -566,6 +569,74 @@ func (x *ToolResultPart) GetSynthetic() bool {
 	return false
 }
 
+func (x *ToolResultPart) GetApproval() *ApprovalVerdict {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
+type ApprovalVerdict struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	Approved   bool                   `protobuf:"varint,2,opt,name=approved,proto3" json:"approved,omitempty"`
+	// In the words of who decided; may be empty.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalVerdict) Reset() {
+	*x = ApprovalVerdict{}
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalVerdict) ProtoMessage() {}
+
+func (x *ApprovalVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalVerdict.ProtoReflect.Descriptor instead.
+func (*ApprovalVerdict) Descriptor() ([]byte, []int) {
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ApprovalVerdict) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalVerdict) GetApproved() bool {
+	if x != nil {
+		return x.Approved
+	}
+	return false
+}
+
+func (x *ApprovalVerdict) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type FilePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// IANA media type.
@@ -579,7 +650,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +662,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +675,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FilePart) GetMediaType() string {
@@ -663,7 +734,7 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\"\n" +
-	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\"\xbb\x01\n" +
+	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\"\xfb\x01\n" +
 	"\x0eToolResultPart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -671,7 +742,13 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\x06result\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x06result\x12\x18\n" +
 	"\asuccess\x18\x04 \x01(\bR\asuccess\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1c\n" +
-	"\tsynthetic\x18\x06 \x01(\bR\tsynthetic\"W\n" +
+	"\tsynthetic\x18\x06 \x01(\bR\tsynthetic\x12>\n" +
+	"\bapproval\x18\a \x01(\v2\".holdfast.event.v1.ApprovalVerdictR\bapproval\"f\n" +
+	"\x0fApprovalVerdict\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1a\n" +
+	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"W\n" +
 	"\bFilePart\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x10\n" +
@@ -698,32 +775,34 @@ func file_holdfast_event_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_event_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_holdfast_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_holdfast_event_v1_message_proto_goTypes = []any{
-	(Role)(0),              // 0: holdfast.event.v1.Role
-	(*Message)(nil),        // 1: holdfast.event.v1.Message
-	(*Part)(nil),           // 2: holdfast.event.v1.Part
-	(*TextPart)(nil),       // 3: holdfast.event.v1.TextPart
-	(*ReasoningPart)(nil),  // 4: holdfast.event.v1.ReasoningPart
-	(*ToolCallPart)(nil),   // 5: holdfast.event.v1.ToolCallPart
-	(*ToolResultPart)(nil), // 6: holdfast.event.v1.ToolResultPart
-	(*FilePart)(nil),       // 7: holdfast.event.v1.FilePart
-	nil,                    // 8: holdfast.event.v1.Message.MetadataEntry
+	(Role)(0),               // 0: holdfast.event.v1.Role
+	(*Message)(nil),         // 1: holdfast.event.v1.Message
+	(*Part)(nil),            // 2: holdfast.event.v1.Part
+	(*TextPart)(nil),        // 3: holdfast.event.v1.TextPart
+	(*ReasoningPart)(nil),   // 4: holdfast.event.v1.ReasoningPart
+	(*ToolCallPart)(nil),    // 5: holdfast.event.v1.ToolCallPart
+	(*ToolResultPart)(nil),  // 6: holdfast.event.v1.ToolResultPart
+	(*ApprovalVerdict)(nil), // 7: holdfast.event.v1.ApprovalVerdict
+	(*FilePart)(nil),        // 8: holdfast.event.v1.FilePart
+	nil,                     // 9: holdfast.event.v1.Message.MetadataEntry
 }
 var file_holdfast_event_v1_message_proto_depIdxs = []int32{
 	0, // 0: holdfast.event.v1.Message.role:type_name -> holdfast.event.v1.Role
 	2, // 1: holdfast.event.v1.Message.parts:type_name -> holdfast.event.v1.Part
-	8, // 2: holdfast.event.v1.Message.metadata:type_name -> holdfast.event.v1.Message.MetadataEntry
+	9, // 2: holdfast.event.v1.Message.metadata:type_name -> holdfast.event.v1.Message.MetadataEntry
 	3, // 3: holdfast.event.v1.Part.text:type_name -> holdfast.event.v1.TextPart
 	4, // 4: holdfast.event.v1.Part.reasoning:type_name -> holdfast.event.v1.ReasoningPart
 	5, // 5: holdfast.event.v1.Part.tool_call:type_name -> holdfast.event.v1.ToolCallPart
 	6, // 6: holdfast.event.v1.Part.tool_result:type_name -> holdfast.event.v1.ToolResultPart
-	7, // 7: holdfast.event.v1.Part.file:type_name -> holdfast.event.v1.FilePart
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	8, // 7: holdfast.event.v1.Part.file:type_name -> holdfast.event.v1.FilePart
+	7, // 8: holdfast.event.v1.ToolResultPart.approval:type_name -> holdfast.event.v1.ApprovalVerdict
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_event_v1_message_proto_init() }
@@ -745,7 +824,7 @@ func file_holdfast_event_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_event_v1_message_proto_rawDesc), len(file_holdfast_event_v1_message_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -21,6 +21,68 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type SubmittedCall_Outcome int32
+
+const (
+	SubmittedCall_OUTCOME_UNSPECIFIED SubmittedCall_Outcome = 0
+	SubmittedCall_OUTCOME_ACCEPTED    SubmittedCall_Outcome = 1
+	// The call had an answer; this one changed nothing.
+	SubmittedCall_OUTCOME_ALREADY_COMPLETED SubmittedCall_Outcome = 2
+	// As SubmitCallResponse.OUTCOME_LATE_ANSWER_AFTER_TIMEOUT.
+	SubmittedCall_OUTCOME_LATE_ANSWER_AFTER_TIMEOUT SubmittedCall_Outcome = 3
+	// The family has no such call that somebody outside may answer.
+	SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL SubmittedCall_Outcome = 4
+	// The call's session is over and does not go on.
+	SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE SubmittedCall_Outcome = 5
+)
+
+// Enum value maps for SubmittedCall_Outcome.
+var (
+	SubmittedCall_Outcome_name = map[int32]string{
+		0: "OUTCOME_UNSPECIFIED",
+		1: "OUTCOME_ACCEPTED",
+		2: "OUTCOME_ALREADY_COMPLETED",
+		3: "OUTCOME_LATE_ANSWER_AFTER_TIMEOUT",
+		4: "OUTCOME_UNKNOWN_TOOL_CALL",
+		5: "OUTCOME_OWNER_NOT_CONTINUABLE",
+	}
+	SubmittedCall_Outcome_value = map[string]int32{
+		"OUTCOME_UNSPECIFIED":               0,
+		"OUTCOME_ACCEPTED":                  1,
+		"OUTCOME_ALREADY_COMPLETED":         2,
+		"OUTCOME_LATE_ANSWER_AFTER_TIMEOUT": 3,
+		"OUTCOME_UNKNOWN_TOOL_CALL":         4,
+		"OUTCOME_OWNER_NOT_CONTINUABLE":     5,
+	}
+)
+
+func (x SubmittedCall_Outcome) Enum() *SubmittedCall_Outcome {
+	p := new(SubmittedCall_Outcome)
+	*p = x
+	return p
+}
+
+func (x SubmittedCall_Outcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SubmittedCall_Outcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_call_proto_enumTypes[0].Descriptor()
+}
+
+func (SubmittedCall_Outcome) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_call_proto_enumTypes[0]
+}
+
+func (x SubmittedCall_Outcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SubmittedCall_Outcome.Descriptor instead.
+func (SubmittedCall_Outcome) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{3, 0}
+}
+
 type SubmitCallResponse_Outcome int32
 
 const (
@@ -60,11 +122,11 @@ func (x SubmitCallResponse_Outcome) String() string {
 }
 
 func (SubmitCallResponse_Outcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_call_proto_enumTypes[0].Descriptor()
+	return file_holdfast_state_v1_call_proto_enumTypes[1].Descriptor()
 }
 
 func (SubmitCallResponse_Outcome) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_call_proto_enumTypes[0]
+	return &file_holdfast_state_v1_call_proto_enumTypes[1]
 }
 
 func (x SubmitCallResponse_Outcome) Number() protoreflect.EnumNumber {
@@ -73,19 +135,22 @@ func (x SubmitCallResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubmitCallResponse_Outcome.Descriptor instead.
 func (SubmitCallResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{1, 0}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type SubmitCallResponse_Continuation int32
 
 const (
 	SubmitCallResponse_CONTINUATION_UNSPECIFIED SubmitCallResponse_Continuation = 0
-	// The session waits for more, or to be resumed.
+	// The session waits for more answers, or does not go on.
 	SubmitCallResponse_CONTINUATION_NOTHING SubmitCallResponse_Continuation = 1
 	// run_id was queued by this answer.
 	SubmitCallResponse_CONTINUATION_NEW_RUN SubmitCallResponse_Continuation = 2
 	// run_id is live and takes the answer.
 	SubmitCallResponse_CONTINUATION_LIVE_RUN SubmitCallResponse_Continuation = 3
+	// The session was interrupted or paused, and waits for nothing any more but to be
+	// resumed.
+	SubmitCallResponse_CONTINUATION_CALLER_RESUMES SubmitCallResponse_Continuation = 4
 )
 
 // Enum value maps for SubmitCallResponse_Continuation.
@@ -95,12 +160,14 @@ var (
 		1: "CONTINUATION_NOTHING",
 		2: "CONTINUATION_NEW_RUN",
 		3: "CONTINUATION_LIVE_RUN",
+		4: "CONTINUATION_CALLER_RESUMES",
 	}
 	SubmitCallResponse_Continuation_value = map[string]int32{
-		"CONTINUATION_UNSPECIFIED": 0,
-		"CONTINUATION_NOTHING":     1,
-		"CONTINUATION_NEW_RUN":     2,
-		"CONTINUATION_LIVE_RUN":    3,
+		"CONTINUATION_UNSPECIFIED":    0,
+		"CONTINUATION_NOTHING":        1,
+		"CONTINUATION_NEW_RUN":        2,
+		"CONTINUATION_LIVE_RUN":       3,
+		"CONTINUATION_CALLER_RESUMES": 4,
 	}
 )
 
@@ -115,11 +182,11 @@ func (x SubmitCallResponse_Continuation) String() string {
 }
 
 func (SubmitCallResponse_Continuation) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_call_proto_enumTypes[1].Descriptor()
+	return file_holdfast_state_v1_call_proto_enumTypes[2].Descriptor()
 }
 
 func (SubmitCallResponse_Continuation) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_call_proto_enumTypes[1]
+	return &file_holdfast_state_v1_call_proto_enumTypes[2]
 }
 
 func (x SubmitCallResponse_Continuation) Number() protoreflect.EnumNumber {
@@ -128,7 +195,265 @@ func (x SubmitCallResponse_Continuation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubmitCallResponse_Continuation.Descriptor instead.
 func (SubmitCallResponse_Continuation) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{1, 1}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5, 1}
+}
+
+// SubmittedAnswer is an answer with the call that it is for.
+type SubmittedAnswer struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// Its source is given by the service.
+	Answer        *CallAnswer `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmittedAnswer) Reset() {
+	*x = SubmittedAnswer{}
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmittedAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmittedAnswer) ProtoMessage() {}
+
+func (x *SubmittedAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmittedAnswer.ProtoReflect.Descriptor instead.
+func (*SubmittedAnswer) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *SubmittedAnswer) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *SubmittedAnswer) GetAnswer() *CallAnswer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+type SubmitCallsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Any session of the family; clients know the root.
+	SessionId     string             `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Answers       []*SubmittedAnswer `protobuf:"bytes,3,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitCallsRequest) Reset() {
+	*x = SubmitCallsRequest{}
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitCallsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitCallsRequest) ProtoMessage() {}
+
+func (x *SubmitCallsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitCallsRequest.ProtoReflect.Descriptor instead.
+func (*SubmitCallsRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SubmitCallsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SubmitCallsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SubmitCallsRequest) GetAnswers() []*SubmittedAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+type SubmitCallsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each answer, in their order.
+	Calls []*SubmittedCall `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// The session that the request names and its newest run, after the answers were
+	// taken. Where they continue the session, that is the run that does.
+	Session *Session `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Run     *Run     `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
+	// How many calls of that session's family have no answer yet.
+	OpenCalls     int32 `protobuf:"varint,4,opt,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitCallsResponse) Reset() {
+	*x = SubmitCallsResponse{}
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitCallsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitCallsResponse) ProtoMessage() {}
+
+func (x *SubmitCallsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitCallsResponse.ProtoReflect.Descriptor instead.
+func (*SubmitCallsResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SubmitCallsResponse) GetCalls() []*SubmittedCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *SubmitCallsResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *SubmitCallsResponse) GetRun() *Run {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *SubmitCallsResponse) GetOpenCalls() int32 {
+	if x != nil {
+		return x.OpenCalls
+	}
+	return 0
+}
+
+// SubmittedCall is what became of one answer.
+type SubmittedCall struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	Outcome    SubmittedCall_Outcome  `protobuf:"varint,2,opt,name=outcome,proto3,enum=holdfast.state.v1.SubmittedCall_Outcome" json:"outcome,omitempty"`
+	// The session that the call belongs to, and the run that suspended on it; empty for
+	// an unknown call.
+	OwnerSessionId string `protobuf:"bytes,3,opt,name=owner_session_id,json=ownerSessionId,proto3" json:"owner_session_id,omitempty"`
+	RunId          string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SubmittedCall) Reset() {
+	*x = SubmittedCall{}
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmittedCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmittedCall) ProtoMessage() {}
+
+func (x *SubmittedCall) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmittedCall.ProtoReflect.Descriptor instead.
+func (*SubmittedCall) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SubmittedCall) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *SubmittedCall) GetOutcome() SubmittedCall_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return SubmittedCall_OUTCOME_UNSPECIFIED
+}
+
+func (x *SubmittedCall) GetOwnerSessionId() string {
+	if x != nil {
+		return x.OwnerSessionId
+	}
+	return ""
+}
+
+func (x *SubmittedCall) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
 }
 
 type SubmitCallRequest struct {
@@ -145,7 +470,7 @@ type SubmitCallRequest struct {
 
 func (x *SubmitCallRequest) Reset() {
 	*x = SubmitCallRequest{}
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -157,7 +482,7 @@ func (x *SubmitCallRequest) String() string {
 func (*SubmitCallRequest) ProtoMessage() {}
 
 func (x *SubmitCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -170,7 +495,7 @@ func (x *SubmitCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitCallRequest.ProtoReflect.Descriptor instead.
 func (*SubmitCallRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SubmitCallRequest) GetTenant() string {
@@ -214,7 +539,7 @@ type SubmitCallResponse struct {
 
 func (x *SubmitCallResponse) Reset() {
 	*x = SubmitCallResponse{}
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -226,7 +551,7 @@ func (x *SubmitCallResponse) String() string {
 func (*SubmitCallResponse) ProtoMessage() {}
 
 func (x *SubmitCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -239,7 +564,7 @@ func (x *SubmitCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitCallResponse.ProtoReflect.Descriptor instead.
 func (*SubmitCallResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SubmitCallResponse) GetOutcome() SubmitCallResponse_Outcome {
@@ -274,14 +599,42 @@ var File_holdfast_state_v1_call_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/call.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/state/v1/model.proto\"\xa3\x01\n" +
+	"\x1choldfast/state/v1/call.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/state/v1/model.proto\"j\n" +
+	"\x0fSubmittedAnswer\x12 \n" +
+	"\ftool_call_id\x18\x01 \x01(\tR\n" +
+	"toolCallId\x125\n" +
+	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x89\x01\n" +
+	"\x12SubmitCallsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12<\n" +
+	"\aanswers\x18\x03 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\"\xcc\x01\n" +
+	"\x13SubmitCallsResponse\x126\n" +
+	"\x05calls\x18\x01 \x03(\v2 .holdfast.state.v1.SubmittedCallR\x05calls\x124\n" +
+	"\asession\x18\x02 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
+	"\x03run\x18\x03 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x1d\n" +
+	"\n" +
+	"open_calls\x18\x04 \x01(\x05R\topenCalls\"\xf9\x02\n" +
+	"\rSubmittedCall\x12 \n" +
+	"\ftool_call_id\x18\x01 \x01(\tR\n" +
+	"toolCallId\x12B\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2(.holdfast.state.v1.SubmittedCall.OutcomeR\aoutcome\x12(\n" +
+	"\x10owner_session_id\x18\x03 \x01(\tR\x0eownerSessionId\x12\x15\n" +
+	"\x06run_id\x18\x04 \x01(\tR\x05runId\"\xc0\x01\n" +
+	"\aOutcome\x12\x17\n" +
+	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10OUTCOME_ACCEPTED\x10\x01\x12\x1d\n" +
+	"\x19OUTCOME_ALREADY_COMPLETED\x10\x02\x12%\n" +
+	"!OUTCOME_LATE_ANSWER_AFTER_TIMEOUT\x10\x03\x12\x1d\n" +
+	"\x19OUTCOME_UNKNOWN_TOOL_CALL\x10\x04\x12!\n" +
+	"\x1dOUTCOME_OWNER_NOT_CONTINUABLE\x10\x05\"\xa3\x01\n" +
 	"\x11SubmitCallRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12 \n" +
 	"\ftool_call_id\x18\x03 \x01(\tR\n" +
 	"toolCallId\x125\n" +
-	"\x06answer\x18\x04 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\xf3\x03\n" +
+	"\x06answer\x18\x04 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x95\x04\n" +
 	"\x12SubmitCallResponse\x12G\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2-.holdfast.state.v1.SubmitCallResponse.OutcomeR\aoutcome\x12V\n" +
 	"\fcontinuation\x18\x02 \x01(\x0e22.holdfast.state.v1.SubmitCallResponse.ContinuationR\fcontinuation\x12\x15\n" +
@@ -291,15 +644,17 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10OUTCOME_ACCEPTED\x10\x01\x12\x1d\n" +
 	"\x19OUTCOME_ALREADY_COMPLETED\x10\x02\x12%\n" +
-	"!OUTCOME_LATE_ANSWER_AFTER_TIMEOUT\x10\x03\"{\n" +
+	"!OUTCOME_LATE_ANSWER_AFTER_TIMEOUT\x10\x03\"\x9c\x01\n" +
 	"\fContinuation\x12\x1c\n" +
 	"\x18CONTINUATION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CONTINUATION_NOTHING\x10\x01\x12\x18\n" +
 	"\x14CONTINUATION_NEW_RUN\x10\x02\x12\x19\n" +
-	"\x15CONTINUATION_LIVE_RUN\x10\x032h\n" +
+	"\x15CONTINUATION_LIVE_RUN\x10\x03\x12\x1f\n" +
+	"\x1bCONTINUATION_CALLER_RESUMES\x10\x042\xc6\x01\n" +
 	"\vCallService\x12Y\n" +
 	"\n" +
-	"SubmitCall\x12$.holdfast.state.v1.SubmitCallRequest\x1a%.holdfast.state.v1.SubmitCallResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"SubmitCall\x12$.holdfast.state.v1.SubmitCallRequest\x1a%.holdfast.state.v1.SubmitCallResponse\x12\\\n" +
+	"\vSubmitCalls\x12%.holdfast.state.v1.SubmitCallsRequest\x1a&.holdfast.state.v1.SubmitCallsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_call_proto_rawDescOnce sync.Once
@@ -313,26 +668,41 @@ func file_holdfast_state_v1_call_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_call_proto_rawDescData
 }
 
-var file_holdfast_state_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_holdfast_state_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_holdfast_state_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_holdfast_state_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_holdfast_state_v1_call_proto_goTypes = []any{
-	(SubmitCallResponse_Outcome)(0),      // 0: holdfast.state.v1.SubmitCallResponse.Outcome
-	(SubmitCallResponse_Continuation)(0), // 1: holdfast.state.v1.SubmitCallResponse.Continuation
-	(*SubmitCallRequest)(nil),            // 2: holdfast.state.v1.SubmitCallRequest
-	(*SubmitCallResponse)(nil),           // 3: holdfast.state.v1.SubmitCallResponse
-	(*CallAnswer)(nil),                   // 4: holdfast.state.v1.CallAnswer
+	(SubmittedCall_Outcome)(0),           // 0: holdfast.state.v1.SubmittedCall.Outcome
+	(SubmitCallResponse_Outcome)(0),      // 1: holdfast.state.v1.SubmitCallResponse.Outcome
+	(SubmitCallResponse_Continuation)(0), // 2: holdfast.state.v1.SubmitCallResponse.Continuation
+	(*SubmittedAnswer)(nil),              // 3: holdfast.state.v1.SubmittedAnswer
+	(*SubmitCallsRequest)(nil),           // 4: holdfast.state.v1.SubmitCallsRequest
+	(*SubmitCallsResponse)(nil),          // 5: holdfast.state.v1.SubmitCallsResponse
+	(*SubmittedCall)(nil),                // 6: holdfast.state.v1.SubmittedCall
+	(*SubmitCallRequest)(nil),            // 7: holdfast.state.v1.SubmitCallRequest
+	(*SubmitCallResponse)(nil),           // 8: holdfast.state.v1.SubmitCallResponse
+	(*CallAnswer)(nil),                   // 9: holdfast.state.v1.CallAnswer
+	(*Session)(nil),                      // 10: holdfast.state.v1.Session
+	(*Run)(nil),                          // 11: holdfast.state.v1.Run
 }
 var file_holdfast_state_v1_call_proto_depIdxs = []int32{
-	4, // 0: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
-	0, // 1: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
-	1, // 2: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
-	2, // 3: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
-	3, // 4: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	9,  // 0: holdfast.state.v1.SubmittedAnswer.answer:type_name -> holdfast.state.v1.CallAnswer
+	3,  // 1: holdfast.state.v1.SubmitCallsRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	6,  // 2: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
+	10, // 3: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
+	11, // 4: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
+	0,  // 5: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
+	9,  // 6: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
+	1,  // 7: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
+	2,  // 8: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
+	7,  // 9: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
+	4,  // 10: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
+	8,  // 11: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
+	5,  // 12: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
+	11, // [11:13] is the sub-list for method output_type
+	9,  // [9:11] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_call_proto_init() }
@@ -346,8 +716,8 @@ func file_holdfast_state_v1_call_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_call_proto_rawDesc), len(file_holdfast_state_v1_call_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   2,
+			NumEnums:      3,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

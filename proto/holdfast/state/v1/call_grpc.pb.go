@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CallService_SubmitCall_FullMethodName = "/holdfast.state.v1.CallService/SubmitCall"
+	CallService_SubmitCall_FullMethodName  = "/holdfast.state.v1.CallService/SubmitCall"
+	CallService_SubmitCalls_FullMethodName = "/holdfast.state.v1.CallService/SubmitCalls"
 )
 
 // CallServiceClient is the client API for CallService service.
@@ -39,6 +40,18 @@ type CallServiceClient interface {
 	// When it was the last thing that the session waited for, its continuation
 	// is queued in the same transaction.
 	SubmitCall(ctx context.Context, in *SubmitCallRequest, opts ...grpc.CallOption) (*SubmitCallResponse, error)
+	// SubmitCalls gives all answers that somebody has for a session at once: those
+	// that are for calls of the same session are taken in one transaction, so that a
+	// session that waits for all of them is continued once, by one run. It
+	// is for callers who do not know which calls are open, such as a client that sends
+	// its whole message: an answer to a call that the family does not have, that is
+	// answered already, or whose session is over changes nothing, and its outcome says
+	// so. An answer of the wrong kind to a call that is open is INVALID_ARGUMENT
+	// (KIND_MISMATCH), and then none of the answers is stored that are for calls of the
+	// same session. Of two answers to one call the first counts. It may be
+	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID,
+	// RESULT_TOO_LARGE, TOO_MANY_ANSWERS (above 1,000).
+	SubmitCalls(ctx context.Context, in *SubmitCallsRequest, opts ...grpc.CallOption) (*SubmitCallsResponse, error)
 }
 
 type callServiceClient struct {
@@ -53,6 +66,16 @@ func (c *callServiceClient) SubmitCall(ctx context.Context, in *SubmitCallReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SubmitCallResponse)
 	err := c.cc.Invoke(ctx, CallService_SubmitCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *callServiceClient) SubmitCalls(ctx context.Context, in *SubmitCallsRequest, opts ...grpc.CallOption) (*SubmitCallsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubmitCallsResponse)
+	err := c.cc.Invoke(ctx, CallService_SubmitCalls_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +99,18 @@ type CallServiceServer interface {
 	// When it was the last thing that the session waited for, its continuation
 	// is queued in the same transaction.
 	SubmitCall(context.Context, *SubmitCallRequest) (*SubmitCallResponse, error)
+	// SubmitCalls gives all answers that somebody has for a session at once: those
+	// that are for calls of the same session are taken in one transaction, so that a
+	// session that waits for all of them is continued once, by one run. It
+	// is for callers who do not know which calls are open, such as a client that sends
+	// its whole message: an answer to a call that the family does not have, that is
+	// answered already, or whose session is over changes nothing, and its outcome says
+	// so. An answer of the wrong kind to a call that is open is INVALID_ARGUMENT
+	// (KIND_MISMATCH), and then none of the answers is stored that are for calls of the
+	// same session. Of two answers to one call the first counts. It may be
+	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID,
+	// RESULT_TOO_LARGE, TOO_MANY_ANSWERS (above 1,000).
+	SubmitCalls(context.Context, *SubmitCallsRequest) (*SubmitCallsResponse, error)
 	mustEmbedUnimplementedCallServiceServer()
 }
 
@@ -88,6 +123,9 @@ type UnimplementedCallServiceServer struct{}
 
 func (UnimplementedCallServiceServer) SubmitCall(context.Context, *SubmitCallRequest) (*SubmitCallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SubmitCall not implemented")
+}
+func (UnimplementedCallServiceServer) SubmitCalls(context.Context, *SubmitCallsRequest) (*SubmitCallsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SubmitCalls not implemented")
 }
 func (UnimplementedCallServiceServer) mustEmbedUnimplementedCallServiceServer() {}
 func (UnimplementedCallServiceServer) testEmbeddedByValue()                     {}
@@ -128,6 +166,24 @@ func _CallService_SubmitCall_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CallService_SubmitCalls_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitCallsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallServiceServer).SubmitCalls(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CallService_SubmitCalls_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallServiceServer).SubmitCalls(ctx, req.(*SubmitCallsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CallService_ServiceDesc is the grpc.ServiceDesc for CallService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -138,6 +194,10 @@ var CallService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SubmitCall",
 			Handler:    _CallService_SubmitCall_Handler,
+		},
+		{
+			MethodName: "SubmitCalls",
+			Handler:    _CallService_SubmitCalls_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -74,7 +74,7 @@ func (x RequestStopResponse_Effect) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RequestStopResponse_Effect.Descriptor instead.
 func (RequestStopResponse_Effect) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{9, 0}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type StartRunRequest struct {
@@ -113,8 +113,15 @@ type StartRunRequest struct {
 	StateOps []*StateOp `protobuf:"bytes,20,rep,name=state_ops,json=stateOps,proto3" json:"state_ops,omitempty"`
 	// Of any role. With them or with `resume`, `messages` may be empty.
 	AppendMessages []*v1.Message `protobuf:"bytes,21,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// With `abandon_calls`: taken for calls of the session that are open, before the
+	// rest is abandoned. An answer that is for no open call is passed over; one of the
+	// wrong kind is INVALID_ARGUMENT (KIND_MISMATCH).
+	Answers []*SubmittedAnswer `protobuf:"bytes,22,rep,name=answers,proto3" json:"answers,omitempty"`
+	// Unset: the conversation goes on where it is. Not together with `rewind_to`:
+	// INVALID_ARGUMENT (REWIND_INVALID).
+	TakeBack      *TakeBack `protobuf:"bytes,23,opt,name=take_back,json=takeBack,proto3" json:"take_back,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRunRequest) Reset() {
@@ -294,6 +301,79 @@ func (x *StartRunRequest) GetAppendMessages() []*v1.Message {
 	return nil
 }
 
+func (x *StartRunRequest) GetAnswers() []*SubmittedAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetTakeBack() *TakeBack {
+	if x != nil {
+		return x.TakeBack
+	}
+	return nil
+}
+
+// TakeBack takes a conversation back to one of its users' messages, to answer it
+// again or to put another in its place. What is behind it goes, with its
+// checkpoints and calls; the custom state is what it was when the run of the message
+// began. Numbers of turns and steps go on.
+type TakeBack struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A message of the role user that is not hidden: NOT_FOUND (MESSAGE_NOT_FOUND).
+	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// The message itself stays, and `messages` may be empty. Otherwise it goes too, and
+	// `messages` may have its id.
+	Keep          bool `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeBack) Reset() {
+	*x = TakeBack{}
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeBack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeBack) ProtoMessage() {}
+
+func (x *TakeBack) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeBack.ProtoReflect.Descriptor instead.
+func (*TakeBack) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TakeBack) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *TakeBack) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
 // Parent is where a new sub-session hangs.
 type Parent struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -309,7 +389,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -321,7 +401,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -334,7 +414,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Parent) GetSessionId() string {
@@ -380,7 +460,7 @@ type Expectation struct {
 
 func (x *Expectation) Reset() {
 	*x = Expectation{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +472,7 @@ func (x *Expectation) String() string {
 func (*Expectation) ProtoMessage() {}
 
 func (x *Expectation) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +485,7 @@ func (x *Expectation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expectation.ProtoReflect.Descriptor instead.
 func (*Expectation) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Expectation) GetStatuses() []SessionStatus {
@@ -437,14 +517,16 @@ type StartRunResponse struct {
 	// The request key was known: this is the first run that it named.
 	Repeated bool `protobuf:"varint,4,opt,name=repeated,proto3" json:"repeated,omitempty"`
 	// The run waits for the one that is live. `session` is as that has left it.
-	Waiting       bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Waiting bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// The calls that were abandoned for it.
+	AbandonedCalls []string `protobuf:"bytes,6,rep,name=abandoned_calls,json=abandonedCalls,proto3" json:"abandoned_calls,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StartRunResponse) Reset() {
 	*x = StartRunResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +538,7 @@ func (x *StartRunResponse) String() string {
 func (*StartRunResponse) ProtoMessage() {}
 
 func (x *StartRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +551,7 @@ func (x *StartRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRunResponse.ProtoReflect.Descriptor instead.
 func (*StartRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StartRunResponse) GetSession() *Session {
@@ -507,6 +589,13 @@ func (x *StartRunResponse) GetWaiting() bool {
 	return false
 }
 
+func (x *StartRunResponse) GetAbandonedCalls() []string {
+	if x != nil {
+		return x.AbandonedCalls
+	}
+	return nil
+}
+
 type GetRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -518,7 +607,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +619,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +632,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetRunRequest) GetTenant() string {
@@ -576,7 +665,7 @@ type GetRunResponse struct {
 
 func (x *GetRunResponse) Reset() {
 	*x = GetRunResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +677,7 @@ func (x *GetRunResponse) String() string {
 func (*GetRunResponse) ProtoMessage() {}
 
 func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +690,7 @@ func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunResponse.ProtoReflect.Descriptor instead.
 func (*GetRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetRunResponse) GetRun() *Run {
@@ -625,7 +714,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +726,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +739,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListRunsRequest) GetTenant() string {
@@ -691,7 +780,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +792,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +805,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -747,7 +836,7 @@ type RequestStopRequest struct {
 
 func (x *RequestStopRequest) Reset() {
 	*x = RequestStopRequest{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +848,7 @@ func (x *RequestStopRequest) String() string {
 func (*RequestStopRequest) ProtoMessage() {}
 
 func (x *RequestStopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +861,7 @@ func (x *RequestStopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStopRequest.ProtoReflect.Descriptor instead.
 func (*RequestStopRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RequestStopRequest) GetTenant() string {
@@ -821,7 +910,7 @@ type RequestStopResponse struct {
 
 func (x *RequestStopResponse) Reset() {
 	*x = RequestStopResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +922,7 @@ func (x *RequestStopResponse) String() string {
 func (*RequestStopResponse) ProtoMessage() {}
 
 func (x *RequestStopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +935,7 @@ func (x *RequestStopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStopResponse.ProtoReflect.Descriptor instead.
 func (*RequestStopResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RequestStopResponse) GetEffect() RequestStopResponse_Effect {
@@ -867,7 +956,7 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\"\xa6\a\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\x9e\b\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -896,10 +985,16 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"timeout_ms\x18\x12 \x01(\x03R\ttimeoutMs\x12\x1b\n" +
 	"\trewind_to\x18\x13 \x01(\tR\brewindTo\x127\n" +
 	"\tstate_ops\x18\x14 \x03(\v2\x1a.holdfast.state.v1.StateOpR\bstateOps\x12C\n" +
-	"\x0fappend_messages\x18\x15 \x03(\v2\x1a.holdfast.event.v1.MessageR\x0eappendMessages\x1a;\n" +
+	"\x0fappend_messages\x18\x15 \x03(\v2\x1a.holdfast.event.v1.MessageR\x0eappendMessages\x12<\n" +
+	"\aanswers\x18\x16 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x128\n" +
+	"\ttake_back\x18\x17 \x01(\v2\x1b.holdfast.state.v1.TakeBackR\btakeBack\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"=\n" +
+	"\bTakeBack\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
+	"\x04keep\x18\x02 \x01(\bR\x04keep\"\x94\x01\n" +
 	"\x06Parent\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12 \n" +
@@ -911,13 +1006,14 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\x0e2 .holdfast.state.v1.SessionStatusR\bstatuses\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12)\n" +
 	"\x0ecurrent_run_id\x18\x03 \x01(\tH\x00R\fcurrentRunId\x88\x01\x01B\x11\n" +
-	"\x0f_current_run_id\"\xd1\x01\n" +
+	"\x0f_current_run_id\"\xfa\x01\n" +
 	"\x10StartRunResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12'\n" +
 	"\x0fsession_created\x18\x03 \x01(\bR\x0esessionCreated\x12\x1a\n" +
 	"\brepeated\x18\x04 \x01(\bR\brepeated\x12\x18\n" +
-	"\awaiting\x18\x05 \x01(\bR\awaiting\"]\n" +
+	"\awaiting\x18\x05 \x01(\bR\awaiting\x12'\n" +
+	"\x0fabandoned_calls\x18\x06 \x03(\tR\x0eabandonedCalls\"]\n" +
 	"\rGetRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -970,58 +1066,62 @@ func file_holdfast_state_v1_run_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_state_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_state_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_holdfast_state_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_holdfast_state_v1_run_proto_goTypes = []any{
 	(RequestStopResponse_Effect)(0), // 0: holdfast.state.v1.RequestStopResponse.Effect
 	(*StartRunRequest)(nil),         // 1: holdfast.state.v1.StartRunRequest
-	(*Parent)(nil),                  // 2: holdfast.state.v1.Parent
-	(*Expectation)(nil),             // 3: holdfast.state.v1.Expectation
-	(*StartRunResponse)(nil),        // 4: holdfast.state.v1.StartRunResponse
-	(*GetRunRequest)(nil),           // 5: holdfast.state.v1.GetRunRequest
-	(*GetRunResponse)(nil),          // 6: holdfast.state.v1.GetRunResponse
-	(*ListRunsRequest)(nil),         // 7: holdfast.state.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),        // 8: holdfast.state.v1.ListRunsResponse
-	(*RequestStopRequest)(nil),      // 9: holdfast.state.v1.RequestStopRequest
-	(*RequestStopResponse)(nil),     // 10: holdfast.state.v1.RequestStopResponse
-	nil,                             // 11: holdfast.state.v1.StartRunRequest.MetadataEntry
-	(*v1.Message)(nil),              // 12: holdfast.event.v1.Message
-	(BusyPolicy)(0),                 // 13: holdfast.state.v1.BusyPolicy
-	(*StateOp)(nil),                 // 14: holdfast.state.v1.StateOp
-	(SubSessionMode)(0),             // 15: holdfast.state.v1.SubSessionMode
-	(SessionStatus)(0),              // 16: holdfast.state.v1.SessionStatus
-	(*Session)(nil),                 // 17: holdfast.state.v1.Session
-	(*Run)(nil),                     // 18: holdfast.state.v1.Run
-	(StopKind)(0),                   // 19: holdfast.state.v1.StopKind
+	(*TakeBack)(nil),                // 2: holdfast.state.v1.TakeBack
+	(*Parent)(nil),                  // 3: holdfast.state.v1.Parent
+	(*Expectation)(nil),             // 4: holdfast.state.v1.Expectation
+	(*StartRunResponse)(nil),        // 5: holdfast.state.v1.StartRunResponse
+	(*GetRunRequest)(nil),           // 6: holdfast.state.v1.GetRunRequest
+	(*GetRunResponse)(nil),          // 7: holdfast.state.v1.GetRunResponse
+	(*ListRunsRequest)(nil),         // 8: holdfast.state.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),        // 9: holdfast.state.v1.ListRunsResponse
+	(*RequestStopRequest)(nil),      // 10: holdfast.state.v1.RequestStopRequest
+	(*RequestStopResponse)(nil),     // 11: holdfast.state.v1.RequestStopResponse
+	nil,                             // 12: holdfast.state.v1.StartRunRequest.MetadataEntry
+	(*v1.Message)(nil),              // 13: holdfast.event.v1.Message
+	(BusyPolicy)(0),                 // 14: holdfast.state.v1.BusyPolicy
+	(*StateOp)(nil),                 // 15: holdfast.state.v1.StateOp
+	(*SubmittedAnswer)(nil),         // 16: holdfast.state.v1.SubmittedAnswer
+	(SubSessionMode)(0),             // 17: holdfast.state.v1.SubSessionMode
+	(SessionStatus)(0),              // 18: holdfast.state.v1.SessionStatus
+	(*Session)(nil),                 // 19: holdfast.state.v1.Session
+	(*Run)(nil),                     // 20: holdfast.state.v1.Run
+	(StopKind)(0),                   // 21: holdfast.state.v1.StopKind
 }
 var file_holdfast_state_v1_run_proto_depIdxs = []int32{
-	12, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
-	11, // 1: holdfast.state.v1.StartRunRequest.metadata:type_name -> holdfast.state.v1.StartRunRequest.MetadataEntry
-	2,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
-	3,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
-	13, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	14, // 5: holdfast.state.v1.StartRunRequest.state_ops:type_name -> holdfast.state.v1.StateOp
-	12, // 6: holdfast.state.v1.StartRunRequest.append_messages:type_name -> holdfast.event.v1.Message
-	15, // 7: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
-	16, // 8: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
-	17, // 9: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
-	18, // 10: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	18, // 11: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	18, // 12: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	19, // 13: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	0,  // 14: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	1,  // 15: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	5,  // 16: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	7,  // 17: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	9,  // 18: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	4,  // 19: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	6,  // 20: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	8,  // 21: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	10, // 22: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	13, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
+	12, // 1: holdfast.state.v1.StartRunRequest.metadata:type_name -> holdfast.state.v1.StartRunRequest.MetadataEntry
+	3,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
+	4,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
+	14, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	15, // 5: holdfast.state.v1.StartRunRequest.state_ops:type_name -> holdfast.state.v1.StateOp
+	13, // 6: holdfast.state.v1.StartRunRequest.append_messages:type_name -> holdfast.event.v1.Message
+	16, // 7: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	2,  // 8: holdfast.state.v1.StartRunRequest.take_back:type_name -> holdfast.state.v1.TakeBack
+	17, // 9: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
+	18, // 10: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
+	19, // 11: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
+	20, // 12: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
+	20, // 13: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	20, // 14: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	21, // 15: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	0,  // 16: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	1,  // 17: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	6,  // 18: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	8,  // 19: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	10, // 20: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	5,  // 21: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	7,  // 22: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	9,  // 23: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	11, // 24: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	21, // [21:25] is the sub-list for method output_type
+	17, // [17:21] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }
@@ -1029,15 +1129,16 @@ func file_holdfast_state_v1_run_proto_init() {
 	if File_holdfast_state_v1_run_proto != nil {
 		return
 	}
+	file_holdfast_state_v1_call_proto_init()
 	file_holdfast_state_v1_model_proto_init()
-	file_holdfast_state_v1_run_proto_msgTypes[2].OneofWrappers = []any{}
+	file_holdfast_state_v1_run_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_run_proto_rawDesc), len(file_holdfast_state_v1_run_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

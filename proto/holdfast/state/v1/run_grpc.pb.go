@@ -55,9 +55,9 @@ type RunServiceClient interface {
 	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
 	// be given up by RequestStop with its id: it ends interrupted, and its messages are
 	// not appended. What deletes or fails the session from outside ends them too. A run
-	// with `resume`, `rewind_to` or `expect` does not wait: SESSION_BUSY.
+	// with `resume`, `rewind_to`, `take_back` or `expect` does not wait: SESSION_BUSY.
 	//
-	// `rewind_to` takes the session back to a checkpoint first, `append_messages` and
+	// `rewind_to` takes the session back to a checkpoint first, `take_back` to a message of a user; `append_messages` and
 	// `state_ops` are written next, then `messages`, all in the same transaction.
 	// CHECKPOINT_NOT_FOUND for one of another session.
 	//
@@ -164,9 +164,9 @@ type RunServiceServer interface {
 	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
 	// be given up by RequestStop with its id: it ends interrupted, and its messages are
 	// not appended. What deletes or fails the session from outside ends them too. A run
-	// with `resume`, `rewind_to` or `expect` does not wait: SESSION_BUSY.
+	// with `resume`, `rewind_to`, `take_back` or `expect` does not wait: SESSION_BUSY.
 	//
-	// `rewind_to` takes the session back to a checkpoint first, `append_messages` and
+	// `rewind_to` takes the session back to a checkpoint first, `take_back` to a message of a user; `append_messages` and
 	// `state_ops` are written next, then `messages`, all in the same transaction.
 	// CHECKPOINT_NOT_FOUND for one of another session.
 	//

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 )
 
@@ -35,6 +36,7 @@ type Server struct {
 	Sessions    *conversation.Reader
 	Watcher     *watch.Watcher
 	Stops       *stop.Stops
+	Answers     *submit.Answers
 	Streams     *httpapi.Streams
 	Policy      retry.Policy
 	NewID       func() string

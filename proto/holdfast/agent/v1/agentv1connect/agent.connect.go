@@ -47,6 +47,9 @@ const (
 	AgentServiceInterruptProcedure = "/holdfast.agent.v1.AgentService/Interrupt"
 	// AgentServiceAbortProcedure is the fully-qualified name of the AgentService's Abort RPC.
 	AgentServiceAbortProcedure = "/holdfast.agent.v1.AgentService/Abort"
+	// AgentServiceSubmitToolResultProcedure is the fully-qualified name of the AgentService's
+	// SubmitToolResult RPC.
+	AgentServiceSubmitToolResultProcedure = "/holdfast.agent.v1.AgentService/SubmitToolResult"
 )
 
 // AgentServiceClient is a client for the holdfast.agent.v1.AgentService service.
@@ -74,6 +77,11 @@ type AgentServiceClient interface {
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort is Interrupt for good: the run fails with framework_cancelled.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
+	// SubmitToolResult answers a call that waits for somebody: the result of a client
+	// tool, or the decision on an approval. It is idempotent, the first answer stands,
+	// and the session goes on by itself when it was the last one that it waited for.
+	// Reasons: those of state.v1.CallService.SubmitCall.
+	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
 }
 
 // NewAgentServiceClient constructs a client for the holdfast.agent.v1.AgentService service. By
@@ -129,18 +137,25 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("Abort")),
 			connect.WithClientOptions(opts...),
 		),
+		submitToolResult: connect.NewClient[v1.SubmitToolResultRequest, v1.SubmitToolResultResponse](
+			httpClient,
+			baseURL+AgentServiceSubmitToolResultProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("SubmitToolResult")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
-	start     *connect.Client[v1.StartRequest, v1.StartResponse]
-	stream    *connect.Client[v1.StreamRequest, v1.StreamResponse]
-	get       *connect.Client[v1.GetRequest, v1.GetResponse]
-	resume    *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
-	canResume *connect.Client[v1.CanResumeRequest, v1.CanResumeResponse]
-	interrupt *connect.Client[v1.InterruptRequest, v1.InterruptResponse]
-	abort     *connect.Client[v1.AbortRequest, v1.AbortResponse]
+	start            *connect.Client[v1.StartRequest, v1.StartResponse]
+	stream           *connect.Client[v1.StreamRequest, v1.StreamResponse]
+	get              *connect.Client[v1.GetRequest, v1.GetResponse]
+	resume           *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	canResume        *connect.Client[v1.CanResumeRequest, v1.CanResumeResponse]
+	interrupt        *connect.Client[v1.InterruptRequest, v1.InterruptResponse]
+	abort            *connect.Client[v1.AbortRequest, v1.AbortResponse]
+	submitToolResult *connect.Client[v1.SubmitToolResultRequest, v1.SubmitToolResultResponse]
 }
 
 // Start calls holdfast.agent.v1.AgentService.Start.
@@ -202,6 +217,15 @@ func (c *agentServiceClient) Abort(ctx context.Context, req *v1.AbortRequest) (*
 	return nil, err
 }
 
+// SubmitToolResult calls holdfast.agent.v1.AgentService.SubmitToolResult.
+func (c *agentServiceClient) SubmitToolResult(ctx context.Context, req *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error) {
+	response, err := c.submitToolResult.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AgentServiceHandler is an implementation of the holdfast.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Start begins the next run of a session, which it creates when it is new.
@@ -227,6 +251,11 @@ type AgentServiceHandler interface {
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort is Interrupt for good: the run fails with framework_cancelled.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
+	// SubmitToolResult answers a call that waits for somebody: the result of a client
+	// tool, or the decision on an approval. It is idempotent, the first answer stands,
+	// and the session goes on by itself when it was the last one that it waited for.
+	// Reasons: those of state.v1.CallService.SubmitCall.
+	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -278,6 +307,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("Abort")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceSubmitToolResultHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceSubmitToolResultProcedure,
+		svc.SubmitToolResult,
+		connect.WithSchema(agentServiceMethods.ByName("SubmitToolResult")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/holdfast.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceStartProcedure:
@@ -294,6 +329,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceInterruptHandler.ServeHTTP(w, r)
 		case AgentServiceAbortProcedure:
 			agentServiceAbortHandler.ServeHTTP(w, r)
+		case AgentServiceSubmitToolResultProcedure:
+			agentServiceSubmitToolResultHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -329,4 +366,8 @@ func (UnimplementedAgentServiceHandler) Interrupt(context.Context, *v1.Interrupt
 
 func (UnimplementedAgentServiceHandler) Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Abort is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.SubmitToolResult is not implemented"))
 }
