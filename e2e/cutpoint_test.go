@@ -17,50 +17,16 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// The run that is cut: text, two steps with a tool, text. Its words come slowly
-// enough for the cuts to find it at work.
-const (
-	cutWords     = 30
-	cutWordDelay = "80ms"
-	// minFrames and maxFrames is how many frames it has, however its words were merged.
-	minFrames = 25
-	maxFrames = 64
-	cutLimit  = 60 * time.Second
-)
-
-func cutAgents() string {
-	words := make([]string, cutWords)
-	for i := range words {
-		words[i] = fmt.Sprintf("wört%02d", i)
-	}
-	return strings.NewReplacer("WORDS", strings.Join(words, " "), "DELAY", cutWordDelay).Replace(`
-models:
-  scripted:
-    script: |
-      models:
-        long:
-          chunk: 1 word
-          delay: DELAY
-          rules:
-            - when: {step: 1}
-              reply:
-                - text: 'First I note it down. '
-                - call: {name: note, arguments: {text: "one\n\"two\" ✂"}}
-            - when: {step: 2}
-              reply:
-                - text: 'Then I calculate. '
-                - call: {name: calculate, arguments: {expression: "6 * 7"}}
-            - reply: 'WORDS'
-agents:
-  - {name: long, description: Takes its time., model: scripted/long, tools: [note, calculate]}
-`)
-}
+const cutLimit = 2 * time.Minute
 
 func TestAFinishedRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: cutAgents()})
+	model := newPacer(t, nil)
+	s := harness.Start(t, harness.Options{Agents: model.agents()})
 	const session = "cut/me *.> ✂"
-	s.Chat(t, session, "long", "go").Whole()
+	answer := s.Chat(t, session, "long", "go")
+	model.watch(t, s, session)
+	answer.Whole()
 	s.WaitStatus(t, session, "completed")
 
 	for name, wire := range wires(t, s, session) {
@@ -68,10 +34,10 @@ func TestAFinishedRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), cutLimit)
 			defer cancel()
-			whole := mustRead(ctx, t, wire, 0, 0)
+			whole := mustRead(ctx, t, wire, 0, 0, func() {})
 			checkLength(t, whole)
 			for i := range whole.frames {
-				checkJoined(t, i, cutAt(ctx, t, wire, i), whole)
+				checkJoined(t, i, cutAt(ctx, t, wire, i, func() {}), whole)
 			}
 			checkJoined(t, -1, cutEverywhere(ctx, t, wire), whole)
 		})
@@ -86,7 +52,7 @@ func TestAFinishedRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 	})
 	t.Run("by a snapshot", func(t *testing.T) {
 		t.Parallel()
-		joined, _ := snapshotAndRest(t, s.Client, session)
+		joined, _ := snapshotAndRest(t, s.Client, session, func() {})
 		stored := s.Messages(t, session)
 		checkContent(t, "the snapshot and the rest", joined, stored[len(stored)-1].Content())
 	})
@@ -94,13 +60,19 @@ func TestAFinishedRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 
 func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: cutAgents()})
-	const session = "live"
+	const session, ways = "live", 6
+	// A reader that is cut where the run stands has come back before it goes on.
+	model := newPacer(t, func(frames, back int) bool { return back >= ways*min(frames+1, maxFrames) })
+	s := harness.Start(t, harness.Options{Agents: model.agents()})
 	s.Chat(t, session, "long", "go").Close()
 	ctx, cancel := context.WithTimeout(t.Context(), cutLimit)
 	defer cancel()
 
 	all := wires(t, s, session)
+	if len(all) != ways {
+		t.Fatalf("there are %d ways to read, want %d", len(all), ways)
+	}
+	model.watch(t, s, session)
 	results := map[string]*[maxFrames]transcript{}
 	everywhere := map[string]*transcript{}
 	var readers sync.WaitGroup
@@ -108,7 +80,7 @@ func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 		cuts, stepwise := new([maxFrames]transcript), new(transcript)
 		results[name], everywhere[name] = cuts, stepwise
 		for i := range cuts {
-			readers.Go(func() { cuts[i] = cutAt(ctx, t, wire, i) })
+			readers.Go(func() { cuts[i] = cutAt(ctx, t, wire, i, model.cameBack) })
 		}
 		readers.Go(func() { *stepwise = cutEverywhere(ctx, t, wire) })
 	}
@@ -116,7 +88,7 @@ func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 	s.WaitStatus(t, session, "completed")
 	for name, wire := range all {
 		t.Run("by "+name, func(t *testing.T) {
-			whole := mustRead(ctx, t, wire, 0, 0)
+			whole := mustRead(ctx, t, wire, 0, 0, func() {})
 			checkLength(t, whole)
 			live := 0
 			for i, joined := range results[name] {
@@ -135,7 +107,9 @@ func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 
 func TestASnapshotOfALiveRunAndTheRestAreTheWhole(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: cutAgents()})
+	// The snapshot of what the run has told is made before it goes on.
+	model := newPacer(t, func(frames, back int) bool { return back >= frames })
+	s := harness.Start(t, harness.Options{Agents: model.agents()})
 	const session = "live"
 	s.Chat(t, session, "long", "go").Close()
 
@@ -143,10 +117,11 @@ func TestASnapshotOfALiveRunAndTheRestAreTheWhole(t *testing.T) {
 	var joined []harness.UIMessage
 	var live atomic.Int32
 	var readers sync.WaitGroup
+	model.watch(t, s, session)
 	watching := s.Native(t, session, 0)
 	for {
 		readers.Go(func() {
-			m, more := snapshotAndRest(t, s.Client, session)
+			m, more := snapshotAndRest(t, s.Client, session, model.cameBack)
 			mu.Lock()
 			defer mu.Unlock()
 			joined = append(joined, m)
@@ -195,7 +170,7 @@ func (r transcript) cursor() int64 {
 
 // read reads as many frames as limit says, which is to the terminal one where it is
 // 0, and drops the connection.
-func read(ctx context.Context, open wire, after int64, limit int) (transcript, error) {
+func read(ctx context.Context, open wire, after int64, limit int, listens func()) (transcript, error) {
 	c, err := open(ctx, after)
 	if err != nil {
 		return transcript{}, err
@@ -212,6 +187,7 @@ func read(ctx context.Context, open wire, after int64, limit int) (transcript, e
 			return r, errors.New("it has caught up twice")
 		case f.mark:
 			caughtUp = true
+			listens()
 			continue
 		}
 		r.frames = append(r.frames, f)
@@ -226,26 +202,27 @@ func read(ctx context.Context, open wire, after int64, limit int) (transcript, e
 	return r, nil
 }
 
-func mustRead(ctx context.Context, t *testing.T, open wire, after int64, limit int) transcript {
+func mustRead(ctx context.Context, t *testing.T, open wire, after int64, limit int, listens func()) transcript {
 	t.Helper()
-	r, err := read(ctx, open, after, limit)
+	r, err := read(ctx, open, after, limit, listens)
 	if err != nil {
 		t.Errorf("after %d: %v\n%s", after, err, show(r.frames))
 	}
 	return r
 }
 
-// cutAt reads n frames, drops the connection, and reads the rest by another one.
-func cutAt(ctx context.Context, t *testing.T, open wire, n int) transcript {
+// cutAt reads n frames, drops the connection, and reads the rest by another one. It
+// calls back when that has caught up.
+func cutAt(ctx context.Context, t *testing.T, open wire, n int, back func()) transcript {
 	t.Helper()
 	var head transcript
 	if n > 0 {
-		head = mustRead(ctx, t, open, 0, n)
+		head = mustRead(ctx, t, open, 0, n, func() {})
 	}
 	if last := len(head.frames) - 1; last >= 0 && head.frames[last].terminal {
 		return head // there was nothing left to cut
 	}
-	tail := mustRead(ctx, t, open, head.cursor(), 0)
+	tail := mustRead(ctx, t, open, head.cursor(), 0, back)
 	return transcript{slices.Concat(head.frames, tail.frames), tail.live}
 }
 
@@ -254,7 +231,7 @@ func cutEverywhere(ctx context.Context, t *testing.T, open wire) transcript {
 	t.Helper()
 	var all transcript
 	for {
-		next := mustRead(ctx, t, open, all.cursor(), 1)
+		next := mustRead(ctx, t, open, all.cursor(), 1, func() {})
 		all.frames = append(all.frames, next.frames...)
 		if len(next.frames) == 0 || next.frames[0].terminal {
 			return all
@@ -397,8 +374,8 @@ func checkPagesOf[C any](t *testing.T, s *harness.System, session string, limit 
 }
 
 // snapshotAndRest puts the answer together from a snapshot and what the stream tells
-// behind it; more reports whether that were chunks.
-func snapshotAndRest(t *testing.T, c harness.Client, session string) (answer harness.UIMessage, more bool) {
+// behind it; more reports whether that were chunks. It calls listens when it reads the rest.
+func snapshotAndRest(t *testing.T, c harness.Client, session string, listens func()) (answer harness.UIMessage, more bool) {
 	t.Helper()
 	snapshot, err := c.Snapshot(t.Context(), session)
 	if err != nil {
@@ -409,6 +386,7 @@ func snapshotAndRest(t *testing.T, c harness.Client, session string) (answer har
 		answer = snapshot.Messages[n-1]
 	}
 	rest := c.Native(t, session, snapshot.StreamSequence)
+	listens()
 	rest.Whole()
 	for _, chunk := range rest.Chunks {
 		answer.Apply(chunk)
