@@ -46,6 +46,74 @@ func TestATraceGoesOnInTheExecutorThatTakesOver(t *testing.T) {
 	}
 }
 
+// approving is an agents file whose tool waits for a yes.
+const approving = `
+models:
+  scripted:
+    script: |
+      models:
+        careful:
+          rules:
+            - when: {toolResult: note}
+              reply: 'It is noted.'
+            - reply: [{text: 'May I? '}, {call: {name: note, arguments: {text: careful}}}]
+agents:
+  - {name: careful, description: Asks before it takes notes., model: scripted/careful, tools: [{use: note, approval: always}]}
+`
+
+func TestAnApprovalContinuesTheFirstTraceThroughARestartOfEverything(t *testing.T) {
+	t.Parallel()
+	collector := harness.StartCollector(t)
+	s := harness.Start(t, harness.Options{Agents: approving, Endpoint: collector.Endpoint})
+	const first, second = "4bf92f3577b34da6a3ce929d0e0e4736", "9c6b9f0e7a1d4c52b8e3f60718293a4b"
+	asking := s.Client
+	asking.Traceparent = "00-" + first + "-00f067aa0ba902b7-01"
+	question := asking.Chat(t, "approved", "careful", "note it").Whole().Call("note")
+	if question == nil || question.Approval == nil {
+		t.Fatalf("nobody was asked: %+v", question)
+	}
+	s.WaitStatus(t, "approved", "suspended_client_tool")
+
+	everything := []*harness.Process{s.Gateway, s.Executors[0], s.Stream, s.State}
+	for _, p := range everything {
+		p.Stop(harness.StopLimit)
+	}
+	for _, p := range everything {
+		p.StartOnly()
+	}
+	for _, p := range everything {
+		p.WaitReady()
+	}
+
+	answering := s.Client
+	answering.Traceparent = "00-" + second + "-b7ad6b7169203331-01"
+	approved := true
+	taken, err := answering.Submit(t.Context(), "approved", harness.ToolAnswer{
+		ToolCallID: question.ToolCallID, Kind: "approval-response", ApprovalID: question.Approval.ID, Approved: &approved,
+	})
+	if err != nil || taken.Status != "accepted" || taken.RunID == "" {
+		t.Fatalf("the approval = %+v, %v; want it accepted, and the run that goes on", taken, err)
+	}
+	s.WaitStatus(t, "approved", "completed")
+	if n := len(s.Effects.Lines("careful")); n != 1 {
+		t.Errorf("it is noted %d times, want once", n)
+	}
+
+	ofExecutor := func(span harness.Span) bool { return span.Service == "holdfast-executor" }
+	waitSpan(t, collector, first, "of the run that goes on", func(span harness.Span) bool {
+		return ofExecutor(span) && span.Attrs["run.id"] == taken.RunID
+	})
+	waitSpan(t, collector, first, "of the call that was approved", func(span harness.Span) bool {
+		return ofExecutor(span) && span.Attrs["tool.call_id"] == question.ToolCallID
+	})
+	waitSpan(t, collector, second, "of the request that approves", func(span harness.Span) bool {
+		return span.Service == "holdfast-gateway" && span.Kind == "SPAN_KIND_SERVER"
+	})
+	if spans := collector.Trace(second); slices.ContainsFunc(spans, ofExecutor) {
+		t.Errorf("the run that goes on is in the trace of who approves: %v", spans)
+	}
+}
+
 func waitSpan(t *testing.T, c *harness.Collector, trace, which string, is func(harness.Span) bool) {
 	t.Helper()
 	harness.WaitFor(t, spansLimit, "a span "+which, func() (bool, string) {

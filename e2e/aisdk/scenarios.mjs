@@ -1,10 +1,10 @@
 // What the client does. Each scenario gets the options of the Go test and a way
 // to tell it something in the middle, and returns what the test looks at.
-import { Chat } from './chat.mjs';
+import { openChat } from './chat.mjs';
 
 // Says each text when the answer to the former one is whole.
 export async function turns(options) {
-  const chat = new Chat(options);
+  const chat = await openChat(options);
   for (const text of options.texts) {
     await chat.sendMessage({ text });
   }
@@ -13,7 +13,7 @@ export async function turns(options) {
 
 // Says one text and tells the test when half of the answer is there.
 export async function watch(options, tell) {
-  const chat = new Chat(options);
+  const chat = await openChat(options);
   const answered = chat.sendMessage({ text: options.texts[0] });
   await chat.textOf(options.half);
   tell('half');
@@ -24,7 +24,7 @@ export async function watch(options, tell) {
 // Loses the connection in the middle of the answer (the test's proxy cuts it)
 // and resumes with the same chat.
 export async function resumeAfterCut(options) {
-  const chat = new Chat(options);
+  const chat = await openChat(options);
   await chat.sendMessage({ text: options.texts[0] });
   const cut = chat.result();
   await chat.resumeStream();
@@ -33,7 +33,7 @@ export async function resumeAfterCut(options) {
 
 // The same with a fetch that fails as a browser's does.
 export async function resumeAfterNetworkError(options) {
-  const chat = new Chat({ ...options, fetch: fetchThatBreaksOnce(options.chunks) });
+  const chat = await openChat({ ...options, fetch: fetchThatBreaksOnce(options.chunks) });
   await chat.sendMessage({ text: options.texts[0] });
   const cut = chat.result();
   await chat.resumeStream();
@@ -43,7 +43,7 @@ export async function resumeAfterNetworkError(options) {
 // Leaves the page in the middle of the answer; a new page loads the
 // conversation and resumes.
 export async function reload(options) {
-  const left = new Chat(options);
+  const left = await openChat(options);
   const answered = left.sendMessage({ text: options.texts[0] });
   await left.textOf(options.half);
   await left.stop();
@@ -52,14 +52,14 @@ export async function reload(options) {
   const url = `${options.gateway}/messages?sessionId=${encodeURIComponent(options.session)}`;
   const response = await fetch(url, { headers: options.key ? { Authorization: `Bearer ${options.key}` } : {} });
   const { messages } = await response.json();
-  const chat = new Chat({ ...options, messages });
+  const chat = await openChat({ ...options, messages });
   await chat.resumeStream();
   return { ...chat.result(), cut: left.result() };
 }
 
 // Opens a page for a chat that nobody has ever used.
 export async function resume(options) {
-  const chat = new Chat(options);
+  const chat = await openChat(options);
   await chat.resumeStream();
   return chat.result();
 }

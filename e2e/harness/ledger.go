@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,7 @@ import (
 // payment system does, it has no effect for a key that it knows.
 type Ledger struct {
 	// URL takes a POST of {"key", "label", "holdMs"}, holds the answer back for as long
-	// as it says, and answers {"label"}.
+	// as it says, and answers {"label"}. The key may stand in the header Idempotency-Key.
 	URL string
 
 	mu      sync.Mutex
@@ -42,7 +43,7 @@ func StartLedger(t testing.TB, lag func() time.Duration) *Ledger {
 			return
 		}
 		wait(r, lag)
-		l.add(post.Key, post.Label)
+		l.add(cmp.Or(post.Key, r.Header.Get("Idempotency-Key")), post.Label)
 		wait(r, func() time.Duration { return time.Duration(post.HoldMs) * time.Millisecond })
 		wait(r, lag)
 		_ = json.NewEncoder(w).Encode(map[string]string{"label": post.Label}) // fails when nobody listens any more

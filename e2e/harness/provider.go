@@ -61,12 +61,12 @@ type Speech struct {
 	// Number counts the requests, from 1.
 	Number int
 
-	w      http.ResponseWriter
-	r      *http.Request
-	begun  bool
-	block  int  // the index of Anthropic's block that is open; below 0 for none
-	texts  bool // it is one of text
-	called bool
+	w     http.ResponseWriter
+	r     *http.Request
+	begun bool
+	block int  // the index of Anthropic's block that is open; below 0 for none
+	texts bool // it is one of text
+	calls int  // that were made
 }
 
 // StartProvider starts a provider, which calls say for every request. It ends with
@@ -124,25 +124,25 @@ func (s *Speech) Text(text string) {
 	s.openAI(fmt.Sprintf(`{"content":%s}`, jsonString(text)), "null")
 }
 
-// Call makes a call of a tool, with arguments that are JSON; at most one an answer, and
-// behind its text.
+// Call makes a call of a tool, with arguments that are JSON, behind the answer's text.
 func (s *Speech) Call(id, name, arguments string) {
 	s.begin()
-	s.called = true
+	index := s.calls
+	s.calls++
 	if s.Wire == "anthropic" {
 		s.close()
 		s.open(fmt.Sprintf(`{"type":"tool_use","id":%q,"name":%q,"input":{}}`, id, name))
 		s.event("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":%s}}`, s.block, jsonString(arguments)))
 		return
 	}
-	s.openAI(fmt.Sprintf(`{"tool_calls":[{"index":0,"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}]}`, id, name, jsonString(arguments)), "null")
+	s.openAI(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}]}`, index, id, name, jsonString(arguments)), "null")
 }
 
 // End ends the answer.
 func (s *Speech) End() {
 	s.begin()
 	reason := map[string]string{"openai": "stop", "anthropic": "end_turn"}[s.Wire]
-	if s.called {
+	if s.calls > 0 {
 		reason = map[string]string{"openai": "tool_calls", "anthropic": "tool_use"}[s.Wire]
 	}
 	if s.Wire == "anthropic" {

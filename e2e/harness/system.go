@@ -49,10 +49,11 @@ type Options struct {
 	// gateway asks the state replica of its number, and executors ask the first.
 	States, Gateways int
 	Endpoint         string // of an OpenTelemetry collector; empty sends no spans
-	// ExecutorEnv, StreamEnv and StateEnv are added to the environment of the
-	// executors, of the stream service and of the state service: NAME=value.
-	ExecutorEnv, StreamEnv, StateEnv []string
-	LogLevel                         string // of every process; empty means debug
+	// ExecutorEnv, StreamEnv, StateEnv and GatewayEnv are added to the environment of
+	// the executors, of the stream service, of the state service and of the gateways:
+	// NAME=value.
+	ExecutorEnv, StreamEnv, StateEnv, GatewayEnv []string
+	LogLevel                                     string // of every process; empty means debug
 	// NATS keeps the chunks in this system, a copy on each of its servers,
 	// instead of in the stream service itself.
 	NATS *NATS
@@ -132,10 +133,11 @@ func (s *System) addStates(o Options, url string) {
 func (s *System) addGateways(o Options, keys, readFrom string) {
 	s.t.Helper()
 	for i := range max(o.Gateways, 1) {
-		p := o.service(s.t, "gateway", replica(o.Gateways, i),
-			"HOLDFAST_GATEWAY_API_KEYS="+keys,
-			"HOLDFAST_GATEWAY_STATE_ADDRESS="+s.States[i%len(s.States)].Address,
-			"HOLDFAST_GATEWAY_STREAM_ADDRESS="+readFrom)
+		p := o.service(s.t, "gateway", replica(o.Gateways, i), append([]string{
+			"HOLDFAST_GATEWAY_API_KEYS=" + keys,
+			"HOLDFAST_GATEWAY_STATE_ADDRESS=" + s.States[i%len(s.States)].Address,
+			"HOLDFAST_GATEWAY_STREAM_ADDRESS=" + readFrom,
+		}, o.GatewayEnv...)...)
 		p.ready = ok("http://" + p.Address + "/readyz")
 		s.Gateways = append(s.Gateways, p)
 	}

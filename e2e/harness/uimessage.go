@@ -18,13 +18,22 @@ type UIMessage struct {
 // dynamic-tool or data-<name>.
 type UIPart struct {
 	Type       string          `json:"type"`
-	Text       string          `json:"text"`
-	State      string          `json:"state"`
-	ToolName   string          `json:"toolName"`
-	ToolCallID string          `json:"toolCallId"`
-	Input      json.RawMessage `json:"input"`
-	Output     json.RawMessage `json:"output"`
-	ErrorText  string          `json:"errorText"`
+	Text       string          `json:"text,omitempty"`
+	State      string          `json:"state,omitempty"`
+	ToolName   string          `json:"toolName,omitempty"`
+	ToolCallID string          `json:"toolCallId,omitempty"`
+	Input      json.RawMessage `json:"input,omitempty"`
+	RawInput   json.RawMessage `json:"rawInput,omitempty"` // in the place of Input where a call was refused; before version 7
+	Output     json.RawMessage `json:"output,omitempty"`
+	ErrorText  string          `json:"errorText,omitempty"`
+	Approval   *UIApproval     `json:"approval,omitempty"` // nil where nobody was asked
+}
+
+// UIApproval is a question whether a call may be made, and its answer.
+type UIApproval struct {
+	ID       string `json:"id"`
+	Approved *bool  `json:"approved,omitempty"` // nil while it is open
+	Reason   string `json:"reason,omitempty"`
 }
 
 // Tool returns the name of the part's tool; empty when it is no tool part.
@@ -39,6 +48,13 @@ func (p UIPart) Tool() string {
 	return name
 }
 
+func (p UIPart) input() json.RawMessage {
+	if len(p.Input) == 0 {
+		return p.RawInput
+	}
+	return p.Input
+}
+
 // Content writes down what a reader of the message learns, one part a line, in
 // a form in which two messages with the same content are the same string: ids,
 // which differ from run to run, and step boundaries are left out.
@@ -47,7 +63,7 @@ func (m UIMessage) Content() string {
 	for _, p := range m.Parts {
 		switch tool := p.Tool(); {
 		case tool != "":
-			fmt.Fprintf(&b, "%s%s %s %s%s\n", tool, compact(p.Input), p.State, compact(p.Output), p.ErrorText)
+			fmt.Fprintf(&b, "%s%s %s %s%s\n", tool, compact(p.input()), p.State, compact(p.Output), p.ErrorText)
 		case p.Type == "step-start":
 		case p.Type == "text" || p.Type == "reasoning":
 			fmt.Fprintf(&b, "%s %q\n", p.Type, p.Text)

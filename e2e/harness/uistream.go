@@ -21,7 +21,9 @@ type UIStream struct {
 
 	t      testing.TB
 	events *Events
-	lastID string // of the last event that had one
+	lastID string            // of the last event that had one
+	goesOn bool              // start goes on with the message, which the client has already
+	inputs map[string]string // of calls whose input comes in pieces, as far as it has come
 }
 
 // uiChunk has the fields of all types of chunk that the gateway sends.
@@ -32,6 +34,9 @@ type uiChunk struct {
 	Delta          string          `json:"delta"`
 	ToolCallID     string          `json:"toolCallId"`
 	ToolName       string          `json:"toolName"`
+	ApprovalID     string          `json:"approvalId"`
+	Approved       *bool           `json:"approved"`
+	Reason         string          `json:"reason"`
 	InputTextDelta string          `json:"inputTextDelta"`
 	Input          json.RawMessage `json:"input"`
 	Output         json.RawMessage `json:"output"`
@@ -129,6 +134,10 @@ func (s *UIStream) apply(c uiChunk) error {
 	m := &s.Message
 	switch c.Type {
 	case "start":
+		if s.goesOn {
+			m.ID = c.MessageID
+			return nil
+		}
 		*m = UIMessage{ID: c.MessageID, Role: "assistant"} // a second one begins the message anew
 	case "start-step":
 		m.Parts = append(m.Parts, UIPart{Type: "step-start"})
@@ -141,10 +150,14 @@ func (s *UIStream) apply(c uiChunk) error {
 		m.Parts = append(m.Parts, UIPart{Type: "reasoning", State: "streaming", ToolCallID: c.ID})
 	case "text-delta", "text-end", "reasoning-delta", "reasoning-end":
 		return s.block(c)
-	case "tool-input-start", "tool-input-available":
+	case "tool-input-start", "tool-input-available", "tool-input-error":
 		s.call(c)
-	case "tool-input-delta", "tool-output-available", "tool-output-error", "tool-input-error":
+	case "tool-input-delta":
+		return s.input(c)
+	case "tool-output-available", "tool-output-error", "tool-output-denied", "tool-approval-request":
 		return s.outcome(c)
+	case "tool-approval-response":
+		return s.decision(c)
 	case "finish":
 		s.Finished = true
 	case "error":
@@ -189,8 +202,9 @@ func (s *UIStream) block(c uiChunk) error {
 	return fmt.Errorf("no %s %q is open", kind, c.ID)
 }
 
+// call begins a call, or goes on with it within the same step.
 func (s *UIStream) call(c uiChunk) {
-	p := s.tool(c.ToolCallID)
+	p := toolIn(s.step(), c.ToolCallID)
 	if p == nil {
 		s.Message.Parts = append(s.Message.Parts, UIPart{Type: "tool-" + c.ToolName, ToolCallID: c.ToolCallID})
 		p = &s.Message.Parts[len(s.Message.Parts)-1]
@@ -198,29 +212,85 @@ func (s *UIStream) call(c uiChunk) {
 			p.Type, p.ToolName = "dynamic-tool", c.ToolName
 		}
 	}
-	p.State = "input-streaming"
-	if c.Type == "tool-input-available" {
+	switch c.Type {
+	case "tool-input-available":
 		p.State, p.Input = "input-available", c.Input
+	case "tool-input-error":
+		p.State, p.Input, p.ErrorText = "output-error", c.Input, c.ErrorText
+	default:
+		p.State = "input-streaming"
 	}
+	if s.inputs == nil {
+		s.inputs = map[string]string{}
+	}
+	s.inputs[c.ToolCallID] = ""
 }
 
+// input adds a piece to the input of a call, which is there when it is whole.
+func (s *UIStream) input(c uiChunk) error {
+	text, begun := s.inputs[c.ToolCallID]
+	p := toolIn(s.step(), c.ToolCallID)
+	if !begun || p == nil {
+		return fmt.Errorf("no call %q was begun in this step", c.ToolCallID)
+	}
+	text += c.InputTextDelta
+	s.inputs[c.ToolCallID] = text
+	if json.Valid([]byte(text)) {
+		p.Input = json.RawMessage(text)
+	}
+	return nil
+}
+
+// outcome is about a call wherever in the message it stands.
 func (s *UIStream) outcome(c uiChunk) error {
-	p := s.tool(c.ToolCallID)
+	p := toolIn(s.step(), c.ToolCallID)
+	if p == nil {
+		p = toolIn(s.Message.Parts, c.ToolCallID)
+	}
 	if p == nil {
 		return fmt.Errorf("no call %q was made", c.ToolCallID)
 	}
 	switch c.Type {
 	case "tool-output-available":
-		p.State, p.Output = "output-available", c.Output
-	case "tool-output-error", "tool-input-error":
-		p.State, p.ErrorText = "output-error", c.ErrorText
+		p.State, p.Output, p.ErrorText = "output-available", c.Output, ""
+	case "tool-output-error":
+		p.State, p.Output, p.ErrorText = "output-error", nil, c.ErrorText
+	case "tool-output-denied":
+		p.State = "output-denied"
+	case "tool-approval-request":
+		p.State, p.Approval = "approval-requested", &UIApproval{ID: c.ApprovalID}
 	}
 	return nil
 }
 
-func (s *UIStream) tool(id string) *UIPart {
+// decision is how an approval was answered.
+func (s *UIStream) decision(c uiChunk) error {
 	for i := range s.Message.Parts {
-		if p := &s.Message.Parts[i]; p.Tool() != "" && p.ToolCallID == id {
+		p := &s.Message.Parts[i]
+		if p.Approval == nil || p.Approval.ID != c.ApprovalID {
+			continue
+		}
+		p.State = "approval-responded"
+		p.Approval = &UIApproval{ID: c.ApprovalID, Approved: c.Approved, Reason: c.Reason}
+		return nil
+	}
+	return fmt.Errorf("no approval %q was asked for", c.ApprovalID)
+}
+
+// step gives the parts behind the last step-start.
+func (s *UIStream) step() []UIPart {
+	parts := s.Message.Parts
+	for i := len(parts) - 1; i >= 0; i-- {
+		if parts[i].Type == "step-start" {
+			return parts[i+1:]
+		}
+	}
+	return parts
+}
+
+func toolIn(parts []UIPart, id string) *UIPart {
+	for i := range parts {
+		if p := &parts[i]; p.Tool() != "" && p.ToolCallID == id {
 			return p
 		}
 	}

@@ -50,6 +50,20 @@ models:
               reply:
                 - text: 'MARKUP'
                 - call: {name: calculate, arguments: {expression: '<b>1</b>'}}
+            - when: {toolFailed: note, lastUser: '^write'}
+              reply: 'It stays unwritten.'
+            - when: {toolResult: note, lastUser: '^write'}
+              reply: 'It is written.'
+            - when: {lastUser: '^write both$'}
+              reply: [{calls: [{name: note, arguments: {text: left}}, {name: note, arguments: {text: right}}]}]
+            - when: {lastUser: '^write'}
+              reply: [{call: {name: note, arguments: {text: it}}}]
+            - when: {toolResult: ask_user, lastUser: 'ask me'}
+              reply: 'You answered {{.LastResult}}.'
+            - when: {lastUser: 'ask me'}
+              reply:
+                - text: 'A question.'
+                - call: {name: ask_user, arguments: {question: 'Where are you?'}}
             - when: {lastUser: '^long'}
               reply:
                 - text: 'LONG'
@@ -59,7 +73,13 @@ agents:
   - name: demo
     description: Does sums, tells a story and repeats what you say.
     model: scripted/demo
-    tools: [calculate]
+    tools:
+      - calculate
+      - {use: note, approval: always}
+      - name: ask_user
+        description: Asks the user.
+        client: true
+        inputSchema: {type: object, properties: {question: {type: string}}}
     maxSteps: 5
 `)
 }

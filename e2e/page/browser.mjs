@@ -80,8 +80,27 @@ class Chat {
     await this.page.keyboard.press('Enter');
   }
 
+  // press clicks the first button of this name.
   async press(button) {
-    await this.page.getByRole('button', { name: button, exact: true }).click();
+    await this.page.getByRole('button', { name: button, exact: true }).first().click();
+  }
+
+  // fill replaces what the field of this label holds.
+  async fill(label, text) {
+    await this.page.getByLabel(label, { exact: true }).first().fill(text);
+  }
+
+  // pressByKeyboard presses the first button of this name that Tab leads to.
+  async pressByKeyboard(button) {
+    const found = this.page.getByRole('button', { name: button, exact: true }).first();
+    for (let n = 0; n < 50; n++) {
+      if (await found.evaluate((element) => element === document.activeElement)) {
+        await this.page.keyboard.press('Enter');
+        return;
+      }
+      await this.page.keyboard.press('Shift+Tab');
+    }
+    throw new Error(`Tab does not lead to ${button}`);
   }
 
   // settled resolves when nothing is under way and all of it has been drawn.
@@ -133,6 +152,7 @@ function seenInDocument() {
   const tool = (card) => ({
     name: texts(card, '.name').join(),
     state: texts(card, '.state').join(),
+    asks: texts(card, '.ask :is(legend, label, button)'),
     rows: [...card.querySelectorAll('dt')].filter(visible).map((dt) => `${dt.textContent}: ${texts(dt.nextElementSibling, '*').join()}`),
   });
   const sticksOut = (element) => {
@@ -150,7 +170,7 @@ function seenInDocument() {
       tools: [...article.querySelectorAll('.tool')].map(tool),
       failures: texts(article, '.failure'),
     })),
-    ideas: texts(document, '[role=log] button'),
+    ideas: texts(document, '.ideas button'),
     made: [...document.querySelectorAll('article :is(img, script, b)')].map((e) => e.outerHTML),
     sticksOut: [...document.documentElement.querySelectorAll('*')].filter((e) => visible(e) && sticksOut(e)).map((e) => e.outerHTML.slice(0, 80)),
     ground: getComputedStyle(document.body).backgroundColor,

@@ -30,7 +30,7 @@ func TestASuggestionOfTheEmptyPageIsSent(t *testing.T) {
 	d := harness.StartDev(t, agents())
 	r := run(t, "choose", options{Gateway: d.URL, Texts: []string{"help"}}, nil)
 	r.checkReachable(t)
-	if got, want := r.Looks[0].Ideas, []string{"What is 6 * 7?", "Tell me a story", "help"}; !slices.Equal(got, want) {
+	if got, want := r.Looks[0].Ideas, []string{"What is 6 * 7?", "What is 1234 * 5678?", "Tell me a story", "help"}; !slices.Equal(got, want) {
 		t.Errorf("the empty page suggests %q, want %q", got, want)
 	}
 	if got := r.last().Ideas; len(got) > 0 {

@@ -51,8 +51,24 @@ type options struct {
 	Height  int      `json:"height,omitempty"`
 	Dark    bool     `json:"dark,omitempty"`
 	Texts   []string `json:"texts"`
-	Half    int      `json:"half,omitempty"`   // characters
+	Half    int      `json:"half,omitempty"` // characters
+	Steps   []step   `json:"steps,omitempty"`
+	Refused bool     `json:"-"`                // the server says no to something that the user does
 	Direct  string   `json:"direct,omitempty"` // the gateway, where Gateway is a proxy
+}
+
+// step is what the user does next, in the order of the fields.
+type step struct {
+	// Until tells the test the session's id, and waits until the session has this
+	// status, or the server is "gone".
+	Until    string `json:"until,omitempty"`
+	Fill     string `json:"fill,omitempty"` // the field of this label, with Text
+	Text     string `json:"text,omitempty"`
+	Press    string `json:"press,omitempty"`    // the button of this name
+	Keyboard bool   `json:"keyboard,omitempty"` // by keyboard
+	Say      string `json:"say,omitempty"`
+	Notice   string `json:"notice,omitempty"` // tells the test when the page says this
+	Reload   bool   `json:"reload,omitempty"`
 }
 
 type result struct {
@@ -84,6 +100,7 @@ type message struct {
 type tool struct {
 	Name  string   `json:"name"`
 	State string   `json:"state"`
+	Asks  []string `json:"asks"` // what the user is asked: the question, fields, buttons
 	Rows  []string `json:"rows"` // of the open card
 }
 
@@ -107,7 +124,7 @@ func run(t *testing.T, name string, o options, told func(string)) result {
 		t.Fatalf("scenario %s looked at nothing", name)
 	}
 	for _, l := range r.Looks {
-		l.check(t)
+		l.check(t, o.Refused)
 	}
 	return r
 }
@@ -155,14 +172,20 @@ func runNode(t *testing.T, name string, o options, told func(string)) result {
 	return *last
 }
 
-// unreachable begins what the browser itself writes when a server is away.
-const unreachable = "Failed to load resource: net::ERR_"
+// What the browser itself writes when a server is away, or says no, begins so.
+const (
+	unreachable = "Failed to load resource: net::ERR_"
+	saidNo      = "Failed to load resource: the server responded with a status of 4"
+)
 
-// check is for what holds at any moment on any page.
-func (l look) check(t *testing.T) {
+// check is for what holds at any moment on any page. The console and the page itself may
+// say that the server has refused something only where it has.
+func (l look) check(t *testing.T, refused bool) {
 	t.Helper()
-	serverWasAway := func(e string) bool { return strings.HasPrefix(e, unreachable) }
-	if errors := slices.DeleteFunc(slices.Clone(l.Errors), serverWasAway); len(errors) > 0 {
+	foreseen := func(e string) bool {
+		return strings.HasPrefix(e, unreachable) || refused && strings.HasPrefix(e, saidNo)
+	}
+	if errors := slices.DeleteFunc(slices.Clone(l.Errors), foreseen); len(errors) > 0 {
 		t.Errorf("the console shows %q", errors)
 	}
 	if len(l.Foreign) > 0 {
@@ -177,9 +200,21 @@ func (l look) check(t *testing.T) {
 	if l.Title != "Holdfast" {
 		t.Errorf("the title is %q, want Holdfast", l.Title)
 	}
-	if l.Notice != "" {
-		t.Errorf("the page says %q at the end, want nothing", l.Notice)
+	if want := l.notice(); l.Notice != want && !refused {
+		t.Errorf("the page says %q at the end, want %q", l.Notice, want)
 	}
+}
+
+// notice is what the page has to say when nothing is under way.
+func (l look) notice() string {
+	for _, m := range l.Messages {
+		for _, t := range m.Tools {
+			if len(t.Asks) > 0 {
+				return "The agent waits for your answer."
+			}
+		}
+	}
+	return ""
 }
 
 // checkReachable makes sure that the server was there all the time.

@@ -101,3 +101,37 @@ export async function newChat(chat, { texts }) {
   }
   return { looks };
 }
+
+// Says the first text, and does step by step what is to be done then: tells the test
+// which session it is and waits until the session stands as wanted ("gone": until there
+// is no server), fills a field, presses a button, says something, loads the page anew.
+export async function answers(chat, { gateway, texts, steps }, tell) {
+  await chat.say(texts[0]);
+  await chat.settled();
+  const looks = [await chat.look()];
+  for (const step of steps) {
+    if (step.until) {
+      tell(chat.session);
+      await stands(`${gateway}/status?sessionId=${encodeURIComponent(chat.session)}`, step.until);
+    }
+    if (step.fill) await chat.fill(step.fill, step.text);
+    if (step.press) await (step.keyboard ? chat.pressByKeyboard(step.press) : chat.press(step.press));
+    if (step.say) await chat.say(step.say);
+    if (step.notice) {
+      await chat.noticed(step.notice);
+      tell(step.notice);
+    }
+    if (step.reload) await chat.reload();
+    await chat.settled();
+    looks.push(await chat.look());
+  }
+  return { looks };
+}
+
+// stands resolves when the session stands as wanted.
+async function stands(url, wanted) {
+  const status = async () => (await (await fetch(url)).json()).status;
+  while ((await status().catch(() => 'gone')) !== wanted) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}

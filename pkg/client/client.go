@@ -1,5 +1,6 @@
-// Package client calls a Holdfast from Go: it starts, resumes and stops runs, and
-// follows them through broken connections and restarts.
+// Package client calls a Holdfast from Go: it starts, resumes and stops runs, follows
+// them through broken connections and restarts, and answers the calls that wait for
+// somebody.
 package client
 
 import (

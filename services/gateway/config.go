@@ -19,9 +19,11 @@ type Config struct {
 	CORSOrigins      []string      `env:"HOLDFAST_GATEWAY_CORS_ORIGINS" doc:"origins whose pages may call, separated by commas, such as https://app.example.com"`
 	DefaultAgent     string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty takes the only one that is announced"`
 	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai that clients use unless they say ?aiSdk=6"`
+	MessageMetadata  bool          `env:"HOLDFAST_GATEWAY_MESSAGE_METADATA" envDefault:"true" doc:"true lets streamed messages say which run and agent wrote them and what it used; apps that check metadata against a schema of their own may want false"`
 	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
 	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
+	MaxSocketChats   int           `env:"HOLDFAST_GATEWAY_MAX_SOCKET_CHATS" envDefault:"16" doc:"how many requests may be in flight on one WebSocket of /chat/ws"`
 	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
 	StreamPatience   time.Duration `env:"HOLDFAST_GATEWAY_STREAM_PATIENCE" envDefault:"60s" doc:"how long the stream service may be away before open streams are cut"`
 	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails"`
@@ -74,8 +76,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_API_KEYS and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: keep one")
 	case c.AISDK < 5:
 		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it has to be 5, 6, 7 or higher", c.AISDK)
-	case c.MaxSnapshots <= 0:
-		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS has to be above 0")
+	case c.MaxSnapshots <= 0 || c.MaxSocketChats <= 0:
+		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS have to be above 0")
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0 || c.DeliveredRuns <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES, _MAX_STREAMS and _DELIVERED_RUNS have to be above 0")
 	case c.ReaderChunks <= 0 || c.ReaderBytes <= 0:

@@ -63,9 +63,11 @@ func TestARunThatContinuesIsToldWithTheWholeMessage(t *testing.T) {
 		t.Errorf("again: got %s", got)
 	}
 	h.Stream.Lose("default", "s1")
-	// Told from the store, a text has another id, and a result stands with its call.
+	// Told from the store, a text has another id, a result stands with its call, and the
+	// call may have been a client's.
 	result, finish := `{"type":"tool-output-available","toolCallId":"c1","output":"<two>"}`+"\n", `{"type":"finish-step"}`+"\n"
 	stored := strings.Replace(strings.ReplaceAll(wholeAnswer, "text-3-1", "text-2-1"), finish+result, result+finish, 1)
+	stored = strings.Replace(stored, `{"type":"tool-input-available","toolCallId":"c1","toolName":"add","input":{"a":1}}`, `{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"{\"a\":1}"}`, 1)
 	if got := datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); got != stored {
 		t.Errorf("from the store: got %s", got)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -112,7 +113,7 @@ func (s *Service) dial() (err error) {
 func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	c, p := s.config, s.peers
 	patience := retry.Policy{Limit: c.StatePatience, Now: p.Now}
-	runs := statev1.NewRunServiceClient(s.state)
+	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
 	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: patience, DefaultAgent: c.DefaultAgent}
 	reader := &feed.Feed{
 		Client: streamv1.NewStreamServiceClient(s.stream), Beat: c.Heartbeat, Log: p.Log,
@@ -122,23 +123,27 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	turns := &turn.Waiter{Sessions: sessions, Feed: reader}
 	watcher := &watch.Watcher{Sessions: sessions, Feed: reader, Turns: turns}
 	chats := chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK)},
+		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
 		chat.Parts{
 			Limits: httpapi.Limits{
 				MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now,
 				Advice: "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES",
 			},
-			Runs: runs, Sessions: sessions, Feed: reader, Turns: turns, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
+			Runs: runs, Calls: calls, Sessions: sessions, Feed: reader, Turns: turns, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
 		})
 	events := &native.Events{Watcher: watcher, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: p.Log}
 	sockets := &ws.Sockets{Watcher: watcher, Streams: s.streams, Timeout: c.WriteTimeout, Log: p.Log}
+	talks := &chatws.Sockets{
+		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: p.Log,
+	}
 	stops := &stop.Stops{
 		Runs: runs, Sessions: sessions, Streams: s.streams, Policy: patience,
 		Limits: httpapi.Limits{MaxBytes: maxStopBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "give a shorter reason"},
 	}
 	answers := &submit.Answers{
-		Calls: statev1.NewCallServiceClient(s.state), Policy: patience,
-		Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "send a smaller result"},
+		Calls: calls, Policy: patience,
+		Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"},
 	}
 	public := &api.Server{
 		Keys: keys, Runs: runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Sessions: sessions,
@@ -151,7 +156,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	}
 	server := &httpapi.Server{
 		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
-		Routes: routes(chats, events, sockets, sessions, loader, stops, s.health()),
+		Routes: routes(chats, talks, events, sockets, sessions, loader, stops, answers, s.health()),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
 	s.handler = httpapi.TimeWrites(server.Handler(), c.WriteTimeout, p.Now)
@@ -163,14 +168,17 @@ func (s *Service) health() *httpapi.Health {
 }
 
 // routes is the whole HTTP surface beside Connect.
-func routes(chats *chat.Chat, events *native.Events, sockets *ws.Sockets, sessions *conversation.Reader, loader *snapshot.Loader, stops *stop.Stops, health *httpapi.Health) []httpapi.Route {
+func routes(chats *chat.Chat, talks *chatws.Sockets, events *native.Events, sockets *ws.Sockets, sessions *conversation.Reader, loader *snapshot.Loader, stops *stop.Stops, answers *submit.Answers, health *httpapi.Health) []httpapi.Route {
 	list := []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
 		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
+		{Method: http.MethodGet, Pattern: "/chat/ws", Handler: talks.Serve},
 		{Method: http.MethodPost, Pattern: "/chat/{id}/interrupt", Handler: stops.Interrupt},
 		{Method: http.MethodPost, Pattern: "/chat/{id}/abort", Handler: stops.Abort},
 		{Method: http.MethodPost, Pattern: "/interrupt", Handler: stops.Interrupt},
 		{Method: http.MethodPost, Pattern: "/abort", Handler: stops.Abort},
+		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: answers.Serve},
+		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: answers.Serve},
 		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve)},
 		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve},
 		{Method: http.MethodGet, Pattern: "/messages", Handler: sessions.Messages},

@@ -44,7 +44,7 @@ func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config)) *
 		t.Fatal(err)
 	}
 	c.StateAddress, c.StreamAddress = gatewaytest.StateAddress, gatewaytest.StreamAddress
-	c.InsecureNoAuth, c.DefaultAgent = true, "demo"
+	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata = true, "demo", false // what messages say about themselves has tests of its own
 	if change != nil {
 		change(&c)
 	}

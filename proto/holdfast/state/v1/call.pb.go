@@ -321,7 +321,7 @@ type SubmitCallsResponse struct {
 	// taken. Where they continue the session, that is the run that does.
 	Session *Session `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	Run     *Run     `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
-	// How many calls of that session's family have no answer yet.
+	// How many calls of that session's family somebody waits for.
 	OpenCalls     int32 `protobuf:"varint,4,opt,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -48,9 +48,9 @@ type CallServiceClient interface {
 	// answered already, or whose session is over changes nothing, and its outcome says
 	// so. An answer of the wrong kind to a call that is open is INVALID_ARGUMENT
 	// (KIND_MISMATCH), and then none of the answers is stored that are for calls of the
-	// same session. Of two answers to one call the first counts. It may be
-	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID,
-	// RESULT_TOO_LARGE, TOO_MANY_ANSWERS (above 1,000).
+	// same session; so is one that is too large (RESULT_TOO_LARGE). Of two answers to one call the first counts. It may be
+	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID, TOO_MANY_ANSWERS (above 1,000, or for calls of more than 100
+	// sessions).
 	SubmitCalls(ctx context.Context, in *SubmitCallsRequest, opts ...grpc.CallOption) (*SubmitCallsResponse, error)
 }
 
@@ -107,9 +107,9 @@ type CallServiceServer interface {
 	// answered already, or whose session is over changes nothing, and its outcome says
 	// so. An answer of the wrong kind to a call that is open is INVALID_ARGUMENT
 	// (KIND_MISMATCH), and then none of the answers is stored that are for calls of the
-	// same session. Of two answers to one call the first counts. It may be
-	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID,
-	// RESULT_TOO_LARGE, TOO_MANY_ANSWERS (above 1,000).
+	// same session; so is one that is too large (RESULT_TOO_LARGE). Of two answers to one call the first counts. It may be
+	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID, TOO_MANY_ANSWERS (above 1,000, or for calls of more than 100
+	// sessions).
 	SubmitCalls(context.Context, *SubmitCallsRequest) (*SubmitCallsResponse, error)
 	mustEmbedUnimplementedCallServiceServer()
 }

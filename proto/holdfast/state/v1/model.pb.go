@@ -237,7 +237,8 @@ const (
 	RunEntry_RUN_ENTRY_UNSPECIFIED RunEntry = 0
 	// By new messages.
 	RunEntry_RUN_ENTRY_START RunEntry = 1
-	// Somebody asked the session to go on.
+	// Somebody asked the session to go on. Where it takes answers to calls, and comes
+	// without messages, it goes on in the assistant message of the run before it.
 	RunEntry_RUN_ENTRY_RESUME RunEntry = 2
 	// The session's calls were answered, or its children have ended. It goes on
 	// in the same assistant message and the same trace.
@@ -583,8 +584,8 @@ type Session struct {
 	// How often the session was resumed.
 	ResumeCount    int32  `protobuf:"varint,24,opt,name=resume_count,json=resumeCount,proto3" json:"resume_count,omitempty"`
 	OrganizationId string `protobuf:"bytes,25,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
-	// The newest checkpoint; empty before the first, and after messages were
-	// taken back.
+	// The newest checkpoint that there is; empty where there is none: before the first
+	// step, and when the conversation was taken back to before it.
 	CheckpointId string `protobuf:"bytes,26,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	// Set while the session is suspended.
 	Suspension *Suspension `protobuf:"bytes,27,opt,name=suspension,proto3" json:"suspension,omitempty"`

@@ -114,7 +114,8 @@ type StartRunRequest struct {
 	// Of any role. With them or with `resume`, `messages` may be empty.
 	AppendMessages []*v1.Message `protobuf:"bytes,21,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
 	// With `abandon_calls`: taken for calls of the session that are open, before the
-	// rest is abandoned. An answer that is for no open call is passed over; one of the
+	// rest is abandoned. A timeout that stands instead is replaced, or the answer is kept as
+	// a late one; an answer to any other call that is not open is passed over; one of the
 	// wrong kind is INVALID_ARGUMENT (KIND_MISMATCH).
 	Answers []*SubmittedAnswer `protobuf:"bytes,22,rep,name=answers,proto3" json:"answers,omitempty"`
 	// Unset: the conversation goes on where it is. Not together with `rewind_to`:
@@ -318,7 +319,10 @@ func (x *StartRunRequest) GetTakeBack() *TakeBack {
 // TakeBack takes a conversation back to one of its users' messages, to answer it
 // again or to put another in its place. What is behind it goes, with its
 // checkpoints and calls; the custom state is what it was when the run of the message
-// began. Numbers of turns and steps go on.
+// began. Numbers of turns and steps go on. Sub-sessions that the session waits for end.
+// Where the message has no run of this session (a branch), the state is that of the
+// newest checkpoint before it: NOT_FOUND (CHECKPOINT_NOT_FOUND) without one. Not together
+// with `resume`: INVALID_ARGUMENT (REWIND_INVALID).
 type TakeBack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A message of the role user that is not hidden: NOT_FOUND (MESSAGE_NOT_FOUND).

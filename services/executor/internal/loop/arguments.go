@@ -44,31 +44,32 @@ func depth(text []byte) (deepest int) {
 	return deepest
 }
 
-// checkArguments says what is wrong with the arguments of a call, "" when they fit. What
+// checkArguments says what is wrong with the arguments of a call, "" when they fit; what it
+// says begins with errArguments. What
 // has been held against a schema or a rule of approval has to be what a tool reads in it,
 // and readers differ in which of two members of one name they take: so there is none twice.
 func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
 	if !json.Valid(arguments) {
-		return "the arguments are not JSON; send one JSON object"
+		return errArguments + "are not JSON; send one JSON object"
 	}
 	var text string
 	quoted := json.Unmarshal(arguments, &text) == nil && bytes.TrimLeft(arguments, jsonSpace)[0] == '"'
 	switch {
 	case depth(arguments) > maxArgumentDepth, quoted && json.Valid([]byte(text)) && depth([]byte(text)) > maxArgumentDepth:
-		return fmt.Sprintf("the arguments are nested deeper than %d levels; make them flatter", maxArgumentDepth)
+		return fmt.Sprintf(errArguments+"are nested deeper than %d levels; make them flatter", maxArgumentDepth)
 	case quoted:
-		return "the arguments are not a JSON object, or not JSON at all; send one JSON object"
+		return errArguments + "are not a JSON object, or not JSON at all; send one JSON object"
 	case bytes.TrimLeft(arguments, jsonSpace)[0] != '{':
-		return "the arguments are not a JSON object"
+		return errArguments + "are not a JSON object"
 	}
 	if name, twice := repeatedMember(arguments); twice {
-		return fmt.Sprintf("the arguments do not fit: the member %q is there twice; send it once", shortened(name))
+		return fmt.Sprintf(errArguments+"do not fit: the member %q is there twice; send it once", shortened(name))
 	}
 	if s == nil {
 		return ""
 	}
 	if err := s.Check(arguments); err != nil {
-		return "the arguments do not fit: " + err.Error()
+		return errArguments + "do not fit: " + err.Error()
 	}
 	return ""
 }

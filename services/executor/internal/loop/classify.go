@@ -102,7 +102,7 @@ func (p *Planner) known(call agent.ToolCall, reason string) *task {
 func (p *Planner) classify(call agent.ToolCall, allowed bool) *task {
 	tool, finishes := p.tools.tools[call.Name], p.tools.finishes(call.Name)
 	if tool == nil && !finishes {
-		return p.known(call, fmt.Sprintf("there is no tool %q", call.Name))
+		return p.known(call, fmt.Sprintf(errNoTool+"%q", call.Name))
 	}
 	if problem := checkArguments(p.tools.input(call.Name), call.Arguments); problem != "" {
 		return p.known(call, problem)

@@ -58,6 +58,10 @@ func describe(effect loop.Effect) string {
 		for _, c := range e.Consumed {
 			add("    take answer %d of %s", c.Revision, c.CallID)
 		}
+		for _, id := range slices.Sorted(maps.Keys(e.Decisions)) {
+			decision := e.Decisions[id]
+			add("    %s%s", id, decisionText(&decision))
+		}
 		for _, id := range e.Told {
 			add("    tell of %s", id)
 		}
@@ -109,7 +113,19 @@ func callText(c loop.Call) string {
 	default:
 		text = fmt.Sprintf("run %s with %s", c.Tool.Name, c.Arguments)
 	}
-	return c.ID + ": " + text + when(c.Approved, ", approved") + when(c.Rejected, ", rejected")
+	return c.ID + ": " + text + decisionText(c.Decision)
+}
+
+// decisionText says how an approval was decided; nothing where it was not.
+func decisionText(d *loop.Decision) string {
+	if d == nil {
+		return ""
+	}
+	decided := "rejected"
+	if d.Approved {
+		decided = "approved"
+	}
+	return ", " + decided + when(d.Reason != "", ": "+d.Reason)
 }
 
 func outcomeText(o *loop.Outcome) string {

@@ -141,9 +141,19 @@ func overtake(tasks []*task) {
 
 // take makes a task of an answered call.
 func (p *Planner) take(call agent.ToolCall, asked *Asked) *task {
-	t := p.takeAnswer(call, *asked.Answer, asked.Approval)
+	answer := asked.Answer
+	t := p.takeAnswer(call, *answer, asked.Approval)
 	t.asked = asked
+	t.Decision = asked.decision()
 	return t
+}
+
+// decision is what somebody has decided about the call; nil where nobody has.
+func (a *Asked) decision() *Decision {
+	if !a.Approval || a.Answer == nil || a.unapproved() {
+		return nil
+	}
+	return &Decision{ApprovalID: a.ApprovalID, Approved: a.Answer.Approved, Reason: a.Answer.Reason}
 }
 
 func (p *Planner) takeAnswer(call agent.ToolCall, answer Answer, approval bool) *task {
@@ -159,13 +169,9 @@ func (p *Planner) takeAnswer(call agent.ToolCall, answer Answer, approval bool) 
 	case !approval:
 		return p.clientResult(call, answer)
 	case answer.Approved:
-		t := p.classify(call, true)
-		t.Approved = true
-		return t
+		return p.classify(call, true)
 	}
-	t := p.known(call, refused(answer.Reason))
-	t.Rejected = true
-	return t
+	return p.known(call, refused(answer.Reason))
 }
 
 // clientResult is a call that a client has answered with a result.

@@ -90,8 +90,16 @@ type Call struct {
 	Ops []agent.Op
 	// Recorded says that Result came from the journal.
 	Recorded bool
-	// Rejected says that a human has refused the call, Approved that one has allowed it.
-	Rejected, Approved bool
+	// Decision is how the approval of the call was decided. Nil where nobody has
+	// decided: no approval was asked for, or the question was not answered.
+	Decision *Decision
+}
+
+// Decision is what somebody has decided about a call.
+type Decision struct {
+	ApprovalID string // of the question
+	Approved   bool
+	Reason     string // in the words of who decided; may be empty
 }
 
 // Ended is how a call ended.
@@ -114,6 +122,9 @@ type Commit struct {
 	// they tell.
 	Consumed []Consumed
 	Told     []string
+	// Decisions are those about the calls of earlier steps whose results Messages carry,
+	// by call id.
+	Decisions map[string]Decision
 	// Drain is as in RunCalls.
 	Drain bool
 	// Outcome ends the run with this step where it is set.

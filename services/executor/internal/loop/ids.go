@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -44,12 +45,28 @@ func approvalID(run Run, step int, callID string) string {
 	return "approval_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), "approval", callID)
 }
 
-// uniqueID gives a provider's id of a call, or, where it is taken already, the
-// id with the smallest number behind it that makes it free. An id that cannot be
-// one is replaced.
-func uniqueID(id string, taken func(string) bool) string {
+// saltLength is 8 characters of base32: 40 bits, beside an id that is unique in its reply.
+const saltLength = 8
+
+// salt tells the ids of calls of a step from those of all other steps that the session has
+// ever had, also where it has taken them back since. The first run of a session has none.
+func salt(s Start, step int) string {
+	if s.Turn <= 1 {
+		return ""
+	}
+	return digest(s.Run.Tenant, s.Run.SessionID, s.Run.RunID, strconv.Itoa(step), "salt")[:saltLength]
+}
+
+// uniqueID gives a provider's id of a call of the tool, with the salt where the provider may
+// give it again, or, where it is taken already, the id with the smallest number behind it
+// that makes it free. An id that cannot be one is replaced.
+func uniqueID(id, tool, salt string, taken func(string) bool) string {
+	again := counts(id) || tool != "" && strings.Contains(id, tool)
 	if !validID(id) {
-		id = "call_" + digest(id)
+		id, again = "call_"+digest(id), true
+	}
+	if again && salt != "" {
+		id += "_" + salt
 	}
 	if !taken(id) {
 		return id
@@ -60,6 +77,13 @@ func uniqueID(id string, taken func(string) bool) string {
 		}
 	}
 }
+
+// words is an id of words and numbers, such as call_0, toolCall1 or functions.find:12.
+var words = regexp.MustCompile(`^([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*([^A-Za-z0-9]+([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*)*$`)
+
+// counts reports whether an id is not one that was drawn by lot: whoever gives it may give it
+// to another call too.
+func counts(id string) bool { return words.MatchString(id) }
 
 func validID(id string) bool {
 	return id != "" && len(id) <= maxCallID && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)

@@ -223,7 +223,7 @@ func (m *machine) enter(call loop.Call) {
 	if call.Tool.Retry != agent.RetrySafe && m.world.entered[call.ID] > 1 {
 		m.Fatalf("%s of %s has run twice", call.ID, call.Tool.Name)
 	}
-	if call.Tool.Client || call.Tool.Approval && !call.Approved {
+	if call.Tool.Client || call.Tool.Approval && (call.Decision == nil || !call.Decision.Approved) {
 		m.Fatalf("%s of %s runs without an answer", call.ID, call.Tool.Name)
 	}
 }

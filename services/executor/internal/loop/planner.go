@@ -57,7 +57,7 @@ func (p *Planner) Next() Effect {
 }
 
 // NewReply begins the reply to the effect CallModel.
-func (p *Planner) NewReply() *Reply { return newReply(p.taken) }
+func (p *Planner) NewReply() *Reply { return newReply(p.taken, salt(p.start, p.step)) }
 
 // Replied answers CallModel with a whole reply. Where a completion was asked for as
 // JSON, the reply has the call that it stands for from then on.
@@ -84,6 +84,18 @@ func (p *Planner) Replied(r *Reply) {
 		p.work = work{message: message, finish: r.finish}
 		p.next = p.endText()
 	}
+}
+
+// AwaitsClient reports whether the step in flight leaves a call of its message to a client.
+func (p *Planner) AwaitsClient(callID string) bool {
+	return slices.ContainsFunc(p.work.open(), func(t *task) bool { return t.ID == callID && t.Tool != nil && t.Tool.Client })
+}
+
+// Refused reports whether a call of the step in flight is one that nobody runs.
+func (p *Planner) Refused(callID string) bool {
+	return slices.ContainsFunc(p.work.tasks, func(t *task) bool {
+		return t.ID == callID && t.Result != nil && Refused(p.work.message, *t.Result)
+	})
 }
 
 // Recorded answers RecordPlan.

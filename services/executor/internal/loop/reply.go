@@ -23,6 +23,7 @@ const (
 // Reply assembles one reply of a model from its events.
 type Reply struct {
 	taken  func(id string) bool
+	salt   string
 	own    map[string]bool // ids of this reply's calls
 	blocks []*block
 	calls  map[int]*block // by the index of the provider
@@ -38,8 +39,8 @@ type block struct {
 	done bool
 }
 
-func newReply(taken map[string]bool) *Reply {
-	r := &Reply{own: map[string]bool{}, calls: map[int]*block{}}
+func newReply(taken map[string]bool, salt string) *Reply {
+	r := &Reply{salt: salt, own: map[string]bool{}, calls: map[int]*block{}}
 	r.taken = func(id string) bool { return taken[id] || r.own[id] }
 	return r
 }
@@ -177,7 +178,7 @@ func (r *Reply) kept() []agent.Part {
 // replace puts a call in the place of the texts.
 func (r *Reply) replace(id, name string, arguments json.RawMessage) {
 	r.forgetTexts()
-	call := agent.ToolCall{ID: uniqueID(id, r.taken), Name: name, Arguments: arguments}
+	call := agent.ToolCall{ID: uniqueID(id, name, r.salt, r.taken), Name: name, Arguments: arguments}
 	r.blocks = append(r.blocks, &block{part: call, done: true})
 }
 
@@ -259,7 +260,7 @@ func (r *Reply) startCall(e model.CallStart) (model.CallStart, error) {
 	if len(r.calls) == maxCalls {
 		return e, invalidReply("more than %d calls", maxCalls)
 	}
-	e.ID = uniqueID(e.ID, r.taken)
+	e.ID = uniqueID(e.ID, e.Name, r.salt, r.taken)
 	r.own[e.ID] = true
 	b := &block{part: agent.ToolCall{ID: e.ID, Name: e.Name}}
 	r.blocks = append(r.blocks, b)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
 var update = flag.Bool("update", false, "write what the planner does into the scenarios")
@@ -30,6 +31,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	state {"n":1}               the custom state
 //	begin 2                     the index of the run's first message
 //	steps 4                     committed steps of the session
+//	turn 2                      the number of the run in the session
 //	plan c1=lookup:{"q":1}      the journal: a plan with calls …
 //	recorded c1                 … and a recorded result
 //	asked c1=pay approval …     a call that somebody outside was asked about, and its answer
@@ -46,6 +48,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	answer c1 approved          while the session is suspended
 //	continue                    the run that follows when all is answered
 //	message Hello again         a run with a message of its own
+//	quit                        the run is given up, whatever it is at
 //	shown                       what the state is
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -254,6 +257,7 @@ var commands = map[string]func(*stage, []string){
 	"state": func(s *stage, args []string) { s.world.start.State = must(agent.ParseState(json.RawMessage(args[0]))) },
 	"begin": func(s *stage, args []string) { s.world.start.Begin = number(args[0]) },
 	"steps": func(s *stage, args []string) { s.world.start.SessionSteps = number(args[0]) },
+	"turn":  func(s *stage, args []string) { s.world.start.Turn = number(args[0]) },
 	"plan": func(s *stage, args []string) {
 		m := message(args)
 		m.ID = "m"
@@ -307,6 +311,17 @@ var commands = map[string]func(*stage, []string){
 	"compacted": func(s *stage, args []string) {
 		s.answered(append([]string{"compacted"}, args...)...)
 		s.planner.Compacted(strings.Trim(args[0], `"`))
+	},
+	// quit shows what is left of the run where its executor gives it up.
+	"quit": func(s *stage, _ []string) {
+		outcome := loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &loop.Failure{Error: "It was lost.", Detail: "lost", Code: "framework_run_lost"}}
+		effect := loop.Quit(s.world.begins(), outcome)
+		s.said = strings.TrimSuffix(strings.TrimPrefix(describe(effect), "> "), "\n")
+		s.open, s.planner = false, nil
+		s.world.start.Journal = nil
+		if c, ok := effect.(loop.Commit); ok {
+			s.world.commit(c)
+		}
 	},
 	"compactfailed": func(s *stage, _ []string) {
 		s.answered("compactfailed")

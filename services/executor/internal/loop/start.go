@@ -24,6 +24,9 @@ type Start struct {
 	// have ended, and of hooks. The planner keeps no books of its own on it. Nil where
 	// nothing writes.
 	Now func() agent.State
+	// Turn is the number of the run in its session, from 1. Behind the first one the
+	// session may have had calls that the transcript does not have.
+	Turn int
 	// SessionSteps counts the committed steps. The cap of the agent is not on
 	// these, which drains are among, but on the replies since Begin.
 	SessionSteps int

@@ -61,8 +61,13 @@ func (p *Planner) stopWork(s Stop) Effect {
 	if w.drain {
 		w.tasks = p.keptOfDrain()
 	}
-	if w.drain && len(w.tasks) == 0 || !w.drain && !says(w.message) {
-		return Finish{s.Outcome()}
+	outcome := s.Outcome()
+	switch {
+	case w.drain && len(w.tasks) == 0 && w.planned:
+		// What ends a run outside of a step takes what was planned for begun.
+		return Commit{Step: p.step, Drain: true, Outcome: &outcome}
+	case w.drain && len(w.tasks) == 0, !w.drain && !says(w.message):
+		return Finish{outcome}
 	}
 	for _, t := range w.tasks {
 		switch {
@@ -75,8 +80,33 @@ func (p *Planner) stopWork(s Stop) Effect {
 		}
 	}
 	c := p.commit(w.tasks)
-	outcome := s.Outcome()
 	c.Outcome = &outcome
+	return c
+}
+
+// Quit gives the end of a run that cannot go on, whatever it is at: a Finish or, where the
+// journal has the plan of a drain, a Commit of what is known of its calls, so that no later
+// run makes them again. Of one that may have begun and has left no result nobody knows how it
+// ended. Answers that need no tool stay for the run that goes on. It uses neither the agent,
+// which may not be known, nor the transcript.
+func Quit(s Start, o Outcome) Effect {
+	p := &Planner{start: s, step: s.SessionSteps + 1}
+	if s.Journal == nil || !IsDrain(s.Run, p.step, s.Journal.Plan) {
+		return Finish{o}
+	}
+	p.work = work{message: s.Journal.Plan, drain: true, planned: true}
+	for _, call := range s.Journal.Plan.Calls() {
+		t := p.known(call, errUnknown)
+		if t.asked = askedOf(s.Calls, call.ID); t.asked != nil {
+			t.Decision = t.asked.decision()
+		}
+		p.work.tasks = append(p.work.tasks, t)
+	}
+	p.work.restore(s.Journal.Results)
+	c := p.commit(slices.DeleteFunc(p.work.tasks, func(t *task) bool {
+		return !t.Recorded && t.asked != nil && (t.Decision == nil || !t.Decision.Approved)
+	}))
+	c.Outcome = &o
 	return c
 }
 

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
@@ -21,6 +22,24 @@ const (
 	errTimedOut     = "nobody answered this call in time"
 	errNotOneFinish = "not executed: exactly one call that finishes the run is wanted, and nothing else"
 )
+
+// What the errors of calls begin with that cannot be made.
+const (
+	errNoTool    = "there is no tool "
+	errArguments = "the arguments "
+)
+
+// Refused reports whether the result of a call was known as soon as the model had made
+// it: there is no such tool, its arguments do not fit, or a stop has cut the message that
+// it is of. Nobody runs such a call, neither here nor outside. It says the same of the
+// result when that was stored.
+func Refused(message agent.Message, result agent.ToolResult) bool {
+	if result.Success || !result.Synthetic {
+		return false
+	}
+	return message.Metadata[agent.MetadataInterrupted] != "" || result.Error == errNotOneFinish ||
+		strings.HasPrefix(result.Error, errNoTool) || strings.HasPrefix(result.Error, errArguments)
+}
 
 // conversation is the transcript as a model may see it: behind each assistant
 // message with calls stands one tool message with the result of every call, in

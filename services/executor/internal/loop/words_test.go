@@ -37,15 +37,15 @@ func (s *stage) answer(args []string) {
 
 // answerOf is an answer: approved, refused="…", result=…, error="…" or timeout.
 func answerOf(args []string) *loop.Answer {
-	key, value, _ := strings.Cut(args[0], "=")
-	value = strings.TrimPrefix(strings.TrimSuffix(value, `"`), `"`)
+	key, raw, _ := strings.Cut(args[0], "=")
+	value := strings.TrimPrefix(strings.TrimSuffix(raw, `"`), `"`)
 	switch key {
 	case "approved":
 		return &loop.Answer{Approved: true}
 	case "refused":
 		return &loop.Answer{Reason: value}
 	case "result":
-		return &loop.Answer{Result: json.RawMessage(value)}
+		return &loop.Answer{Result: json.RawMessage(raw)}
 	case "error":
 		return &loop.Answer{Error: value}
 	case "timeout":

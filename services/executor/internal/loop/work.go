@@ -270,8 +270,15 @@ func (p *Planner) commit(tasks []*task, notes ...agent.Message) Commit {
 	}
 	c.Messages = append(append(c.Messages, p.results(tasks)...), notes...)
 	for _, t := range tasks {
-		if t.asked != nil && t.result() != nil {
-			c.Consumed = append(c.Consumed, Consumed{t.ID, t.asked.Revision})
+		if t.asked == nil || t.result() == nil {
+			continue
+		}
+		c.Consumed = append(c.Consumed, Consumed{t.ID, t.asked.Revision})
+		if t.Decision != nil {
+			if c.Decisions == nil {
+				c.Decisions = map[string]Decision{}
+			}
+			c.Decisions[t.ID] = *t.Decision
 		}
 	}
 	return c

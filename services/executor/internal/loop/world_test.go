@@ -126,6 +126,7 @@ func (w *world) answer(id string, answer loop.Answer) {
 // one with a message of its own.
 func (w *world) next(runID string, message string) {
 	w.start.Run.RunID = runID
+	w.start.Turn = max(w.start.Turn, 1) + 1
 	w.outcome = nil
 	if message != "" {
 		w.start.Begin = len(w.start.Transcript)

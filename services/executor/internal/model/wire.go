@@ -37,11 +37,11 @@ func Object(arguments json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"invalid_arguments":` + string(arguments) + `}`)
 }
 
-// Plain gives the text of a JSON string, and other JSON as it is.
+// Plain gives the text of a JSON string, and other JSON as it is: null is a value too.
 func Plain(value json.RawMessage) string {
-	var text string
-	if json.Unmarshal(value, &text) == nil {
-		return text
+	var text *string
+	if json.Unmarshal(value, &text) == nil && text != nil {
+		return *text
 	}
 	return string(value)
 }

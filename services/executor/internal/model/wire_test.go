@@ -38,6 +38,17 @@ func TestOptionsReplaceNothing(t *testing.T) {
 	}
 }
 
+func TestOnlyATextIsGivenWithoutItsQuotes(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		`"here"`: "here", ` "" `: "", `"null"`: "null", `null`: "null", ` null`: " null", `0`: "0", `false`: "false", `{"a":null}`: `{"a":null}`, `[]`: "[]", ``: "",
+	} {
+		if got := model.Plain(json.RawMessage(value)); got != want {
+			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+}
+
 func TestIDsOfOneReplyAreNeverTheSame(t *testing.T) {
 	t.Parallel()
 	ids := model.NewIDs(3)

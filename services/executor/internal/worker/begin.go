@@ -26,12 +26,12 @@ func (r *runner) start(ctx context.Context) (loop.Start, error) {
 		return loop.Start{}, err
 	}
 	start := loop.Start{
-		Run:        loop.Run{Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId()},
+		Run:        r.named(),
 		Agent:      r.agent.Agent,
 		Transcript: transcript, Begin: begin, State: state, Now: r.writes.merged,
-		SessionSteps: int(r.session.GetStepCount()),
-		Calls:        toAsked(r.claim.GetCalls()),
-		Jitter:       r.worker.peers.Jitter,
+		Turn: int(r.started.GetTurn()), SessionSteps: int(r.session.GetStepCount()),
+		Calls:  toAsked(r.claim.GetCalls()),
+		Jitter: r.worker.peers.Jitter,
 	}
 	start.Journal, err = r.journal()
 	r.claim.Messages, r.claim.Journal = nil, nil
@@ -67,11 +67,20 @@ func (r *runner) journal() (*loop.Journal, error) {
 		journal.Results = append(journal.Results, loop.Recorded{Result: toResult(result.GetResult()), Ops: ops})
 	}
 	r.writes.found = journal
+	if r.drains(plan) {
+		r.drain.begin(plan, journal.Results...)
+	}
 	return journal, nil
 }
 
-// begunState is the custom state that the run begins with. A session that has no step
-// yet has the defaults of its schema in it, which the first step writes.
+// named is the run as the planner knows it.
+func (r *runner) named() loop.Run {
+	return loop.Run{Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId()}
+}
+
+// begunState is the custom state that the run begins with. Where the session has no step,
+// also since all were taken back, the defaults of its schema are in it, which the run's first
+// step writes.
 func (r *runner) begunState() (agent.State, error) {
 	state, err := agent.ParseState([]byte(r.session.GetCustomState()))
 	if err != nil {
@@ -79,7 +88,7 @@ func (r *runner) begunState() (agent.State, error) {
 	}
 	r.session.CustomState = ""
 	r.writes.kept, r.writes.state, r.writes.told = state, state, state
-	if r.session.GetStepCount() == 0 && r.agent.StateSchema != nil {
+	if r.session.GetCheckpointId() == "" && r.agent.StateSchema != nil {
 		whole, err := withDefaults(r.agent.StateSchema, state)
 		if err != nil {
 			return nil, fmt.Errorf("fill the defaults of the custom state: %w", err)

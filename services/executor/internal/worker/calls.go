@@ -78,10 +78,8 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 // tools, which a stop ends as well. It uses of the runner what does not change while
 // calls run.
 func (r *runner) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Call) (outcome, error) {
-	if e.Drain && (c.Approved || c.Rejected) && r.said.first(judged, c.ID) {
-		if err := r.tell(tools, int32(e.Step), approvalResponse(c)); err != nil {
-			return outcome{}, err
-		}
+	if err := r.tellDecision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
+		return outcome{}, err
 	}
 	var o outcome
 	switch {
@@ -103,7 +101,7 @@ func (r *runner) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Cal
 	}
 	r.worker.passed(ctx, PointCallEnded)
 	if e.Planned && !c.Recorded {
-		if err := r.recordResult(ctx, e.Step, &o); err != nil {
+		if err := r.recordResult(ctx, e.Step, &o, c.Decision); err != nil {
 			return o, err
 		}
 		o.recorded = true
@@ -114,6 +112,14 @@ func (r *runner) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Cal
 		r.worker.passed(ctx, PointCallTold)
 	}
 	return o, err
+}
+
+// tellDecision tells how the approval of a call was decided, once; nothing where it was not.
+func (r *runner) tellDecision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
+	if d == nil || !r.said.first(judged, callID) {
+		return nil
+	}
+	return r.tell(ctx, step, approvalResponse(callID, *d))
 }
 
 // tellEnd tells how a call has ended, and what it has written before. Where both stand
@@ -168,12 +174,14 @@ func (r *runner) agentCall(e loop.RunCalls, c loop.Call) *agent.Call {
 
 // recordResult makes the result durable. One that the state service cannot keep, or
 // whose writes it cannot, becomes a failed one.
-func (r *runner) recordResult(ctx context.Context, step int, o *outcome) error {
+func (r *runner) recordResult(ctx context.Context, step int, o *outcome, decided *loop.Decision) error {
 	record := func() error {
+		result := fromResult(o.Result)
+		result.Approval = fromDecision(decided)
 		_, err := call(ctx, r, func(ctx context.Context) (*statev1.RecordResultResponse, error) {
 			return r.worker.peers.Work.RecordResult(ctx, &statev1.RecordResultRequest{
 				Run: r.ref, Step: int32(step),
-				Result: &statev1.CallResult{Result: fromResult(o.Result), Ops: fromOps(o.Ops), Usage: o.usage},
+				Result: &statev1.CallResult{Result: result, Ops: fromOps(o.Ops), Usage: o.usage},
 			})
 		})
 		return err
@@ -192,6 +200,7 @@ func (r *runner) recordResult(ctx context.Context, step int, o *outcome) error {
 	if err != nil {
 		return fmt.Errorf("record the result of call %s: %w", o.Result.CallID, err)
 	}
+	r.drain.record(loop.Recorded{Result: o.Result, Ops: o.Ops})
 	return nil
 }
 

@@ -52,9 +52,9 @@ func argumentsEnd(id string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamEnd{ToolArgStreamEnd: &eventv1.ToolArgStreamEnd{ToolCallId: id}}}
 }
 
-func toolStart(call agent.ToolCall) *eventv1.Chunk {
+func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
-		ToolCallId: call.ID, ToolName: clean(call.Name), Arguments: clean(string(call.Arguments)),
+		ToolCallId: call.ID, ToolName: clean(call.Name), Arguments: clean(string(call.Arguments)), AwaitsClient: awaitsClient,
 	}}}
 }
 
@@ -84,8 +84,14 @@ func replyChunk(event model.Event, callID func(index int) string) *eventv1.Chunk
 	return nil
 }
 
-// planChunks are the chunks of a step up to its plan, made from the plan alone.
-func planChunks(plan agent.Message) []*eventv1.Chunk {
+// fate is what is known of the calls of a step that readers are told of.
+type fate struct {
+	awaitsClient func(callID string) bool // a client has to answer the call
+	refused      func(callID string) bool // nobody runs it, so it does not start
+}
+
+// planChunks are the chunks of a step up to its plan.
+func planChunks(plan agent.Message, calls fate) []*eventv1.Chunk {
 	chunks := []*eventv1.Chunk{stepStarted()}
 	for _, p := range plan.Parts {
 		switch part := p.(type) {
@@ -98,7 +104,9 @@ func planChunks(plan agent.Message) []*eventv1.Chunk {
 		}
 	}
 	for _, call := range plan.Calls() {
-		chunks = append(chunks, toolStart(call))
+		if !calls.refused(call.ID) {
+			chunks = append(chunks, toolStart(call, calls.awaitsClient(call.ID)))
+		}
 	}
 	return chunks
 }
@@ -167,13 +175,13 @@ func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
 }
 
 // approvalResponse is what a human has decided about a call.
-func approvalResponse(c loop.Call) *eventv1.Chunk {
+func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
 	decision := "reject"
-	if c.Approved {
+	if d.Approved {
 		decision = "approve"
 	}
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{
-		ToolCallId: c.ID, Decision: decision,
+		ToolCallId: callID, Decision: decision, ApprovalId: d.ApprovalID, Reason: clean(d.Reason),
 	}}}
 }
 

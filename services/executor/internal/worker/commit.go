@@ -31,6 +31,9 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	if err != nil {
 		return fmt.Errorf("record the plan of step %d: %w", e.Step, err)
 	}
+	if r.drains(e.Plan) {
+		r.drain.begin(e.Plan)
+	}
 	r.pending = nil // the journal has it
 	r.worker.passed(ctx, PointPlanRecorded)
 	r.planner.Recorded()
@@ -43,15 +46,20 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 		return err
 	}
 	if e.Outcome != nil {
-		r.finished.Store(true)
-		r.worker.passed(ctx, PointFinished)
-		r.ended(ctx, *e.Outcome)
-		if err := r.conclude(ctx, *e.Outcome); err != nil {
+		if err := r.endWith(ctx, *e.Outcome); err != nil {
 			return err
 		}
 	}
 	r.planner.Committed()
 	return nil
+}
+
+// endWith does what is left to do for a run whose outcome is durable.
+func (r *runner) endWith(ctx context.Context, o loop.Outcome) error {
+	r.finished.Store(true)
+	r.worker.passed(ctx, PointFinished)
+	r.ended(ctx, o)
+	return r.conclude(ctx, o)
 }
 
 // commitHurried tells what is left of the step and commits it. Once the run is to stop,
@@ -62,6 +70,9 @@ func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
 	hurried, end := r.halt.hurried(ctx)
 	defer end()
 	for _, found := range r.writes.take(e.Messages) {
+		if err := r.tellDecided(hurried, e, found.Result.CallID); err != nil {
+			return err
+		}
 		if err := r.tellEnd(hurried, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
 			return err
 		}
@@ -92,6 +103,9 @@ func (r *runner) tellStep(ctx context.Context, e loop.Commit) error {
 			}
 		}
 		for _, result := range m.Results() {
+			if err := r.tellDecided(ctx, e, result.CallID); err != nil {
+				return err
+			}
 			if !r.said.first(ends, result.CallID) {
 				continue
 			}
@@ -113,6 +127,14 @@ func (r *runner) tellStep(ctx context.Context, e loop.Commit) error {
 	}
 	if e.Outcome != nil && e.Outcome.Structured {
 		return r.tell(ctx, step, output(*e.Outcome))
+	}
+	return nil
+}
+
+// tellDecided tells how the approval of a call whose result the commit carries was decided.
+func (r *runner) tellDecided(ctx context.Context, e loop.Commit, callID string) error {
+	if d, ok := e.Decisions[callID]; ok {
+		return r.tellDecision(ctx, int32(e.Step), callID, &d)
 	}
 	return nil
 }
@@ -147,12 +169,14 @@ func (r *runner) commitStep(ctx, hurried context.Context, e loop.Commit) error {
 		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
 	}
 	r.pending = nil
+	r.drain.end()
 	r.writes.commit()
 	r.said.forget()
 	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {
 		r.halt.request(stop)
 	}
-	err = r.advance(hurried, untold{step: step, messages: e.Messages, drain: e.Drain, checkpointID: answer.GetCheckpointId()}, answer.GetMessageCount(), whole, sequence)
+	said := untold{step: step, messages: e.Messages, drain: e.Drain, decisions: e.Decisions, checkpointID: answer.GetCheckpointId()}
+	err = r.advance(hurried, said, e.Suspend, answer.GetMessageCount(), whole, sequence)
 	if err == nil {
 		r.worker.passed(ctx, PointStepTold)
 	}
@@ -175,7 +199,9 @@ func (r *runner) commitRequest(ctx context.Context, e loop.Commit) *statev1.Comm
 		Run: r.ref, Step: int32(e.Step), Usage: r.report(ctx), Ops: fromOps(r.writes.own()), ToldCalls: e.Told,
 	}
 	for _, m := range e.Messages {
-		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step))
+		message := fromMessage(m, r.ref.GetRunId(), e.Step)
+		decide(message, e.Decisions)
+		request.Messages = append(request.Messages, message)
 	}
 	for _, c := range e.Consumed {
 		request.ConsumedCalls = append(request.ConsumedCalls, &statev1.ConsumedCall{ToolCallId: c.CallID, Revision: int32(c.Revision)})
@@ -252,8 +278,5 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 		return fmt.Errorf("finish the run: %w", err)
 	}
 	r.pending = nil
-	r.finished.Store(true)
-	r.worker.passed(ctx, PointFinished)
-	r.ended(ctx, o)
-	return r.conclude(ctx, o)
+	return r.endWith(ctx, o)
 }

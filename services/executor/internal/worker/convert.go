@@ -88,6 +88,33 @@ func fromMessage(m agent.Message, runID string, step int) *eventv1.Message {
 	return message
 }
 
+// decide writes how approvals were decided to the results of their calls, by call id.
+func decide(m *eventv1.Message, decisions map[string]loop.Decision) {
+	for _, p := range m.GetParts() {
+		result := p.GetToolResult()
+		if d, ok := decisions[result.GetToolCallId()]; ok && result != nil {
+			result.Approval = fromDecision(&d)
+		}
+	}
+}
+
+// fromDecision gives nil for nil.
+func fromDecision(d *loop.Decision) *eventv1.ApprovalVerdict {
+	if d == nil {
+		return nil
+	}
+	return &eventv1.ApprovalVerdict{ApprovalId: d.ApprovalID, Approved: d.Approved, Reason: clean(d.Reason)}
+}
+
+// toDecisions are those that stand with the results of a message, by call id.
+func toDecisions(decisions map[string]loop.Decision, m *eventv1.Message) {
+	for _, p := range m.GetParts() {
+		if v := p.GetToolResult().GetApproval(); v != nil {
+			decisions[p.GetToolResult().GetToolCallId()] = loop.Decision{ApprovalID: v.GetApprovalId(), Approved: v.GetApproved(), Reason: v.GetReason()}
+		}
+	}
+}
+
 func fromPart(p agent.Part) *eventv1.Part {
 	switch part := p.(type) {
 	case agent.Text:
@@ -170,6 +197,14 @@ func toAsked(calls []*statev1.Call) []loop.Asked {
 		})
 	}
 	return asked
+}
+
+// toOpenCall is a call that somebody outside was asked about.
+func toOpenCall(c *statev1.Call) loop.OpenCall {
+	return loop.OpenCall{
+		ToolCall: agent.ToolCall{ID: c.GetToolCallId(), Name: c.GetToolName(), Arguments: toJSON(c.GetInput())},
+		Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL, ApprovalID: c.GetApprovalId(),
+	}
 }
 
 func toAnswer(a *statev1.CallAnswer) *loop.Answer {

@@ -242,6 +242,12 @@ func outcome(r *eventv1.ToolResultPart) string {
 	case strings.Contains(r.GetError(), "not known"):
 		how = "unknown"
 	}
+	if v := r.GetApproval(); v != nil {
+		how += ", " + map[bool]string{true: "approved", false: "refused"}[v.GetApproved()]
+		if v.GetReason() != "" {
+			how += ": " + v.GetReason()
+		}
+	}
 	return fmt.Sprintf("[result %s %s]", r.GetToolCallId(), how)
 }
 
@@ -260,7 +266,7 @@ func wholeScript() []string {
 	return []string{
 		"0 run_started 1", "1 step_started", "1 thinking Hm, three.", "1 text Let me see.",
 		`1 args call_0 {"amount":1}`, `1 args call_1 {"q":"x"}`, "1 args call_2 {}",
-		"1 start call_0", "1 start call_1", "1 start call_2", "1 end call_0", "1 end call_1", "1 end call_2", "1 step_committed",
+		"1 start call_0", "1 start call_1", "1 end call_0", "1 end call_1", "1 end call_2", "1 step_committed",
 		"2 step_started", "2 text All is done.", "2 step_committed", `2 run_completed "All is done."`, `END "All is done."`,
 		"2 run_started 2", "3 step_started", "3 text Bye.", "3 step_committed", `3 run_completed "Bye."`, `END "Bye."`,
 	}
@@ -334,7 +340,11 @@ func scriptLine(r *streamv1.Record) (line string, joins bool) {
 	case *eventv1.Chunk_ToolArgStreamEnd:
 		return "", false
 	case *eventv1.Chunk_ToolStart:
-		return fmt.Sprintf("%d start %s", c.GetStep(), e.ToolStart.GetToolCallId()), false
+		line := fmt.Sprintf("%d start %s", c.GetStep(), e.ToolStart.GetToolCallId())
+		if e.ToolStart.GetAwaitsClient() {
+			line += " for a client"
+		}
+		return line, false
 	case *eventv1.Chunk_ToolEnd:
 		return fmt.Sprintf("%d end %s", c.GetStep(), e.ToolEnd.GetToolCallId()), false
 	case *eventv1.Chunk_RunStarted:

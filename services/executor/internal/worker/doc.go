@@ -126,9 +126,18 @@
 // in it to be told, nothing of the run stands. Then the whole run is told again, from
 // its first chunk on, with its committed steps from the conversation: a reader of a run
 // wants its beginning. A new owner finds out as well, even if the former one was lost
-// before or in the middle of telling again (begunAnew). What is in no message (events,
-// changes of the state, questions to a human) is told again by the executor that
-// has told it first, and by no other.
+// before or in the middle of telling again (begunAnew). What is in no message (events and
+// changes of the state) is told again by the executor that has told it first, and by no
+// other.
+//
+// Questions are not among that: each is told again by whoever tells its step. Which calls
+// are left to somebody outside the planner knows of the step in flight, the tale of the last
+// committed one, and the state service of a run that another executor settles: until it is
+// settled no step takes an answer. How a human has decided stands with the results.
+//
+// A call that nobody runs (loop.Refused) has no start, in whatever way its step is told: it
+// has the deltas of its arguments and its end. A start tells a client that it may run the
+// call, and what has been refused here is not to run there.
 //
 // # Without the stream tier
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -49,6 +50,32 @@ func (r *runner) missed(ctx context.Context) (err error) {
 	return err
 }
 
+// leftOpen learns what a lost owner has left to somebody outside with the end of the run.
+// No step has taken an answer to that: the session's next run waits until this one is
+// settled. Where it cannot be learned readers are told the rest all the same.
+func (r *runner) leftOpen(ctx context.Context, o loop.Outcome) error {
+	if !suspends(o) {
+		return nil
+	}
+	found, err := call(ctx, r, func(ctx context.Context) (*statev1.GetSessionResponse, error) {
+		return r.worker.peers.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: r.ref.GetTenant(), SessionId: r.ref.GetSessionId()})
+	})
+	switch {
+	case ctx.Err() != nil || lost(err):
+		return err
+	case err != nil:
+		r.log.ErrorContext(ctx, "readers may not be told what the run has asked", "error", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range found.GetCalls() {
+		if c.GetSessionId() == r.ref.GetSessionId() && c.GetRunId() == r.ref.GetRunId() && c.GetStep() == r.step {
+			r.left = append(r.left, toOpenCall(c))
+		}
+	}
+	return nil
+}
+
 // committed gives the run's steps after the one up to the other from the
 // conversation, of which messages are stored.
 func (r *runner) committed(ctx context.Context, after, upTo int32, messages int64) ([]untold, error) {
@@ -57,6 +84,7 @@ func (r *runner) committed(ctx context.Context, after, upTo int32, messages int6
 		return nil, err
 	}
 	said := make(map[int32][]agent.Message)
+	decisions := make(map[string]loop.Decision)
 	for _, s := range stored {
 		m := s.GetMessage()
 		if m.GetRunId() != r.started.GetRunId() || m.GetStep() <= after || m.GetStep() > upTo {
@@ -67,25 +95,36 @@ func (r *runner) committed(ctx context.Context, after, upTo int32, messages int6
 			return nil, err
 		}
 		said[m.GetStep()] = append(said[m.GetStep()], message)
+		toDecisions(decisions, m)
 	}
 	var steps []untold
+	gone := r.takenBack(stored, messages)
 	for step := after + 1; step <= upTo; step++ {
-		steps = append(steps, untold{step: step, messages: said[step], drain: drained(said[step])})
+		if gone && len(said[step]) == 0 {
+			continue
+		}
+		steps = append(steps, untold{step: step, messages: said[step], drain: drained(said[step]), decisions: decisions})
 	}
 	return steps, nil
 }
 
-// drained reports whether the messages are of a step that has answered calls of an
-// earlier one: results, and no message with their calls.
-func drained(messages []agent.Message) bool {
-	results := false
-	for _, m := range messages {
-		if m.Role == agent.RoleAssistant {
-			return false
-		}
-		results = results || m.Role == agent.RoleTool
+// takenBack reports whether what the run has said was taken back since it has finished: there
+// is less of the conversation, or its end is what a user has said in another run.
+func (r *runner) takenBack(stored []*statev1.StoredMessage, messages int64) bool {
+	switch {
+	case !r.finished.Load() || messages == 0:
+		return false
+	case int64(len(stored)) < messages:
+		return true
 	}
-	return results
+	last := stored[messages-1].GetMessage()
+	return last.GetRole() == eventv1.Role_ROLE_USER && !last.GetHidden() && last.GetRunId() != r.started.GetRunId()
+}
+
+// drained reports whether the messages are of a step that was about calls of an earlier one:
+// of what it has answered there are results at most, and no message with the calls.
+func drained(messages []agent.Message) bool {
+	return !slices.ContainsFunc(messages, func(m agent.Message) bool { return m.Role == agent.RoleAssistant })
 }
 
 func (r *runner) settleWith(ctx context.Context, o loop.Outcome) error {
@@ -127,6 +166,9 @@ func (r *runner) settle(ctx context.Context) error {
 	}
 	if told.terminal > 0 { // it was written behind a stream that was whole
 		return r.settled(ctx, told.terminal)
+	}
+	if err := r.leftOpen(ctx, outcome); err != nil {
+		return err
 	}
 	if err := r.missed(ctx); err != nil {
 		return err

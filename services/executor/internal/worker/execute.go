@@ -99,7 +99,7 @@ func (r *runner) orphaned(ctx context.Context) error {
 // drains reports whether the plan of the step in flight is that of calls of an earlier
 // one.
 func (r *runner) drains(plan agent.Message) bool {
-	return loop.IsDrain(loop.Run{Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId()}, int(r.step)+1, plan)
+	return loop.IsDrain(r.named(), int(r.step)+1, plan)
 }
 
 // answers reports whether the effect is the first that uses answers from outside.

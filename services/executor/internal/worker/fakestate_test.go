@@ -43,6 +43,8 @@ type fakeState struct {
 	pushed    map[string][]*statev1.StoppedRun // stops that wait for the claim stream, by executor
 	commits   []*statev1.CommitStepRequest
 	finishes  []*statev1.FinishRunRequest
+	// refuseResult, when set, may refuse the result of a call.
+	refuseResult func(*statev1.RecordResultRequest) error
 	// refuseEnd, when set, may refuse the end of a run outside of a step.
 	refuseEnd func(*statev1.FinishRunRequest) error
 }

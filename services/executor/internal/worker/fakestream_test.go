@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/proto"
 
@@ -29,6 +30,8 @@ type fakeStream struct {
 	retained int                 // how many of its last records a log keeps; 0: no limit
 	// info, when set, may refuse to say where a log stands.
 	info func() error
+	// down refuses all writing.
+	down atomic.Bool
 	// gate, when set, is asked before each append takes effect.
 	gate func(ctx context.Context, r *streamv1.AppendRequest) error
 }
@@ -153,7 +156,12 @@ func (f *fakeStream) next() int64 {
 	return f.sequence
 }
 
+var errDown = fault.New(fault.Unavailable, "UNAVAILABLE", "the stream tier is down")
+
 func (f *fakeStream) Append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
+	if f.down.Load() {
+		return nil, errDown
+	}
 	if f.gate != nil {
 		if err := f.gate(ctx, r); err != nil {
 			return nil, err
@@ -192,6 +200,9 @@ func (f *fakeStream) Append(ctx context.Context, r *streamv1.AppendRequest) (*st
 }
 
 func (f *fakeStream) Rewind(_ context.Context, r *streamv1.RewindRequest) (*streamv1.RewindResponse, error) {
+	if f.down.Load() {
+		return nil, errDown
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	log, repeated, lost, err := f.admit(r, true)

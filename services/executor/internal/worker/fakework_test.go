@@ -69,6 +69,11 @@ func (f *fakeState) RecordResult(_ context.Context, r *statev1.RecordResultReque
 	if j == nil || j.GetStep() != r.GetStep() || !slices.ContainsFunc(j.GetPlan().GetParts(), func(p *eventv1.Part) bool { return p.GetToolCall().GetToolCallId() == id }) {
 		return nil, fault.New(fault.Conflict, "CALL_UNKNOWN", "call %q", id)
 	}
+	if f.refuseResult != nil {
+		if err := f.refuseResult(r); err != nil {
+			return nil, err
+		}
+	}
 	if f.maxResult > 0 && len(r.GetResult().GetResult().GetResult()) > f.maxResult {
 		return nil, fault.New(fault.Invalid, "RESULT_TOO_LARGE", "too large")
 	}
@@ -135,6 +140,7 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	s.session.StreamSequence = max(s.session.StreamSequence, r.GetStreamSequence())
 	s.session.StreamStep = max(s.session.StreamStep, r.GetStreamStep())
 	s.checkpoint = fmt.Sprintf("checkpoint %d", s.session.StepCount)
+	s.session.CheckpointId = s.checkpoint
 	s.writes = append(s.writes, fmt.Sprintf("commit %d", r.GetStep()))
 	answer := f.committed(s)
 	answer.Stop = proto.CloneOf(run.run.GetStop())
@@ -183,6 +189,26 @@ func (s *fakeSession) takeCalls(run *fakeRun, r *statev1.CommitStepRequest) erro
 		s.calls = append(s.calls, open)
 	}
 	return nil
+}
+
+// forgo takes the answers to the calls of a journal: none of them is run again.
+func (s *fakeSession) forgo(j *statev1.Journal) {
+	for _, part := range j.GetPlan().GetParts() {
+		if c := s.call(part.GetToolCall().GetToolCallId()); c.GetAnswer() != nil && c.GetConsumedAt() == 0 {
+			c.ConsumedAt = time.Now().UnixMilli()
+		}
+	}
+}
+
+// takeBack takes the session back to the message of its first user, as an edit of it does:
+// nothing of its steps is left but that they were, and no call is known.
+func (f *fakeState) takeBack(sessionID, text string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sessions[sessionID]
+	s.messages, s.calls, s.state, s.journal = nil, nil, nil, nil
+	s.session.MessageCount, s.session.CheckpointId = 0, ""
+	return f.queue(s, statev1.RunEntry_RUN_ENTRY_START, "", text)
 }
 
 func (s *fakeSession) call(id string) *statev1.Call {
@@ -254,6 +280,7 @@ func (f *fakeState) FinishRun(_ context.Context, r *statev1.FinishRunRequest) (*
 	run.session.usage = append(append(run.session.usage, run.session.journal.GetUsage()...), r.GetUsage()...)
 	run.finish(r.GetOutcome())
 	run.epoch = -r.GetRun().GetEpoch() // finished outside of a step
+	run.session.forgo(run.session.journal)
 	run.session.journal = nil
 	run.session.session.StreamSequence = max(run.session.session.StreamSequence, r.GetStreamSequence())
 	run.session.writes = append(run.session.writes, "finish")
@@ -296,6 +323,19 @@ func (f *fakeState) ReleaseRun(_ context.Context, r *statev1.ReleaseRunRequest) 
 	run.run.DueAt = time.Now().UnixMilli() + r.GetDelayMs()
 	f.announce()
 	return &statev1.ReleaseRunResponse{}, nil
+}
+
+func (f *fakeState) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sessions[r.GetSessionId()]
+	answer := &statev1.GetSessionResponse{Session: proto.CloneOf(s.session)}
+	for _, c := range s.calls {
+		if c.GetConsumedAt() == 0 {
+			answer.Calls = append(answer.Calls, proto.CloneOf(c))
+		}
+	}
+	return answer, nil
 }
 
 func (f *fakeState) ListMessages(_ context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {

@@ -364,5 +364,10 @@ func TestAFinishedRunThatWasTakenBackSettlesInARenewedLog(t *testing.T) {
 		if ended := p.end(run); ended.GetAttempt() != 1 {
 			t.Errorf("run = %v, want it settled under its claim", ended)
 		}
+		for _, line := range script(p.stream.records("s")) {
+			if strings.HasPrefix(line, "1 ") || strings.HasPrefix(line, "2 step_") {
+				t.Errorf("told %q of a step that was taken back", line)
+			}
+		}
 	})
 }

@@ -298,8 +298,8 @@ func TestAStreamTierThatComesBackInTheMiddleOfARunIsToldWhatItMissed(t *testing.
 		h.open()
 		h.settled(h.state.startRun("s", "demo", "hi"))
 		want := []string{
-			"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
-			"2 step_started", "2 args call_0_1 {}", "2 start call_0_1", "2 end call_0_1", "2 step_committed",
+			"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 end call_0", "1 step_committed",
+			"2 step_started", "2 args call_0_1 {}", "2 end call_0_1", "2 step_committed",
 			"3 step_started", "3 text three", "3 step_committed", `3 run_completed "three"`, `END "three"`,
 		}
 		if got := script(h.stream.records("s")); !slices.Equal(got, want) {
@@ -337,7 +337,7 @@ func TestAnEpochThatCannotWriteAnyMoreIsFollowedByOneThatTellsTheWholeRun(t *tes
 func TestStepsThatALostExecutorCouldNotTellAreToldByTheNextOwner(t *testing.T) {
 	t.Parallel()
 	want := []string{
-		"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
+		"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 end call_0", "1 step_committed",
 		"2 step_started", "2 text three", "2 step_committed", `2 run_completed "three"`, `END "three"`,
 	}
 	for name, dies := range map[string]func(*fakeSession, *fakeRun) bool{

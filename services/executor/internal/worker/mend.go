@@ -12,6 +12,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
@@ -255,7 +256,11 @@ func (r *runner) writeUntold(ctx context.Context) error {
 				return err
 			}
 		}
-		for _, chunk := range u.chunks() {
+		var left []loop.OpenCall
+		if u.step == r.step {
+			left = r.left
+		}
+		for _, chunk := range u.chunks(left) {
 			if !beside(chunk) {
 				r.stamp(u.step, chunk)
 			}

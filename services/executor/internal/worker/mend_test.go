@@ -81,7 +81,7 @@ func (h *house) verifyRetained() {
 	h.t.Helper()
 	output := upTo(39) + "end"
 	want := []string{
-		"0 run_started 1", "1 step_started", "1 text FIRST ", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
+		"0 run_started 1", "1 step_started", "1 text FIRST ", "1 args call_0 {}", "1 end call_0", "1 step_committed",
 		"2 step_started", "2 text " + output, "2 step_committed", fmt.Sprintf("2 run_completed %q", output), fmt.Sprintf("END %q", output),
 	}
 	if got := script(h.stream.view("s")); !slices.Equal(got, want) {
@@ -130,7 +130,7 @@ func TestAMenderThatIsNotGivenTheConversationAsksAgain(t *testing.T) {
 		h.open()
 		run := h.settled(h.state.startRun("s", "demo", "hi"))
 		want := []string{
-			"0 run_started 1", "1 step_started", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
+			"0 run_started 1", "1 step_started", "1 args call_0 {}", "1 end call_0", "1 step_committed",
 			"2 step_started", "2 text " + upTo(59) + "end", "2 step_committed", "2 run_completed " + run.GetOutput(), "END " + run.GetOutput(),
 		}
 		if got := script(h.stream.records("s")); !slices.Equal(got, want) {

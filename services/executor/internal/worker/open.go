@@ -37,7 +37,7 @@ func (r *runner) open(ctx context.Context, journal *loop.Journal) error {
 			return nil
 		}
 		if plan != nil {
-			r.note(r.step+1, planChunks(*plan))
+			r.note(r.step+1, planChunks(*plan, r.fate()))
 			r.said.begun(plan.Calls())
 		}
 	}
@@ -58,7 +58,7 @@ func (r *runner) adopt(ctx context.Context, journal *loop.Journal, plan *agent.M
 	if errors.Is(err, writer.ErrAway) {
 		return false, nil
 	}
-	if err != nil || !told.has(r.head) || !told.continues(step) || plan != nil && !told.says(step, *plan) || plan == nil && !told.answers(journal) {
+	if err != nil || !told.has(r.head) || !told.continues(step) || plan != nil && !told.says(step, *plan, r.fate()) || plan == nil && !told.answers(journal) {
 		return false, err
 	}
 	r.said.adopt(told)

@@ -210,7 +210,7 @@ func playEverywhere(t *testing.T, play func(t *testing.T, c *cut), verdicts ...v
 	return hit
 }
 
-func equalLines(t *testing.T, what string, got, want []string) {
+func equalLines(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s:\n%s\nwant:\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))

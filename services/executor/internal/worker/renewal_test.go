@@ -153,7 +153,7 @@ func TestALogThatIsLostBeforeAnyKindOfRecordIsWholeAgainAtOnce(t *testing.T) {
 					t.Errorf("%d claims and %d calls of the tool, want 1 and 2", run.GetAttempt(), runs.Load())
 				}
 				want := []string{
-					"2 run_started 2", "3 step_started", "3 args call_0_1 {}", "3 start call_0_1", "3 end call_0_1", "3 step_committed",
+					"2 run_started 2", "3 step_started", "3 args call_0_lf6wi34z {}", "3 start call_0_lf6wi34z", "3 end call_0_lf6wi34z", "3 step_committed",
 					"4 step_started", "4 text ok", "4 step_committed", `4 run_completed "ok"`, `END "ok"`,
 				}
 				if got := script(h.stream.records("s")); !slices.Equal(got, want) {
@@ -201,7 +201,7 @@ func TestALogThatIsLostDuringALongReplyIsWholeAgainWhileTheModelSpeaks(t *testin
 				h.stream.lose()
 			case 12: // word 11 has found out
 				want := []string{
-					"0 run_started 1", "1 step_started", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
+					"0 run_started 1", "1 step_started", "1 args call_0 {}", "1 end call_0", "1 step_committed",
 					"2 step_started", "2 text " + upTo(12),
 				}
 				if got := script(h.stream.records("s")); !slices.Equal(got, want) {
@@ -303,7 +303,7 @@ func TestALogThatIsLostAgainAndAgainIsWholeInTheEnd(t *testing.T) {
 		h.open()
 		run := h.settled(h.state.startRun("s", "demo", "hi"))
 		want := []string{
-			"0 run_started 1", "1 step_started", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
+			"0 run_started 1", "1 step_started", "1 args call_0 {}", "1 end call_0", "1 step_committed",
 			"2 step_started", "2 text " + upTo(59) + "end", "2 step_committed", "2 run_completed " + run.GetOutput(), "END " + run.GetOutput(),
 		}
 		if got := script(h.stream.records("s")); !slices.Equal(got, want) {

@@ -67,6 +67,7 @@ type runner struct {
 	usage   *eventv1.Usage        // of the run, as far as this executor knows
 	pending []*statev1.UsageEntry // of the step in flight, not in the journal
 	writes  writes                // to the custom state
+	drain   draining              // of the step in flight
 	early   []*eventv1.Chunk      // what hooks have emitted before the stream was opened
 	after   sync.WaitGroup        // of the hook of the run's end
 	yield   func()                // gives the slot back before the runner ends
@@ -188,16 +189,6 @@ func (r *runner) abandon(ctx context.Context, cause error) error {
 // fail ends the run as failed, whatever it is at.
 func (r *runner) fail(ctx context.Context, failure loop.Failure) error {
 	return r.quit(ctx, loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &failure})
-}
-
-// quit ends the run outside of a step, whatever it is at.
-func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
-	if !r.opened {
-		if err := r.open(ctx, nil); err != nil {
-			r.log.WarnContext(ctx, "readers may miss steps of the run", "error", err)
-		}
-	}
-	return r.finish(ctx, o)
 }
 
 // leave gives the run back where it is still this runner's.

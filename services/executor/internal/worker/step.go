@@ -60,12 +60,18 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	return nil
 }
 
-// tellStart tells the arguments of a call, once.
+// tellStart tells the arguments of a call, once. Of one that is refused nothing is told but
+// its end: readers take a start for a call that runs, and may run it themselves.
 func (r *runner) tellStart(ctx context.Context, step int32, call agent.ToolCall) error {
-	if !r.said.first(starts, call.ID) {
+	if r.planner.Refused(call.ID) || !r.said.first(starts, call.ID) {
 		return nil
 	}
-	return r.tell(ctx, step, toolStart(call))
+	return r.tell(ctx, step, toolStart(call, r.planner.AwaitsClient(call.ID)))
+}
+
+// fate is what the planner knows of the calls of the step in flight.
+func (r *runner) fate() fate {
+	return fate{awaitsClient: r.planner.AwaitsClient, refused: r.planner.Refused}
 }
 
 // listener takes the events of a reply.

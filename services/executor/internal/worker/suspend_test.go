@@ -61,7 +61,7 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 			t.Errorf("run = %v, want it completed in the same message", second)
 		}
 		p.once()
-		charged, booked := "[result call_0 done]", "[result call_1 done]"
+		charged, booked := "[result call_0 done]", "[result call_1 done, approved]"
 		if p.ran()["call_0"] > 1 || p.ran()["call_3"] > 0 {
 			t.Errorf("executions = %v, want charge once at most and pay never", p.ran())
 		}
@@ -74,7 +74,7 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 		}
 		equalLines(t, "messages", lines, []string{
 			"user: hi", "assistant: [call_0 charge] [call_1 book] [call_2 locate] [call_3 pay]", "tool: " + charged,
-			"tool: " + booked, "tool: [result call_2 done]", "tool: [result call_3 failed]", "assistant: All is done.",
+			"tool: " + booked, "tool: [result call_2 done]", "tool: [result call_3 failed, refused: too dear]", "assistant: All is done.",
 		})
 		stream := script(p.stream.records("s"))
 		stream = slices.DeleteFunc(stream, func(line string) bool { return line == "1 state_patch" })
@@ -86,7 +86,7 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 		}
 		equalLines(t, "stream", stream, []string{
 			"0 run_started 1", "1 step_started", `1 args call_0 {"n":1}`, `1 args call_1 {"n":2}`, `1 args call_2 {"n":3}`, `1 args call_3 {"n":4}`,
-			"1 start call_0", "1 start call_1", "1 start call_2", "1 start call_3", "1 end call_0",
+			"1 start call_0", "1 start call_1", "1 start call_2 for a client", "1 start call_3", "1 end call_0",
 			"1 asked call_1", "1 asked call_3", "1 step_committed", "1 run_suspended step_partial", "END PAUSED ",
 			"1 run_resumed s/run 1 2",
 			"2 end call_1", "2 end call_2", "2 end call_3", "2 judged call_1 approve", "2 judged call_3 reject", "2 step_committed",

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
@@ -51,6 +52,7 @@ type tale struct {
 	previous string // the run that this one goes on from, as far as it is known; never changes
 	head     *eventv1.Chunk
 	untold   []untold
+	left     []loop.OpenCall // what the run's last step leaves to somebody outside; nil before that is committed
 	current  []*eventv1.Chunk
 	emitted  int // bytes of what was emitted, in current
 }
@@ -59,42 +61,59 @@ type tale struct {
 type untold struct {
 	step     int32
 	messages []agent.Message
-	// drain says that the step has answered calls of an earlier one.
-	drain bool
+	// drain says that the step has answered calls of an earlier one, decisions which of
+	// their approvals were decided, and how.
+	drain     bool
+	decisions map[string]loop.Decision
 	// aside is what was told and does not stand in the messages, whole chunks; nobody
 	// knows it any more where the step is from the conversation.
 	aside        []*eventv1.Chunk
 	checkpointID string // empty: nobody knows it any more
 }
 
-// chunks are those of the whole step, but for the head that it becomes. Those of aside
-// are stamped.
-func (u untold) chunks() []*eventv1.Chunk {
+// chunks are those of the whole step, which leaves calls open, but for the head that it
+// becomes. Those of aside are stamped.
+func (u untold) chunks(left []loop.OpenCall) []*eventv1.Chunk {
 	var plan agent.Message
 	var results []*eventv1.Chunk
+	refused := map[string]bool{}
 	for _, m := range u.messages {
 		if m.Role == agent.RoleAssistant {
 			plan = m
 		}
 		for _, result := range m.Results() {
+			refused[result.CallID] = loop.Refused(plan, result)
+			if d, ok := u.decisions[result.CallID]; ok {
+				results = append(results, approvalResponse(result.CallID, d))
+			}
 			results = append(results, toolEnd(result))
 		}
 	}
 	var chunks []*eventv1.Chunk
 	if !u.drain {
-		chunks = planChunks(plan)
+		chunks = planChunks(plan, fate{
+			awaitsClient: func(callID string) bool {
+				return slices.ContainsFunc(left, func(c loop.OpenCall) bool { return c.ID == callID && !c.Approval })
+			},
+			refused: func(callID string) bool { return refused[callID] },
+		})
 	}
 	for _, chunk := range u.aside {
 		chunks = append(chunks, proto.CloneOf(chunk))
 	}
-	return append(chunks, results...)
+	chunks = append(chunks, results...)
+	for _, c := range left {
+		if c.Approval {
+			chunks = append(chunks, approvalRequest(c))
+		}
+	}
+	return chunks
 }
 
 // beside reports whether the chunk tells something that is in no message.
 func beside(chunk *eventv1.Chunk) bool {
 	switch chunk.GetEvent().(type) {
-	case *eventv1.Chunk_StatePatch, *eventv1.Chunk_Custom, *eventv1.Chunk_Output,
-		*eventv1.Chunk_ToolApprovalRequest, *eventv1.Chunk_ToolApprovalResponse:
+	case *eventv1.Chunk_StatePatch, *eventv1.Chunk_Custom, *eventv1.Chunk_Output:
 		return true
 	}
 	return false
@@ -256,12 +275,13 @@ func (t *tale) place() (step int32, sequence int64) {
 	return t.safe, t.base
 }
 
-// advance takes a committed step into the tale and tells that it is. whole says
-// that it stands up to the sequence, and was pinned when that was found.
-func (r *runner) advance(ctx context.Context, u untold, messages int64, whole bool, sequence int64) error {
+// advance takes a committed step, which leaves calls open, into the tale and tells that it
+// is. whole says that it stands up to the sequence, and was pinned when that was found.
+func (r *runner) advance(ctx context.Context, u untold, left []loop.OpenCall, messages int64, whole bool, sequence int64) error {
 	head := r.stamp(u.step, stepCommitted(u.checkpointID))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.left = left
 	if whole {
 		r.safe, r.base, r.head, r.untold = u.step, max(r.base, sequence), head, nil
 	} else {

@@ -20,6 +20,7 @@ type told struct {
 	committed   map[int32]int64 // step_committed, with the sequence that the rest of its step reaches
 	stepStarted map[int32]bool
 	toolStart   map[string]bool // by call id
+	awaits      map[string]bool // a client has to answer the call
 	toolEnd     map[string]bool
 	asked       map[string]bool            // for an approval
 	judged      map[string]bool            // what a human has decided
@@ -31,7 +32,7 @@ type told struct {
 // not count.
 func read(runID string, kept []*streamv1.Record) told {
 	t := told{
-		committed: map[int32]int64{}, stepStarted: map[int32]bool{}, toolStart: map[string]bool{}, toolEnd: map[string]bool{},
+		committed: map[int32]int64{}, stepStarted: map[int32]bool{}, toolStart: map[string]bool{}, awaits: map[string]bool{}, toolEnd: map[string]bool{},
 		asked: map[string]bool{}, judged: map[string]bool{}, half: map[int32]bool{},
 		text: map[int32]*strings.Builder{}, thinking: map[int32]*strings.Builder{},
 	}
@@ -74,6 +75,7 @@ func (t *told) hear(chunk *eventv1.Chunk, below int64) {
 		grow(t.thinking, step, e.Thinking.GetContent())
 	case *eventv1.Chunk_ToolStart:
 		t.toolStart[e.ToolStart.GetToolCallId()] = true
+		t.awaits[e.ToolStart.GetToolCallId()] = e.ToolStart.GetAwaitsClient()
 	case *eventv1.Chunk_ToolEnd:
 		t.toolEnd[e.ToolEnd.GetToolCallId()] = true
 	case *eventv1.Chunk_ToolApprovalRequest:
@@ -145,8 +147,9 @@ func last(chunk *eventv1.Chunk) bool {
 }
 
 // says reports whether everything of the step up to its plan stands. It does, unless
-// the stream tier was away when the plan was recorded.
-func (t told) says(step int32, plan agent.Message) bool {
+// the stream tier was away when the plan was recorded, or the agent now leaves other calls
+// to a client, or to nobody.
+func (t told) says(step int32, plan agent.Message, calls fate) bool {
 	var text, thinking strings.Builder
 	for _, p := range plan.Parts {
 		switch part := p.(type) {
@@ -155,7 +158,7 @@ func (t told) says(step int32, plan agent.Message) bool {
 		case agent.Reasoning:
 			thinking.WriteString(clean(part.Text))
 		case agent.ToolCall:
-			if !t.toolStart[part.ID] {
+			if t.toolStart[part.ID] == calls.refused(part.ID) || t.awaits[part.ID] != calls.awaitsClient(part.ID) {
 				return false
 			}
 		}

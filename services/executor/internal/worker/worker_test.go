@@ -84,7 +84,7 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		got := types(h.stream.records("s"))
 		want := []string{
 			"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
-			"tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end", "tool_start", "tool_start",
+			"tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end", "tool_start",
 			"tool_end", "tool_end", "step_committed", "step_started", "text_delta", "step_committed", "run_completed", "end",
 		}
 		if !slices.Equal(got, want) {

@@ -15,7 +15,7 @@ import (
 type writes struct {
 	kept  agent.State // as the state service has it
 	state agent.State // the same, with the defaults of the schema where no step is committed yet
-	// defaulted says that the schema has defaults, and no step is committed.
+	// defaulted says that the schema has defaults, and the session has no step.
 	defaulted bool
 
 	before []agent.Op            // of hooks before the calls of the step, which see them
@@ -30,6 +30,15 @@ type writes struct {
 
 	mu   sync.Mutex
 	told agent.State // as readers have it
+}
+
+// again forgets what the calls of the step have written, and what readers have heard of it:
+// what is in the journal counts.
+func (w *writes) again(journal *loop.Journal) {
+	w.calls, w.plan, w.found = nil, agent.Message{}, journal
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = w.kept
 }
 
 // begin makes what hooks have written a part of what the calls of the plan see.

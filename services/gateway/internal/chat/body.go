@@ -9,23 +9,28 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// maxParts bounds the parts of one message: a part of a few bytes costs a hundred
-// in memory.
+// maxParts bounds the parts of one message of a user: a part of a few bytes costs a
+// hundred in memory.
 const maxParts = 1000
 
+// maxTail is how many of the last messages are looked at for the newest message of
+// the assistant and of the user.
+const maxTail = 64
+
 // UnmarshalJSON takes the keys that request names. A client sends the whole
-// conversation; of messages only the last entry is decoded, and the others are
-// passed over without being kept. Invalid (MESSAGE_INVALID): a message has more
-// than maxParts parts.
+// conversation; of messages only the last entry, the newest of the assistant before it
+// and the last of the user are decoded, and the others are passed over without being
+// kept. Invalid (MESSAGE_INVALID, ID_INVALID): see message and reply.
 func (r *request) UnmarshalJSON(text []byte) error {
-	texts := map[string]*string{"id": &r.ID, "trigger": &r.Trigger, "agenttype": &r.AgentType, "onbusy": &r.OnBusy}
+	texts := map[string]*string{
+		"id": &r.ID, "trigger": &r.Trigger, "messageid": &r.MessageID, "agenttype": &r.AgentType, "onbusy": &r.OnBusy, "runid": &r.RunID,
+	}
 	return object(text, func(name string, value []byte, at int64) error {
 		switch key := strings.ToLower(name); key {
 		case "messages":
-			return r.takeLast(value, at)
+			return r.takeList(value, at)
 		case "message":
-			r.Message = bytes.Clone(value)
-			return bounded(value)
+			return r.takeOne(value, at)
 		default:
 			if target := texts[key]; target != nil {
 				return located(json.Unmarshal(value, target), name, at)
@@ -35,42 +40,121 @@ func (r *request) UnmarshalJSON(text []byte) error {
 	})
 }
 
-// takeLast decodes the last entry of the list.
-func (r *request) takeLast(list []byte, at int64) error {
-	r.Last = nil
-	var last []byte
-	var lastAt int64
-	err := array(list, func(value []byte, offset int64) error {
-		last, lastAt = value, at+offset
-		return nil
-	})
-	if err != nil || last == nil {
-		return located(err, "messages", at)
-	}
-	if err := bounded(last); err != nil {
-		return err
-	}
-	r.Last = &message{}
-	return located(json.Unmarshal(last, r.Last), "messages", lastAt)
+// stretch is a JSON value and where in its text it begins.
+type stretch struct {
+	text []byte
+	at   int64
 }
 
-// bounded refuses a message with too many parts before they are decoded.
-func bounded(message []byte) error {
-	if message[0] != '{' {
-		return nil
-	}
-	return object(message, func(name string, value []byte, _ int64) error {
-		if !strings.EqualFold(name, "parts") || value[0] != '[' {
-			return nil
+// takeList takes what counts of the conversation.
+func (r *request) takeList(list []byte, at int64) error {
+	r.list = said{}
+	var tail []stretch
+	err := array(list, func(value []byte, offset int64) error {
+		if len(tail) == 2*maxTail {
+			tail = append(tail[:0], tail[maxTail:]...)
 		}
-		count := 0
-		return array(value, func([]byte, int64) error {
-			if count++; count > maxParts {
-				return fault.New(fault.Invalid, "MESSAGE_INVALID", "the message has more than %d parts; send fewer and longer ones", maxParts)
-			}
-			return nil
-		})
+		tail = append(tail, stretch{value, at + offset})
+		return nil
 	})
+	if err != nil || len(tail) == 0 {
+		return located(err, "messages", at)
+	}
+	last := tail[len(tail)-1]
+	if err := r.list.take(last.text); err != nil {
+		return located(err, "messages", last.at)
+	}
+	for i := len(tail) - 2; i >= max(0, len(tail)-maxTail); i-- {
+		r.list.look(tail[i].text)
+	}
+	return nil
+}
+
+// takeOne takes the last message alone.
+func (r *request) takeOne(value []byte, at int64) error {
+	r.one = said{}
+	switch value[0] {
+	case '"':
+		var text string
+		if err := json.Unmarshal(value, &text); err != nil {
+			return err
+		}
+		r.one.last = &message{Role: roleUser, Parts: []part{{Type: "text", Text: text}}}
+		r.one.question = r.one.last
+		return nil
+	case 'n':
+		return nil
+	default:
+		return located(r.one.take(value), "message", at)
+	}
+}
+
+// take takes the last message.
+func (s *said) take(text []byte) error {
+	role, err := shape(text)
+	if role == roleAssistant {
+		got, err := readReply(text)
+		s.last, s.reply = &message{ID: got.id, Role: role}, got
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	s.last = &message{}
+	if err := json.Unmarshal(text, s.last); err != nil {
+		return err
+	}
+	if s.last.Role == roleUser {
+		s.question = s.last
+	}
+	return nil
+}
+
+// look takes an earlier message where it is the newest of its role. One that is not
+// what it has to be counts as none: the conversation is the state service's.
+func (s *said) look(text []byte) {
+	if s.reply != nil && s.question != nil {
+		return
+	}
+	switch role, err := shape(text); {
+	case role == roleAssistant && s.reply == nil:
+		if got, err := readReply(text); err == nil {
+			s.reply, s.unanswered = got, s.question != nil
+		}
+	case role == roleUser && s.question == nil && err == nil:
+		m := &message{}
+		if json.Unmarshal(text, m) == nil {
+			s.question = m
+		}
+	}
+}
+
+// shape gives the role of a message, "" when it has none, and refuses one with too many
+// parts before they are decoded. Those of the assistant have as many as they have.
+func shape(message []byte) (role string, err error) {
+	if message[0] != '{' {
+		return "", nil
+	}
+	parts := 0
+	err = object(message, func(name string, value []byte, _ int64) error {
+		switch {
+		case strings.EqualFold(name, "role"):
+			if json.Unmarshal(value, &role) != nil {
+				role = ""
+			}
+		case strings.EqualFold(name, "parts") && value[0] == '[':
+			parts = 0
+			return array(value, func([]byte, int64) error {
+				parts++
+				return nil
+			})
+		}
+		return nil
+	})
+	if err == nil && parts > maxParts {
+		err = fault.New(fault.Invalid, "MESSAGE_INVALID", "the message has more than %d parts; send fewer and longer ones", maxParts)
+	}
+	return role, err
 }
 
 // object calls f with each key of a valid JSON object, its value, and where in

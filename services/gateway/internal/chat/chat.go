@@ -1,6 +1,6 @@
-// Package chat serves the AI SDK: POST /chat begins a run and streams it, GET
-// /chat/{id}/stream takes up a stream that was lost. Both speak the UI message
-// stream (package uistream).
+// Package chat serves the AI SDK: POST /chat begins a run, or goes on with one, and
+// streams it; GET /chat/{id}/stream takes up a stream that was lost. Both speak the UI
+// message stream (package uistream). Open and Reopen do the same for other transports.
 //
 // # What a client may rely on
 //
@@ -16,21 +16,41 @@
 //     the message anew.
 //   - A message that waits for the live run is answered in its own stream, which
 //     shows nothing before its run begins. The message of a run that continues
-//     another is told whole, from the beginning of the first of its runs.
+//     another is told whole, from the beginning of the first of its runs; but a
+//     client that has sent the message back, with answers, is told the rest.
+//   - Calls that wait for somebody outside are told to everybody who comes; those that
+//     have been answered are told so that no client runs them again.
+//   - A stream that began before its message was continued goes on with the run that
+//     continues it, however many there are by then.
+//   - A request that can change nothing is an error. With a good end, apps that send on
+//     by themselves would send it again, for ever.
+//   - The run that a request names as the one it has seen (runId) may be any that has
+//     written the newest message; with another one nothing is written (RUN_STALE). A
+//     message that names a run is about where the conversation stands, and never waits.
+//
+// # Paths
+//
+// What a POST wants is read from its body alone (intent); what becomes of it is decided
+// by the state service, in the transaction of the one command that the intent is
+// made into (path):
+//
+//	say     StartRun, with a key that is made from the message's id
+//	answer  SubmitCalls; where nobody else goes on, StartRun{resume}
+//	edit    StartRun{take_back}, unless the message stands there as it is
+//	again   StartRun{take_back, keep}, with a key made from the answer that it replaces
+//	attach  nothing
 package chat
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -46,6 +66,7 @@ type Config struct {
 	DeliveredRuns int           // how many runs are remembered as seen to their end
 	Padding       int           // of comments, in bytes, where a proxy stands between
 	Major         uistream.Major
+	Metadata      bool // messages say which run wrote them, and what it used
 }
 
 // Chat serves the routes. It may be used by many goroutines.
@@ -53,6 +74,7 @@ type Chat struct {
 	config    Config
 	limits    httpapi.Limits
 	runs      statev1.RunServiceClient
+	calls     statev1.CallServiceClient
 	sessions  *conversation.Reader
 	feed      *feed.Feed
 	turns     *turn.Waiter
@@ -67,6 +89,7 @@ type Chat struct {
 type Parts struct {
 	Limits   httpapi.Limits
 	Runs     statev1.RunServiceClient
+	Calls    statev1.CallServiceClient
 	Sessions *conversation.Reader
 	Feed     *feed.Feed
 	Turns    *turn.Waiter
@@ -79,23 +102,14 @@ type Parts struct {
 // New returns a Chat.
 func New(c Config, p Parts) *Chat {
 	return &Chat{
-		config: c, limits: p.Limits, runs: p.Runs, sessions: p.Sessions, feed: p.Feed, turns: p.Turns, streams: p.Streams,
+		config: c, limits: p.Limits, runs: p.Runs, calls: p.Calls, sessions: p.Sessions, feed: p.Feed, turns: p.Turns, streams: p.Streams,
 		policy: p.Policy, newID: p.NewID, log: p.Log, delivered: newDelivered(c.DeliveredRuns),
 	}
 }
 
-// busyHeader says what the body says with onBusy, for clients that cannot add to that.
-const busyHeader = "X-Holdfast-On-Busy"
-
-// The names of the header that makes a repetition of a POST safe.
-const (
-	requestKeyHeader  = "X-Holdfast-Request-Key"
-	requestKeyHeader2 = "X-Helix-Request-Key"
-)
-
 // Post is POST /chat.
 func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error {
-	major, err := c.major(r)
+	major, err := MajorOf(r)
 	if err != nil {
 		return err
 	}
@@ -104,85 +118,31 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 		return err
 	}
 	defer release()
+	e, err := c.read(ctx, w, r, Request{Tenant: tenant, Major: major, Header: r.Header})
+	if err != nil {
+		return err
+	}
+	return c.stream(ctx, w, r, e)
+}
+
+// read reads the body and opens the exchange; the body is not kept.
+func (c *Chat) read(ctx context.Context, w http.ResponseWriter, r *http.Request, asked Request) (*Exchange, error) {
 	var body request
 	if err := httpapi.ReadJSON(w, r, c.limits, &body); err != nil {
-		return err
-	}
-	start, err := c.startRequest(r, tenant, &body)
-	if err != nil {
-		return err
-	}
-	if start.AgentType == "" {
-		if start.AgentType, err = c.sessions.AgentFor(ctx, tenant, body.ID); err != nil {
-			return err
-		}
-	}
-	started, err := c.start(ctx, start)
-	if err != nil {
-		return err
-	}
-	return c.stream(ctx, w, r, &delivery{run: started.GetRun(), session: started.GetSession(), major: major})
-}
-
-func (c *Chat) startRequest(r *http.Request, tenant string, body *request) (*statev1.StartRunRequest, error) {
-	if err := httpapi.CheckID("id, the session's", body.ID); err != nil {
 		return nil, err
 	}
-	if body.AgentType != "" {
-		if err := httpapi.CheckID("agentType", body.AgentType); err != nil {
-			return nil, err
-		}
-	}
-	message, err := body.userMessage()
-	if err != nil {
-		return nil, err
-	}
-	key, err := c.requestKey(r)
-	if err != nil {
-		return nil, err
-	}
-	busy, err := onBusy(r, body)
-	if err != nil {
-		return nil, err
-	}
-	start := &statev1.StartRunRequest{Tenant: tenant, SessionId: body.ID, AgentType: body.AgentType, RequestKey: key, OnBusy: busy}
-	start.Messages = append(start.Messages, message)
-	start.Traceparent, start.Tracestate = telemetry.Traceparent(r.Context())
-	return start, nil
-}
-
-// requestKey is the client's, or one of our own: with a key the start is safe to
-// repeat when the state service was away at the wrong moment.
-func (c *Chat) requestKey(r *http.Request) (string, error) {
-	for _, name := range []string{requestKeyHeader, requestKeyHeader2} {
-		if key := r.Header.Get(name); key != "" {
-			return key, httpapi.CheckID(name, key)
-		}
-	}
-	return c.newID(), nil
-}
-
-func (c *Chat) start(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
-	var started *statev1.StartRunResponse
-	err := retry.Do(ctx, c.policy, func() (err error) {
-		started, err = c.runs.StartRun(ctx, r)
-		return err
-	})
-	return started, err
+	return c.open(ctx, asked, &body)
 }
 
 // Resume is GET /chat/{id}/stream. 204 says that there is nothing to resume.
 func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) error {
-	major, err := c.major(r)
+	major, err := MajorOf(r)
 	if err != nil {
 		return err
 	}
-	id := r.PathValue("id")
-	if err := httpapi.CheckID("the session's id", id); err != nil {
-		return err
-	}
-	after, named, ok := sse.Cursor(r)
-	if !ok {
+	again := Again{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
+	var ok bool
+	if again.After, again.Named, ok = sse.Cursor(r); !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
 	ctx, release, err := c.streams.Open(r.Context())
@@ -190,51 +150,23 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 		return err
 	}
 	defer release()
-	session, run, err := c.asked(ctx, tenant, id, r.URL.Query().Get("runId"))
-	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(run, named) {
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	}
+	e, err := c.Reopen(ctx, again)
 	if err != nil {
 		return err
 	}
-	return c.stream(ctx, w, r, &delivery{run: run, session: session, major: major, after: after})
+	if e == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return c.stream(ctx, w, r, e)
 }
 
-// asked gives the session and the run that is asked for, the newest where none is named.
-func (c *Chat) asked(ctx context.Context, tenant, id, runID string) (*statev1.Session, *statev1.Run, error) {
-	session, run, err := c.sessions.Session(ctx, tenant, id)
-	if err != nil || runID == "" || runID == run.GetRunId() {
-		return session, run, err
-	}
-	if err := httpapi.CheckID("runId", runID); err != nil {
-		return nil, nil, err
-	}
-	run, err = c.sessions.Run(ctx, tenant, &statev1.Run{SessionId: id, RunId: runID})
-	return session, run, err
-}
-
-// resumable reports whether there is something to tell. Who names a cursor has
-// seen no end, whoever else has: delivered does not speak for them.
-func (c *Chat) resumable(run *statev1.Run, named bool) bool {
-	switch {
-	case run == nil:
-		return false
-	case conversation.Live(run):
-		return true
-	case conversation.GivenUp(run):
-		return false
-	default:
-		age := c.limits.Now().Sub(time.UnixMilli(run.GetCompletedAt()))
-		return age < c.config.ReplayWindow && (named || !c.delivered.has(run.GetRunId()))
-	}
-}
-
-// major is the client's version of the package ai, as far as it is known.
-func (c *Chat) major(r *http.Request) (uistream.Major, error) {
+// MajorOf is the client's version of the package ai, as the parameter aiSdk of the request
+// says it; 0 where it does not say. Invalid (AI_SDK_INVALID).
+func MajorOf(r *http.Request) (uistream.Major, error) {
 	text := r.URL.Query().Get("aiSdk")
 	if text == "" {
-		return c.config.Major, nil
+		return 0, nil
 	}
 	major, err := strconv.Atoi(text)
 	if err != nil || major < 5 {
@@ -243,62 +175,18 @@ func (c *Chat) major(r *http.Request) (uistream.Major, error) {
 	return uistream.Major(major), nil
 }
 
-// stream tells the run to the client. From its first byte on an error is told in
+// stream tells the exchange to the client. From its first byte on an error is told in
 // the stream or by ErrCut.
-func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Request, d *delivery) error {
+func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Request, e *Exchange) error {
 	h := w.Header()
 	h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
-	h.Set(httpapi.SessionHeader, headerText(d.session.GetSessionId()))
-	h.Set(httpapi.RunHeader, headerText(d.run.GetRunId()))
-	d.chat, d.ctx = c, ctx
-	d.out = sse.NewWriter(w, r, c.config.Padding)
-	if err := c.tell(d); err != nil {
-		c.log.DebugContext(ctx, "chat stream cut", "run", d.run.GetRunId(), "error", err)
+	h.Set(httpapi.SessionHeader, headerText(e.SessionID()))
+	h.Set(httpapi.RunHeader, headerText(e.RunID()))
+	if e.Tell(ctx, events{sse.NewWriter(w, r, c.config.Padding)}) != nil {
 		return httpapi.ErrCut
-	}
-	if !d.lost {
-		c.delivered.add(d.run.GetRunId())
 	}
 	return nil
 }
 
-// tell tells the run to its end. An error after d.out has begun has to cut the stream.
-func (c *Chat) tell(d *delivery) error {
-	if err := d.await(c.turns); err != nil {
-		return err
-	}
-	d.reset()
-	if conversation.GivenUp(d.run) {
-		return d.giveUp()
-	}
-	if err := d.trace(); err != nil {
-		return err
-	}
-	if err := d.begin(); err != nil {
-		return err
-	}
-	return c.follow(d.ctx, d)
-}
-
-// follow reads the run until its end has been written. A run is taken for lost
-// when the log itself was asked for its history and had no end.
-func (c *Chat) follow(ctx context.Context, d *delivery) error {
-	r := &streamv1.ReadRequest{
-		Stream: conversation.Stream(d.session), RunId: d.run.GetRunId(), RecordedSequence: d.session.GetStreamSequence(),
-	}
-	d.cursor = d.start
-	for {
-		r.FromSequence, r.HistoryOnly = d.cursor, d.history
-		err := c.feed.Follow(ctx, r, d)
-		switch {
-		case errors.Is(err, errAgain):
-			d.cursor = d.again
-		case errors.Is(err, errQuiet):
-			d.history = true
-		case errors.Is(err, errLost), err == nil && !d.ended:
-			return d.fromStore(ctx)
-		default:
-			return err
-		}
-	}
-}
+// headerText makes an id of any script fit for a header.
+func headerText(id string) string { return url.PathEscape(id) }

@@ -3,15 +3,12 @@ package chat
 import (
 	"context"
 	"errors"
-	"net/url"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
@@ -22,61 +19,113 @@ var (
 	errLost = errors.New("the run is not in the log")
 	// errQuiet: the run is settled and its end has not come; ask the log for it.
 	errQuiet = errors.New("ask the log for the end of a settled run")
+	// errNext: go on with delivery.run, which was changed.
+	errNext = errors.New("read the next run")
 	// errVoid: the client has parts that cannot be taken back.
 	errVoid = errors.New("the client cannot take back what is void")
 )
 
 const lostText = "The rest of this answer is no longer in the stream. Please reload the conversation."
 
-// delivery tells one run to one client; it is the sink of its feed. One
+// delivery tells one exchange to one client; it is the sink of its feed. One
 // goroutine at a time uses it.
 //
 // A client that has the message up to a cursor (after) is told the rest: the run
 // is read from its start all the same, for the translator to know what the
 // client knows, and what the client has is not written. The cursor has to be met
 // on the way: a record that is no longer there was void, and then the message is
-// told from its start.
+// told from its start. A client that has sent the message itself is told the rest in
+// the same way (has).
 type delivery struct {
-	chat    *Chat
-	ctx     context.Context //nolint:containedctx // a delivery is one request
-	out     *sse.Writer
-	run     *statev1.Run
-	session *statev1.Session
-	major   uistream.Major
-	runs    map[string]bool // those that have written the message: the run, and what it continues
-	start   int64           // where the first of them began
+	*Exchange
+	ctx   context.Context //nolint:containedctx // a delivery is one request
+	out   Out
+	has   *has            // what the client has; nil: nothing, but for what after says
+	wrote map[string]bool // the runs that have written the message: the run, and what it continues
+	start int64           // where the first of them began
 
 	t     *uistream.Translator
-	after int64 // the client has everything up to here; 0: nothing
-	met   bool  // the record of after was seen
+	met   bool // the record of after was seen
 	again int64
 
-	cursor  int64 // of the read
-	floor   int64 // where the run is read from when nothing is kept at its start any more; 0: from its start
-	heard   bool  // a record of the run was seen
-	written bool  // something behind the start part was written
-	settled bool  // the run was settled at the last beat
-	history bool  // the log is asked for what it has, and tells when that is all
-	ended   bool  // the end was written
-	lost    bool  // the end was that the rest is lost
+	cursor  int64                       // of the read
+	floor   int64                       // where the run is read from when nothing is kept at its start any more; 0: from its start
+	heard   bool                        // a record of the run was seen
+	written bool                        // something behind the start part was written
+	settled bool                        // the run was settled at the last beat
+	history bool                        // the log is asked for what it has, and tells when that is all
+	ended   bool                        // the end was written
+	lost    bool                        // the end was that the rest is lost
+	told    *streamv1.ChunkFrame        // the chunk that is being told
+	whole   *statev1.GetSessionResponse // how the session stood when it was first asked; nil: not yet
+	blind   bool                        // it was asked, and did not answer
+}
+
+// tell tells the exchange to its end. An error after out has begun has to cut the stream.
+func (d *delivery) tell() error {
+	if err := d.await(); err != nil {
+		return err
+	}
+	d.reset()
+	if conversation.GivenUp(d.run) {
+		return d.giveUp()
+	}
+	if d.back != nil && d.back.partial != nil {
+		return d.close()
+	}
+	if err := d.trace(); err != nil {
+		return err
+	}
+	if err := d.begin(); err != nil {
+		return err
+	}
+	return d.follow()
+}
+
+// follow reads the run until its end has been written. A run is taken for lost
+// when the log itself was asked for its history and had no end.
+func (d *delivery) follow() error {
+	for d.cursor = d.start; ; {
+		err := d.chat.feed.Follow(d.ctx, &streamv1.ReadRequest{
+			Stream: conversation.Stream(d.session), RunId: d.run.GetRunId(), RecordedSequence: d.session.GetStreamSequence(),
+			FromSequence: d.cursor, HistoryOnly: d.history,
+		}, d)
+		switch {
+		case errors.Is(err, errAgain):
+			d.cursor = d.again
+		case errors.Is(err, errNext): // from where this one has ended
+		case errors.Is(err, errQuiet):
+			d.history = true
+		case errors.Is(err, errLost), err == nil && !d.ended:
+			if err := d.fromStore(); !errors.Is(err, errNext) {
+				return err
+			}
+			d.forget()
+			d.cursor = d.start
+		default:
+			return err
+		}
+	}
 }
 
 // trace finds the runs of the message.
 func (d *delivery) trace() error {
-	runs, err := d.chat.sessions.Message(d.ctx, d.session.GetTenant(), d.run)
-	if err != nil {
-		return err
+	var runs []*statev1.Run
+	if d.back != nil {
+		runs, d.has = d.back.runs, d.back.has.copy()
+	} else {
+		var err error
+		if runs, err = d.chat.sessions.Message(d.ctx, d.session.GetTenant(), d.run); err != nil {
+			return err
+		}
 	}
-	d.runs, d.start = map[string]bool{}, runs[0].GetStartSequence()
-	for _, run := range runs {
-		d.runs[run.GetRunId()] = true
-	}
+	d.wrote, d.start = ids(runs), runs[0].GetStartSequence()
 	return nil
 }
 
 // await sends the headers and waits for the turn of a run that waits. There is no
 // message before it begins; one that is given up has none.
-func (d *delivery) await(turns *turn.Waiter) error {
+func (d *delivery) await() error {
 	d.out.Begin()
 	if !conversation.Waiting(d.run) {
 		return nil
@@ -84,7 +133,7 @@ func (d *delivery) await(turns *turn.Waiter) error {
 	if err := d.out.Flush(); err != nil {
 		return err
 	}
-	run, err := turns.Await(d.ctx, d.session, d.run, d.out.Beat)
+	run, err := d.chat.turns.Await(d.ctx, d.session, d.run, d.out.Beat)
 	if err != nil {
 		return err
 	}
@@ -102,26 +151,54 @@ func (d *delivery) giveUp() error {
 	return d.out.Flush()
 }
 
+// close ends the stream of a client whose answers are not all that is awaited. It is told
+// of the calls that it does not know.
+func (d *delivery) close() error {
+	d.put(0, d.t.Start())
+	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
+	d.put(0, d.t.Pending(d.unknown()))
+	d.end(0, d.t.Finish(uistream.Paused))
+	return d.out.Flush()
+}
+
 // begin tells the start part to a client that has nothing yet.
 func (d *delivery) begin() error {
 	if d.after <= d.start {
 		d.after = 0
 	}
 	if d.after == 0 {
-		d.write(0, d.t.Start())
+		d.put(0, d.t.Start())
 	}
 	return d.out.Flush()
 }
 
 func (d *delivery) reset() {
-	d.t = uistream.New(d.run.GetMessageId(), d.major)
+	id := d.run.GetMessageId()
+	if d.back != nil && d.back.reply.id != "" {
+		id = d.back.reply.id
+	}
+	d.t = uistream.New(id, d.major)
+	d.t.Answered(d.answered)
+	if d.chat.config.Metadata {
+		d.t.Describe(uistream.Metadata{RunID: d.run.GetRunId(), AgentType: d.run.GetAgentType()})
+	}
 }
 
 // startAnew tells the client to begin the message again.
 func (d *delivery) startAnew() {
 	d.after = 0
 	d.reset()
-	d.write(0, d.t.Start())
+	d.put(0, d.t.Start())
+}
+
+// forget begins to read anew for a client that was told nothing behind the start part.
+func (d *delivery) forget() {
+	d.reset()
+	d.t.Start()
+	if d.back != nil {
+		d.has = d.back.has.copy()
+	}
+	d.told, d.met, d.heard, d.floor = nil, false, false, 0
 }
 
 // Frame takes the next frame of the run.
@@ -133,11 +210,11 @@ func (d *delivery) Frame(frame *feed.Frame) error {
 	}
 	switch f := frame.GetFrame().(type) {
 	case *streamv1.ReadResponse_Chunk:
-		if d.runs[f.Chunk.GetChunk().GetAgentId()] {
+		if d.wrote[f.Chunk.GetChunk().GetAgentId()] {
 			return d.chunk(f.Chunk)
 		}
 	case *streamv1.ReadResponse_End:
-		d.end(f.End.GetSequence(), d.t.Finish(endings[f.End.GetEnd().GetStatus()]))
+		return d.finish(f.End)
 	case *streamv1.ReadResponse_Fail:
 		d.end(f.Fail.GetSequence(), d.t.Fail(f.Fail.GetFail().GetError()))
 	case *streamv1.ReadResponse_Rewound:
@@ -145,6 +222,21 @@ func (d *delivery) Frame(frame *feed.Frame) error {
 	case *streamv1.ReadResponse_Truncated:
 		return d.truncated(f.Truncated.GetFloor())
 	}
+	return nil
+}
+
+// finish ends the message of a run that has not failed, unless it goes on at once.
+func (d *delivery) finish(f *streamv1.EndFrame) error {
+	how := endings[f.GetEnd().GetStatus()]
+	var asked []uistream.Asked
+	if how == uistream.Paused {
+		var err error
+		if asked, err = d.left(); err != nil {
+			return err
+		}
+		d.write(0, d.t.Pending(asked))
+	}
+	d.end(f.GetSequence(), d.still(asked, d.t.Finish(how)))
 	return nil
 }
 
@@ -173,7 +265,7 @@ func (d *delivery) chunk(f *streamv1.ChunkFrame) error {
 	if d.floor > 0 && !d.heard && !first(f.GetChunk()) {
 		return errLost
 	}
-	d.heard = true
+	d.heard, d.told = true, f
 	d.write(f.GetSequence(), d.t.Chunk(f.GetSequence(), f.GetChunk()))
 	return nil
 }
@@ -187,7 +279,7 @@ func first(c *eventv1.Chunk) bool { return c.GetRunStarted() != nil || c.GetRunR
 // ended: it is read from above them, and its first record has to be the first
 // chunk of a run. A run that continues others is not whole without them.
 func (d *delivery) truncated(floor int64) error {
-	if d.heard || d.floor > 0 || len(d.runs) > 1 {
+	if d.heard || d.floor > 0 || len(d.wrote) > 1 {
 		return errLost
 	}
 	run, err := d.chat.sessions.Run(d.ctx, d.session.GetTenant(), d.run)
@@ -252,6 +344,13 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	if sequence != 0 && sequence <= d.after {
 		return
 	}
+	parts = d.has.rest(d.told.GetChunk().GetAgentId(), parts, d.major >= uistream.Newest)
+	d.written = d.written || len(parts) > 0
+	d.put(sequence, parts)
+}
+
+// put writes parts; the last one has the sequence of their record.
+func (d *delivery) put(sequence int64, parts []uistream.Part) {
 	for i, p := range parts {
 		text, err := p.Append(nil)
 		if err != nil { // texts of tools are made valid before; nothing else can fail
@@ -262,14 +361,15 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 		if i == len(parts)-1 {
 			id = sequence
 		}
-		d.out.Event(id, "", text)
-		d.written = d.written || sequence != 0
+		d.out.Part(id, text)
 	}
 }
 
 func (d *delivery) end(sequence int64, parts []uistream.Part) {
-	d.write(sequence, parts)
-	d.out.Event(0, "", []byte("[DONE]"))
+	if over := d.has.over(parts); sequence == 0 || sequence > d.after {
+		d.put(sequence, over)
+	}
+	d.out.Done()
 	d.ended = true
 }
 
@@ -294,34 +394,3 @@ func (d *delivery) Beat() error {
 	d.settled = true
 	return nil
 }
-
-// fromStore tells the run from the conversation that the state service keeps,
-// which it can when the client has nothing of the message yet.
-func (d *delivery) fromStore(ctx context.Context) error {
-	run, err := d.chat.sessions.Run(ctx, d.session.GetTenant(), d.run)
-	if err != nil {
-		return err
-	}
-	if d.written || conversation.Executing(run) {
-		d.lost = true
-		d.end(0, d.t.Fail(lostText))
-		return d.out.Flush()
-	}
-	answer, err := d.chat.sessions.Answer(ctx, d.session, run)
-	if err != nil {
-		return err
-	}
-	if d.after > 0 {
-		d.startAnew()
-	}
-	d.write(0, d.t.Replay(answer))
-	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
-		d.end(0, d.t.Fail(run.GetFailure().GetError()))
-	} else {
-		d.end(0, d.t.Finish(ending(run.GetStatus())))
-	}
-	return d.out.Flush()
-}
-
-// headerText makes an id of any script fit for a header.
-func headerText(id string) string { return url.PathEscape(id) }

@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -15,12 +14,37 @@ import (
 // it. Keys that it does not name are the app's own and mean nothing here.
 type request struct {
 	ID        string
-	Last      *message        // of messages; nil when there is none
-	Message   json.RawMessage // the last message alone, or a text
 	Trigger   string
+	MessageID string
 	AgentType string
 	OnBusy    string // what becomes of the message when a run is live; "": what the agent says
+	RunID     string // the run that the client takes for the newest; "": it does not say
+
+	list said // of messages
+	one  said // of message, which is the last message alone, or a text
 }
+
+// said is what counts of a conversation.
+type said struct {
+	last     *message // of the assistant's, id and role; nil when there is none
+	reply    *reply   // the newest of the assistant's
+	question *message // the last of the user's
+
+	unanswered bool // question stands behind reply
+}
+
+// said gives what the client says: the conversation where it came.
+func (r *request) said() said {
+	if r.list.last != nil {
+		return r.list
+	}
+	return r.one
+}
+
+const (
+	roleUser      = "user"
+	roleAssistant = "assistant"
+)
 
 var busyPolicies = map[string]statev1.BusyPolicy{
 	"":          statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED,
@@ -32,10 +56,10 @@ var busyPolicies = map[string]statev1.BusyPolicy{
 
 // onBusy is the policy of the body, or else that of the header. Invalid
 // (ON_BUSY_INVALID).
-func onBusy(r *http.Request, body *request) (statev1.BusyPolicy, error) {
+func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 	name := body.OnBusy
 	if name == "" {
-		name = r.Header.Get(busyHeader)
+		name = h.Get(busyHeader)
 	}
 	policy, known := busyPolicies[name]
 	if !known {
@@ -57,51 +81,6 @@ type part struct {
 	MediaType string `json:"mediaType"`
 	URL       string `json:"url"`
 	Filename  string `json:"filename"`
-}
-
-const (
-	triggerSubmit     = "submit-message"
-	triggerRegenerate = "regenerate-message"
-)
-
-// userMessage gives the message that the run begins with: the last one, which
-// is the only one that the state service does not have. Invalid:
-// MESSAGE_INVALID, ID_INVALID, TRIGGER_UNSUPPORTED, REGENERATE_UNSUPPORTED,
-// CLIENT_TOOLS_UNSUPPORTED.
-func (r *request) userMessage() (*eventv1.Message, error) {
-	last, err := r.last()
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case r.Trigger == triggerRegenerate:
-		return nil, fault.New(fault.Invalid, "REGENERATE_UNSUPPORTED", "this version cannot answer a message again; send a new message")
-	case r.Trigger != "" && r.Trigger != triggerSubmit:
-		return nil, fault.New(fault.Invalid, "TRIGGER_UNSUPPORTED", "trigger is %.50q: it has to be %s", r.Trigger, triggerSubmit)
-	case last.Role == "assistant":
-		return nil, fault.New(fault.Invalid, "CLIENT_TOOLS_UNSUPPORTED", "the last message is the assistant's: this version takes no tool results or approvals from clients yet")
-	case last.Role != "user":
-		return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "the last message has to have the role user")
-	}
-	return last.stored()
-}
-
-func (r *request) last() (*message, error) {
-	if r.Last != nil {
-		return r.Last, nil
-	}
-	if len(r.Message) == 0 {
-		return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "the body has neither messages nor message")
-	}
-	var text string
-	if json.Unmarshal(r.Message, &text) == nil {
-		return &message{Role: "user", Parts: []part{{Type: "text", Text: text}}}, nil
-	}
-	m := &message{}
-	if err := json.Unmarshal(r.Message, m); err != nil {
-		return nil, fault.New(fault.Invalid, "BODY_INVALID", "message is neither a UI message nor a text")
-	}
-	return m, nil
 }
 
 // stored makes the message for the state service. Parts that only mean something

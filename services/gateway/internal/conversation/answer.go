@@ -50,7 +50,7 @@ func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Ru
 	for _, r := range runs {
 		ids[r.GetRunId()] = run.GetMessageId()
 	}
-	stored, whole, err := r.answer(ctx, s, ids)
+	stored, behind, whole, err := r.answer(ctx, s, ids)
 	if err != nil {
 		return uistream.UIMessage{}, err
 	}
@@ -58,33 +58,40 @@ func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Ru
 	if len(messages) == 0 {
 		return uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"}, nil
 	}
+	if err := r.settle(ctx, s, messages, behind); err != nil {
+		return uistream.UIMessage{}, err
+	}
 	if !whole {
 		sayLeftOut(&messages[0])
 	}
 	return messages[0], nil
 }
 
-// answer gives the stored messages of the runs' answer, and whether these are all.
-func (r *Reader) answer(ctx context.Context, s *statev1.Session, runs map[string]string) ([]*eventv1.Message, bool, error) {
+// answer gives the stored messages of the runs' answer, the place behind the last of them,
+// and whether these are all.
+func (r *Reader) answer(ctx context.Context, s *statev1.Session, runs map[string]string) (messages []*eventv1.Message, behind int64, whole bool, err error) {
 	count, err := r.list(ctx, s, 0, 1)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	var stored gathered
 	for offset := max(0, count.GetTotal()-maxAnswer); ; {
 		page, err := r.list(ctx, s, offset, storedPage)
 		if err != nil {
-			return nil, false, err
+			return nil, 0, false, err
 		}
 		for _, m := range page.GetMessages() {
-			_, asked := runs[m.GetMessage().GetRunId()]
-			if asked && uistream.Answers(m.GetMessage()) && !stored.add(m.GetMessage(), answerBytes) {
-				return stored.messages, false, nil
+			offset++
+			if _, asked := runs[m.GetMessage().GetRunId()]; !asked || !uistream.Answers(m.GetMessage()) {
+				continue
 			}
+			if !stored.add(m.GetMessage(), answerBytes) {
+				return stored.messages, behind, false, nil
+			}
+			behind = offset
 		}
-		offset += int64(len(page.GetMessages()))
 		if !page.GetHasMore() || len(page.GetMessages()) == 0 {
-			return stored.messages, true, nil
+			return stored.messages, behind, true, nil
 		}
 	}
 }

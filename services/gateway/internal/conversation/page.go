@@ -38,6 +38,34 @@ const pageBytes = 8 << 20
 // stand hidden messages only, and few.
 const lookBack = 20
 
+// lookAhead is how many messages behind an answer are looked at for the ends of calls that
+// it has left open. They were given up when the user wrote again: their ends stand before
+// the next step.
+const lookAhead = 200
+
+// settle ends the calls of the messages whose results are stored behind them, from the
+// place on.
+func (r *Reader) settle(ctx context.Context, s *statev1.Session, messages []uistream.UIMessage, from int64) error {
+	var seen gathered
+	for next := from; uistream.Open(messages) && next < from+lookAhead; {
+		page, err := r.list(ctx, s, next, int(from+lookAhead-next))
+		if err != nil {
+			return err
+		}
+		for _, m := range page.GetMessages() {
+			if !seen.add(m.GetMessage(), pageBytes) {
+				return nil
+			}
+			uistream.End(messages, m.GetMessage())
+		}
+		if !page.GetHasMore() || len(page.GetMessages()) == 0 {
+			return nil
+		}
+		next += int64(len(page.GetMessages()))
+	}
+	return nil
+}
+
 func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, limit int) (*Page, error) {
 	w, err := r.window(ctx, s, offset, limit)
 	if err != nil {
@@ -55,6 +83,9 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	messages := uistream.Conversation(own, ids)
 	if messages == nil {
 		messages = []uistream.UIMessage{}
+	}
+	if err := r.settle(ctx, s, messages, offset+int64(len(w.messages))); err != nil {
+		return nil, err
 	}
 	if !whole {
 		sayLeftOut(&messages[0]) // only an answer with which the page begins may be not whole

@@ -163,10 +163,11 @@ func Live(run *statev1.Run) bool {
 const maxContinued = 200
 
 // Message gives the runs that have written the run's assistant message, the run
-// itself last. A run that continues a suspended one goes on in its message.
+// itself last. A run that continues or resumes another goes on in its message when it has the
+// id of that.
 func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) ([]*statev1.Run, error) {
 	runs := []*statev1.Run{run}
-	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION {
+	if run.GetEntry() == statev1.RunEntry_RUN_ENTRY_START {
 		return runs, nil
 	}
 	former, err := r.former(ctx, tenant, run, maxContinued)

@@ -40,7 +40,7 @@ func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant s
 	if err != nil {
 		return err
 	}
-	uistream.Ask(page.Messages, Approvals(whole))
+	uistream.Ask(page.Messages, Asked(whole))
 	httpapi.WriteJSON(w, http.StatusOK, page)
 	return nil
 }
@@ -100,22 +100,10 @@ func (r *Reader) Agents(w http.ResponseWriter, request *http.Request, _ string) 
 	return nil
 }
 
-// Approvals gives the approvals that were asked for in the session, of calls whose answers
-// no step has taken.
-func Approvals(s *statev1.GetSessionResponse) []uistream.Asked {
-	var asked []uistream.Asked
-	for _, c := range s.GetCalls() {
-		if c.GetKind() != statev1.CallKind_CALL_KIND_APPROVAL || c.GetSessionId() != s.GetSession().GetSessionId() || c.GetConsumedAt() > 0 {
-			continue
-		}
-		a := uistream.Asked{CallID: c.GetToolCallId(), Approval: uistream.Approval{ID: c.GetApprovalId()}}
-		if answer := c.GetAnswer().GetApproval(); answer != nil {
-			approved := answer.GetApproved()
-			a.Approved, a.Reason = &approved, answer.GetReason()
-		}
-		asked = append(asked, a)
-	}
-	return asked
+// Asked gives the session's own calls that somebody outside answers, and how they were
+// answered, of those whose answers no step has taken.
+func Asked(s *statev1.GetSessionResponse) []uistream.Asked {
+	return uistream.AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
 }
 
 func (r *Reader) asked(request *http.Request, tenant string) (*statev1.Session, *statev1.Run, error) {

@@ -71,3 +71,24 @@ func Suspended() *eventv1.Chunk {
 func Interrupted() *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: "enough"}}}
 }
+
+// Asks is the begin of a call that a client has to answer.
+func Asks(id, arguments string) *eventv1.Chunk {
+	c := Call(id, arguments)
+	c.GetToolStart().AwaitsClient = true
+	return c
+}
+
+// AsksYes is the question whether a call may run; its approval is "a-" and the call's id.
+func AsksYes(id, arguments string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
+		ToolCallId: id, ToolName: "add", ApprovalId: "a-" + id, Input: arguments,
+	}}}
+}
+
+// Decided is the answer to such a question.
+func Decided(id, decision string) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{
+		ToolCallId: id, Decision: decision, ApprovalId: "a-" + id,
+	}}}
+}

@@ -20,6 +20,7 @@ type State struct {
 	statev1.UnimplementedRunServiceServer
 	statev1.UnimplementedSessionServiceServer
 	statev1.UnimplementedCheckpointServiceServer
+	statev1.UnimplementedCallServiceServer
 
 	stream *Stream
 
@@ -32,6 +33,8 @@ type State struct {
 	failure  error
 	starts   []*statev1.StartRunRequest
 	stops    []*statev1.RequestStopRequest
+	submits  []*statev1.SubmitCallsRequest
+	entered  int // calls so far
 }
 
 type session struct {
@@ -41,6 +44,7 @@ type session struct {
 	waiting     []*waiting
 	gone        []*statev1.Run // waited and were given up
 	calls       []*statev1.Call
+	answered    []*statev1.Call       // taken by a step
 	checkpoints []*statev1.Checkpoint // the oldest first
 }
 
@@ -92,8 +96,16 @@ func (s *State) Starts() []*statev1.StartRunRequest {
 	return slices.Clone(s.starts)
 }
 
+// Entered tells how many calls there were so far.
+func (s *State) Entered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entered
+}
+
 // enter is called with mu held.
 func (s *State) enter() error {
+	s.entered++
 	if s.failures > 0 {
 		s.failures--
 		return s.failure
@@ -137,10 +149,13 @@ func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev
 			if s.prints[run.GetRunId()] != printOf(r) {
 				return nil, fault.New(fault.Conflict, "REQUEST_KEY_REUSED", "the key %q has begun %s with another request", r.GetRequestKey(), run.GetRunId())
 			}
-			return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), Repeated: true}, nil
+			return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), Repeated: true, Waiting: run.GetStatus() == statev1.RunStatus_RUN_STATUS_WAITING}, nil
 		}
 	}
-	if w := s.wait(found, r); w != nil {
+	if w, err := s.wait(found, r); w != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
 		return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(w.Run), Waiting: true}, nil
 	}
 	if slices.ContainsFunc(r.GetStateOps(), func(op *statev1.StateOp) bool { return len(op.GetKey()) > maxStateKey }) {
@@ -149,10 +164,20 @@ func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev
 	if err := startable(found, r); err != nil {
 		return nil, err
 	}
+	abandoned, err := found.goBack(r)
+	if err != nil {
+		return nil, err
+	}
 	s.sessions[key] = found
 	found.rewind(r.GetRewindTo())
 	run := s.newRun(found, r)
-	return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), SessionCreated: created}, nil
+	if r.GetTakeBack().GetKeep() { // its own first message
+		run.StartMessageCount--
+		found.messages[run.GetStartMessageCount()].RunId = run.GetRunId()
+	}
+	return &statev1.StartRunResponse{
+		Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), SessionCreated: created, AbandonedCalls: abandoned,
+	}, nil
 }
 
 func startable(found *session, r *statev1.StartRunRequest) error {
@@ -162,7 +187,16 @@ func startable(found *session, r *statev1.StartRunRequest) error {
 	if err := resumable(found, r); err != nil {
 		return err
 	}
-	for _, m := range found.messages {
+	return found.free(r)
+}
+
+// free refuses messages whose ids the session has, or one that waits.
+func (s *session) free(r *statev1.StartRunRequest) error {
+	taken := s.left(r)
+	for _, w := range s.waiting {
+		taken = slices.Concat(taken, w.request.GetMessages())
+	}
+	for _, m := range taken {
 		for _, sent := range r.GetMessages() {
 			if m.GetId() == sent.GetId() && sent.GetId() != "" {
 				return fault.New(fault.Conflict, "MESSAGE_EXISTS", "the session has the message %q", sent.GetId())
@@ -188,14 +222,26 @@ func (s *State) makeRun(found *session, r *statev1.StartRunRequest) *statev1.Run
 	if r.GetResume() {
 		run.Entry = statev1.RunEntry_RUN_ENTRY_RESUME
 	}
+	if found.writesOn(r) {
+		run.MessageId = found.current().GetMessageId()
+		found.answered, found.calls = append(found.answered, found.calls...), nil
+	}
 	s.prints[id] = printOf(r)
 	return run
+}
+
+// writesOn reports whether the run that r begins goes on in the message of the run before
+// it, with the answers to that one's calls.
+func (s *session) writesOn(r *statev1.StartRunRequest) bool {
+	goesBack := r.GetRewindTo() != "" || r.GetTakeBack() != nil
+	return r.GetResume() && !r.GetAbandonCalls() && !goesBack && len(r.GetMessages())+len(r.GetAppendMessages()) == 0 &&
+		slices.ContainsFunc(s.calls, func(c *statev1.Call) bool { return c.GetConsumedAt() == 0 && c.GetRunId() != "" })
 }
 
 // printOf is what a repetition of the request has to bring again.
 func printOf(r *statev1.StartRunRequest) string {
 	return prototext.Format(&statev1.StartRunRequest{
-		Messages: r.GetMessages(), Resume: r.GetResume(), RewindTo: r.GetRewindTo(), StateOps: r.GetStateOps(), AppendMessages: r.GetAppendMessages(),
+		Messages: r.GetMessages(), Resume: r.GetResume(), RewindTo: r.GetRewindTo(), TakeBack: r.GetTakeBack(), StateOps: r.GetStateOps(), AppendMessages: r.GetAppendMessages(),
 	})
 }
 
@@ -203,6 +249,7 @@ func printOf(r *statev1.StartRunRequest) string {
 func (s *session) begin(run *statev1.Run, r *statev1.StartRunRequest) {
 	s.Turn++
 	run.Turn, run.Status, run.StartSequence = s.GetTurn(), statev1.RunStatus_RUN_STATUS_QUEUED, s.GetStreamSequence()
+	run.StartMessageCount = int64(len(s.messages))
 	s.runs = append(s.runs, run)
 	s.Status, s.CurrentRunId = statev1.SessionStatus_SESSION_STATUS_ACTIVE, run.GetRunId()
 	for _, m := range slices.Concat(r.GetAppendMessages(), r.GetMessages()) {

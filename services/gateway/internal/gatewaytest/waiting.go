@@ -21,7 +21,7 @@ type waiting struct {
 
 // wait lets a run wait where the request's policy, or else the agent's, says so; nil
 // says that it does not wait. It is called with mu held.
-func (s *State) wait(found *session, r *statev1.StartRunRequest) *waiting {
+func (s *State) wait(found *session, r *statev1.StartRunRequest) (*waiting, error) {
 	policy := r.GetOnBusy()
 	for _, a := range s.agents {
 		if a.GetAgentType() == found.GetAgentType() {
@@ -29,8 +29,12 @@ func (s *State) wait(found *session, r *statev1.StartRunRequest) *waiting {
 		}
 	}
 	live := found.GetStatus() == statev1.SessionStatus_SESSION_STATUS_ACTIVE
-	if !live || policy <= statev1.BusyPolicy_BUSY_POLICY_REJECT || r.GetResume() || len(found.waiting) == mostWaiting {
-		return nil
+	behind := r.GetResume() || r.GetTakeBack() != nil || r.GetExpect() != nil // they are for where the session stands
+	if !live || policy <= statev1.BusyPolicy_BUSY_POLICY_REJECT || behind || len(found.waiting) == mostWaiting {
+		return nil, nil //nolint:nilnil // it does not wait
+	}
+	if err := found.free(r); err != nil {
+		return nil, err
 	}
 	w := &waiting{s.makeRun(found, r), r}
 	w.Status, w.OnBusy = statev1.RunStatus_RUN_STATUS_WAITING, policy
@@ -38,7 +42,7 @@ func (s *State) wait(found *session, r *statev1.StartRunRequest) *waiting {
 	if policy != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE {
 		found.current().Stop = &statev1.Stop{Kind: statev1.StopKind_STOP_KIND_INTERRUPT}
 	}
-	return w
+	return w, nil
 }
 
 // next begins the run that waits behind the one that has ended.
@@ -78,6 +82,13 @@ func (s *State) RequestStop(_ context.Context, r *statev1.RequestStopRequest) (*
 		}
 	}
 	current := found.current()
+	if found.GetStatus() == statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL {
+		found.Status = statev1.SessionStatus_SESSION_STATUS_INTERRUPTED
+		if r.GetKind() == statev1.StopKind_STOP_KIND_ABORT {
+			found.Status, found.calls = statev1.SessionStatus_SESSION_STATUS_FAILED, nil
+		}
+		return &statev1.RequestStopResponse{Effect: statev1.RequestStopResponse_EFFECT_DONE, RunId: current.GetRunId()}, nil
+	}
 	if found.GetStatus() != statev1.SessionStatus_SESSION_STATUS_ACTIVE || r.GetRunId() != "" && r.GetRunId() != current.GetRunId() {
 		return &statev1.RequestStopResponse{Effect: statev1.RequestStopResponse_EFFECT_NONE, RunId: cmp.Or(r.GetRunId(), current.GetRunId())}, nil
 	}
@@ -95,7 +106,7 @@ func (s *State) Stops() []*statev1.RequestStopRequest {
 // resumable says whether the session may have the run now.
 func resumable(found *session, r *statev1.StartRunRequest) error {
 	status, expect := found.GetStatus(), r.GetExpect()
-	if r.GetResume() && status == statev1.SessionStatus_SESSION_STATUS_UNSPECIFIED {
+	if (r.GetResume() || r.GetTakeBack() != nil || expect != nil) && status == statev1.SessionStatus_SESSION_STATUS_UNSPECIFIED {
 		return fault.New(fault.NotFound, "SESSION_NOT_FOUND", "there is no session %q", r.GetSessionId())
 	}
 	moved := len(expect.GetStatuses()) > 0 && !slices.Contains(expect.GetStatuses(), status) ||
@@ -109,7 +120,7 @@ func resumable(found *session, r *statev1.StartRunRequest) error {
 		return fault.New(fault.Conflict, "SESSION_BUSY", "the session is active")
 	case status == statev1.SessionStatus_SESSION_STATUS_COMPLETED && r.GetResume() && r.GetRewindTo() == "":
 		return fault.New(fault.Conflict, "SESSION_COMPLETED", "the session is completed")
-	case status == statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL:
+	case status == statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL && !r.GetAbandonCalls():
 		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "the session waits")
 	case r.GetRewindTo() != "" && found.at(r.GetRewindTo()) == nil:
 		return noCheckpoint(r.GetRewindTo())

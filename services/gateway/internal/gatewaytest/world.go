@@ -38,6 +38,7 @@ func New(t testing.TB) *World {
 		statev1.RegisterRunServiceServer(r, w.State)
 		statev1.RegisterSessionServiceServer(r, w.State)
 		statev1.RegisterCheckpointServiceServer(r, w.State)
+		statev1.RegisterCallServiceServer(r, w.State)
 	})
 	serve(t, w.Network, StreamAddress, func(r grpc.ServiceRegistrar) { streamv1.RegisterStreamServiceServer(r, w.Stream) })
 	return w

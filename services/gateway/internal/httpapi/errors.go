@@ -20,22 +20,28 @@ type body struct {
 
 // sentences say to users what programs learn from the reason.
 var sentences = map[string]string{
-	"SESSION_BUSY":       "This conversation is still answering the last message.",
-	"SESSION_SUSPENDED":  "This conversation waits for an answer to an earlier question.",
-	"SESSION_NOT_FOUND":  "There is no such conversation.",
-	"SESSION_COMPLETED":  "This conversation is over; please send a message.",
-	"TOO_MANY_WAITING":   "Too many messages wait for an answer in this conversation.",
-	"RUN_NOT_FOUND":      "There is no such answer.",
-	StopNotObserved:      "It will stop, but has not yet.",
-	"AGENT_MISMATCH":     "This conversation belongs to another agent.",
-	"AGENT_NOT_FOUND":    "There is no such agent.",
-	"MESSAGE_EXISTS":     "This message was sent before.",
-	"MESSAGE_INVALID":    "The message has no content that can be sent.",
-	"MESSAGE_TOO_LARGE":  "The message is too large.",
-	"REQUEST_KEY_REUSED": "This request was sent before with another content.",
-	"ROUTE_NOT_FOUND":    "There is nothing here.",
-	"METHOD_NOT_ALLOWED": "This address cannot be used that way.",
-	UpgradeRequired:      "This address takes WebSocket connections only.",
+	"SESSION_BUSY":          "This conversation is still answering the last message.",
+	"SESSION_SUSPENDED":     "This conversation waits for an answer to an earlier question.",
+	"SESSION_NOT_FOUND":     "There is no such conversation.",
+	"SESSION_COMPLETED":     "This conversation is over; please send a message.",
+	"TOO_MANY_WAITING":      "Too many messages wait for an answer in this conversation.",
+	"RUN_NOT_FOUND":         "There is no such answer.",
+	StopNotObserved:         "It will stop, but has not yet.",
+	"AGENT_MISMATCH":        "This conversation belongs to another agent.",
+	"AGENT_NOT_FOUND":       "There is no such agent.",
+	"MESSAGE_EXISTS":        "This message was sent before.",
+	"MESSAGE_INVALID":       "The message has no content that can be sent.",
+	"MESSAGE_TOO_LARGE":     "The message is too large.",
+	"REQUEST_KEY_REUSED":    "This request was sent before with another content.",
+	"MESSAGE_NOT_FOUND":     "There is no such message.",
+	"RUN_STALE":             "This conversation has moved on; please reload it.",
+	"RESULT_TOO_LARGE":      "The answer is too large.",
+	"KIND_MISMATCH":         "Another kind of answer is expected here.",
+	"UNKNOWN_TOOL_CALL":     "There is no such question.",
+	"OWNER_NOT_CONTINUABLE": "This question is over; please send a message.",
+	"ROUTE_NOT_FOUND":       "There is nothing here.",
+	"METHOD_NOT_ALLOWED":    "This address cannot be used that way.",
+	UpgradeRequired:         "This address takes WebSocket connections only.",
 }
 
 func sentence(f *fault.Fault) string {
@@ -64,9 +70,8 @@ func sentence(f *fault.Fault) string {
 	}
 }
 
-// WriteError answers with the error. What is not a fault becomes INTERNAL and
-// says nothing more.
-func WriteError(w http.ResponseWriter, err error) {
+// faultOf is the error as a fault. What is none becomes INTERNAL.
+func faultOf(err error) *fault.Fault {
 	f, ok := fault.From(err)
 	if !ok {
 		f = &fault.Fault{Kind: fault.KindOf(err), Reason: "INTERNAL"}
@@ -74,6 +79,32 @@ func WriteError(w http.ResponseWriter, err error) {
 			f.Reason = "UNAVAILABLE"
 		}
 	}
+	return f
+}
+
+// bodyOf is how the fault looks. One that is ours says nothing more than that.
+func bodyOf(f *fault.Fault) body {
+	detail := f.Detail
+	if f.Kind == fault.Internal {
+		detail = ""
+	}
+	return body{Error: sentence(f), Code: f.Reason, Detail: detail}
+}
+
+// ErrorText is the body that WriteError answers with, for errors that are told on other
+// ways.
+func ErrorText(err error) []byte {
+	text, failed := json.Marshal(bodyOf(faultOf(err)))
+	if failed != nil { // three texts have JSON always
+		return nil
+	}
+	return text
+}
+
+// WriteError answers with the error. What is not a fault becomes INTERNAL and
+// says nothing more.
+func WriteError(w http.ResponseWriter, err error) {
+	f := faultOf(err)
 	status := rpc.HTTPStatus(f.Kind)
 	switch f.Reason { // no kind stands for these
 	case methodNotAllowed:
@@ -86,11 +117,7 @@ func WriteError(w http.ResponseWriter, err error) {
 	if f.Kind == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)
 	}
-	detail := f.Detail
-	if f.Kind == fault.Internal {
-		detail = ""
-	}
-	WriteJSON(w, status, body{Error: sentence(f), Code: f.Reason, Detail: detail})
+	WriteJSON(w, status, bodyOf(f))
 }
 
 // WriteJSON answers with the value as JSON.

@@ -49,6 +49,12 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) erro
 	if err != nil {
 		return err
 	}
+	return DecodeJSON(text, target)
+}
+
+// DecodeJSON decodes a body that came by another way. Invalid (BODY_INVALID), or the
+// fault of the target's own UnmarshalJSON.
+func DecodeJSON(text []byte, target any) error {
 	if err := json.Unmarshal(text, target); err != nil {
 		return invalidJSON(err)
 	}
@@ -61,10 +67,7 @@ func ReadOptionalJSON(w http.ResponseWriter, r *http.Request, l Limits, target a
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {
 		return err
 	}
-	if err := json.Unmarshal(text, target); err != nil {
-		return invalidJSON(err)
-	}
-	return nil
+	return DecodeJSON(text, target)
 }
 
 func read(w http.ResponseWriter, r *http.Request, l Limits) ([]byte, error) {

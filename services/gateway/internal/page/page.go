@@ -24,6 +24,8 @@ func Routes() []httpapi.Route {
 		file("/assets/chat.css", "assets/chat.css", "text/css; charset=utf-8"),
 		file("/assets/chat.js", "assets/chat.js", "text/javascript; charset=utf-8"),
 		file("/assets/message.js", "assets/message.js", "text/javascript; charset=utf-8"),
+		file("/assets/ask.js", "assets/ask.js", "text/javascript; charset=utf-8"),
+		file("/assets/dom.js", "assets/dom.js", "text/javascript; charset=utf-8"),
 		file("/assets/icon.svg", "assets/icon.svg", "image/svg+xml"),
 	}
 }

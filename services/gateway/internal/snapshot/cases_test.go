@@ -143,9 +143,9 @@ func TestStepsThatTheStreamWillBeToldOfAreNotShownBefore(t *testing.T) {
 	run := s.ask()
 	s.run, run.Status = run, statev1.RunStatus_RUN_STATUS_RUNNING
 	s.tell(0, started())
-	s.step(1, false)
+	s.step(1, false, false)
 	s.lossy, s.now.away = true, true
-	s.step(2, true)
+	s.step(2, true, false)
 	s.now.away = false
 	s.mark()
 	want := "user: text|question 1; assistant: step-start text|kept of step 1|done; "

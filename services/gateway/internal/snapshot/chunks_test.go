@@ -26,19 +26,33 @@ func thought(text string, complete bool) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: text, IsComplete: complete}}}
 }
 
-func callChunks(id, arguments string) []*eventv1.Chunk {
+func callChunks(id, name, arguments string) []*eventv1.Chunk {
 	return []*eventv1.Chunk{
-		{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: "add"}}},
+		{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: name}}},
 		{Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: id, Delta: arguments[:3]}}},
 		{Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: id, Delta: arguments[3:]}}},
 		{Event: &eventv1.Chunk_ToolArgStreamEnd{ToolArgStreamEnd: &eventv1.ToolArgStreamEnd{ToolCallId: id}}},
-		{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: arguments}}},
+		{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: name, Arguments: arguments}}},
 	}
 }
 
 func ended(r *eventv1.ToolResultPart) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
 		ToolCallId: r.GetToolCallId(), ToolName: r.GetToolName(), Success: r.GetSuccess(), Result: r.GetResult(), Error: r.GetError()}}}
+}
+
+// judged tells how the approval of the call was decided, where it was asked for.
+func judged(r *eventv1.ToolResultPart) []*eventv1.Chunk {
+	if r.GetApproval() == nil {
+		return nil
+	}
+	decision := "reject"
+	if r.GetApproval().GetApproved() {
+		decision = "approve"
+	}
+	return []*eventv1.Chunk{{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{
+		ToolCallId: r.GetToolCallId(), Decision: decision, ApprovalId: r.GetApproval().GetApprovalId(), Reason: r.GetApproval().GetReason(),
+	}}}}
 }
 
 func says(text string) []*eventv1.Part {
@@ -55,8 +69,9 @@ func chunksOf(m *eventv1.Message) []*eventv1.Chunk {
 		case *eventv1.Part_Reasoning:
 			chunks = append(chunks, thought(p.Reasoning.GetText(), true))
 		case *eventv1.Part_ToolCall:
-			chunks = append(chunks, callChunks(p.ToolCall.GetToolCallId(), p.ToolCall.GetArguments())...)
+			chunks = append(chunks, callChunks(p.ToolCall.GetToolCallId(), p.ToolCall.GetToolName(), p.ToolCall.GetArguments())...)
 		case *eventv1.Part_ToolResult:
+			chunks = append(chunks, judged(p.ToolResult)...)
 			chunks = append(chunks, ended(p.ToolResult))
 		}
 	}
@@ -83,7 +98,11 @@ func (s *story) plan(number int32, name string) plan {
 	for i := range calls {
 		s.calls++
 		id := fmt.Sprintf("call-%d", s.calls)
-		p.chunks = append(p.chunks, callChunks(id, `{"a":1}`)...)
+		tells := callChunks(id, "add", `{"a":1}`)
+		if i == 1 && s.choose("never begins", 2) == 1 {
+			tells = tells[:len(tells)-1]
+		}
+		p.chunks = append(p.chunks, tells...)
 		answer.Parts = append(answer.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "add", Arguments: `{"a":1}`}}})
 		result := &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: true, Result: "2"}
 		if i == 1 {

@@ -38,6 +38,8 @@ func (r *reader) follow(m *moment) (again bool) {
 		}
 		r.cursor = rec.sequence
 		switch {
+		case rec.chunk.GetRunResumed() != nil && r.has(rec.chunk.GetAgentId()):
+			return true
 		case rec.chunk != nil:
 			r.told, r.held, r.given = append(r.told, rec), rec.sequence, true
 		case rec.marker && rec.told(r.held, r.given):
@@ -51,6 +53,11 @@ func (r *reader) follow(m *moment) (again bool) {
 		}
 	}
 	return false
+}
+
+// has reports whether the run has written at a message that the client shows.
+func (r *reader) has(run string) bool {
+	return slices.ContainsFunc(r.messages(), func(m uistream.UIMessage) bool { return m.Metadata != nil && m.Metadata.RunID == run })
 }
 
 // messages are what the client shows.
@@ -67,13 +74,13 @@ func (r *reader) messages() []uistream.UIMessage {
 
 // apply adds a chunk to the messages, as a client does that knows the vocabulary.
 func apply(all []uistream.UIMessage, c *eventv1.Chunk) []uistream.UIMessage {
-	id := "msg-" + c.GetAgentId()
-	i := slices.IndexFunc(all, func(m uistream.UIMessage) bool { return m.ID == id })
+	i := slices.IndexFunc(all, func(m uistream.UIMessage) bool { return writtenBy(m, c) })
 	if i < 0 {
 		i = len(all)
-		all = append(all, uistream.UIMessage{ID: id, Role: "assistant", Parts: []uistream.UIPart{}})
+		all = append(all, uistream.UIMessage{ID: "msg-" + c.GetAgentId(), Role: "assistant", Parts: []uistream.UIPart{}})
 	}
-	m := &all[i]
+	all[i].Metadata = all[i].Metadata.By(c.GetAgentId())
+	m := messageOf(all, i, c)
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_RunStarted:
 		m.Parts = []uistream.UIPart{}
@@ -102,11 +109,48 @@ func apply(all []uistream.UIMessage, c *eventv1.Chunk) []uistream.UIMessage {
 		p.State, p.InputText, p.Input = "input-available", "", json.RawMessage(e.ToolStart.GetArguments())
 	case *eventv1.Chunk_ToolEnd:
 		p := toolOf(m, e.ToolEnd.GetToolCallId())
+		if p.Approval != nil && p.Approval.Approved == nil {
+			p.Approval = nil // nobody is asked any more
+		}
+		if p.State == "input-streaming" {
+			p.InputText, p.Input = "", json.RawMessage(p.InputText)
+		}
+		if p.Approval != nil && p.Approval.Approved != nil && !*p.Approval.Approved {
+			p.State = "output-denied"
+			break
+		}
 		if p.State, p.Output = "output-available", json.RawMessage(e.ToolEnd.GetResult()); !e.ToolEnd.GetSuccess() {
 			p.State, p.Output, p.ErrorText = "output-error", nil, e.ToolEnd.GetError()
 		}
+	case *eventv1.Chunk_ToolApprovalRequest:
+		p := toolOf(m, e.ToolApprovalRequest.GetToolCallId())
+		p.State, p.Approval = "approval-requested", &uistream.Approval{ID: e.ToolApprovalRequest.GetApprovalId()}
+	case *eventv1.Chunk_ToolApprovalResponse:
+		p, r := toolOf(m, e.ToolApprovalResponse.GetToolCallId()), e.ToolApprovalResponse
+		yes := r.GetDecision() == "approve"
+		p.State, p.Approval = "approval-responded", &uistream.Approval{ID: r.GetApprovalId(), Approved: &yes, Reason: r.GetReason()}
 	}
 	return all
+}
+
+// messageOf gives the message that the chunk concerns: that of its run, or the one of the call
+// that it ends.
+func messageOf(all []uistream.UIMessage, i int, c *eventv1.Chunk) *uistream.UIMessage {
+	for j := range all {
+		if slices.ContainsFunc(all[j].Parts, func(p uistream.UIPart) bool {
+			return p.ToolCallID != "" && (p.ToolCallID == c.GetToolEnd().GetToolCallId() || p.ToolCallID == c.GetToolApprovalResponse().GetToolCallId())
+		}) {
+			return &all[j]
+		}
+	}
+	return &all[i]
+}
+
+// writtenBy reports whether the run of the chunk writes the message: it names it when it
+// begins.
+func writtenBy(m uistream.UIMessage, c *eventv1.Chunk) bool {
+	return m.Metadata != nil && m.Metadata.RunID == c.GetAgentId() || c.GetRunResumed() != nil && m.ID == c.GetRunResumed().GetMessageId() ||
+		m.ID == "msg-"+c.GetAgentId()
 }
 
 func grow(parts []uistream.UIPart, kind, delta string) []uistream.UIPart {

@@ -46,7 +46,11 @@
 //
 // It shows the messages and reads on from streamSequence. `rewound` to a place below
 // the streamSequence, and `truncated`, mean that the snapshot has to be loaded again.
-// run_started begins the message that it names anew, also one that is there.
+// run_started begins the message that it names anew, also one that is there. run_resumed
+// goes on in the message that it names. Where that has the run already (metadata.runId),
+// the log was lost and the run is told again: the snapshot has to be loaded again, since
+// what earlier runs wrote at the message is not. What a run tells of calls before its first
+// step concerns the message that has them: calls that were given up end in an earlier one.
 // The status is that at streamSequence: while it is active, the end of the run comes
 // after it.
 package snapshot

@@ -117,7 +117,7 @@ func (s *subject) above(t *tail) int64 {
 }
 
 // goOn adds to the run's message what the records tell of steps after the one that
-// it has.
+// it has, and to earlier messages what became of their calls.
 func (v *view) goOn(run *statev1.Run, step int32, records []*streamv1.Record) {
 	var told []uistream.Told
 	for _, r := range records {
@@ -129,10 +129,16 @@ func (v *view) goOn(run *statev1.Run, step int32, records []*streamv1.Record) {
 	if len(told) == 0 {
 		return
 	}
+	for i, m := range v.messages {
+		if m.Role == "assistant" && m.ID != run.GetMessageId() {
+			v.messages[i] = uistream.Settle(m, told)
+		}
+	}
 	i := slices.IndexFunc(v.messages, func(m uistream.UIMessage) bool { return m.Role == "assistant" && m.ID == run.GetMessageId() })
 	if i < 0 {
 		i = len(v.messages)
 		v.messages = append(v.messages, uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"})
 	}
 	v.messages[i] = uistream.Continue(v.messages[i], told)
+	v.messages[i].Metadata = v.messages[i].Metadata.By(run.GetRunId())
 }

@@ -89,13 +89,19 @@ func twoTurns(choose func(string, int) int, fails bool) *story {
 
 func TestASnapshotAndWhatFollowsAreTheFinalConversationAtEveryMoment(t *testing.T) {
 	t.Parallel()
-	s := twoTurns(by(map[string]int{"lost attempts": 1, "chunks of the attempt": 4, "thinks": 1, "calls": 2, "lost in the tool": 1, "early": 1}), false)
-	for i := range s.moments {
-		for k := i; k < len(s.moments); k++ {
-			if (i+k)%2 == 0 {
-				s.reach(t, times{i, (i + k) / 2, k, k, k})
-			} else {
-				s.reach(t, times{i, k, k, min(k+2, len(s.moments)-1), len(s.moments) - 1})
+	for stride, choices := range []map[string]int{
+		{"lost attempts": 1, "chunks of the attempt": 4, "thinks": 1, "calls": 2, "lost in the tool": 1, "early": 1},
+		{"asks": 1, "lost in drains": 1, "ends of the drain": 2},
+		{"asks": 1, "answers": 1, "lost in drains": 1, "ends of the drain": 2, "calls": 2, "never begins": 1},
+	} {
+		s := twoTurns(by(choices), false)
+		for i := range s.moments {
+			for k := i; k < len(s.moments); k += 1 + 4*stride {
+				if (i+k)%2 == 0 {
+					s.reach(t, times{i, (i + k) / 2, k, k, k})
+				} else {
+					s.reach(t, times{i, k, k, min(k+2, len(s.moments)-1), len(s.moments) - 1})
+				}
 			}
 		}
 	}

@@ -135,7 +135,7 @@ func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
 	if out.Messages == nil {
 		out.Messages = []uistream.UIMessage{}
 	}
-	uistream.Ask(out.Messages, conversation.Approvals(s.GetSessionResponse))
+	uistream.Ask(out.Messages, conversation.Asked(s.GetSessionResponse))
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
 		out.State = json.RawMessage(state)
 	}

@@ -28,6 +28,7 @@ type story struct {
 	lossy   bool             // the stream is away: what is told is lost
 	fails   bool             // the log may lose what it has
 	calls   int              // made so far
+	open    []*open          // what the run has left to others
 }
 
 // step is a committed step.
@@ -68,28 +69,64 @@ func (s *story) ask() *statev1.Run {
 }
 
 // turn plays the run to its end. next says that the next run is asked for before this
-// one is settled; it is given then.
+// one is settled; it is given then. Where others have to answer its last step, it ends
+// with that, and the run that goes on follows.
 func (s *story) turn(run *statev1.Run, steps int, next bool) *statev1.Run {
-	session := s.now.session
-	s.run, s.first, s.safe, s.base = run, session.GetStepCount(), session.GetStepCount(), session.GetStreamSequence()
-	s.behind = false
-	run.Status = statev1.RunStatus_RUN_STATUS_RUNNING
-	s.mark()
-	s.tell(s.first, started())
+	asks := s.choose("asks", 2) == 1
+	s.begin(run)
 	for i := range steps {
-		s.step(s.first+1+int32(i), i == steps-1)
+		last := i == steps-1
+		s.step(s.first+1+int32(i), last, last && asks)
+	}
+	if asks {
+		s.finish(&eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "step_partial"}}})
+		if s.choose("answers", 3) == 1 {
+			s.begin(s.giveUp())
+		} else {
+			s.begin(s.answer(run))
+		}
+		s.drain(s.first + 1)
+		s.step(s.first+2, true, false)
 	}
 	var queued *statev1.Run
 	if next {
 		queued = s.ask()
 	}
-	s.tell(session.GetStepCount(), &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{FinishReason: "stop"}}})
-	s.mend()
-	sequence := s.append(record{terminal: run.GetRunId(), run: run.GetRunId()})
-	s.mark()
-	session.StreamSequence, session.StreamStep, run.Settled = sequence, session.GetStepCount(), true
-	s.mark()
+	s.finish(&eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{FinishReason: "stop"}}})
 	return queued
+}
+
+// begin has an executor take the run.
+func (s *story) begin(run *statev1.Run) {
+	session := s.now.session
+	s.run, s.first, s.safe, s.base = run, session.GetStepCount(), session.GetStepCount(), session.GetStreamSequence()
+	s.behind, s.current = false, nil
+	run.Status = statev1.RunStatus_RUN_STATUS_RUNNING
+	session.Status = statev1.SessionStatus_SESSION_STATUS_ACTIVE
+	s.mark()
+	s.tell(s.first, s.head())
+}
+
+// head is the first chunk of the run.
+func (s *story) head() *eventv1.Chunk {
+	if own := "msg-" + s.run.GetRunId(); s.run.GetMessageId() == own {
+		return started()
+	}
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{MessageId: s.run.GetMessageId()}}}
+}
+
+// opening reports whether a run begins with the chunk.
+func opening(c *eventv1.Chunk) bool { return c.GetRunStarted() != nil || c.GetRunResumed() != nil }
+
+// finish tells how the run has ended, and settles it.
+func (s *story) finish(last *eventv1.Chunk) {
+	session := s.now.session
+	s.tell(session.GetStepCount(), last)
+	s.mend()
+	sequence := s.append(record{terminal: s.run.GetRunId(), run: s.run.GetRunId()})
+	s.mark()
+	session.StreamSequence, session.StreamStep, s.run.Settled = sequence, session.GetStepCount(), true
+	s.mark()
 }
 
 func (s *story) append(r record) int64 {
@@ -138,19 +175,27 @@ func (s *story) lose() {
 	}
 	s.safe = s.first
 	current := slices.DeleteFunc(slices.Clone(s.current[:len(s.current)-1]), func(c *eventv1.Chunk) bool {
-		return c.GetRunStarted() != nil || c.GetStepCommitted() != nil
+		return opening(c) || c.GetStepCommitted() != nil
 	})
-	s.retell(append([]*eventv1.Chunk{s.stamp(s.first, started())}, current...))
+	s.retell(append([]*eventv1.Chunk{s.stamp(s.first, s.head())}, current...))
 }
 
 // committed makes the step of its messages.
 func (s *story) committed(number int32) step {
 	out := step{number: number}
-	out.chunks = append(out.chunks, stepStarted())
 	for _, m := range s.now.messages {
-		if m.GetRunId() == s.run.GetRunId() && m.GetStep() == number {
-			out.messages = append(out.messages, m)
-			out.chunks = append(out.chunks, chunksOf(m)...)
+		if m.GetRunId() != s.run.GetRunId() || m.GetStep() != number {
+			continue
+		}
+		if m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
+			out.chunks = append(out.chunks, stepStarted())
+		}
+		out.messages = append(out.messages, m)
+		out.chunks = append(out.chunks, chunksOf(m)...)
+	}
+	for _, o := range s.open {
+		if o.call.GetStep() == number {
+			out.chunks = append(out.chunks, o.questions()...)
 		}
 	}
 	return out
@@ -166,7 +211,7 @@ func (s *story) retell(current []*eventv1.Chunk) {
 	s.lossy = false
 	head := true
 	for _, c := range current { // run_started goes first
-		if c.GetRunStarted() != nil && head {
+		if opening(c) && head {
 			s.append(record{chunk: c, run: c.GetAgentId()})
 			s.mark()
 			head = false
@@ -184,7 +229,7 @@ func (s *story) retell(current []*eventv1.Chunk) {
 	}
 	s.untold = nil
 	for _, c := range current {
-		if c.GetRunStarted() == nil {
+		if !opening(c) {
 			s.append(record{chunk: c, run: c.GetAgentId()})
 			s.mark()
 		}
@@ -197,14 +242,14 @@ func (s *story) mend() {
 		return
 	}
 	s.now.away = false
-	begun := slices.ContainsFunc(s.now.log, func(r record) bool { return r.chunk.GetRunStarted() != nil && r.run == s.run.GetRunId() })
+	begun := slices.ContainsFunc(s.now.log, func(r record) bool { return opening(r.chunk) && r.run == s.run.GetRunId() })
 	s.rewind(s.base, s.safe)
 	current := s.current
-	if !begun && !slices.ContainsFunc(current, func(c *eventv1.Chunk) bool { return c.GetRunStarted() != nil }) {
-		current = append([]*eventv1.Chunk{s.stamp(s.first, started())}, current...)
+	if !begun && !slices.ContainsFunc(current, func(c *eventv1.Chunk) bool { return opening(c) }) {
+		current = append([]*eventv1.Chunk{s.stamp(s.first, s.head())}, current...)
 	}
 	if begun { // it stands already
-		current = slices.DeleteFunc(slices.Clone(current), func(c *eventv1.Chunk) bool { return c.GetRunStarted() != nil })
+		current = slices.DeleteFunc(slices.Clone(current), func(c *eventv1.Chunk) bool { return opening(c) })
 	}
 	if n := len(s.untold); n > 0 { // step_committed of the last one is the first of what follows
 		current = slices.DeleteFunc(slices.Clone(current), func(c *eventv1.Chunk) bool { return c.GetStepCommitted() != nil })
@@ -232,7 +277,7 @@ func (s *story) rewind(from int64, above int32) {
 }
 
 // step plays one step: attempts that are lost, then one that is committed.
-func (s *story) step(number int32, last bool) {
+func (s *story) step(number int32, last, asks bool) {
 	for range s.choose("lost attempts", 2) {
 		p := s.plan(number, "lost")
 		for _, c := range p.chunks[:s.choose("chunks of the attempt", len(p.chunks)+1)] {
@@ -261,6 +306,9 @@ func (s *story) step(number int32, last bool) {
 	}
 	for _, c := range p.results {
 		s.tell(number, c)
+	}
+	if asks {
+		s.leave(number, p.messages[0])
 	}
 	s.commit(number, p.messages, last)
 }
@@ -312,7 +360,10 @@ func (s *story) commit(number int32, messages []*eventv1.Message, last bool) {
 		s.safe, s.base, s.behind = number, s.last, false
 	}
 	session.StreamStep, session.StreamSequence = max(session.GetStreamStep(), s.safe), max(session.GetStreamSequence(), s.base)
-	if last {
+	switch {
+	case last && len(s.open) > 0:
+		s.suspend()
+	case last:
 		s.run.Status, session.Status = statev1.RunStatus_RUN_STATUS_COMPLETED, statev1.SessionStatus_SESSION_STATUS_COMPLETED
 	}
 	s.mark()

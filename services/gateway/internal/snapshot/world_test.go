@@ -41,6 +41,7 @@ type moment struct {
 	session  *statev1.Session
 	runs     []*statev1.Run
 	messages []*eventv1.Message
+	calls    []*statev1.Call
 	log      []record
 	floor    int64 // retention has taken everything up to here
 	began    int64 // the log was begun anew here
@@ -53,6 +54,10 @@ func (m *moment) clone() *moment {
 	c.runs = nil
 	for _, r := range m.runs {
 		c.runs = append(c.runs, proto.CloneOf(r))
+	}
+	c.calls = nil
+	for _, call := range m.calls {
+		c.calls = append(c.calls, proto.CloneOf(call))
 	}
 	c.messages, c.log = slices.Clone(m.messages), slices.Clone(m.log)
 	return &c
@@ -99,7 +104,7 @@ func (r *reads) GetSession(_ context.Context, _ *statev1.GetSessionRequest, _ ..
 	if r.asked++; r.asked == 2 { // all that comes later sees what was there last
 		r.state, r.messages = r.log, r.log
 	}
-	return &statev1.GetSessionResponse{Session: r.state.session, CurrentRun: r.state.current()}, nil
+	return &statev1.GetSessionResponse{Session: r.state.session, CurrentRun: r.state.current(), Calls: r.state.calls}, nil
 }
 
 func (r *reads) ListMessages(_ context.Context, q *statev1.ListMessagesRequest, _ ...grpc.CallOption) (*statev1.ListMessagesResponse, error) {
@@ -215,6 +220,7 @@ type shown struct {
 	Version        int64
 	CheckpointID   string
 	Error          string
+	Pending        map[string]json.RawMessage `json:"pendingClientToolCalls"`
 
 	as *moment // how the session was when it was read
 }

@@ -20,6 +20,7 @@ type Told struct {
 func Continue(m UIMessage, chunks []Told) UIMessage {
 	t := New(m.ID, Newest)
 	t.Replay(m) // from here on the translator knows what the client has
+	t.finishStep()
 	m.Parts = slices.Clone(m.Parts)
 	a := assembly{message: m, open: map[string]int{}, grown: map[int]*strings.Builder{}}
 	for _, c := range chunks {
@@ -28,6 +29,25 @@ func Continue(m UIMessage, chunks []Told) UIMessage {
 		}
 	}
 	return a.whole()
+}
+
+// Settle gives the message as it is when a run that writes another one was told: calls that
+// the message has left open are ended by what that run tells before its first step. m stays
+// as it is.
+func Settle(m UIMessage, chunks []Told) UIMessage {
+	var ends []Told
+	for _, c := range chunks {
+		if c.Chunk.GetStepStarted() != nil {
+			break
+		}
+		if at := m.call(callOf(c.Chunk)); at >= 0 && m.Parts[at].open() {
+			ends = append(ends, c)
+		}
+	}
+	if len(ends) == 0 {
+		return m
+	}
+	return Continue(m, ends)
 }
 
 // assembly builds a message out of the parts of its stream, as the client of the AI
@@ -63,9 +83,18 @@ func (a *assembly) take(p Part) {
 		case p.ToolCallID != "":
 			a.takeCall(p)
 		case p.Data != nil && !p.Transient:
-			a.add(UIPart{Type: p.Type, Data: p.Data})
+			a.takeData(p)
 		}
 	}
+}
+
+// takeData adds data, or puts it where data of the same type and id stands.
+func (a *assembly) takeData(p Part) {
+	if at := slices.IndexFunc(a.message.Parts, func(q UIPart) bool { return p.ID != "" && q.Type == p.Type && q.ID == p.ID }); at >= 0 {
+		a.message.Parts[at].Data = p.Data
+		return
+	}
+	a.add(UIPart{Type: p.Type, ID: p.ID, Data: p.Data})
 }
 
 func (a *assembly) add(p UIPart) { a.message.Parts = append(a.message.Parts, p) }
@@ -103,10 +132,14 @@ func (a *assembly) takeCall(p Part) {
 	case "tool-input-available":
 		part.State, part.Input = "input-available", p.Input
 		delete(a.grown, at)
+	case "tool-input-error":
+		part.Input = p.Input
+		delete(a.grown, at)
+		part.end(Answer{Error: p.ErrorText})
 	case "tool-output-available":
-		part.State, part.Output = "output-available", p.Output
+		part.end(Answer{Result: string(p.Output), Success: true})
 	case "tool-output-error":
-		part.State, part.ErrorText = "output-error", p.ErrorText
+		part.end(Answer{Error: p.ErrorText})
 	case "tool-output-denied":
 		part.State = "output-denied"
 	case "tool-approval-request":
@@ -117,7 +150,7 @@ func (a *assembly) takeCall(p Part) {
 func (a *assembly) answer(p Part) {
 	for i := range a.message.Parts {
 		if part := &a.message.Parts[i]; part.Approval != nil && part.Approval.ID == p.ApprovalID {
-			part.ask(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: part.Approval.Reason})
+			part.ask(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: orText(p.Reason, part.Approval.Reason)})
 		}
 	}
 }

@@ -5,55 +5,43 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// keys are what the strict versions of the client (ai 5.0 and 6.0) take for each
-// type: the keys that have to be there, then those that may.
-var keys = map[string][2][]string{
-	"start":                 {nil, {"messageId", "messageMetadata"}},
-	"finish":                {nil, {"finishReason", "messageMetadata"}},
-	"error":                 {{"errorText"}, nil},
-	"start-step":            {},
-	"finish-step":           {},
-	"reset-step":            {},
-	"text-start":            {{"id"}, nil},
-	"text-delta":            {{"id", "delta"}, nil},
-	"text-end":              {{"id"}, nil},
-	"reasoning-start":       {{"id"}, nil},
-	"reasoning-delta":       {{"id", "delta"}, nil},
-	"reasoning-end":         {{"id"}, nil},
-	"tool-input-start":      {{"toolCallId", "toolName"}, {"dynamic", "title", "providerExecuted"}},
-	"tool-input-delta":      {{"toolCallId", "inputTextDelta"}, nil},
-	"tool-input-available":  {{"toolCallId", "toolName", "input"}, {"dynamic", "title", "providerExecuted"}},
-	"tool-output-available": {{"toolCallId", "output"}, {"dynamic", "preliminary", "providerExecuted"}},
-	"tool-output-error":     {{"toolCallId", "errorText"}, {"dynamic", "providerExecuted"}},
-}
-
-// newer are the keys of types that came with a major version.
-var newer = map[string]map[string][2][]string{
-	"6": {"tool-approval-request": {{"approvalId", "toolCallId"}, nil}, "tool-output-denied": {{"toolCallId"}, nil}},
-	"7": {"tool-approval-response": {{"approvalId", "approved"}, {"reason", "providerExecuted"}}},
-}
-
-var dataKeys = [2][]string{{"data"}, {"id", "transient"}}
-
-// mayBeNull are the keys whose value may be null.
-var mayBeNull = []string{"input", "output", "data"}
-
-var commonReasons = []string{"stop", "length", "content-filter", "tool-calls", "error", "other"}
-
-// client assembles a message as version 7.0.173 of the package ai does, and
-// refuses what any supported version refuses.
+// client assembles a message as the package ai does (version 7.0.173,
+// processUIMessageStream), and refuses what its version refuses.
 type client struct {
-	major    uistream.Major // 0 is the newest
+	major    uistream.Major
 	id       string
-	parts    []*uistream.UIPart
-	open     map[string]*uistream.UIPart
-	inputs   map[string]bool
+	parts    []*part
+	open     map[string]*part
+	inputs   map[string]*strings.Builder
+	metadata *uistream.Metadata
+	ran      []string // the calls for which onToolCall fired
+	replay   bool     // the next start begins the message anew
 	finished bool
 	failed   string
+}
+
+// part is a part of the message. Of an input that was told by deltas the client keeps the
+// text.
+type part struct {
+	uistream.UIPart
+	RawInput string `json:"rawInput,omitempty"`
+}
+
+func newClient(major uistream.Major) *client {
+	c := &client{major: major}
+	c.connect(true)
+	return c
+}
+
+// connect begins another response: the answer to a POST, or a replay.
+func (c *client) connect(replay bool) {
+	c.replay, c.finished = replay, false
+	c.forget()
 }
 
 func (c *client) take(text []byte) error {
@@ -64,92 +52,103 @@ func (c *client) take(text []byte) error {
 	if err := json.Unmarshal(text, &raw); err != nil {
 		return err
 	}
+	if err := check(c.major, raw); err != nil {
+		return err
+	}
 	var p uistream.Part
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
-	if err := c.checkKeys(p.Type, raw); err != nil {
-		return err
+	if c.finished || c.failed != "" {
+		return fmt.Errorf("a part after the end")
 	}
 	return c.assemble(p)
-}
-
-func (c *client) checkKeys(kind string, raw map[string]json.RawMessage) error {
-	allowed, known := keys[kind]
-	for since, types := range newer {
-		if here, ok := types[kind]; ok {
-			allowed, known = here, c.major == 0 || fmt.Sprint(int(c.major)) >= since
-		}
-	}
-	if len(kind) > 5 && kind[:5] == "data-" {
-		allowed, known = dataKeys, true
-	}
-	if !known {
-		return fmt.Errorf("unknown type")
-	}
-	for _, key := range allowed[0] {
-		if _, there := raw[key]; !there {
-			return fmt.Errorf("%s is missing", key)
-		}
-	}
-	for key, value := range raw {
-		if key != "type" && !slices.Contains(allowed[0], key) && !slices.Contains(allowed[1], key) {
-			return fmt.Errorf("%s is unknown", key)
-		}
-		if string(value) == "null" && !slices.Contains(mayBeNull, key) {
-			return fmt.Errorf("%s is null", key)
-		}
-	}
-	return nil
 }
 
 func (c *client) assemble(p uistream.Part) error {
 	switch p.Type {
 	case "start":
-		*c = client{major: c.major, id: p.MessageID}
-		c.forget()
+		return c.start(p)
 	case "start-step":
-		c.parts = append(c.parts, &uistream.UIPart{Type: "step-start"})
+		c.add(&part{UIPart: uistream.UIPart{Type: "step-start"}})
+	case "finish-step":
 	case "reset-step":
 		c.parts = c.parts[:c.stepBegin()]
 		c.forget()
 	case "text-start", "reasoning-start":
-		part := &uistream.UIPart{Type: p.Type[:len(p.Type)-len("-start")], State: "streaming"}
-		c.parts, c.open[p.ID] = append(c.parts, part), part
-	case "text-delta", "reasoning-delta":
-		if c.open[p.ID] == nil {
-			return fmt.Errorf("nothing is open under %s", p.ID)
-		}
-		c.open[p.ID].Text += p.Delta
-	case "text-end", "reasoning-end":
-		if c.open[p.ID] == nil {
-			return fmt.Errorf("nothing is open under %s", p.ID)
-		}
-		c.open[p.ID].State = "done"
-		delete(c.open, p.ID)
+		c.open[p.ID] = c.add(&part{UIPart: uistream.UIPart{Type: strings.TrimSuffix(p.Type, "-start"), State: "streaming"}})
+	case "text-delta", "reasoning-delta", "text-end", "reasoning-end":
+		return c.grow(p)
 	case "finish":
-		c.finished = true
-		known := slices.Contains(commonReasons, p.FinishReason) || p.FinishReason == "interrupted" && (c.major == 0 || c.major >= 7)
-		if !known {
-			return fmt.Errorf("finish reason")
-		}
+		return c.finish(p)
 	case "error":
 		c.failed = p.ErrorText
+	case "tool-input-start":
+		c.inputs[p.ToolCallID] = &strings.Builder{}
+		c.update(c.current(p), p, part{UIPart: uistream.UIPart{State: "input-streaming"}})
+	case "tool-input-available":
+		c.ran = append(c.ran, p.ToolCallID)
+		c.update(c.current(p), p, part{UIPart: uistream.UIPart{State: "input-available", Input: p.Input}})
+	case "tool-input-error":
+		known := part{UIPart: uistream.UIPart{State: "output-error", Input: p.Input, ErrorText: p.ErrorText}}
+		if c.major < 7 {
+			known.Input, known.RawInput = nil, string(p.Input)
+		}
+		c.update(c.current(p), p, known)
 	case "tool-approval-response":
-		return c.answer(p)
+		return c.responded(p)
 	default:
 		if p.ToolCallID != "" {
 			return c.assembleCall(p)
 		}
-		if p.Data != nil && !p.Transient {
-			c.parts = append(c.parts, &uistream.UIPart{Type: p.Type, Input: p.Data})
-		}
+		c.takeData(p)
 	}
 	return nil
 }
 
+func (c *client) start(p uistream.Part) error {
+	if c.replay {
+		c.parts, c.metadata, c.replay = nil, nil, false
+	} else if p.MessageID != c.id {
+		return fmt.Errorf("the message goes on as %s, and was %s", p.MessageID, c.id)
+	}
+	c.id = p.MessageID
+	c.describe(p.Metadata)
+	return nil
+}
+
+func (c *client) finish(p uistream.Part) error {
+	c.finished = true
+	c.describe(p.Metadata)
+	known := slices.Contains(commonReasons, p.FinishReason)
+	if !known && (c.major > 5 || p.FinishReason != "") && (c.major < 7 || p.FinishReason != "interrupted") {
+		return fmt.Errorf("finish reason")
+	}
+	return nil
+}
+
+func (c *client) describe(m *uistream.Metadata) {
+	if m == nil {
+		return
+	}
+	merged := uistream.Metadata{}
+	if c.metadata != nil {
+		merged = *c.metadata
+	}
+	text, err := json.Marshal(m)
+	if err != nil || json.Unmarshal(text, &merged) != nil { // keys that m has take the place of those that were there
+		panic("metadata that is none")
+	}
+	c.metadata = &merged
+}
+
 func (c *client) forget() {
-	c.open, c.inputs = map[string]*uistream.UIPart{}, map[string]bool{}
+	c.open, c.inputs = map[string]*part{}, map[string]*strings.Builder{}
+}
+
+func (c *client) add(p *part) *part {
+	c.parts = append(c.parts, p)
+	return p
 }
 
 func (c *client) stepBegin() int {
@@ -161,56 +160,119 @@ func (c *client) stepBegin() int {
 	return 0
 }
 
-func (c *client) assembleCall(p uistream.Part) error {
-	var part *uistream.UIPart
-	for _, q := range c.parts {
-		if q.ToolCallID == p.ToolCallID {
-			part = q
-		}
+func (c *client) grow(p uistream.Part) error {
+	open := c.open[p.ID]
+	if open == nil {
+		return fmt.Errorf("nothing is open under %s", p.ID)
 	}
-	if part == nil && p.ToolName != "" {
-		part = &uistream.UIPart{Type: "tool-" + p.ToolName, ToolCallID: p.ToolCallID}
-		c.parts = append(c.parts, part)
-	}
-	if part == nil {
-		return fmt.Errorf("no such call")
-	}
-	switch p.Type {
-	case "tool-input-start":
-		c.inputs[p.ToolCallID] = true
-		part.State = "input-streaming"
-	case "tool-input-delta":
-		if !c.inputs[p.ToolCallID] {
-			return fmt.Errorf("the input has not begun")
-		}
-	case "tool-input-available":
-		part.State, part.Input = "input-available", p.Input
-	case "tool-output-available":
-		part.State, part.Output = "output-available", p.Output
-	case "tool-output-error":
-		part.State, part.ErrorText = "output-error", p.ErrorText
-	case "tool-output-denied":
-		part.State = "output-denied"
-	case "tool-approval-request":
-		part.State, part.Approval = "approval-requested", &uistream.Approval{ID: p.ApprovalID}
+	open.Text += p.Delta
+	if strings.HasSuffix(p.Type, "-end") {
+		open.State = "done"
+		delete(c.open, p.ID)
 	}
 	return nil
 }
 
-func (c *client) answer(p uistream.Part) error {
-	for _, part := range c.parts {
-		if part.Approval != nil && part.Approval.ID == p.ApprovalID {
-			part.State, part.Approval = "approval-responded", &uistream.Approval{ID: p.ApprovalID, Approved: p.Approved}
+// current finds the call in the step; older versions look everywhere.
+func (c *client) current(p uistream.Part) *part {
+	from := 0
+	if c.major >= 7 {
+		from = c.stepBegin()
+	}
+	for _, q := range c.parts[from:] {
+		if q.ToolCallID == p.ToolCallID {
+			return q
+		}
+	}
+	return nil
+}
+
+func (c *client) call(id string) *part {
+	for _, q := range slices.Backward(c.parts) {
+		if id != "" && q.ToolCallID == id {
+			return q
+		}
+	}
+	return nil
+}
+
+// update puts what is known into the call's part, or makes one.
+func (c *client) update(q *part, p uistream.Part, known part) {
+	if q == nil {
+		q = c.add(&part{UIPart: uistream.UIPart{Type: "tool-" + p.ToolName, ToolCallID: p.ToolCallID}})
+	}
+	known.Type, known.ToolCallID, known.Approval = q.Type, q.ToolCallID, q.Approval
+	*q = known
+}
+
+func (c *client) assembleCall(p uistream.Part) error {
+	q := c.call(p.ToolCallID)
+	if q == nil {
+		return fmt.Errorf("no such call")
+	}
+	switch p.Type {
+	case "tool-input-delta":
+		if c.inputs[p.ToolCallID] == nil {
+			return fmt.Errorf("the input has not begun")
+		}
+		c.inputs[p.ToolCallID].WriteString(p.InputTextDelta)
+		known := part{UIPart: uistream.UIPart{State: "input-streaming"}, RawInput: c.inputs[p.ToolCallID].String()}
+		if json.Valid([]byte(known.RawInput)) {
+			known.Input = json.RawMessage(known.RawInput)
+		}
+		c.update(c.current(p), p, known)
+	case "tool-output-available":
+		c.update(q, p, part{UIPart: uistream.UIPart{State: "output-available", Input: q.Input, Output: p.Output}})
+	case "tool-output-error":
+		c.update(q, p, part{UIPart: uistream.UIPart{State: "output-error", Input: q.Input, ErrorText: p.ErrorText}, RawInput: q.RawInput})
+	case "tool-output-denied":
+		q.State = "output-denied"
+	case "tool-approval-request":
+		q.State, q.Approval = "approval-requested", &uistream.Approval{ID: p.ApprovalID}
+	}
+	return nil
+}
+
+func (c *client) responded(p uistream.Part) error {
+	for _, q := range c.parts {
+		if q.Approval != nil && q.Approval.ID == p.ApprovalID {
+			c.respond(q, *p.Approved, p.Reason)
 			return nil
 		}
 	}
 	return fmt.Errorf("no such approval")
 }
 
+// respond is also what the app does to answer.
+func (c *client) respond(q *part, approved bool, reason string) {
+	if reason == "" {
+		reason = q.Approval.Reason
+	}
+	q.State, q.Approval = "approval-responded", &uistream.Approval{ID: q.Approval.ID, Approved: &approved, Reason: reason}
+}
+
+func (c *client) takeData(p uistream.Part) {
+	if p.Transient {
+		return
+	}
+	for _, q := range c.parts {
+		if p.ID != "" && q.Type == p.Type && q.ID == p.ID {
+			q.Data = p.Data
+			return
+		}
+	}
+	c.add(&part{UIPart: uistream.UIPart{Type: p.Type, ID: p.ID, Data: p.Data}})
+}
+
+// message is the message without what only the client keeps.
 func (c *client) message() uistream.UIMessage {
 	m := uistream.UIMessage{ID: c.id, Role: "assistant", Parts: []uistream.UIPart{}}
 	for _, p := range c.parts {
-		m.Parts = append(m.Parts, *p)
+		m.Parts = append(m.Parts, p.UIPart)
+	}
+	if c.metadata != nil {
+		known := *c.metadata
+		m.Metadata = &known
 	}
 	return m
 }

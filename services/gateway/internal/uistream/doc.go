@@ -14,14 +14,39 @@
 //
 // A run that continues a suspended one writes on at its message. It begins with the ends
 // of calls of an earlier step, outside of any step; the client finds the call's part
-// wherever it stands. An approval that was asked for, and how it was answered, is shown
-// to clients as far as they know such parts.
+// wherever it stands. Where the user has written instead of answering, those calls are of an
+// earlier message than the run's: the stream of this one does not tell of them, and in the
+// conversation they end where they stand. An approval that was asked for, and how it was answered, is shown
+// to clients as far as they know such parts: version 5 knows none, version 6 knows the
+// question and a refusal, version 7 all of it. A question that is told again is not asked
+// again, and an answer whose question the log has lost comes with it.
+//
+// A call that ends in its step and was not told to be whole never began: there is no such
+// tool, or the input is not what it takes. It gets the error of its input and nobody runs it;
+// version 5, whose first release does not know that, is told the input as a text and the error.
+// The input is what was told of it as it came, as it is where the arguments are too large to
+// be told whole.
+//
+// # Calls of the client
+//
+// A client runs its tool when it is told tool-input-available, and again whenever it is
+// told so. So a call that has been answered is told by its input as a text
+// (tool-input-start, one tool-input-delta) and its output: the part becomes the same, and
+// nobody runs anything. That goes for replays from the log, where Answered says which
+// calls are meant, and for those from the store (Replay), where a call has ended. While no
+// step has taken the answer, Pending tells it: the page that was loaded again can tell
+// then that nothing is open any more, and sends on what it has.
+//
+// # Metadata
+//
+// With Describe the start has the run and the agent, and the finish what the run has used
+// and whether it was cut short. An app may check that against a schema of its own, and
+// fails where it does not fit; therefore it can be left out.
 //
 // The end of an interrupted run is a good one. The finish reason "interrupted" keeps apps
 // that send on by themselves from doing so; older clients do not know it, and get
-// "other". A call whose input never came whole is told to have been cut. That the reply
-// was cut short stands in the metadata of the stored message, not in the stream: there
-// an app would check it against a schema of its own, and fail.
+// "other", or in version 5, whose first release knows no reasons, none. A call whose input
+// never came whole is told to have been cut.
 //
 // # What is taken back
 //
@@ -42,5 +67,6 @@
 //     left.
 //
 // The client's behaviour is that of the npm package ai in version 7.0.173
-// (reset-step in process-ui-message-stream); versions 5 and 6 reject the part.
+// (process-ui-message-stream); what parts may have is what 5.0.0, 6.0.0 and 7.0.173 all
+// take, of which the first two refuse every key that they do not know.
 package uistream

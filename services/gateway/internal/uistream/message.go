@@ -2,24 +2,25 @@ package uistream
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
 // UIMessage is a message as user interfaces keep it.
 type UIMessage struct {
-	ID    string   `json:"id"`
-	Role  string   `json:"role"` // user, assistant or system
-	Parts []UIPart `json:"parts"`
-	// Metadata says interrupted where a reply was cut short: interrupt, abort or
-	// deadline.
-	Metadata map[string]string `json:"metadata,omitempty"`
+	ID       string    `json:"id"`
+	Role     string    `json:"role"` // user, assistant or system
+	Parts    []UIPart  `json:"parts"`
+	Metadata *Metadata `json:"metadata,omitempty"` // of an assistant message
 }
 
 // UIPart is one part of a UIMessage; as in Part, what a type does not have is
 // zero and stays out of the JSON.
 type UIPart struct {
 	Type       string          `json:"type"`
+	ID         string          `json:"id,omitempty"`
 	Text       string          `json:"text,omitempty"`
 	State      string          `json:"state,omitempty"`
 	ToolCallID string          `json:"toolCallId,omitempty"`
@@ -32,6 +33,8 @@ type UIPart struct {
 	URL        string          `json:"url,omitempty"`
 	Filename   string          `json:"filename,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
+
+	refusal string // of a call that was refused: what clients are told that know no approvals
 }
 
 // Approval is what was asked for before a call may run, and what was answered.
@@ -47,7 +50,9 @@ const toolPrefix = "tool-"
 // and tool messages of one run become one assistant message, the one that the
 // translator made of the run's chunks; its id is messageIDs[run], or that of its
 // first stored message for a run that is not there. A run with the message id of
-// an earlier one goes on in its message. Hidden and context messages are left out.
+// an earlier one goes on in its message. The result of a call that an earlier message has
+// left open stands there; one whose call is nowhere is left out, as hidden and context
+// messages are.
 func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIMessage {
 	c := conversation{ids: messageIDs, turns: map[string]int{}}
 	for _, m := range stored {
@@ -115,11 +120,59 @@ func (c *conversation) answer(m *eventv1.Message) {
 		message.Parts = append(message.Parts, UIPart{Type: "step-start"})
 		c.step = m.GetStep()
 	}
-	if kind := m.GetMetadata()[interrupted]; kind != "" {
-		message.Metadata = map[string]string{interrupted: kind}
-	}
+	message.describe(m)
 	for _, p := range m.GetParts() {
 		message.addPart(p)
+		if r := p.GetToolResult(); r != nil && message.call(r.GetToolCallId()) < 0 {
+			end(c.messages[:index], r)
+		}
+	}
+}
+
+// open reports whether the part is a call that has not ended.
+func (p *UIPart) open() bool { return p.ToolCallID != "" && !strings.HasPrefix(p.State, "output-") }
+
+// Open reports whether a call of the messages has not ended.
+func Open(messages []UIMessage) bool {
+	return slices.ContainsFunc(messages, func(m UIMessage) bool {
+		return slices.ContainsFunc(m.Parts, func(p UIPart) bool { return p.open() })
+	})
+}
+
+// End ends those calls that the messages have left open and whose results are in the stored
+// message, which stands behind them.
+func End(messages []UIMessage, stored *eventv1.Message) {
+	if !Answers(stored) {
+		return
+	}
+	for _, p := range stored.GetParts() {
+		if r := p.GetToolResult(); r != nil {
+			end(messages, r)
+		}
+	}
+}
+
+// end ends the newest call of that id that is open.
+func end(messages []UIMessage, r *eventv1.ToolResultPart) {
+	for _, m := range slices.Backward(messages) {
+		if at := m.call(r.GetToolCallId()); at >= 0 && m.Parts[at].open() {
+			m.Parts[at].addResult(r)
+			return
+		}
+	}
+}
+
+// describe takes from a stored message what the message says about itself.
+func (m *UIMessage) describe(stored *eventv1.Message) {
+	id, kind := stored.GetRunId(), stored.GetMetadata()[interrupted]
+	if m.Metadata == nil && id+kind != "" {
+		m.Metadata = &Metadata{}
+	}
+	if id != "" {
+		m.Metadata.RunID = id
+	}
+	if kind != "" {
+		m.Metadata.Interrupted = kind
 	}
 }
 
@@ -135,7 +188,9 @@ func (m *UIMessage) addPart(p *eventv1.Part) {
 			State: "input-available", Input: value(p.ToolCall.GetArguments(), "{}"),
 		})
 	case *eventv1.Part_ToolResult:
-		m.addResult(p.ToolResult)
+		if at := m.call(p.ToolResult.GetToolCallId()); at >= 0 {
+			m.Parts[at].addResult(p.ToolResult)
+		}
 	case *eventv1.Part_File:
 		m.Parts = append(m.Parts, filePart(p.File))
 	}
@@ -147,18 +202,29 @@ func (m *UIMessage) addBlock(kind, content string) {
 	}
 }
 
-func (m *UIMessage) addResult(r *eventv1.ToolResultPart) {
-	at := m.call(r.GetToolCallId())
-	if at < 0 {
-		at = len(m.Parts)
-		m.Parts = append(m.Parts, UIPart{Type: toolPrefix + r.GetToolName(), ToolCallID: r.GetToolCallId(), Input: value("", "{}")})
+func (p *UIPart) addResult(r *eventv1.ToolResultPart) {
+	if v := r.GetApproval(); v != nil {
+		approved := v.GetApproved()
+		p.Approval = &Approval{ID: v.GetApprovalId(), Approved: &approved, Reason: v.GetReason()}
+		if !approved {
+			p.State, p.refusal = "output-denied", orText(r.GetError(), toolFailedText)
+			return
+		}
 	}
-	p := &m.Parts[at]
-	if !r.GetSuccess() {
-		p.State, p.ErrorText = "output-error", orText(r.GetError(), toolFailedText)
+	p.end(Answer{Result: r.GetResult(), Error: r.GetError(), Success: r.GetSuccess()})
+}
+
+// end ends the call. What nobody has decided is not asked any more.
+func (p *UIPart) end(a Answer) {
+	if p.Approval != nil && p.Approval.Approved == nil {
+		p.Approval = nil
+	}
+	p.Output, p.ErrorText = nil, ""
+	if !a.Success {
+		p.State, p.ErrorText = "output-error", orText(a.Error, toolFailedText)
 		return
 	}
-	p.State, p.Output = "output-available", value(r.GetResult(), "null")
+	p.State, p.Output = "output-available", value(a.Result, "null")
 }
 
 func (m *UIMessage) call(id string) int {
@@ -193,54 +259,31 @@ func (t *Translator) replay(p UIPart) []Part {
 	}
 }
 
+// replayCall tells a call. One that has ended and was nobody's to allow may have been a
+// client's: it is told so that no client runs it.
 func (t *Translator) replayCall(p UIPart) []Part {
-	name := p.Type[len(toolPrefix):]
-	parts := t.callStart(0, p.ToolCallID, name)
-	known := call{available: true}
-	parts = append(parts, Part{Type: "tool-input-available", ToolCallID: p.ToolCallID, ToolName: name, Input: p.Input})
+	id, name := p.ToolCallID, p.Type[len(toolPrefix):]
+	ended := strings.HasPrefix(p.State, "output-")
+	var parts []Part
+	if p.Approval == nil && (ended || t.answered != nil && t.answered(id)) {
+		parts = t.callQuiet(0, id, name, string(p.Input))
+	} else {
+		parts = t.callAvailable(0, id, name, string(p.Input))
+	}
 	if a := p.Approval; a != nil {
-		known.approval, known.denied = a.ID, a.Approved != nil && !*a.Approved
-		parts = append(parts, t.replayApproval(p.ToolCallID, *a)...)
-	}
-	t.calls[p.ToolCallID] = known
-	switch p.State {
-	case "output-available":
-		parts = append(parts, Part{Type: "tool-output-available", ToolCallID: p.ToolCallID, Output: p.Output})
-	case "output-error":
-		parts = append(parts, Part{Type: "tool-output-error", ToolCallID: p.ToolCallID, ErrorText: p.ErrorText})
-	case "output-denied":
-		parts = append(parts, toolDenied(p.ToolCallID))
-	}
-	return parts
-}
-
-func (t *Translator) replayApproval(call string, a Approval) []Part {
-	if !t.major.approves() {
-		return nil
-	}
-	parts := []Part{approvalRequest(call, a.ID)}
-	if a.Approved != nil && t.major.responds() {
-		parts = append(parts, approvalResponse(a.ID, *a.Approved))
-	}
-	return parts
-}
-
-// Asked is an approval that was asked for, of a call that has not ended.
-type Asked struct {
-	CallID string
-	Approval
-}
-
-// Ask shows on the calls of the messages that an approval was asked for, which stored
-// messages do not say.
-func Ask(messages []UIMessage, asked []Asked) {
-	for _, a := range asked {
-		for i := range messages {
-			if at := messages[i].call(a.CallID); at >= 0 && messages[i].Parts[at].State == "input-available" {
-				messages[i].Parts[at].ask(a.Approval)
-			}
+		parts = append(parts, t.ask(id, a.ID)...)
+		if a.Approved != nil {
+			parts = append(parts, t.respond(id, a.ID, *a.Approved, a.Reason)...)
 		}
 	}
+	if !ended {
+		return parts
+	}
+	t.ended(id)
+	if p.State == "output-denied" && t.major.approves() {
+		return append(parts, toolDenied(id))
+	}
+	return append(parts, t.output(id, Answer{Result: string(p.Output), Error: orText(p.ErrorText, p.refusal), Success: p.State == "output-available"}))
 }
 
 func (p *UIPart) ask(a Approval) {

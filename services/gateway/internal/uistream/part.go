@@ -3,8 +3,6 @@ package uistream
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
-	"unicode/utf8"
 )
 
 // Part is one part of a UI message stream. Fields that a type does not have are
@@ -19,6 +17,7 @@ type Part struct {
 	ToolName       string          `json:"toolName,omitempty"`
 	ApprovalID     string          `json:"approvalId,omitempty"`
 	Approved       *bool           `json:"approved,omitempty"`
+	Reason         string          `json:"reason,omitempty"`
 	InputTextDelta string          `json:"inputTextDelta,omitempty"`
 	Input          json.RawMessage `json:"input,omitempty"`
 	Output         json.RawMessage `json:"output,omitempty"`
@@ -26,6 +25,7 @@ type Part struct {
 	Transient      bool            `json:"transient,omitempty"`
 	ErrorText      string          `json:"errorText,omitempty"`
 	FinishReason   string          `json:"finishReason,omitempty"`
+	Metadata       *Metadata       `json:"messageMetadata,omitempty"`
 }
 
 // Append appends the part's JSON to b, on one line.
@@ -54,14 +54,20 @@ const (
 	inputCutText   = "The run was stopped before the call was whole."
 )
 
-func start(messageID string) Part           { return Part{Type: "start", MessageID: messageID} }
 func startStep() Part                       { return Part{Type: "start-step"} }
 func finishStep() Part                      { return Part{Type: "finish-step"} }
 func resetStep() Part                       { return Part{Type: "reset-step"} }
-func finish(reason string) Part             { return Part{Type: "finish", FinishReason: reason} }
 func blockStart(kind, id string) Part       { return Part{Type: kind + "-start", ID: id} }
 func blockDelta(kind, id, text string) Part { return Part{Type: kind + "-delta", ID: id, Delta: text} }
 func blockEnd(kind, id string) Part         { return Part{Type: kind + "-end", ID: id} }
+
+func start(messageID string, m *Metadata) Part {
+	return Part{Type: "start", MessageID: messageID, Metadata: m}
+}
+
+func finish(reason string, m *Metadata) Part {
+	return Part{Type: "finish", FinishReason: reason, Metadata: m}
+}
 
 func toolInputStart(call, name string) Part {
 	return Part{Type: "tool-input-start", ToolCallID: call, ToolName: name}
@@ -75,11 +81,15 @@ func toolInputAvailable(call, name, arguments string) Part {
 	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: name, Input: value(arguments, "{}")}
 }
 
-func toolOutput(call string, success bool, result, reason string) Part {
-	if !success {
-		return Part{Type: "tool-output-error", ToolCallID: call, ErrorText: orText(reason, toolFailedText)}
+func toolInputError(call, name string, input json.RawMessage, reason string) Part {
+	return Part{Type: "tool-input-error", ToolCallID: call, ToolName: name, Input: input, ErrorText: orText(reason, toolFailedText)}
+}
+
+func toolOutput(call string, a Answer) Part {
+	if !a.Success {
+		return Part{Type: "tool-output-error", ToolCallID: call, ErrorText: orText(a.Error, toolFailedText)}
 	}
-	return Part{Type: "tool-output-available", ToolCallID: call, Output: value(result, "null")}
+	return Part{Type: "tool-output-available", ToolCallID: call, Output: value(a.Result, "null")}
 }
 
 func toolDenied(call string) Part { return Part{Type: "tool-output-denied", ToolCallID: call} }
@@ -88,56 +98,8 @@ func approvalRequest(call, id string) Part {
 	return Part{Type: "tool-approval-request", ToolCallID: call, ApprovalID: id}
 }
 
-func approvalResponse(id string, approved bool) Part {
-	return Part{Type: "tool-approval-response", ApprovalID: id, Approved: &approved}
-}
-
-func data(name, text string) Part {
-	return Part{Type: "data-" + dataName(name), Data: value(text, "null")}
-}
-
-// value is a JSON text as a value. An empty text becomes the default; a text
-// that is not JSON becomes a string, since one broken text must not end the
-// stream of a client.
-func value(text, whenEmpty string) json.RawMessage {
-	if text == "" {
-		return json.RawMessage(whenEmpty)
-	}
-	if json.Valid([]byte(text)) {
-		return json.RawMessage(text)
-	}
-	quoted, err := json.Marshal(strings.ToValidUTF8(text, string(utf8.RuneError)))
-	if err != nil {
-		return json.RawMessage(whenEmpty)
-	}
-	return quoted
-}
-
-func orText(text, whenEmpty string) string {
-	if text == "" {
-		return whenEmpty
-	}
-	return text
-}
-
-// maxDataName bounds the name of a data part in bytes.
-const maxDataName = 64
-
-// dataName makes a part's name of an event's: letters, digits, "-", "_" and
-// "." stay, everything else becomes "-".
-func dataName(event string) string {
-	name := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
-			return r
-		default:
-			return '-'
-		}
-	}, event)
-	if len(name) > maxDataName {
-		name = name[:maxDataName]
-	}
-	return orText(name, "event")
+func approvalResponse(id string, approved bool, reason string) Part {
+	return Part{Type: "tool-approval-response", ApprovalID: id, Approved: &approved, Reason: reason}
 }
 
 // finishReasons are those that versions 5, 6 and 7 of the client accept.

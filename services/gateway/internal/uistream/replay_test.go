@@ -2,7 +2,9 @@ package uistream_test
 
 import (
 	"encoding/json"
-	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -11,249 +13,116 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// run is a run of random steps with attempts that are lost, as its log was told
-// to somebody who was there all the time, and as it stands in the end.
-type run struct {
-	told    []record
-	stands  []*eventv1.Message // what the state service stores
-	records []record           // what the log holds in the end
-	next    int64
-	step    int32
-}
-
-// record is a chunk, or, without one, the news that all after `at` is void.
-type record struct {
-	sequence int64
-	chunk    *eventv1.Chunk
-	at       int64
-}
-
-func (r *run) say(step int32, c *eventv1.Chunk) {
-	r.next++
-	c.AgentId, c.Step = "run-1", step
-	rec := record{sequence: r.next, chunk: c}
-	r.told, r.records = append(r.told, rec), append(r.records, rec)
-}
-
-func (r *run) rewind(at int64) {
-	r.next++
-	r.told = append(r.told, record{sequence: r.next, at: at})
-	for len(r.records) > 0 && r.records[len(r.records)-1].sequence > at {
-		r.records = r.records[:len(r.records)-1]
-	}
-}
-
-func (r *run) last() int64 {
-	if len(r.records) == 0 {
-		return 0
-	}
-	return r.records[len(r.records)-1].sequence
-}
-
-func drawRun(t *rapid.T) *run {
-	r := &run{}
-	r.say(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: "msg"}}})
-	for range rapid.IntRange(1, 3).Draw(t, "steps") {
-		r.drawStep(t)
-	}
-	return r
-}
-
-// drawDrain makes a step without a model: a run goes on with the ends of calls that the
-// one before it has left open.
-func (r *run) drawDrain(t *rapid.T, results []func() *eventv1.Chunk, tools *eventv1.Message) {
-	r.say(r.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
-	r.say(r.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}})
-	r.step++
-	begin := r.last()
-	for range rapid.IntRange(0, 2).Draw(t, "executors lost in drains") {
-		r.sayChunks(r.step, results[:rapid.IntRange(0, len(results)).Draw(t, "ends")])
-		r.rewind(begin)
-	}
-	r.sayChunks(r.step, results)
-	r.commit(tools)
-}
-
-// commit tells that the step is committed, and stores its messages.
-func (r *run) commit(messages ...*eventv1.Message) {
-	r.say(r.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
-	for _, m := range messages {
-		if len(m.GetParts()) > 0 || m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
-			m.RunId, m.Step = "run-1", r.step
-			r.stands = append(r.stands, m)
-		}
-	}
-}
-
-// drawStep makes a step out of some lost attempts and one that commits. Ids of
-// calls differ between attempts, as they do when a model is asked again.
-func (r *run) drawStep(t *rapid.T) {
-	r.step++
-	begin, step := r.last(), r.step
-	for attempt := range rapid.IntRange(0, 2).Draw(t, "lost attempts") {
-		plan := drawPlan(t, fmt.Sprintf("%d-%d", step, attempt))
-		r.sayPlan(step, plan, rapid.IntRange(0, len(plan.chunks)).Draw(t, "chunks of the attempt"))
-		r.rewind(begin)
-	}
-	plan := drawPlan(t, fmt.Sprintf("%d-last", step))
-	r.sayPlan(step, plan, len(plan.chunks))
-	planned := r.last()
-	for range rapid.IntRange(0, 2).Draw(t, "executors lost in tools") {
-		r.sayChunks(step, plan.results[:rapid.IntRange(0, len(plan.results)).Draw(t, "results")])
-		r.rewind(planned)
-	}
-	kept := rapid.IntRange(0, len(plan.results)).Draw(t, "calls that end in the step")
-	r.sayChunks(step, plan.results[:kept])
-	open := &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Parts: plan.tools.GetParts()[kept:]}
-	plan.tools.Parts = plan.tools.GetParts()[:kept]
-	r.commit(plan.answer, plan.tools)
-	if kept < len(plan.results) {
-		r.drawDrain(t, plan.results[kept:], open)
-	}
-}
-
-func (r *run) sayPlan(step int32, p plan, count int) {
-	r.say(step, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
-	r.sayChunks(step, p.chunks[:count])
-}
-
-func (r *run) sayChunks(step int32, chunks []func() *eventv1.Chunk) {
-	for _, c := range chunks {
-		r.say(step, c())
-	}
-}
-
-// plan is what the model says in one attempt, and how its calls end.
-type plan struct {
-	chunks, results []func() *eventv1.Chunk
-	answer, tools   *eventv1.Message
-}
-
-func drawPlan(t *rapid.T, name string) plan {
-	p := plan{answer: &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}, tools: &eventv1.Message{Role: eventv1.Role_ROLE_TOOL}}
-	if rapid.Bool().Draw(t, "thinks") {
-		p.think(rapid.StringN(1, 9, -1).Draw(t, "thought"))
-	}
-	if rapid.Bool().Draw(t, "says") {
-		p.say(rapid.StringN(1, 9, -1).Draw(t, "text"))
-	}
-	for i := range rapid.IntRange(0, 2).Draw(t, "calls") {
-		p.call(fmt.Sprintf("call-%s-%d", name, i), rapid.Bool().Draw(t, "ends well"))
-	}
-	return p
-}
-
-func (p *plan) think(thought string) {
-	p.chunks = append(p.chunks,
-		func() *eventv1.Chunk {
-			return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: thought}}}
-		},
-		func() *eventv1.Chunk {
-			return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{IsComplete: true}}}
-		})
-	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{Text: thought}}})
-}
-
-func (p *plan) say(text string) {
-	for _, r := range text {
-		p.chunks = append(p.chunks, func() *eventv1.Chunk {
-			return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: string(r)}}}
-		})
-	}
-	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}})
-}
-
-func (p *plan) call(id string, well bool) {
-	p.chunks = append(p.chunks, func() *eventv1.Chunk {
-		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: `{"a":1}`}}}
-	})
-	result := &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: well, Result: "2"}
-	if !well {
-		result.Result, result.Error = "", "no"
-	}
-	p.results = append(p.results, func() *eventv1.Chunk {
-		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
-			ToolCallId: id, ToolName: "add", Success: well, Result: result.GetResult(), Error: result.GetError()}}}
-	})
-	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "add", Arguments: `{"a":1}`}}})
-	p.tools.Parts = append(p.tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
-}
-
-// watch gives the client what the translator makes of the run's live records.
-func (r *run) watch(t *rapid.T) *client {
-	c, tr := &client{}, uistream.New("msg", uistream.Newest)
-	take(t, c, tr.Start())
-	for i, rec := range r.told {
-		if rec.chunk != nil {
-			take(t, c, tr.Chunk(rec.sequence, rec.chunk))
-			continue
-		}
-		parts, again, ok := tr.Rewound(rec.at)
-		if !ok {
-			t.Fatalf("rewound to %d: the client should be able to take it back", rec.at)
-		}
-		take(t, c, parts)
-		if again == 0 {
-			continue
-		}
-		for _, old := range r.told[:i] {
-			if old.chunk != nil && old.sequence > again && old.sequence <= rec.at {
-				take(t, c, tr.Chunk(old.sequence, old.chunk))
+// seen is what the client shows, and keeps for itself, for people. Versions before 7 are
+// not told how an approval was decided, and some of them keep texts of inputs.
+func (c *client) seen(t *rapid.T) string {
+	parts := slices.Clone(c.parts)
+	for i, p := range parts {
+		q := *p
+		if c.major < 7 {
+			if q.Input == nil && q.State == "output-error" && json.Valid([]byte(q.RawInput)) { // the error of an input
+				q.Input = json.RawMessage(q.RawInput)
 			}
+			q.RawInput = ""
 		}
+		if c.major < 7 && q.Approval != nil {
+			q.Approval = &uistream.Approval{ID: q.Approval.ID}
+		}
+		parts[i] = &q
 	}
-	take(t, c, tr.Finish(uistream.Completed))
-	return c
+	return text(t, parts) + text(t, c.metadata)
 }
 
-func take(t *rapid.T, c *client, parts []uistream.Part) {
-	t.Helper()
-	for _, p := range parts {
-		text, err := p.Append(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.take(text); err != nil {
-			t.Fatalf("the client refuses %s: %v", text, err)
-		}
-	}
-}
-
-func shown(t *rapid.T, m uistream.UIMessage) string {
-	text, err := json.Marshal(m)
+func text(t *rapid.T, v any) string {
+	b, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return string(b)
 }
 
-func TestWhoSawLostAttemptsHasTheMessageOfWhoDidNot(t *testing.T) {
+func shown(t *rapid.T, m uistream.UIMessage) string { return text(t, m) }
+
+var majors = []uistream.Major{5, 6, 7}
+
+func TestWhoeverComesBackAnywhereHasTheMessageOfWhoWasThereAllTheTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := drawRun(t)
-		live := shown(t, r.watch(t).message())
-		replay := &run{told: r.records}
-		if got := shown(t, replay.watch(t).message()); got != live {
-			t.Fatalf("live    %s\nreplay  %s", live, got)
+		s := drawStory(t)
+		for _, major := range majors {
+			want := s.watch(t, major, never).seen(t)
+			for _, often := range []int{2, 9, 40} {
+				dice := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "cuts"), 0)) //nolint:gosec // drawn
+				if got := s.watch(t, major, func() bool { return dice.IntN(often) == 0 }).seen(t); got != want {
+					t.Fatalf("version %d, cut at every %dth part\ngot  %s\nwant %s", major, often, got, want)
+				}
+			}
+			if got := s.replayed(t, major).seen(t); got != want {
+				t.Fatalf("version %d\nreplay %s\nlive   %s", major, got, want)
+			}
 		}
 	})
+}
+
+// replayed is a client that comes when all is over.
+func (s *story) replayed(t *rapid.T, major uistream.Major) *client {
+	w := &watcher{t: t, s: s, c: newClient(major), cut: never}
+	w.reload(len(s.told) - 1)
+	return w.c
+}
+
+// undecided takes from the calls that have ended what was asked for and nobody decided:
+// the state service does not keep it. Neither does it know what a run has used.
+func (c *client) undecided() *client {
+	for _, p := range c.parts {
+		p.undecided(c.major)
+	}
+	if c.metadata != nil {
+		c.metadata.Usage, c.metadata.AgentType = nil, ""
+	}
+	return c
+}
+
+func (p *part) undecided(major uistream.Major) {
+	if p.Approval != nil && p.State == "output-error" && (major < 7 || p.Approval.Approved == nil) {
+		p.Approval = nil
+	}
+}
+
+func (s *story) stored(upTo int32) uistream.UIMessage {
+	ids := map[string]string{}
+	var stored []*eventv1.Message
+	for _, m := range s.stands {
+		if ids[m.GetRunId()] = "msg"; m.GetStep() <= upTo {
+			stored = append(stored, m)
+		}
+	}
+	return uistream.Conversation(stored, ids)[0]
 }
 
 func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := drawRun(t)
-		stored := uistream.Conversation(r.stands, map[string]string{"run-1": "msg"})
-		if len(stored) != 1 {
-			t.Fatalf("got %d messages, want 1", len(stored))
-		}
-		if got, want := shown(t, stored[0]), shown(t, r.watch(t).message()); got != want {
+		s := drawStory(t)
+		stored := s.stored(s.step)
+		if got, want := shown(t, stored), shown(t, s.watch(t, 7, never).undecided().message()); got != want {
 			t.Fatalf("stored  %s\nstream  %s", got, want)
 		}
-		c, tr := &client{}, uistream.New("msg", uistream.Newest)
-		take(t, c, append(tr.Replay(stored[0]), tr.Finish(uistream.Completed)...))
-		if got, want := shown(t, c.message()), shown(t, stored[0]); got != want {
-			t.Fatalf("replayed from the store  %s\nstored  %s", got, want)
+		for _, major := range majors {
+			c, tr := newClient(major), uistream.New("msg", major)
+			tr.Describe(uistream.Metadata{RunID: s.runID(), AgentType: "demo"})
+			w := &watcher{t: t, s: s, c: c, tr: tr}
+			w.giveAll(append(tr.Replay(stored), tr.Finish(s.told[len(s.told)-1].end.how)...))
+			if got, want := c.undecided().seen(t), s.watch(t, major, never).undecided().seen(t); got != want {
+				t.Fatalf("version %d\nreplayed from the store  %s\nlive                     %s", major, got, want)
+			}
+			for _, p := range s.stands {
+				for _, q := range p.GetParts() {
+					if id := q.GetToolResult().GetToolCallId(); id != "" && q.GetToolResult().GetApproval() == nil && slices.Contains(c.ran, id) {
+						t.Fatalf("version %d: the client was asked to run %s, which has ended", major, id)
+					}
+				}
+			}
 		}
 	})
 }
@@ -261,38 +130,64 @@ func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := drawRun(t)
-		c, tr := &client{}, uistream.New("msg", uistream.Newest)
-		take(t, c, tr.Start())
+		s := drawStory(t)
+		tr := uistream.New("msg", uistream.Newest)
+		w := &watcher{t: t, s: s, c: newClient(7), tr: tr}
+		w.giveAll(tr.Start())
 		var chunks []uistream.Told
-		for _, rec := range r.records {
-			take(t, c, tr.Chunk(rec.sequence, rec.chunk))
-			chunks = append(chunks, uistream.Told{Sequence: rec.sequence, Chunk: rec.chunk})
+		for _, r := range standing(s.told) {
+			if r.chunk == nil {
+				continue
+			}
+			w.giveAll(tr.Chunk(r.sequence, r.chunk))
+			chunks = append(chunks, uistream.Told{Sequence: r.sequence, Chunk: r.chunk})
 			from := uistream.UIMessage{ID: "msg", Role: "assistant"}
-			if got, want := shown(t, uistream.Continue(from, chunks)), shown(t, c.message()); got != want {
+			if got, want := shown(t, uistream.Continue(from, chunks)), shown(t, w.c.whole()); got != want {
 				t.Fatalf("after %d chunks\ngot  %s\nwant %s", len(chunks), got, want)
 			}
 		}
-		for i, rec := range r.records { // from each step that is stored
-			if rec.chunk.GetStepCommitted() == nil {
+		for i, c := range chunks { // from each step that is stored
+			if c.Chunk.GetStepCommitted() == nil {
 				continue
 			}
-			var stored []*eventv1.Message
-			for _, m := range r.stands {
-				if m.GetStep() <= rec.chunk.GetStep() {
-					stored = append(stored, m)
-				}
-			}
-			from := uistream.Conversation(stored, map[string]string{"run-1": "msg"})[0]
+			from := s.stored(c.Chunk.GetStep())
+			from.Metadata = nil
+			asked := []uistream.UIMessage{from}
+			uistream.Ask(asked, s.openAfter(c.Sequence))
 			before := shown(t, from)
-			if got, want := shown(t, uistream.Continue(from, chunks[i:])), shown(t, c.message()); got != want {
-				t.Fatalf("from step %d\ngot  %s\nwant %s", rec.chunk.GetStep(), got, want)
+			if got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.undecided().whole()); got != want {
+				t.Fatalf("from step %d\ngot  %s\nwant %s", c.Chunk.GetStep(), got, want)
 			}
 			if shown(t, from) != before {
 				t.Fatalf("the message was changed: %s", shown(t, from))
 			}
 		}
 	})
+}
+
+// whole is the message as the gateway makes it: an input that is not whole is a text, and
+// what nobody has decided is not asked when the call has ended.
+func (c *client) whole() uistream.UIMessage {
+	m := c.message()
+	for i := range m.Parts {
+		p := part{UIPart: m.Parts[i]}
+		p.undecided(c.major)
+		m.Parts[i] = p.UIPart
+		if m.Parts[i].State == "input-streaming" {
+			m.Parts[i].Input, m.Parts[i].InputText = nil, c.parts[i].RawInput
+		}
+	}
+	return m
+}
+
+// openAfter are the approvals that were asked for in the step that was committed there.
+func (s *story) openAfter(sequence int64) []uistream.Asked {
+	for _, r := range s.told {
+		if r.sequence > sequence && r.end != nil {
+			return r.end.pending(0)
+		}
+	}
+	return nil
 }
 
 func TestWhatHasNotEndedIsStreaming(t *testing.T) {
@@ -341,27 +236,113 @@ func TestARunThatContinuesGoesOnInItsMessage(t *testing.T) {
 
 func TestHiddenAndContextMessagesAreNotShown(t *testing.T) {
 	t.Parallel()
-	text := func(s string) []*eventv1.Part {
+	said := func(s string) []*eventv1.Part {
 		return []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: s}}}}
 	}
 	got := uistream.Conversation([]*eventv1.Message{
-		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(text("hi"),
+		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(said("hi"),
 			&eventv1.Part{Part: &eventv1.Part_File{File: &eventv1.FilePart{MediaType: "image/png", Url: "https://example.com/a.png"}}})},
-		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: text("a fact")},
-		{Id: "h1", Role: eventv1.Role_ROLE_ASSISTANT, Hidden: true, RunId: "r1", Parts: text("hidden")},
-		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: text("hello")},
-		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2", Parts: text("again")},
-		{Id: "a2", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 2, Parts: text("hello again")},
+		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: said("a fact")},
+		{Id: "h1", Role: eventv1.Role_ROLE_ASSISTANT, Hidden: true, RunId: "r1", Parts: said("hidden")},
+		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: said("hello")},
+		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2", Parts: said("again")},
+		{Id: "a2", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 2, Parts: said("hello again")},
 	}, map[string]string{"r1": "msg-r1"})
 	text2, err := json.Marshal(got)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `[{"id":"u1","role":"user","parts":[{"type":"text","text":"hi"},{"type":"file","mediaType":"image/png","url":"https://example.com/a.png"}]},` +
-		`{"id":"msg-r1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"hello","state":"done"}]},` +
+		`{"id":"msg-r1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"hello","state":"done"}],"metadata":{"runId":"r1"}},` +
 		`{"id":"u2","role":"user","parts":[{"type":"text","text":"again"}]},` +
-		`{"id":"a2","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"hello again","state":"done"}]}]`
+		`{"id":"a2","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"hello again","state":"done"}],"metadata":{"runId":"r2"}}]`
 	if string(text2) != want {
 		t.Errorf("got  %s\nwant %s", text2, want)
+	}
+}
+
+func called(id string) *eventv1.Part {
+	return &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "ask", Arguments: `{"q":1}`}}}
+}
+
+func failed(id, why string) *eventv1.Part {
+	return &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: id, ToolName: "ask", Error: why}}}
+}
+
+// twoMessages has calls of which some results are in a later message.
+func twoMessages() []*eventv1.Message {
+	return []*eventv1.Message{
+		{Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: []*eventv1.Part{called("c1"), called("c2"), called("c3")}},
+		{Role: eventv1.Role_ROLE_TOOL, RunId: "r1", Step: 1, Parts: []*eventv1.Part{failed("c1", "no")}},
+		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2"},
+		{Role: eventv1.Role_ROLE_TOOL, RunId: "r2", Step: 2, Parts: []*eventv1.Part{failed("c1", "too late"), failed("c2", "abandoned"), failed("c9", "of nobody")}},
+	}
+}
+
+// calls are the calls of the messages for people.
+func calls(messages []uistream.UIMessage) string {
+	var words []string
+	for _, m := range messages {
+		words = append(words, m.ID+":")
+		for _, p := range m.Parts {
+			if p.ToolCallID != "" {
+				words = append(words, p.ToolCallID, p.State, p.ErrorText)
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func TestAResultEndsTheCallThatAnEarlierMessageHasLeftOpen(t *testing.T) {
+	t.Parallel()
+	ids := map[string]string{"r1": "msg-1", "r2": "msg-2"}
+	got := uistream.Conversation(twoMessages(), ids)
+	want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2:"
+	if calls(got) != want {
+		t.Errorf("got  %s\nwant %s", calls(got), want)
+	}
+	page := uistream.Conversation(twoMessages()[:2], ids)
+	for _, m := range twoMessages()[2:] {
+		uistream.End(page, m)
+	}
+	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(page) != want || !uistream.Open(page) {
+		t.Errorf("got  %s\nwant %s", calls(page), want)
+	}
+}
+
+func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
+	t.Parallel()
+	messages := uistream.Conversation(twoMessages()[:2], nil)
+	uistream.Ask(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
+	gone := &uistream.Answer{Error: "abandoned"}
+	uistream.Ask(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
+	p := messages[0].Parts[2]
+	if p.State != "output-error" || p.ErrorText != "abandoned" || p.Approval != nil {
+		t.Errorf("got %+v", p)
+	}
+	if p := messages[0].Parts[3]; p.State != "approval-requested" || p.Approval == nil {
+		t.Errorf("the other one is %+v", p)
+	}
+}
+
+func TestAMessageIsSettledByWhatAnotherRunTellsBeforeItsFirstStep(t *testing.T) {
+	t.Parallel()
+	end := func(id string) *eventv1.Chunk {
+		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "ask", Error: "abandoned"}}}
+	}
+	before := uistream.Conversation(twoMessages()[:2], map[string]string{"r1": "msg-1"})
+	var told []uistream.Told
+	for i, c := range []*eventv1.Chunk{
+		{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{}}}, end("c1"), end("c2"), end("c9"),
+		{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}}, end("c3"),
+	} {
+		told = append(told, uistream.Told{Sequence: int64(i + 1), Chunk: c})
+	}
+	got := []uistream.UIMessage{uistream.Settle(before[0], told)}
+	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(got) != want {
+		t.Errorf("got  %s\nwant %s", calls(got), want)
+	}
+	if want := "msg-1: c1 output-error no c2 input-available  c3 input-available "; calls(before) != want {
+		t.Errorf("the message was changed: %s", calls(before))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +20,15 @@ var update = flag.Bool("update", false, "write what the translator gives into th
 // give indented below them. The commands are
 //
 //	client VERSION                 a client of that major version; first line
+//	replay CALLS…                  the page is loaded again, and another translator begins the
+//	                               message anew; these client calls have been answered
+//	post                           the client has sent an answer, and another translator goes on:
+//	                               what chunks give is told to nobody until the line "now"
+//	describe RUN AGENT             the message has metadata; before start
 //	start                          the message begins
+//	pending CALL TOOL INPUT STEP APPROVAL [ANSWER [REASON]]
+//	                               the run has left the call open; APPROVAL is - for a client
+//	                               tool, ANSWER is its output, error, yes or no
 //	SEQUENCE EVENT ARGUMENTS…      a chunk; step_started N sets the step of those that follow
 //	rewound AT
 //	end completed|paused|interrupted
@@ -54,7 +63,7 @@ func TestScenarios(t *testing.T) {
 
 func play(t *testing.T, text string) string {
 	t.Helper()
-	p := &player{t: t, client: &client{}}
+	p := &player{t: t, client: newClient(uistream.Newest)}
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "\t") {
@@ -79,6 +88,7 @@ type player struct {
 	tr     *uistream.Translator
 	step   int32
 	client *client
+	silent bool
 }
 
 func (p *player) command(words []string) []string {
@@ -87,6 +97,23 @@ func (p *player) command(words []string) []string {
 		p.client.major = uistream.Major(p.number(words[1]))
 		p.tr = uistream.New("msg-run-1", p.client.major)
 		return nil
+	case "replay":
+		p.client = newClient(p.client.major)
+		p.tr = uistream.New("msg-run-1", p.client.major)
+		p.tr.Answered(func(id string) bool { return slices.Contains(words[1:], id) })
+		return nil
+	case "post":
+		p.client.connect(false)
+		p.tr, p.silent = uistream.New("msg-run-1", p.client.major), true
+		return p.said(p.tr.Start())
+	case "now":
+		p.silent = false
+		return nil
+	case "describe":
+		p.tr.Describe(uistream.Metadata{RunID: words[1], AgentType: words[2]})
+		return nil
+	case "pending":
+		return p.told(p.tr.Pending([]uistream.Asked{p.asked(words[1:])}))
 	case "start":
 		return p.told(p.tr.Start())
 	case "end":
@@ -110,8 +137,35 @@ func (p *player) command(words []string) []string {
 	}
 }
 
+func (p *player) asked(args []string) uistream.Asked {
+	a := uistream.Asked{CallID: args[0], ToolName: args[1], Input: args[2], Step: int32(p.number(args[3]))}
+	args = append(args[4:], "", "")
+	yes := args[1] == "yes"
+	switch {
+	case args[0] != "-" && args[1] == "error":
+		a.Approval, a.Answer = uistream.Approval{ID: args[0]}, &uistream.Answer{Error: args[2]}
+	case args[0] != "-":
+		a.Approval = uistream.Approval{ID: args[0], Reason: args[2]}
+		if args[1] != "" {
+			a.Approved = &yes
+		}
+	case args[1] == "error":
+		a.Answer = &uistream.Answer{Error: args[2]}
+	case args[1] != "":
+		a.Answer = &uistream.Answer{Result: args[1], Success: true}
+	}
+	return a
+}
+
 // told gives the parts as lines, after the strict client has taken them.
 func (p *player) told(parts []uistream.Part) []string {
+	if p.silent {
+		return nil
+	}
+	return p.said(parts)
+}
+
+func (p *player) said(parts []uistream.Part) []string {
 	var lines []string
 	for _, part := range parts {
 		text, err := part.Append(nil)
@@ -124,6 +178,18 @@ func (p *player) told(parts []uistream.Part) []string {
 		lines = append(lines, string(text))
 	}
 	return lines
+}
+
+// usage is what run_completed tells behind the reason: input, output, total, reasoning and
+// cached tokens.
+func (p *player) usage(args []string) *eventv1.Usage {
+	if len(args) < 6 {
+		return nil
+	}
+	return &eventv1.Usage{
+		PromptTokens: p.number(args[1]), CompletionTokens: p.number(args[2]), TotalTokens: p.number(args[3]),
+		ReasoningTokens: p.number(args[4]), CachedTokens: p.number(args[5]),
+	}
 }
 
 func (p *player) number(word string) int64 {
@@ -149,7 +215,7 @@ func (p *player) chunk(event string, args []string) *eventv1.Chunk {
 	case "run_started":
 		c.Event = &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: 1, MessageId: "msg-run-1"}}
 	case "run_completed":
-		c.Event = &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{FinishReason: arg(0)}}
+		c.Event = &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{FinishReason: arg(0), Usage: p.usage(args)}}
 	case "run_resumed":
 		c.Event = &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{PreviousRunId: "run-0", MessageId: "msg-run-1"}}
 	case "run_interrupted":
@@ -157,7 +223,7 @@ func (p *player) chunk(event string, args []string) *eventv1.Chunk {
 	case "tool_approval_request":
 		c.Event = &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{ToolCallId: arg(0), ToolName: arg(1), ApprovalId: arg(2), Input: arg(3)}}
 	case "tool_approval_response":
-		c.Event = &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{ToolCallId: arg(0), Decision: arg(1)}}
+		c.Event = &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{ToolCallId: arg(0), Decision: arg(1), ApprovalId: arg(2), Reason: arg(3)}}
 	case "state_patch":
 		c.Event = &eventv1.Chunk_StatePatch{StatePatch: &eventv1.StatePatch{Patches: arg(0)}}
 	case "run_suspended":
@@ -178,6 +244,8 @@ func (p *player) chunk(event string, args []string) *eventv1.Chunk {
 		c.Event = &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: arg(0), Delta: arg(1)}}
 	case "tool_start":
 		c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: arg(0), ToolName: arg(1), Arguments: arg(2)}}
+	case "tool_start_client":
+		c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: arg(0), ToolName: arg(1), Arguments: arg(2), AwaitsClient: true}}
 	case "tool_end":
 		c.Event = &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: arg(0), ToolName: arg(1), Success: true, Result: arg(2)}}
 	case "tool_end_failed":
@@ -188,6 +256,12 @@ func (p *player) chunk(event string, args []string) *eventv1.Chunk {
 		c.Event = &eventv1.Chunk_Output{Output: &eventv1.Output{Output: arg(0)}}
 	case "error":
 		c.Event = &eventv1.Chunk_Error{Error: &eventv1.Error{Error: arg(0), Code: arg(1), Recoverable: arg(2) == "recoverable"}}
+	case "subagent_start":
+		c.Event = &eventv1.Chunk_SubagentStart{SubagentStart: &eventv1.SubagentStart{ToolCallId: arg(0), SubSessionId: arg(1), SubAgentType: arg(2)}}
+	case "subagent_end":
+		c.Event = &eventv1.Chunk_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{ToolCallId: arg(0), SubSessionId: arg(1), SubAgentType: arg(2), Result: arg(3), Success: arg(4) == "success"}}
+	case "stream_resync":
+		c.Event = &eventv1.Chunk_StreamResync{StreamResync: &eventv1.StreamResync{Reason: arg(0), Sequence: p.number(arg(1))}}
 	case "checkpoint":
 		c.Event = &eventv1.Chunk_Checkpoint{Checkpoint: &eventv1.CheckpointCreated{CheckpointId: "cp"}}
 	default:

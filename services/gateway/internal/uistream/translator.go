@@ -1,8 +1,6 @@
 package uistream
 
 import (
-	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 
@@ -16,10 +14,12 @@ type Major int
 const Newest Major = 7
 
 // What clients of a major version know.
-func (m Major) resets() bool     { return m >= 7 } // to take back the parts of a step
-func (m Major) approves() bool   { return m >= 6 } // approvals that are asked for, and refused
-func (m Major) responds() bool   { return m >= 7 } // answers to approvals
-func (m Major) interrupts() bool { return m >= 7 } // the finish reason "interrupted"
+func (m Major) resets() bool      { return m >= 7 } // to take back the parts of a step
+func (m Major) approves() bool    { return m >= 6 } // approvals that are asked for, and refused
+func (m Major) inputErrors() bool { return m >= 6 } // calls that could not begin; 5.0.0 fails on them
+func (m Major) reasons() bool     { return m >= 6 } // why a message has finished; 5.0.0 fails on it
+func (m Major) responds() bool    { return m >= 7 } // answers to approvals
+func (m Major) interrupts() bool  { return m >= 7 } // the finish reason "interrupted"
 
 // The kinds of blocks that grow by deltas; the names are those of the parts.
 const (
@@ -40,10 +40,16 @@ type Translator struct {
 	major     Major
 	started   bool
 	reason    string // the finish reason that the run gave
+	usage     *Usage // what the run has used
+
+	described *Metadata // nil: the stream has no metadata
+	answered  func(callID string) bool
 
 	shown int64 // the last sequence that had a part
 	firm  int64 // the last one whose parts cannot just be sent again
 	step  step
+	steps int   // begun so far
+	begun int32 // the number of the last one
 	block block
 	calls map[string]call
 }
@@ -60,14 +66,6 @@ type step struct {
 
 // block is the text or reasoning that grows; its kind is empty when none does.
 type block struct{ kind, id string }
-
-// call is what the client knows of a tool call.
-type call struct {
-	at        int64 // the sequence that showed it first
-	available bool
-	approval  string // the id of the approval that was asked for
-	denied    bool   // it was refused; the end of the call is to be told so
-}
 
 // Ending is how a run ended that has not failed.
 type Ending int
@@ -90,7 +88,7 @@ func (t *Translator) Start() []Part {
 		return nil
 	}
 	t.started = true
-	return []Part{start(t.messageID)}
+	return []Part{start(t.messageID, t.described)}
 }
 
 // Chunk gives the parts of a chunk; most have none or one. Chunks that user
@@ -100,7 +98,7 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 		return t.discardStep()
 	}
 	parts := t.chunk(sequence, c)
-	if len(parts) > 0 {
+	if slices.ContainsFunc(parts, func(p Part) bool { return !p.Transient }) {
 		t.shown = sequence
 		if t.step.open || !again(c) {
 			t.firm = sequence
@@ -111,15 +109,20 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 
 // again reports whether the parts of the chunk may be sent twice: what a client has
 // of the end of a call takes the place of what it had.
-func again(c *eventv1.Chunk) bool { return c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil }
+func again(c *eventv1.Chunk) bool {
+	return c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil
+}
 
 func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
+	if t.foreign(c) {
+		return nil
+	}
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_RunStarted, *eventv1.Chunk_RunResumed:
-		t.reason = ""
+		t.reason, t.usage = "", nil
 		return t.Start()
 	case *eventv1.Chunk_RunCompleted:
-		t.reason = e.RunCompleted.GetFinishReason()
+		t.reason, t.usage = e.RunCompleted.GetFinishReason(), usageOf(e.RunCompleted.GetUsage())
 	case *eventv1.Chunk_RunSuspended:
 		t.reason = suspendedReason(e.RunSuspended.GetReason())
 	case *eventv1.Chunk_StepStarted:
@@ -135,7 +138,7 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_ToolArgStreamDelta:
 		return t.callDelta(e.ToolArgStreamDelta)
 	case *eventv1.Chunk_ToolStart:
-		return t.callAvailable(sequence, e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetArguments())
+		return t.toolStarted(sequence, e.ToolStart)
 	case *eventv1.Chunk_ToolEnd:
 		return t.callEnd(sequence, e.ToolEnd)
 	case *eventv1.Chunk_ToolApprovalRequest:
@@ -143,43 +146,9 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_ToolApprovalResponse:
 		return t.approvalAnswered(e.ToolApprovalResponse)
 	default:
-		return t.aside(c)
+		return aside(c)
 	}
 	return nil
-}
-
-// aside gives the data part of a chunk that is not the message's own text. A
-// text that grows goes on around it, so that the message has the text whole, as
-// the conversation has it.
-func (t *Translator) aside(c *eventv1.Chunk) []Part {
-	switch e := c.GetEvent().(type) {
-	case *eventv1.Chunk_Custom:
-		return []Part{data(e.Custom.GetEventName(), e.Custom.GetData())}
-	case *eventv1.Chunk_Output:
-		return []Part{data("output", e.Output.GetOutput())}
-	case *eventv1.Chunk_StatePatch:
-		return []Part{data("state-patch", e.StatePatch.GetPatches())}
-	case *eventv1.Chunk_Error:
-		return notice(e.Error)
-	default:
-		return nil
-	}
-}
-
-// notice tells of an error that the run survives. An error part would end the
-// message at the client; this one only reaches its onData. An error that the
-// run does not survive comes with the run's end.
-func notice(e *eventv1.Error) []Part {
-	if !e.GetRecoverable() {
-		return nil
-	}
-	told, err := json.Marshal(map[string]string{"error": e.GetError(), "code": e.GetCode()})
-	if err != nil {
-		return nil
-	}
-	p := data("error", string(told))
-	p.Transient = true
-	return []Part{p}
 }
 
 // Finish ends the message well.
@@ -188,14 +157,16 @@ func (t *Translator) Finish(how Ending) []Part {
 	if how == Interrupted {
 		parts = append(t.cutInputs(), parts...)
 	}
-	return append(parts, finish(t.finishReason(how)))
+	return append(parts, finish(t.finishReason(how), t.conclusion(how)))
 }
 
 // GiveUp ends the stream of a run that never began: there is no message.
-func (t *Translator) GiveUp() []Part { return []Part{finish(t.finishReason(Interrupted))} }
+func (t *Translator) GiveUp() []Part { return []Part{finish(t.finishReason(Interrupted), nil)} }
 
 func (t *Translator) finishReason(how Ending) string {
 	switch {
+	case !t.major.reasons():
+		return ""
 	case how == Interrupted && t.major.interrupts():
 		return interrupted // with another reason some apps would send the message back to go on with it
 	case how != Interrupted && finishReasons[t.reason]:
@@ -212,22 +183,6 @@ func (t *Translator) Fail(sentence string) []Part {
 	return append(append(t.cutInputs(), t.end()...), Error(sentence))
 }
 
-// cutInputs ends the calls whose input never came whole, so that none seems to go on.
-func (t *Translator) cutInputs() []Part {
-	var cut []string
-	for id, c := range t.calls {
-		if !c.available {
-			cut = append(cut, id)
-		}
-	}
-	slices.SortFunc(cut, func(a, b string) int { return cmp.Or(cmp.Compare(t.calls[a].at, t.calls[b].at), cmp.Compare(a, b)) })
-	var parts []Part
-	for _, id := range cut {
-		parts = append(parts, toolOutput(id, false, "", inputCutText))
-	}
-	return parts
-}
-
 func (t *Translator) end() []Part {
 	return append(t.Start(), t.finishStep()...)
 }
@@ -237,7 +192,9 @@ func (t *Translator) startStep(sequence int64, number int32) []Part {
 	reuse := t.step.void && t.shown == t.step.before
 	if !reuse {
 		parts = append(t.finishStep(), startStep())
+		t.steps++
 	}
+	t.begun = number
 	t.step = step{open: true, at: sequence, before: t.shown, number: number}
 	return parts
 }
@@ -297,14 +254,6 @@ func (t *Translator) Rewound(at int64) (parts []Part, again int64, ok bool) {
 	t.shown = t.step.at
 	t.step.blocks = 0
 	return parts, t.step.at, true
-}
-
-func (t *Translator) forgetCalls(after int64) {
-	for id, c := range t.calls {
-		if c.at > after {
-			delete(t.calls, id)
-		}
-	}
 }
 
 func (t *Translator) grow(kind, delta string) []Part {

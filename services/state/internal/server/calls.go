@@ -20,6 +20,7 @@ var continuations = map[session.Continuation]statev1.SubmitCallResponse_Continua
 	session.NoContinuation: statev1.SubmitCallResponse_CONTINUATION_NOTHING,
 	session.NewRun:         statev1.SubmitCallResponse_CONTINUATION_NEW_RUN,
 	session.LiveRun:        statev1.SubmitCallResponse_CONTINUATION_LIVE_RUN,
+	session.CallerResumes:  statev1.SubmitCallResponse_CONTINUATION_CALLER_RESUMES,
 }
 
 // SubmitCall implements statev1.CallServiceServer.
@@ -28,11 +29,17 @@ func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if command.Key, err = s.store.Owner(ctx, command.Key, command.CallID); err != nil {
+	owners, err := s.store.Owners(ctx, command.Key, []string{command.CallID})
+	if err != nil {
 		return nil, err
 	}
+	owner, known := owners[command.CallID]
+	if !known {
+		return nil, session.NoCall(command.CallID)
+	}
+	command.SessionID = owner
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	submitted, err := spread(ctx, s, target, proto.Size(r), command.Now, alone(s.bounded(command)))
+	submitted, err := spread(ctx, s, target, proto.Size(r), command.Now, alone(bounded(s, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return nil, session.NoCall(command.CallID) // it went away with its session
 	}
@@ -52,39 +59,58 @@ func (s *Server) submit(r *statev1.SubmitCallRequest) (session.Submit, error) {
 	if err != nil {
 		return session.Submit{}, err
 	}
-	if err := checkID("tool_call_id", r.GetToolCallId()); err != nil {
-		return session.Submit{}, err
-	}
-	if err := s.config.Limits.checkAnswer(r.GetAnswer()); err != nil {
-		return session.Submit{}, err
-	}
-	command := session.Submit{Key: key, CallID: r.GetToolCallId(), NewRunID: s.newRunID(), Now: s.millis()}
-	switch answer := r.GetAnswer().GetAnswer().(type) {
-	case *statev1.CallAnswer_Result:
-		command.Kind = session.ClientTool
-	case *statev1.CallAnswer_Approval:
-		command.Kind, command.ApprovalID = session.Approval, answer.Approval.GetApprovalId()
-	}
-	command.Response, err = respond(r.GetAnswer(), statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
-	return command, err
+	a, err := s.config.Limits.answerIn(r.GetToolCallId(), r.GetAnswer())
+	return session.Submit{
+		Key: key, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Response: a.Response, NewRunID: s.newRunID(), Now: s.millis(),
+	}, err
 }
 
-// bounded is the command with a bound on the answers that wait together: whoever
-// continues the session is handed all of them at once.
-func (s *Server) bounded(command session.Submit) func(*session.View) (*session.Change, session.Submitted, error) {
-	return func(v *session.View) (*session.Change, session.Submitted, error) {
-		change, submitted, err := command.Decide(v)
-		if err != nil || change == nil {
-			return nil, submitted, err
-		}
-		size := len(command.Response)
-		for _, call := range v.Calls {
-			size += len(call.Response) + len(call.Late)
-		}
-		if most := s.config.Limits.StepBytes; size > most {
-			return nil, submitted, fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-				"the answers that session %q waits to read would have %d bytes together; the limit is %d", command.SessionID, size, most)
-		}
-		return change, submitted, nil
+// answerIn checks what somebody outside says to a call, and makes the heart's
+// answer of it. Invalid (ID_INVALID), and what checkAnswer gives.
+func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answer, error) {
+	if err := checkID("tool_call_id", callID); err != nil {
+		return session.Answer{}, err
 	}
+	a := session.Answer{CallID: callID}
+	switch answer := given.GetAnswer().(type) {
+	case *statev1.CallAnswer_Result:
+		a.Kind = session.ClientTool
+	case *statev1.CallAnswer_Approval:
+		a.Kind, a.ApprovalID = session.Approval, answer.Approval.GetApprovalId()
+	}
+	if err := l.checkAnswer(given); err != nil {
+		return a, err
+	}
+	var err error
+	a.Response, err = respond(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
+	return a, err
+}
+
+// bounded is a command that takes answers, with a bound on those that wait
+// together: whoever continues the session is handed all of them at once. TooLarge
+// (RESULT_TOO_LARGE).
+func bounded[A any](s *Server, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
+	return func(v *session.View) (*session.Change, A, error) {
+		change, answer, err := decide(v)
+		if err == nil {
+			err = s.config.Limits.checkWaiting(v, change)
+		}
+		if err != nil {
+			change = nil
+		}
+		return change, answer, err
+	}
+}
+
+// checkWaiting gives TooLarge (RESULT_TOO_LARGE) for a change that answers calls,
+// when those that no step has read would be too large together.
+func (l Limits) checkWaiting(v *session.View, change *session.Change) error {
+	if change == nil || len(change.Calls) == 0 || v.Session == nil {
+		return nil
+	}
+	if size := change.Unread(v); size > l.StepBytes {
+		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
+			"the answers that session %q waits to read would have %d bytes together; the limit is %d", v.Session.SessionID, size, l.StepBytes)
+	}
+	return nil
 }

@@ -24,6 +24,9 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	target := session.Target{Key: command.Key, Need: command.Need()}
 	started, err := run(ctx, s, []session.Target{target}, proto.Size(r), func(targets []session.Target, views []*session.View) ([]*session.Change, session.Started, error) {
 		own, started, err := command.Decide(views...)
+		if err == nil && len(command.Answers) > 0 {
+			err = s.config.Limits.checkWaiting(views[0], own)
+		}
 		if err != nil {
 			return nil, started, err
 		}
@@ -46,6 +49,7 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	return &statev1.StartRunResponse{
 		Session: sessionOut(&started.Session), Run: runOut(command.Key, &started.Run),
 		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
+		AbandonedCalls: started.Abandoned,
 	}, nil
 }
 
@@ -84,6 +88,12 @@ func (s *Server) start(r *statev1.StartRunRequest) (session.Start, error) {
 		}
 		command.Abandon = always(answer)
 	}
+	if command.Answers, err = s.config.Limits.answersIn(r.GetAnswers()); err != nil {
+		return session.Start{}, err
+	}
+	if r.GetTakeBack() != nil {
+		command.TakeBack = takeBackIn(r.GetTakeBack())
+	}
 	if command.SessionID == "" {
 		command.SessionID = s.sessionOf(r)
 	}
@@ -119,7 +129,7 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 	if err := checkParent(r.GetParent()); err != nil {
 		return err
 	}
-	if err := l.checkUserMessages(r.GetMessages(), r.GetResume() || len(r.GetAppendMessages()) > 0); err != nil {
+	if err := l.checkUserMessages(r.GetMessages(), r.GetResume() || r.GetTakeBack().GetKeep() || len(r.GetAppendMessages()) > 0); err != nil {
 		return err
 	}
 	if err := l.checkAppended(r.GetAppendMessages()); err != nil {
@@ -131,7 +141,8 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 	return l.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState())
 }
 
-// checkHow gives Invalid (TIMEOUT_INVALID, BUSY_POLICY_INVALID, ID_INVALID).
+// checkHow gives Invalid (TIMEOUT_INVALID, BUSY_POLICY_INVALID, REWIND_INVALID,
+// ANSWER_INVALID, ID_INVALID).
 func checkHow(r *statev1.StartRunRequest) error {
 	const longest = 30 * 24 * time.Hour
 	if timeout := r.GetTimeoutMs(); timeout < 0 || timeout > longest.Milliseconds() {
@@ -140,10 +151,19 @@ func checkHow(r *statev1.StartRunRequest) error {
 	if err := checkBusy(r.GetOnBusy()); err != nil {
 		return err
 	}
-	if r.GetRewindTo() != "" {
-		return checkCheckpointID(r.GetRewindTo())
+	if len(r.GetAnswers()) > 0 && !r.GetAbandonCalls() {
+		return fault.New(fault.Invalid, "ANSWER_INVALID", "answers come with abandon_calls; to answer calls and leave the others open, submit them")
 	}
-	return nil
+	switch back := r.GetTakeBack(); {
+	case back != nil && (r.GetRewindTo() != "" || r.GetResume()):
+		return fault.New(fault.Invalid, "REWIND_INVALID", "take_back begins a run of its own where it leads to; leave rewind_to and resume out")
+	case back != nil:
+		return checkID("take_back's message_id", back.GetMessageId())
+	case r.GetRewindTo() != "":
+		return checkCheckpointID(r.GetRewindTo())
+	default:
+		return nil
+	}
 }
 
 func checkBusy(p statev1.BusyPolicy) error {

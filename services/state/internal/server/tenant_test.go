@@ -101,6 +101,7 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 			"CheckpointService/Rewind":          &statev1.RewindRequest{Tenant: tenant, SessionId: id, CheckpointId: point},
 			"CheckpointService/Branch":          &statev1.BranchRequest{Tenant: tenant, SessionId: id, CheckpointId: point, NewSessionId: "stolen"},
 			"CallService/SubmitCall":            &statev1.SubmitCallRequest{Tenant: tenant, SessionId: id, ToolCallId: "c1", Answer: result(`1`)},
+			"CallService/SubmitCalls":           &statev1.SubmitCallsRequest{Tenant: tenant, SessionId: id, Answers: answersTo("c1")},
 			"UsageService/RecordUsage":          &statev1.RecordUsageRequest{Tenant: tenant, SessionId: id, Usage: tokens(1)},
 			"UsageService/ListUsage":            &statev1.ListUsageRequest{Tenant: tenant, SessionId: id},
 			"UsageService/GetUsageRollup":       &statev1.GetUsageRollupRequest{Tenant: tenant, SessionId: id},

@@ -165,3 +165,14 @@ func (s *Suspension) waited(v *View, change *Change) (*Suspension, error) {
 	}
 	return &waited, nil
 }
+
+// leaveChildren ends the sub-sessions that the session has waited for: the calls that
+// they are for are taken back.
+func (change *Change) leaveChildren(v *View) {
+	for id := range v.Session.Suspension.children() {
+		if child, known := childOf(v.Children, id); known && child.Location == Local && !child.Status.Terminal() {
+			change.leaves = append(change.leaves, id)
+		}
+	}
+	slices.Sort(change.leaves)
+}

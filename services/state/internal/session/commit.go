@@ -95,15 +95,17 @@ func (c Commit) repeats(v *View) bool {
 	return c.Outcome != nil && v.Run.FinishStep == c.Step && c.Outcome.equal(v.Run.Outcome)
 }
 
-// tookBack reports whether this very step has ended the run, which was then
-// taken back with all of its checkpoints: nothing is left of what the commit has
-// answered.
+// tookBack reports whether this very step has ended the run, and its checkpoint is
+// gone: the run was taken back, or the session was. Nothing is left of what the
+// commit has answered. Behind further steps that is known of a run only that was
+// asked to end so.
 func (c Commit) tookBack(v *View) bool {
 	if v.Session == nil || v.Run == nil || v.Checkpoint != nil || c.Outcome == nil || c.Epoch != v.Run.Epoch {
 		return false
 	}
 	r := v.Run
-	return r.Status.Over() && r.FinishStep == c.Step && c.Outcome.equal(r.Outcome) && r.Stop != nil && r.Stop.Undo
+	return r.Status.Over() && r.FinishStep == c.Step && c.Outcome.equal(r.Outcome) &&
+		(v.Session.StepCount == c.Step || r.Stop != nil && r.Stop.Undo)
 }
 
 func (c Commit) write(v *View) (*Change, Checkpoint, error) {

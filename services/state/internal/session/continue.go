@@ -46,6 +46,16 @@ func (c Call) open() bool { return c.Answer == "" }
 // is open, and no failure has made an orphan of it.
 func (c Call) awaited() bool { return c.open() && c.RunID != "" }
 
+// Awaited counts the calls that sessions wait for.
+func Awaited(calls []Call) (n int) {
+	for _, call := range calls {
+		if call.awaited() {
+			n++
+		}
+	}
+	return n
+}
+
 // children returns the children that the suspension waits for; of no
 // suspension none.
 func (s *Suspension) children() map[string]ChildWait {
@@ -81,9 +91,36 @@ func (change *Change) callsOf(v *View) []Call {
 		if changed, ok := after[call.CallID]; ok {
 			call = changed
 		}
-		if call.ConsumedAt == 0 && !slices.Contains(change.DropCalls, call.CallID) {
+		if call.ConsumedAt == 0 && !change.drops(call) {
 			calls = append(calls, call)
 		}
 	}
 	return calls
+}
+
+// drops reports whether the call goes away with the change.
+func (change *Change) drops(call Call) bool {
+	back := change.Rewind
+	return back != nil && back.CallsFrom > 0 && call.Step >= back.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
+}
+
+// Unread returns how many bytes of answers whoever continues the session is handed
+// after the change.
+func (change *Change) Unread(v *View) (size int) {
+	for _, call := range change.callsOf(v) {
+		size += len(call.Response)
+	}
+	late := map[string]Call{}
+	for _, call := range v.Calls {
+		late[call.CallID] = call
+	}
+	for _, call := range change.Calls {
+		late[call.CallID] = call
+	}
+	for _, call := range late {
+		if call.LateAt != 0 && !call.Told && !change.drops(call) {
+			size += len(call.Late)
+		}
+	}
+	return size
 }

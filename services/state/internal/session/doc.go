@@ -169,10 +169,27 @@
 //	 ▼                                     revision + 1
 //	gone
 //
+// Who does not know which calls are open sends all answers that it has: SubmitAll
+// takes them in one write, and says of each what became of it. Start takes answers
+// too, before it abandons the rest. An answer to a session that is interrupted or
+// paused continues nothing: when it was the last one, whoever gave it resumes.
+//
 // A step consumes an answer by its revision: had a real answer taken the place
 // of the timeout that the step has read, the commit is refused (ANSWER_CHANGED),
 // and the step is taken again with the real one. A consumed call stays as it is:
 // whoever answers it again learns that it is done.
+//
+// # Going back
+//
+//	RewindTo, Start.RewindTo   to a checkpoint: the conversation and the state of a step
+//	Start.TakeBack             to a message of a user: to answer it again, or another one
+//	BusyRollback               what a live run has done, when it has ended
+//	Truncate                   the conversation alone
+//
+// All of them number on, and keep usage, runs and request keys: that a run was there
+// is never taken back, and a request that is repeated finds it. What a call has done
+// for somebody's answer is not taken back either: where the call stays in the
+// conversation, its result does.
 //
 // # Families
 //
@@ -286,11 +303,14 @@
 //	§7.4 accepted, already_completed, late            TestAnAnswerFindsTheCallAsItIs
 //	§7.4 unknown_tool_call                            TestAnAnswerToNoCallOfTheSessionIsRefused
 //	§7.4 owner_not_continuable                        TestASessionThatHasEndedTakesNoAnswers
+//	§7.4 many answers, one write, one continuation    TestAnswersThatComeTogetherContinueTheSessionOnce
+//	                                                  TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind
 //	§7.5 a step consumes the answer that it read      TestAStepTakesOnlyTheAnswerThatItHasRead
 //	§7.5 a batch goes on after its last answer        TestAnAnswerThatIsNotTheLastOneWaits
 //	§7.6 deadlines                                    TestAPassedDeadlineAnswersAndContinuesAsAClientDoes
 //	§7.6 a real answer replaces a timeout             TestARealAnswerTakesThePlaceOfATimeoutThatNoStepHasTaken
 //	§7.7 a new message abandons the open calls        TestANewMessageAbandonsTheOpenCallsInTheSameWrite
+//	§7.7 but takes the answers that come with it      TestAStartTakesItsAnswersBeforeItAbandonsTheRest
 //	§7.8 a parent waits for all of its children       TestAParentWaitsForAllOfItsChildrenAndCalls
 //	§7.8 the last child's end wakes the ancestors     TestTheLastChildToEndWakesItsParentAndTheParentTellsItsOwn
 //	§7.8 an answered child tells its ancestors        TestASubmitTellsTheParentThatTheChildGoesOn
@@ -317,6 +337,7 @@
 //	H8 an answer fits the kind of its call            TestAnAnswerOfTheWrongKindIsRefused
 //	H9 who continues                                  TestTheLastAnswerContinuesTheSessionInTheSameWrite
 //	                                                  TestAnAnswerToALiveSessionIsForItsRun
+//	                                                  TestTheLastAnswerToAStoppedSessionIsForWhoeverResumesIt
 //	H10 late answers, kept once and told once         TestALateAnswerIsKeptOnceAndTheModelIsToldOnce
 //	H11 a failed run drops its unanswered calls       TestAFailedRunTakesItsOpenCallsWithIt
 //	H11 what it leaves holds nobody                   TestWhatAFailedRunLeftBehindHoldsNoLaterSuspension
@@ -344,6 +365,11 @@
 //	waiting: a run begins without open calls          TestOpenCallsAreAbandonedWhenAWaitingRunBegins
 //	rollback: what goes and what stays                TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun
 //	                                                  TestTheResultsOfStepsThatHaveTakenNoAnswerGoWithTheirCalls
+//	back: to a message of a user, with a new run      TestASessionIsTakenBackToAMessageAndNumbersOn
+//	                                                  TestOnlyAMessageThatUsersSeeIsGoneBackTo
+//	                                                  TestABusySessionIsNotGoneBackIn
+//	back: its calls go, results of former ones stay   TestWhatIsBehindTheMessageGoesWithItsCalls
+//	back: the state of the message                    TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore
 //	losses: who does not hold a run has lost it       TestARunThatItsExecutorDoesNotHoldIsCountedAsLost
 //	state: kept writes read as the merged text        TestWhatIsKeptOfTheStateReadsAsTheMergedText
 //	state: a small write is kept alone                TestAWriteThatIsSmallBesideTheStateIsKeptAlone

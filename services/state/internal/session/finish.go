@@ -1,11 +1,16 @@
 package session
 
-import "github.com/holdfast-run/holdfast/pkg/fault"
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
 
 // Finish ends a run outside of a step. A repetition of it under the same
 // epoch is answered as before and changes nothing, even if the session's next
 // run was claimed since. The journal is cleared, but
-// its usage is kept. What becomes of the family is for Family.Spread.
+// its usage is kept, and so are the answers consumed to which its calls run. What
+// becomes of the family is for Family.Spread.
 //
 // Faults: those of every write, Invalid (OUTCOME_INVALID): a run suspends with
 // a step.
@@ -45,6 +50,7 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 		Session: &s, ClearJournal: v.Journal != nil,
 		Usage: entries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
 	}
+	change.settleDrain(v, c.Now)
 	change.end(v, &r, c.Outcome, c.Now)
 	change.Runs = []Run{r}
 	return change, s.Version, nil
@@ -52,6 +58,21 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 
 // repeats reports whether the finished run ended like this, outside of a step.
 func (c Finish) repeats(r *Run) bool { return r.FinishStep == 0 && c.Outcome.equal(r.Outcome) }
+
+// settleDrain consumes the answers to the calls that the journal names: they may have
+// run for these already, and nobody will know when the journal is cleared. No message
+// holds them, so it is no step that takes them.
+func (change *Change) settleDrain(v *View, now Millis) {
+	if v.Journal == nil {
+		return
+	}
+	for _, call := range change.callsOf(v) {
+		if !call.open() && slices.Contains(v.Journal.CallIDs, call.CallID) {
+			call.ConsumedAt = now
+			change.call(call)
+		}
+	}
+}
 
 // end writes the outcome into the session's row and the run's. The session's
 // version is the one after the write.

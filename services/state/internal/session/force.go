@@ -51,6 +51,7 @@ func (f force) run(v *View, change *Change) {
 		s.Epoch++
 	}
 	change.Runs = append(change.Runs, r)
+	change.settleDrain(v, f.now)
 	change.ClearJournal = v.Journal != nil
 	change.Usage = entries(r.RunID, s.StepCount+1, f.now, v.Journal.usage())
 }

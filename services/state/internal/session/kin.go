@@ -18,6 +18,14 @@ func (k *kin) becomes(change *Change) { k.change, k.written = change, nil }
 
 func (k *kin) gone() bool { return k.change != nil && k.change.Delete }
 
+// leaves are the sub-sessions that end although the session goes on.
+func (k *kin) leaves() []string {
+	if k.change == nil {
+		return nil
+	}
+	return k.change.leaves
+}
+
 // after returns the session as it will be; nil when it does not exist then.
 func (k *kin) after() *Session {
 	switch {

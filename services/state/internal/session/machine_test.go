@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -105,6 +106,7 @@ func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Nee
 
 func (m *machine) start(t *rapid.T) {
 	c := session.Start{Key: m.key(t), AgentType: "a", RunID: m.id(), State: "{}", Messages: []session.Message{{ID: m.id(), Role: "user"}}, Now: m.now, Limits: limits}
+	c.Messages[0].RunID = c.RunID
 	c.OnBusy = rapid.SampledFrom([]session.BusyPolicy{"", session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback}).Draw(t, "policy")
 	if c.Key == child {
 		c.ParentID = parent.SessionID
@@ -112,6 +114,15 @@ func (m *machine) start(t *rapid.T) {
 	c.Resume = rapid.Bool().Draw(t, "resume")
 	if rapid.Bool().Draw(t, "abandon") {
 		c.Abandon = func(session.Call) []byte { return []byte("abandoned") }
+		c.Answers = m.answers(t)
+	}
+	if to, ok := m.message(t, c.Key); ok && rapid.IntRange(0, 3).Draw(t, "goes back") == 0 {
+		m.forgetSent(c.Key) // some of them go away
+		c.Resume = false
+		c.TakeBack = &session.TakeBack{
+			MessageID: to, Keep: rapid.Bool().Draw(t, "keep"), Shown: func(session.Message) (bool, error) { return true, nil },
+			Adopt: func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
+		}
 	}
 	taken := m.update(t, c.Key, c.Need(), func(views ...*session.View) (*session.Change, error) {
 		change, _, err := c.Decide(views...)
@@ -120,6 +131,31 @@ func (m *machine) start(t *rapid.T) {
 	if taken {
 		m.sent[c.Messages[0].ID] = c
 	}
+}
+
+// message draws a message of a user.
+func (m *machine) message(t *rapid.T, key session.Key) (id string, ok bool) {
+	list, _, err := m.store.Messages(context.Background(), key, store.Page{Limit: 1000, MaxBytes: 1000})
+	list = slices.DeleteFunc(list, func(message session.Message) bool { return message.Role != "user" })
+	if err != nil || len(list) == 0 {
+		return "", false
+	}
+	return rapid.SampledFrom(list).Draw(t, "message").ID, true
+}
+
+// answers draws answers to calls of any time.
+func (m *machine) answers(t *rapid.T) (list []session.Answer) {
+	for range rapid.IntRange(0, 3).Draw(t, "answers") {
+		if id, ok := m.call(t); ok {
+			list = append(list, session.Answer{CallID: id, Kind: session.ClientTool, Response: []byte("real")})
+		}
+	}
+	return list
+}
+
+func (m *machine) submitAll(t *rapid.T) {
+	c := session.SubmitAll{Key: m.key(t), Answers: m.answers(t), NewRunID: m.id(), Now: m.now}
+	m.update(t, c.Key, c.Need(), answered(c.Decide))
 }
 
 func (m *machine) take(t *rapid.T) {
@@ -400,7 +436,7 @@ func TestWhateverIsSentASessionStaysSound(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"start": m.start, "take": m.take, "plan": m.plan, "result": m.result, "commit": m.commit, "commit more": m.commit,
-			"finish": m.finish, "settle": m.settle, "release": m.release, "submit": m.submit, "timeout": m.timeout,
+			"finish": m.finish, "settle": m.settle, "release": m.release, "submit": m.submit, "submit all": m.submitAll, "timeout": m.timeout,
 			"stop": m.stop, "force": m.force, "rewind": m.rewind, "delete": m.delete, "": m.check,
 		})
 	})

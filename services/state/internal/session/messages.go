@@ -123,7 +123,7 @@ type Truncate struct {
 }
 
 // Need says what Decide wants to see.
-func (c Truncate) Need() Need { return Need{Open: true} }
+func (c Truncate) Need() Need { return Need{Open: true, CheckpointIn: c.Messages} }
 
 // Decide truncates the conversation. The answer is how many messages the
 // session has then.
@@ -139,7 +139,10 @@ func (c Truncate) Decide(v *View) (*Change, int64, error) {
 		return nil, c.Messages, nil
 	}
 	s.MessageCount = c.Messages
-	s.CheckpointID = "" // it may be gone; the newest of those that are left is found by its row
+	s.CheckpointID = ""
+	if v.Checkpoint != nil {
+		s.CheckpointID = v.Checkpoint.ID
+	}
 	s.Version++
 	s.UpdatedAt = c.Now
 	return &Change{Session: &s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil

@@ -81,7 +81,7 @@ type Session struct {
 	StreamSequence int64
 	StreamStep     int32       // the last step that is whole in the stream, up to StreamSequence
 	CurrentRunID   string      // the newest run; empty before the first
-	CheckpointID   string      // the newest checkpoint; empty before the first
+	CheckpointID   string      // the newest checkpoint that there is; empty for none
 	Suspension     *Suspension // nil while the session is not suspended
 	Interruption   *Interruption
 	Children       int32 // how many sub-sessions it has had
@@ -351,7 +351,7 @@ type Call struct {
 	AnsweredAt Millis
 	ConsumedAt Millis // when a step took the answer; the row is a tombstone from then on
 
-	ConsumedStep int32 // that step; 0 before, and for one that an older release has taken
+	ConsumedStep int32 // that step; 0 before, for one that an older release has taken, and where the run ended with its journal
 
 	Late   []byte // opaque: the answer that came after a timeout was consumed
 	LateAt Millis // 0 for none

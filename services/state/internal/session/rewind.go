@@ -4,7 +4,8 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 
 // RewindTo takes a session back to one of its checkpoints: its messages and its
 // custom state. Steps are not numbered twice: the next one follows the last one
-// that there ever was. What becomes known to the family is for Family.Spread.
+// that there ever was. The sub-sessions that it waits for end, as with a parent that
+// fails. What becomes known to the family is for Family.Spread.
 //
 // Faults: NotFound (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), Conflict
 // (SESSION_BUSY).
@@ -16,7 +17,7 @@ type RewindTo struct {
 
 // Need says what Decide wants to see.
 func (c RewindTo) Need() Need {
-	return Need{CheckpointID: c.CheckpointID, Open: true, Calls: true}
+	return Need{CheckpointID: c.CheckpointID, Open: true, Calls: true, Children: true}
 }
 
 // Decide rewinds the session, which is paused then.
@@ -48,6 +49,7 @@ func (change *Change) rewind(v *View) {
 	s.StateWrites, s.StateBytes = longestFold, 0 // the next write keeps a whole state: how many led here is not known
 	s.CheckpointID = to.ID
 	change.DropCalls = undone(v)
+	change.leaveChildren(v)
 	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion}
 }
 

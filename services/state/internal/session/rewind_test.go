@@ -101,14 +101,18 @@ func TestABranchBeginsWhereTheCheckpointStands(t *testing.T) {
 	refused(t, err, fault.Conflict, "SESSION_EXISTS")
 }
 
-func TestATruncatedConversationForgetsItsCheckpoint(t *testing.T) {
+func TestATruncatedConversationHasTheNewestCheckpointThatIsLeft(t *testing.T) {
 	t.Parallel()
 	v := rested()
-	v.Session.CheckpointID = "cp"
+	v.Session.CheckpointID = "gone"
 	change, count, err := Truncate{Key: ours, Messages: 4, Now: 50}.Decide(v)
 	must(t, err)
-	if s := change.Session; count != 4 || s.MessageCount != 4 || s.CheckpointID != "" || s.Version != 8 || *change.Rewind != (Rewind{Messages: 4}) {
+	if s := change.Session; count != 4 || s.MessageCount != 4 || s.CheckpointID != "cp" || s.Version != 8 || *change.Rewind != (Rewind{Messages: 4}) {
 		t.Errorf("got %d and %+v", count, s)
+	}
+	v.Checkpoint = nil
+	if change, _, err := (Truncate{Key: ours, Messages: 2}).Decide(v); err != nil || change.Session.CheckpointID != "" {
+		t.Errorf("got %+v, %v, want no checkpoint", change, err)
 	}
 	if change, count, err := (Truncate{Key: ours, Messages: 5}).Decide(v); err != nil || change != nil || count != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)

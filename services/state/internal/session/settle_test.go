@@ -39,7 +39,11 @@ func TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed(t *testing.T) {
 	if change, again, err := commit.Decide(after); err != nil || change != nil || again.ID != checkpoint.ID || again.Version != checkpoint.Version {
 		t.Errorf("commit: got %+v, %+v, %v", change, again, err)
 	}
-	after.Checkpoint = nil // the next run has committed a step
+	after.Checkpoint = nil // the session was taken back
+	if change, again, err := commit.Decide(after); err != nil || change != nil || again.ID != "" || again.Step != checkpoint.Step {
+		t.Errorf("commit of what was taken back: got %+v, %+v, %v", change, again, err)
+	}
+	after.Session.StepCount++ // the next run has committed a step
 	_, _, err = commit.Decide(after)
 	refused(t, err, fault.Stale, "EPOCH_STALE")
 }

@@ -110,6 +110,11 @@ func (s *spreading) moved(k *kin) error {
 	if ends {
 		return s.down(k)
 	}
+	for _, id := range k.leaves() {
+		if err := s.take(k, id); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

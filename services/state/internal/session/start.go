@@ -14,13 +14,14 @@ import (
 // PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED, SESSION_BUSY, SESSION_SUSPENDED,
 // SESSION_COMPLETED, MESSAGE_EXISTS), NotFound (AGENT_NOT_FOUND), NotFound
 // (SESSION_NOT_FOUND) when a session is expected and for the parent,
-// NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED), Exhausted
-// (TOO_MANY_WAITING), Wider to see the parent, and what a session that is busy
-// has.
+// NotFound (CHECKPOINT_NOT_FOUND, MESSAGE_NOT_FOUND), Invalid (KIND_MISMATCH),
+// TooLarge (STATE_SIZE_EXCEEDED), Exhausted (TOO_MANY_WAITING), Wider to see the
+// parent, and what a session that is busy has.
 type Start struct {
 	Key
-	AgentType   string // may be empty for a session that exists
-	RewindTo    string // a checkpoint that a session that exists is taken back to first; empty for none
+	AgentType   string    // may be empty for a session that exists
+	RewindTo    string    // a checkpoint that a session that exists is taken back to first; empty for none
+	TakeBack    *TakeBack // likewise a message; nil for none, as with RewindTo
 	Append      []Message
 	Ops         []StateOp // writes to the custom state of a session that exists
 	Messages    []Message // behind those of Append; the run's own
@@ -33,6 +34,7 @@ type Start struct {
 	Expect      Expect
 	Resume      bool              // the session goes on where it stopped; Messages may be empty
 	Abandon     func(Call) []byte // gives the answers to the open calls, for which nobody waits any more; nil leaves them open
+	Answers     []Answer          // to calls of the session, taken as by SubmitAll before the rest is abandoned
 	OnBusy      BusyPolicy        // when another run is live; empty for what the session's agent has announced
 	DeadlineAt  Millis            // of the run; 0 for none
 	Limits      Limits
@@ -56,15 +58,29 @@ type Started struct {
 	Created  bool // the session is new
 	Repeated bool // the request key was known: Run is the one that it started
 	Waiting  bool // Run waits for the one that is live
+
+	Abandoned []string // the calls that were abandoned for Run
 }
 
 // Need says what Decide wants to see.
 func (c Start) Need() Need {
-	return Need{
+	need := Need{
 		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.messages()), State: true,
-		Calls: c.Resume || c.Abandon != nil || c.RewindTo != "", CheckpointID: c.RewindTo,
+		Calls: c.Resume || c.Abandon != nil || len(c.Answers) > 0 || c.goesBack(), CheckpointID: c.RewindTo,
+		Current: c.Resume,
 	}
+	if len(c.Answers) > 0 {
+		need.CallIDs = callIDs(c.Answers)
+	}
+	if c.TakeBack != nil {
+		need.BackTo = c.TakeBack.MessageID
+	}
+	need.Children = c.goesBack()
+	return need
 }
+
+// goesBack reports whether the session is taken back before the run begins.
+func (c Start) goesBack() bool { return c.RewindTo != "" || c.TakeBack != nil }
 
 // Decide starts the run, or finds that the request was answered before. The
 // first view is the session's own; the parent's, when one is named, is among the
@@ -94,9 +110,23 @@ func (c Start) Decide(views ...*View) (*Change, Started, error) {
 		return nil, Started{}, err
 	}
 	change.NewRun = c.run(s)
+	if c.writesOn(v) {
+		change.NewRun.MessageID = v.Current.MessageID
+	}
+	if c.TakeBack != nil && c.TakeBack.Keep { // its own first message
+		at := v.Back.Message.Ordinal
+		change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = at, at
+	}
 	s.CurrentRunID = c.RunID
 	change.append(c.Messages)
-	return change, Started{Session: *s, Run: *change.NewRun, Created: change.Created}, nil
+	return change, Started{Session: *s, Run: *change.NewRun, Created: change.Created, Abandoned: change.abandoned()}, nil
+}
+
+// writesOn reports whether the run goes on in the message of the run before it: as a
+// continuation does, it takes answers to calls that stand there.
+func (c Start) writesOn(v *View) bool {
+	return c.Resume && c.Abandon == nil && !c.goesBack() && len(c.messages()) == 0 && v.Current != nil &&
+		slices.ContainsFunc(v.Calls, func(call Call) bool { return call.ConsumedAt == 0 && call.RunID != "" })
 }
 
 // messages are all that the request brings, in the order of the conversation.
@@ -110,6 +140,8 @@ func (c Start) left(v *View) int64 {
 		return 0
 	case c.RewindTo != "":
 		return min(v.Session.MessageCount, v.Checkpoint.MessageCount)
+	case c.TakeBack != nil:
+		return c.TakeBack.left(v)
 	default:
 		return v.Session.MessageCount
 	}
@@ -156,6 +188,9 @@ func (c Start) admit(v *View) (waits bool, err error) {
 	if c.RewindTo != "" && v.Checkpoint == nil {
 		return false, noCheckpoint(c.RewindTo)
 	}
+	if c.TakeBack != nil && s.Status != Active {
+		return false, c.TakeBack.admit(v)
+	}
 	switch s.Status {
 	case Completed:
 		if c.Resume && c.RewindTo == "" {
@@ -172,7 +207,7 @@ func (c Start) admit(v *View) (waits bool, err error) {
 }
 
 func (c Start) admitNew(v *View) error {
-	if c.Resume || c.Expect.given() || c.RewindTo != "" || len(c.Ops) > 0 {
+	if c.Resume || c.Expect.given() || c.goesBack() || len(c.Ops) > 0 {
 		return NoSession(c.Key)
 	}
 	if !v.AgentKnown {
@@ -184,12 +219,7 @@ func (c Start) admitNew(v *View) error {
 // admitSuspended lets nobody begin before those who wait already, but for who
 // takes the session on where it is.
 func (c Start) admitSuspended(v *View) (waits bool, err error) {
-	open := 0
-	for _, call := range v.Calls {
-		if call.awaited() {
-			open++
-		}
-	}
+	open := Awaited(v.Calls)
 	switch {
 	case c.RewindTo != "" && v.Session.Waiting > 0:
 		return false, busy(v.Session)
@@ -206,16 +236,6 @@ func (c Start) admitSuspended(v *View) (waits bool, err error) {
 	}
 }
 
-func (c Start) openCalls(v *View) []Call {
-	var open []Call
-	for _, call := range v.Calls {
-		if call.open() {
-			open = append(open, call)
-		}
-	}
-	return open
-}
-
 // session returns the change of the session's row with the run begun, but for
 // its messages.
 func (c Start) session(views []*View) (*Change, error) {
@@ -229,10 +249,8 @@ func (c Start) session(views []*View) (*Change, error) {
 		s := *v.Session
 		s.Version++
 		change.Session = &s
-		if c.RewindTo != "" {
-			change.rewind(v) // nothing is left to be abandoned
-		} else {
-			change.Calls = c.abandoned(v)
+		if err := c.goBack(change, v); err != nil {
+			return nil, err
 		}
 	} else {
 		birth, err := c.create().birth(views)
@@ -256,17 +274,83 @@ func (c Start) create() Create {
 	}
 }
 
-// abandoned returns the open calls with the answers that stand for those that
-// nobody waits for any more.
-func (c Start) abandoned(v *View) []Call {
-	if c.Abandon == nil {
+// goBack takes a session that exists back to where the request says, and answers
+// the calls that are open there. After a rewind none is.
+func (c Start) goBack(change *Change, v *View) error {
+	if c.RewindTo != "" {
+		change.rewind(v)
 		return nil
 	}
-	calls := c.openCalls(v)
-	for i, call := range calls {
-		calls[i] = call.answered(AnswerAbandoned, c.Abandon(call), c.Now)
+	if c.TakeBack != nil {
+		if err := c.TakeBack.fresh(v, c.messages()); err != nil {
+			return err
+		}
+		if err := change.takeBack(v, c.TakeBack, c.RunID); err != nil {
+			return err
+		}
 	}
-	return calls
+	if err := c.answer(change, v); err != nil {
+		return err
+	}
+	c.abandon(change, v)
+	if c.TakeBack != nil {
+		change.dropOpen(v)
+	}
+	return nil
+}
+
+// answer takes the answers that the request brings, as SubmitAll takes them: those to
+// calls that go away, or are none of the session's, change nothing.
+//
+// Invalid (KIND_MISMATCH).
+func (c Start) answer(change *Change, v *View) error {
+	if len(c.Answers) == 0 {
+		return nil
+	}
+	calls := make(map[string]Call, len(v.Named))
+	for _, call := range slices.Concat(v.Named, change.Calls) {
+		if call.SessionID == c.SessionID && !change.drops(call) {
+			calls[call.CallID] = call
+		}
+	}
+	for _, answer := range c.Answers {
+		call, known := calls[answer.CallID]
+		if !known {
+			continue
+		}
+		call, _, news, err := answer.attempt(call, false, c.Now)
+		if err != nil {
+			return err
+		}
+		if news {
+			calls[call.CallID] = call
+			change.call(call)
+		}
+	}
+	return nil
+}
+
+// abandon answers the calls of the session that are still open, where the request
+// says that nobody waits for them any more.
+func (c Start) abandon(change *Change, v *View) {
+	if c.Abandon == nil {
+		return
+	}
+	for _, call := range change.callsOf(v) {
+		if call.open() {
+			change.call(call.answered(AnswerAbandoned, c.Abandon(call), c.Now))
+		}
+	}
+}
+
+// abandoned returns the ids of the calls that the change abandons.
+func (change *Change) abandoned() (ids []string) {
+	for _, call := range change.Calls {
+		if call.Answer == AnswerAbandoned && call.ConsumedAt == 0 {
+			ids = append(ids, call.CallID)
+		}
+	}
+	return ids
 }
 
 func (c Start) run(s *Session) *Run {

@@ -131,3 +131,32 @@ func TestARequestKeyStartsOneRunWhateverItStarts(t *testing.T) {
 	_, _, err = Start{Key: ours, RequestKey: "k", RequestHash: []byte("h")}.Decide(v)
 	refused(t, err, fault.Conflict, "REQUEST_KEY_REUSED")
 }
+
+func TestAResumedRunThatTakesAnswersGoesOnInTheMessageOfItsCalls(t *testing.T) {
+	t.Parallel()
+	resume := Start{Key: ours, RunID: "next", MessageID: "another", Resume: true, Now: 60}
+	stopped := func(calls ...Call) *View {
+		v := suspended(calls...)
+		v.Session.Status, v.Session.Suspension = Interrupted, nil
+		return v
+	}
+	asked := call("c1")
+	asked.RunID = "r"
+	for name, c := range map[string]struct {
+		start Start
+		view  *View
+		want  string
+	}{
+		"an answer to take":         {resume, stopped(asked.by(AnswerClient)), "m"},
+		"a call that is open":       {resume, stopped(asked), "m"},
+		"nothing to take":           {resume, stopped(), "another"},
+		"a late answer to tell of":  {resume, stopped(asked.by(AnswerTimeout).consumed()), "another"},
+		"a message behind the call": {func() Start { s := resume; s.Messages = []Message{{ID: "u"}}; return s }(), stopped(asked), "another"},
+	} {
+		change, _, err := c.start.Decide(c.view)
+		must(t, err)
+		if got := change.NewRun.MessageID; got != c.want || change.NewRun.Entry != EntryResume {
+			t.Errorf("%s: got message %q of a %s, want %q", name, got, change.NewRun.Entry, c.want)
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package session
 
-import "github.com/holdfast-run/holdfast/pkg/fault"
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
 
 // Submit gives the answer to a call. The first answer stands, but that a real
 // one takes the place of a timeout for as long as no step has taken it.
@@ -23,11 +27,14 @@ type Submit struct {
 // SubmitStatus is what became of an answer.
 type SubmitStatus string
 
-// The statuses of answers.
+// The statuses of answers. UnknownCall and NotContinuable are those of SubmitAll
+// only: Submit has faults for them.
 const (
 	Accepted         SubmitStatus = "accepted"
 	AlreadyCompleted SubmitStatus = "already_completed"         // another answer stands
 	LateAnswer       SubmitStatus = "late_answer_after_timeout" // a step has taken the timeout; the model will be told
+	UnknownCall      SubmitStatus = "unknown_tool_call"
+	NotContinuable   SubmitStatus = "owner_not_continuable" // the session is over
 )
 
 // Continuation is who goes on after an answer.
@@ -36,8 +43,9 @@ type Continuation string
 // The continuations.
 const (
 	NoContinuation Continuation = "none"
-	NewRun         Continuation = "new_run"  // a run that the answer has queued
-	LiveRun        Continuation = "live_run" // the run that is live anyway
+	NewRun         Continuation = "new_run"        // a run that the answer has queued
+	LiveRun        Continuation = "live_run"       // the run that is live anyway
+	CallerResumes  Continuation = "caller_resumes" // nothing is awaited, and there are answers to take, but the session was interrupted or paused
 )
 
 // Submitted is the answer to Submit.
@@ -62,37 +70,59 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if !known {
 		return nil, Submitted{}, NoCall(c.CallID)
 	}
-	if c.Kind != "" && (c.Kind != call.Kind || c.ApprovalID != call.ApprovalID) {
-		return nil, Submitted{}, fault.New(fault.Invalid, "KIND_MISMATCH",
-			"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", c.CallID, call.Kind, call.ApprovalID, c.Kind, c.ApprovalID)
+	answer := Answer{CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Response: c.Response}
+	if !answer.fits(call) {
+		return nil, Submitted{}, answer.mismatch(call)
 	}
-	if call.ConsumedAt != 0 && call.Answer == AnswerTimeout {
-		return c.late(v, call)
-	}
-	if call.ConsumedAt != 0 || call.Answer == AnswerClient || call.Answer == AnswerAbandoned {
-		return nil, goesOn(v, nil, Submitted{Status: AlreadyCompleted, Call: call}), nil
-	}
-	return c.accept(v, call)
-}
-
-// late keeps the first answer that comes after a step took the timeout.
-func (c Submit) late(v *View, call Call) (*Change, Submitted, error) {
-	if call.LateAt != 0 {
-		return nil, goesOn(v, nil, Submitted{Status: LateAnswer, Call: call}), nil
-	}
-	call.Late, call.LateAt = c.Response, c.Now
-	return &Change{Calls: []Call{call}}, goesOn(v, nil, Submitted{Status: LateAnswer, Call: call}), nil
-}
-
-func (c Submit) accept(v *View, call Call) (*Change, Submitted, error) {
-	if v.Session.Status.Terminal() {
+	call, status, news := answer.take(call, v.Session.Status.Terminal(), c.Now)
+	if status == NotContinuable {
 		return nil, Submitted{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
 			"session %q, which made call %q, is %s and does not go on; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
 	}
-	call = call.answered(AnswerClient, c.Response, c.Now)
+	if !news {
+		return nil, goesOn(v, nil, Submitted{Status: status, Call: call}), nil
+	}
 	change := &Change{Calls: []Call{call}}
 	change.resume(v, c.NewRunID, c.Now)
-	return change, goesOn(v, change, Submitted{Status: Accepted, Call: call}), nil
+	return change, goesOn(v, change, Submitted{Status: status, Call: call}), nil
+}
+
+// Answer is what somebody outside says to a call.
+type Answer struct {
+	CallID     string
+	Kind       CallKind // as in Submit
+	ApprovalID string
+	Response   []byte
+	Refusal    error // why it may not be taken, where it is news; nil for nothing. Of SubmitAll and Start.Answers
+}
+
+func (a Answer) fits(call Call) bool {
+	return a.Kind == "" || a.Kind == call.Kind && a.ApprovalID == call.ApprovalID
+}
+
+func (a Answer) mismatch(call Call) error {
+	return fault.New(fault.Invalid, "KIND_MISMATCH",
+		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", call.CallID, call.Kind, call.ApprovalID, a.Kind, a.ApprovalID)
+}
+
+// take gives the answer, which fits, to a call of a session that may be over. It
+// returns the call after that, and whether there is anything to write of it: of a
+// timeout that a step has taken, the first answer that comes late is kept.
+func (a Answer) take(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool) {
+	consumed := call.ConsumedAt != 0
+	switch {
+	case consumed && call.Answer == AnswerTimeout && call.LateAt != 0:
+		return call, LateAnswer, false
+	case consumed && call.Answer == AnswerTimeout:
+		call.Late, call.LateAt = a.Response, now
+		return call, LateAnswer, true
+	case consumed || call.Answer == AnswerClient || call.Answer == AnswerAbandoned:
+		return call, AlreadyCompleted, false
+	case over:
+		return call, NotContinuable, false
+	default:
+		return call.answered(AnswerClient, a.Response, now), Accepted, true
+	}
 }
 
 // resume continues the session if it waits for nothing any more after the
@@ -109,11 +139,18 @@ func (change *Change) resume(v *View, runID string, now Millis) {
 
 // goesOn completes an answer with who goes on after it.
 func goesOn(v *View, change *Change, answer Submitted) Submitted {
-	switch {
-	case change != nil && change.NewRun != nil:
+	if change == nil {
+		change = &Change{}
+	}
+	calls := change.callsOf(v)
+	answered := slices.ContainsFunc(calls, func(call Call) bool { return !call.open() })
+	switch status := v.Session.Status; {
+	case change.NewRun != nil:
 		answer.Continuation, answer.RunID = NewRun, change.NewRun.RunID
-	case v.Session.Status == Active:
+	case status == Active:
 		answer.Continuation, answer.RunID = LiveRun, v.Session.CurrentRunID
+	case (status == Interrupted || status == Paused) && answered && !slices.ContainsFunc(calls, Call.awaited):
+		answer.Continuation = CallerResumes
 	default:
 		answer.Continuation = NoContinuation
 	}

@@ -39,16 +39,45 @@ func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
 func TestAnAnswerThatIsNotTheLastOneWaits(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]*View{
-		"another call is open":     suspended(call("c1"), call("c2")),
-		"a child has not ended":    suspended(call("c1")).waitsFor(map[string]Status{"k": SuspendedClientTool, "done": Completed}),
-		"the session is stopped":   func() *View { v := suspended(call("c1")); v.Session.Status = Interrupted; return v }(),
-		"the session is on a hold": func() *View { v := suspended(call("c1")); v.Session.Status = Paused; return v }(),
+		"another call is open":                 suspended(call("c1"), call("c2")),
+		"a child has not ended":                suspended(call("c1")).waitsFor(map[string]Status{"k": SuspendedClientTool, "done": Completed}),
+		"another one is open of a stopped one": stoppedWith(Interrupted, call("c1"), call("c2")),
+		"another one is open of one on a hold": stoppedWith(Paused, call("c1"), call("c2")),
 	} {
 		change, got, err := submit("c1").Decide(v)
 		must(t, err)
 		if got.Status != Accepted || got.Continuation != NoContinuation || change.Session != nil || change.NewRun != nil || len(change.Calls) != 1 {
 			t.Errorf("%s: got %+v and %+v", name, got, change)
 		}
+	}
+}
+
+// stoppedWith shows a session that was stopped while it waited for the calls.
+func stoppedWith(status Status, calls ...Call) *View {
+	v := suspended(calls...)
+	v.Session.Status, v.Session.Suspension = status, nil
+	return v
+}
+
+func TestTheLastAnswerToAStoppedSessionIsForWhoeverResumesIt(t *testing.T) {
+	t.Parallel()
+	orphan := call("orphan")
+	orphan.RunID = ""
+	for name, v := range map[string]*View{
+		"interrupted":                           stoppedWith(Interrupted, call("c1"), call("done").by(AnswerClient)),
+		"paused":                                stoppedWith(Paused, call("c1")),
+		"what a failed run left behind is open": stoppedWith(Interrupted, call("c1"), orphan),
+	} {
+		change, got, err := submit("c1").Decide(v)
+		must(t, err)
+		if got.Status != Accepted || got.Continuation != CallerResumes || got.RunID != "" || change.Session != nil || change.NewRun != nil || len(change.Calls) != 1 {
+			t.Errorf("%s: got %+v and %+v", name, got, change)
+		}
+	}
+	change, got, err := submit("c1").Decide(stoppedWith(Interrupted, call("c1").by(AnswerClient)))
+	must(t, err)
+	if change != nil || got.Status != AlreadyCompleted || got.Continuation != CallerResumes {
+		t.Errorf("a repetition: got %+v and %+v", got, change)
 	}
 }
 
@@ -218,5 +247,28 @@ func TestAPassedDeadlineAnswersAndContinuesAsAClientDoes(t *testing.T) {
 	}
 	if change, _, err := timeout.Decide(suspended(later, overdue.by(AnswerClient))); err != nil || change != nil {
 		t.Errorf("nothing overdue: got %+v, %v", change, err)
+	}
+}
+
+func TestTheCallerResumesOnlyWhereThereIsAnAnswerToTake(t *testing.T) {
+	t.Parallel()
+	consumed, late := call("c1").by(AnswerClient).consumed(), call("c1").by(AnswerTimeout).consumed()
+	for name, one := range map[string]struct {
+		call Call
+		want Continuation
+	}{
+		"open": {call("c1"), CallerResumes}, "answered": {call("c1").by(AnswerClient), CallerResumes},
+		"consumed": {consumed, NoContinuation}, "late": {late, NoContinuation},
+	} {
+		v := suspended(one.call)
+		v.Session.Status, v.Session.Suspension = Interrupted, nil
+		if one.call.ConsumedAt != 0 {
+			v.Calls = nil
+		}
+		_, got, err := Submit{Key: ours, CallID: "c1", Kind: ClientTool, Response: []byte("x"), NewRunID: "next", Now: 50}.Decide(v)
+		must(t, err)
+		if got.Continuation != one.want {
+			t.Errorf("%s: got %s, want %s", name, got.Continuation, one.want)
+		}
 	}
 }

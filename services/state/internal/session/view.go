@@ -17,6 +17,7 @@ type Need struct {
 	CallIDs      []string // View.Named
 	CheckpointID string   // View.Checkpoint with View.CheckpointState
 	CheckpointAt int32    // View.Checkpoint, when the session's last committed step is this one; 0 for none
+	CheckpointIn int64    // View.Checkpoint: the newest that counts no more than so many messages; 0 for none
 	Current      bool     // View.Current
 	Open         bool     // View.Live, View.Unsettled
 	State        bool     // View.Session.State
@@ -27,7 +28,8 @@ type Need struct {
 	Tail         Tail     // View.Tail
 	Waiting      bool     // View.Waiting, View.Held
 	Busy         bool     // View.OnBusy
-	Undo         bool     // View.Kept, View.Told, View.StartState
+	Undo         bool     // View.Kept, View.Told, View.StartState, View.Former
+	BackTo       string   // View.Back: a message's id; empty for none
 }
 
 // Tail asks for the last messages of the conversation. The zero value asks for
@@ -62,9 +64,12 @@ type View struct {
 	OnBusy          BusyPolicy  // what the session's agent has announced; never empty when it is shown
 
 	// For taking the newest run back.
-	Kept       []Message // from its StartMessageCount on those that it spares (Run.Spares)
-	Told       []Call    // whose late answers its steps have told of, by id
-	StartState string    // the custom state as of its beginning; empty when that is not known
+	Kept       []Message   // from its StartMessageCount on those that it spares (Run.Spares)
+	Told       []Call      // whose late answers its steps have told of, by id
+	StartState string      // the custom state as of its beginning; empty when that is not known
+	Former     *Checkpoint // the newest of former runs; nil: there is none
+
+	Back *Back // around the message that Need.BackTo names; nil: the conversation has none
 }
 
 // Waiting is a run that waits.
@@ -116,8 +121,9 @@ type Change struct {
 	Calls        []Call   // written over the calls of the same ids
 	Children     []Child  // inserted, or written over those of the same ids
 
-	joins    *Child // of a created sub-session: what its parent is to know of it; read by Family.Spread
-	forsakes bool   // the runs that wait end with the session; read by Family.Spread
+	joins    *Child   // of a created sub-session: what its parent is to know of it; read by Family.Spread
+	leaves   []string // the sub-sessions that end, since the calls that they are for are taken back; read by Family.Spread
+	forsakes bool     // the runs that wait end with the session; read by Family.Spread
 }
 
 // KeptState is a version of the custom state as it is kept: Whole, or the
@@ -133,6 +139,7 @@ type Rewind struct {
 	Messages     int64  // the messages from this ordinal on go away, and the checkpoints that count more than so many
 	StateVersion int64  // the states that were written later go away, with their checkpoints; 0 keeps all
 	RunID        string // the checkpoints of this run go away too; empty for no run
+	CallsFrom    int32  // the calls of this step and of later ones go away; 0 keeps all
 }
 
 // Copy takes over the first messages of a session of the same tenant, whose

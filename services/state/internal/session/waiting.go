@@ -15,7 +15,7 @@ import (
 // session was, or nobody has said that it may.
 func (c Start) mayWait(v *View) error {
 	s := v.Session
-	if c.Resume || c.RewindTo != "" || c.Expect.given() {
+	if c.Resume || c.goesBack() || c.Expect.given() {
 		return busy(s)
 	}
 	policy := cmp.Or(c.OnBusy, v.OnBusy)
@@ -33,8 +33,9 @@ func (c Start) mayWait(v *View) error {
 }
 
 // wait returns the change after which the run waits, behind those that wait
-// already. Its writes have to fit the custom state as it is; see kin.begin. Of a suspended session the calls are abandoned, and so the first of
-// them begins.
+// already. Its writes have to fit the custom state as it is; see kin.begin. The answers
+// that it brings are taken now. Of a suspended session the other calls are abandoned,
+// and so the first of those that wait begins.
 func (c Start) wait(v *View) (*Change, Started, error) {
 	s := *v.Session
 	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
@@ -49,9 +50,14 @@ func (c Start) wait(v *View) (*Change, Started, error) {
 	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence = 0, RunWaiting, 0
 	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
 	change.NewRun.Settled, change.NewRun.OnBusy, change.NewRun.Place = true, policy, s.Version
+	if err := c.answer(change, v); err != nil {
+		return nil, Started{}, err
+	}
+	if s.Status.Suspended() {
+		c.abandon(change, v)
+	}
 	switch {
 	case s.Status.Suspended():
-		change.Calls = c.abandoned(v)
 		s.Status, s.Suspension, s.ExpiresAt = Paused, nil, 0
 	case policy != BusyEnqueue && v.Live == nil:
 		return nil, Started{}, &Wider{[]Target{{c.Key, Need{Open: true}}}}
@@ -60,7 +66,7 @@ func (c Start) wait(v *View) (*Change, Started, error) {
 		live.asked(Stop{Kind: StopInterrupt, Reason: fmt.Sprintf("superseded by run %s", c.RunID), At: c.Now, Undo: policy == BusyRollback})
 		change.Runs = []Run{live}
 	}
-	return change, Started{Session: s, Run: *change.NewRun, Waiting: true}, nil
+	return change, Started{Session: s, Run: *change.NewRun, Waiting: true, Abandoned: change.abandoned()}, nil
 }
 
 func (c Start) held() *Held {
@@ -235,9 +241,12 @@ func (k *kin) undo(r *Run) {
 	took := map[int32]bool{}
 	before := s.StepCount - r.StepCount // the last step of former runs
 	for _, call := range change.Calls {
-		if call.ConsumedStep > v.Session.StepCount { // the step that ends the run has consumed it
+		switch {
+		case call.ConsumedStep > v.Session.StepCount: // the step that ends the run has consumed it
 			calls = append(calls, call)
 			took[call.ConsumedStep] = took[call.ConsumedStep] || call.Step <= before
+		case call.ConsumedAt != 0 && call.ConsumedStep == 0 && !call.Told: // the end of the run has
+			calls = append(calls, call)
 		}
 	}
 	for _, m := range change.Messages {
@@ -249,7 +258,10 @@ func (k *kin) undo(r *Run) {
 	change.Rewind = &Rewind{Messages: from, StateVersion: r.StartStateVersion, RunID: r.RunID}
 	change.Messages = place(kept, from)
 	s.MessageCount = from + int64(len(kept))
-	change.Checkpoint, s.CheckpointID = nil, "" // the newest of those that are left is found by its row
+	change.Checkpoint, s.CheckpointID = nil, ""
+	if v.Former != nil {
+		s.CheckpointID = v.Former.ID
+	}
 	if r.StartStateVersion != 0 {
 		change.NewState, change.StateWrite = false, nil
 		s.State, s.StateVersion, s.StateBase = v.StartState, r.StartStateVersion, r.StartStateBase

@@ -141,9 +141,10 @@ type Reader interface {
 	// them; and how many the session has.
 	Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) ([]session.Checkpoint, int64, error)
 
-	// Owner returns the session that owns a call of the family that the
-	// session belongs to. NotFound (UNKNOWN_TOOL_CALL).
-	Owner(ctx context.Context, key session.Key, callID string) (session.Key, error)
+	// Owners returns the ids of the sessions that own calls of the family that the
+	// session belongs to, by call id. A call that the family does not have is left
+	// out.
+	Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error)
 
 	// Family returns the session and the sub-sessions below it, however deep,
 	// a parent before its children; at most limit.
@@ -154,6 +155,7 @@ type Reader interface {
 type Snapshot struct {
 	Session  session.Session // with its custom state
 	Current  *session.Run    // the newest run; nil before the first
+	Open     int             // the calls of the whole family that somebody waits for: without an answer, and of a run that has not failed
 	Calls    []session.Call  // not consumed; of a root those of the whole family; by their time of creation, then id
 	Children []session.Child // by session id
 	Waiting  []session.Run   // in the order in which they will begin

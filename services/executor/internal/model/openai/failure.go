@@ -45,11 +45,19 @@ func readComplaint(text []byte) complaint {
 		_ = json.Unmarshal(envelope.Error, &object)
 	}
 	return complaint{
-		message: cmp.Or(object.Message, message, envelope.Message, model.Plain(envelope.Detail), string(text)),
+		message: cmp.Or(object.Message, message, envelope.Message, field(envelope.Detail), string(text)),
 		kind:    object.Type,
-		code:    model.Plain(object.Code),
-		param:   model.Plain(object.Param),
+		code:    field(object.Code),
+		param:   field(object.Param),
 	}
+}
+
+// field is the text of a member that may have any type; empty where there is none, or null.
+func field(value json.RawMessage) string {
+	if string(value) == "null" {
+		return ""
+	}
+	return model.Plain(value)
 }
 
 // refusal classifies an answer that is not an event stream.

@@ -9,6 +9,8 @@ import (
 	"text/template"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
 // maxText is the longest text that one template, or one part, gives.
@@ -84,11 +86,7 @@ func field(source string, keys ...string) string {
 		_ = json.Unmarshal(value, &object)
 		value = object[key]
 	}
-	var s string
-	if json.Unmarshal(value, &s) == nil {
-		return s
-	}
-	return string(value)
+	return model.Plain(value)
 }
 
 // data is any value, kept as JSON.

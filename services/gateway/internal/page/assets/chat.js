@@ -1,4 +1,5 @@
-import { Builder, render } from './message.js';
+import { answered } from './ask.js';
+import { Builder, openCalls, render } from './message.js';
 
 const keyName = 'holdfast-api-key';
 const $ = (id) => document.getElementById(id);
@@ -76,6 +77,7 @@ function setBusy(value) {
   busy = value;
   $('send').disabled = value;
   if (!value) $('stop').hidden = true;
+  enableForms();
   log.setAttribute('aria-busy', String(value));
 }
 
@@ -96,11 +98,17 @@ function draw(entry) {
     requestAnimationFrame(() => {
       const follow = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
       for (const e of due) render(e.element, e.message);
+      enableForms();
       due = new Set();
       if (follow) log.scrollTop = log.scrollHeight;
     });
   }
   due.add(entry);
+}
+
+// enableForms lets the user answer while nothing is under way.
+function enableForms() {
+  for (const form of log.querySelectorAll('.ask')) form.disabled = busy;
 }
 
 function clear() {
@@ -129,13 +137,15 @@ async function persist(task) {
 
 // follow shows the run that is going on, if there is one, through as many
 // connections as it takes. A later one goes on behind the last event of the
-// former. response is the first connection, where there is one.
-async function follow(response) {
-  let entry, builder;
+// former. response is the first connection, where there is one, and entry the message
+// that it goes on with, if it does not begin one.
+async function follow(response, entry) {
+  let builder = entry && new Builder(entry.message, true);
   let cursor = '';
   let again = false;
   await persist(async () => {
     const headers = cursor ? { 'last-event-id': cursor } : {};
+    if (!response && !cursor) builder = undefined; // what comes is told from its start
     const stream = response ?? (await call(`/chat/${encodeURIComponent(chat)}/stream`, { headers }));
     response = undefined;
     if (stream.status === 204) {
@@ -148,7 +158,7 @@ async function follow(response) {
     for await (const { id, part } of read(stream)) {
       if (part.type === 'start') {
         entry = messages.find((e) => e.message.id === part.messageId) ?? add({ id: part.messageId, role: 'assistant', parts: [] });
-        builder = new Builder(entry.message);
+        if (!builder?.goesOn) builder = new Builder(entry.message);
       }
       builder?.add(part);
       cursor = id || cursor;
@@ -161,7 +171,7 @@ async function work(task) {
   setBusy(true);
   try {
     await task();
-    notice();
+    notice(messages.at(-1)?.message.asked?.length > 0 ? 'The agent waits for your answer.' : '');
   } catch (error) {
     if (error.name === 'AbortError') return;
     notice(error.message, true);
@@ -169,13 +179,45 @@ async function work(task) {
   setBusy(false);
 }
 
+// post sends a message, as often as it takes: it counts once.
+function post(message, headers = {}) {
+  const body = { id: chat, messages: [message], trigger: 'submit-message', agentType: $('agent').value || undefined };
+  if (message.role === 'assistant') body.messageId = message.id;
+  const options = { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: JSON.stringify(body) };
+  return persist(() => call('/chat', options));
+}
+
+// answer sends the answer to one call. The server says how the message goes on from there.
+async function answer(entry, part) {
+  const { message } = entry;
+  message.parts = message.parts.map((p) => (p.toolCallId === part.toolCallId ? part : p));
+  message.asked = message.asked.filter((id) => id !== part.toolCallId);
+  draw(entry);
+  const parts = message.parts.filter((p) => p.type !== 'failure');
+  let response;
+  try {
+    response = await post({ id: message.id, role: 'assistant', parts });
+  } catch (error) {
+    if (error instanceof Refused) { // somebody else may have gone on: this is how it stands
+      await persist(loadMessages);
+      await follow();
+    }
+    throw error;
+  }
+  await follow(response, entry);
+}
+
+// giveUp shows that nobody is asked any more: a new message takes the place of answers.
+function giveUp(entry) {
+  if (!entry?.message.asked?.length) return;
+  for (const part of openCalls(entry.message)) part.state = 'output-error';
+  entry.message.asked = [];
+  draw(entry);
+}
+
 async function send(text) {
   const message = { id: crypto.randomUUID?.() ?? newID(), role: 'user', parts: [{ type: 'text', text }] };
-  const options = {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', 'x-holdfast-request-key': message.id },
-    body: JSON.stringify({ id: chat, messages: [message], trigger: 'submit-message', agentType: $('agent').value || undefined }),
-  };
+  const last = messages.at(-1);
   const entry = add(message);
   log.scrollTop = log.scrollHeight;
   if (!begun) {
@@ -184,7 +226,8 @@ async function send(text) {
   }
   let response;
   try {
-    response = await persist(() => call('/chat', options)); // the key makes a repetition safe
+    response = await post(message, { 'x-holdfast-request-key': message.id }); // which makes a repetition safe
+    giveUp(last);
   } catch (error) {
     if (error instanceof Refused) {
       entry.element.remove();
@@ -277,6 +320,17 @@ $('stop').addEventListener('click', async () => {
     $('stop').hidden = !busy;
     notice(error.message, true);
   }
+});
+
+log.addEventListener('click', (event) => {
+  const button = event.target.closest('[data-answer]');
+  const entry = button && messages.find((e) => e.element.contains(button));
+  if (!entry || busy) return;
+  const card = button.closest('[data-call]');
+  const part = entry.message.parts.find((p) => p.toolCallId === card.dataset.call);
+  const text = card.querySelector('.ask :is(input, textarea)').value;
+  work(() => answer(entry, answered(part, button.dataset.answer, text)));
+  $('text').focus(); // the button goes
 });
 
 $('ideas').addEventListener('click', (event) => {

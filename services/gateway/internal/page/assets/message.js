@@ -1,14 +1,28 @@
 // A message, and how the parts of a UI message stream make it.
 
+import { ask } from './ask.js';
+import { make, write } from './dom.js';
+
+// openCalls gives the calls of a message that nobody has answered.
+export const openCalls = (message) => message.parts.filter((p) => ['input-available', 'approval-requested'].includes(p.state));
+
+// Builder adds to the message what a stream tells. asked becomes the ids of the calls that
+// wait for somebody outside, as the end of the stream says.
 export class Builder {
-  constructor(message) {
+  constructor(message, goesOn = false) {
     this.message = message;
     this.open = new Map(); // text and reasoning that grow, by id
     this.inputs = new Map(); // the arguments of calls that arrive, by call
+    this.goesOn = goesOn; // the first start is that of the message as it is
   }
 
   begin(id) {
+    if (this.goesOn) {
+      this.goesOn = false;
+      return;
+    }
     this.message.id = id ?? this.message.id;
+    this.message.asked = [];
     this.message.parts.length = 0;
     delete this.message.metadata;
     this.open.clear();
@@ -30,6 +44,7 @@ export class Builder {
     switch (part.type) {
       case 'start':
         this.begin(part.messageId);
+        this.describe(part.messageMetadata);
         break;
       case 'start-step':
         parts.push({ type: 'step-start' });
@@ -66,7 +81,7 @@ export class Builder {
       case 'tool-input-delta': {
         const text = (this.inputs.get(part.toolCallId) ?? '') + part.inputTextDelta;
         this.inputs.set(part.toolCallId, text);
-        this.call(part).input = text;
+        this.call(part).input = parsed(text) ?? text;
         break;
       }
       case 'tool-input-available':
@@ -78,19 +93,46 @@ export class Builder {
       case 'tool-output-error':
         Object.assign(this.call(part), { state: 'output-error', errorText: part.errorText });
         break;
+      case 'tool-input-error':
+        Object.assign(this.call(part), { state: 'output-error', input: part.input, errorText: part.errorText });
+        break;
       case 'tool-output-denied':
         Object.assign(this.call(part), { state: 'output-denied' });
         break;
       case 'tool-approval-request':
-        Object.assign(this.call(part), { state: 'approval-requested' });
+        Object.assign(this.call(part), { state: 'approval-requested', approval: { id: part.approvalId } });
+        break;
+      case 'tool-approval-response': {
+        const { approvalId: id, approved, reason } = part;
+        const found = parts.find((p) => p.approval?.id === id);
+        if (found) Object.assign(found, { state: 'approval-responded', approval: { ...found.approval, approved, ...(reason && { reason }) } });
+        break;
+      }
+      case 'message-metadata':
+        this.describe(part.messageMetadata);
         break;
       case 'finish':
-        if (part.finishReason === 'interrupted') this.message.metadata = { interrupted: 'interrupt' };
+        this.describe(part.messageMetadata);
+        if (part.finishReason === 'interrupted') this.describe({ interrupted: 'interrupt' });
+        this.message.asked = part.finishReason === 'tool-calls' ? openCalls(this.message).map((p) => p.toolCallId) : [];
         break;
       case 'error':
         parts.push({ type: 'failure', text: part.errorText });
         break;
     }
+  }
+
+  describe(metadata) {
+    if (metadata) this.message.metadata = { ...this.message.metadata, ...metadata };
+  }
+}
+
+// parsed gives what a JSON text says, or undefined while it is not whole.
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
   }
 }
 
@@ -108,16 +150,9 @@ export function render(element, message) {
       child ? child.replaceWith(made) : element.append(made);
       child = made;
     }
-    fill(child, kind, part);
+    fill(child, kind, part, message.asked?.includes(part.toolCallId));
   });
   while (element.children.length > shown.length) element.lastElementChild.remove();
-}
-
-function make(tag, className, ...children) {
-  const element = document.createElement(tag);
-  element.className = className;
-  element.append(...children);
-  return element;
 }
 
 function frame(kind) {
@@ -133,26 +168,22 @@ function frame(kind) {
   return element;
 }
 
-function write(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
 const states = {
   'input-streaming': 'preparing',
   'input-available': 'running',
   'output-available': 'done',
   'output-error': 'failed',
-  'approval-requested': 'waits for a yes',
+  'approval-requested': 'needs a yes',
   'approval-responded': 'answered',
   'output-denied': 'refused',
 };
 
-function fill(element, kind, part) {
+function fill(element, kind, part, asked) {
   if (kind === 'reasoning') {
     write(element.querySelector('.state'), part.state === 'streaming' ? 'Thinking…' : 'Thoughts');
     write(element.querySelector('.body'), part.text);
   } else if (kind === 'tool') {
-    fillTool(element, part);
+    fillTool(element, part, asked);
   } else if (kind === 'text' || kind === 'failure' || kind === 'stopped') {
     write(element, part.text);
     element.classList.toggle('growing', part.state === 'streaming');
@@ -174,18 +205,25 @@ function gist(input) {
   return values.map(show).join(', ').slice(0, 120);
 }
 
-function fillTool(element, part) {
-  write(element.querySelector('.name'), part.type.slice('tool-'.length));
+function fillTool(element, part, asked) {
+  const name = part.type.slice('tool-'.length);
+  element.dataset.call = part.toolCallId;
+  write(element.querySelector('.name'), name);
   write(element.querySelector('.gist'), gist(part.input));
-  write(element.querySelector('.state'), states[part.state] ?? part.state);
+  write(element.querySelector('.state'), asked ? 'waits for you' : (states[part.state] ?? part.state));
   element.classList.toggle('failed', part.state === 'output-error');
   const rows = [['Input', part.input]];
   if ('output' in part) rows.push(['Output', part.output]);
   if (part.errorText) rows.push(['Error', part.errorText]);
+  if (part.approval?.reason) rows.push(['Reason', part.approval.reason]);
   const list = element.querySelector('dl');
   rows.forEach(([name, value], i) => {
     if (!list.children[2 * i]) list.append(make('dt', '', name), make('dd', '', make('pre', '')));
     write(list.children[2 * i], name);
     write(list.children[2 * i + 1].firstChild, show(value));
   });
+  while (list.children.length > 2 * rows.length) list.lastElementChild.remove();
+  const form = element.querySelector('.ask');
+  if (asked && !form) ask(element, part, name);
+  if (!asked && form) form.remove();
 }

@@ -66,7 +66,7 @@ func (t *tx) change(r, old *rows, key session.Key, c *session.Change) error {
 	return r.writeChildren(c)
 }
 
-// rewind takes messages, checkpoints and states away. A checkpoint goes with
+// rewind takes messages, checkpoints, states and calls away. A checkpoint goes with
 // its state too. The lists are cut so that what comes next is put elsewhere: older
 // rows share them.
 func (r *rows) rewind(w *session.Rewind) {
@@ -78,6 +78,9 @@ func (r *rows) rewind(w *session.Rewind) {
 		return c.MessageCount > w.Messages || gone(c.StateVersion) || w.RunID != "" && c.RunID == w.RunID
 	})
 	r.states = slices.DeleteFunc(slices.Clone(r.states), func(s state) bool { return gone(s.version) })
+	if w.CallsFrom > 0 {
+		r.calls = slices.DeleteFunc(r.calls, func(c session.Call) bool { return c.Step >= w.CallsFrom })
+	}
 }
 
 func (t *tx) copyMessages(r *rows, tenant string, c *session.Copy) error {

@@ -26,11 +26,12 @@ func (m *Store) read(ctx context.Context, key session.Key, f func(*rows) error) 
 func (m *Store) Session(ctx context.Context, key session.Key) (found *store.Snapshot, err error) {
 	err = m.read(ctx, key, func(r *rows) error {
 		found = &store.Snapshot{Session: copySession(r.session), Current: copyRun(r.run(r.session.CurrentRunID)), Children: slices.Clone(r.children), Waiting: r.waiting()}
-		of := []*rows{r}
-		if r.root() == key {
-			of = m.begin().family(key)
-		}
-		found.Calls = callsWhere(of, func(c *session.Call) bool { return c.ConsumedAt == 0 })
+		found.Calls = callsWhere(m.begin().family(r.root()), func(c *session.Call) bool {
+			if c.ConsumedAt == 0 {
+				found.Open += session.Awaited([]session.Call{*c})
+			}
+			return c.ConsumedAt == 0 && (r.root() == key || c.SessionID == key.SessionID)
+		})
 		found.Session.State, err = r.state(r.session.StateBase, r.session.StateVersion)
 		return err
 	})
@@ -123,17 +124,16 @@ func (m *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int
 	return page, total, err
 }
 
-// Owner implements store.Reader.
-func (m *Store) Owner(ctx context.Context, key session.Key, callID string) (owner session.Key, err error) {
+// Owners implements store.Reader.
+func (m *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (owners map[string]string, err error) {
 	err = m.read(ctx, key, func(r *rows) error {
-		calls := callsWhere(m.begin().family(r.root()), func(c *session.Call) bool { return c.CallID == callID })
-		if len(calls) == 0 {
-			return session.NoCall(callID)
+		owners = map[string]string{}
+		for _, call := range callsWhere(m.begin().family(r.root()), func(c *session.Call) bool { return slices.Contains(callIDs, c.CallID) }) {
+			owners[call.CallID] = call.SessionID
 		}
-		owner = session.Key{Tenant: key.Tenant, SessionID: calls[0].SessionID}
 		return nil
 	})
-	return owner, err
+	return owners, err
 }
 
 // Family implements store.Reader.

@@ -41,10 +41,55 @@ func (t *tx) view(key session.Key, need session.Need) (v *session.View, err erro
 	}
 	v.Tail = r.tail(need.Tail)
 	t.viewWaiting(r, need, v)
+	r.viewBack(need, v)
 	if need.Undo {
 		return v, r.viewUndo(v)
 	}
 	return v, nil
+}
+
+// viewBack shows what there is around the message that the session is to be taken
+// back to.
+func (r *rows) viewBack(need session.Need, v *session.View) {
+	if need.BackTo == "" || !r.hasMessage(need.BackTo) {
+		return
+	}
+	at := r.places[need.BackTo]
+	b := &session.Back{Message: copyMessages(r.messages[at : at+1])[0]}
+	b.Run = copyRun(r.run(b.Message.RunID))
+	for _, m := range slices.Backward(r.messages[:at]) {
+		if m.Step > 0 {
+			b.Before = m.Step
+			break
+		}
+	}
+	b.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool {
+		later := b.Run != nil && b.Run.StartStateVersion > 0 && c.StateVersion > b.Run.StartStateVersion
+		return c.MessageCount <= int64(at) && !later
+	})
+	if version, base, known := b.Origin(); known {
+		b.State, _ = r.state(base, version) // it may be kept no more
+	}
+	took := r.took(b.Before)
+	for _, m := range r.messages[at+1:] {
+		if m.Role == "tool" && took[m.Step] {
+			b.Results = append(b.Results, copyMessages([]session.Message{m})...)
+		}
+	}
+	b.Told = callsWhere([]*rows{r}, func(c *session.Call) bool { return c.Step <= b.Before && c.ToldStep > b.Before })
+	slices.SortFunc(b.Told, func(a, b session.Call) int { return strings.Compare(a.CallID, b.CallID) })
+	v.Back = b
+}
+
+// took are the steps that have consumed answers to calls of steps up to the one given.
+func (r *rows) took(before int32) map[int32]bool {
+	steps := map[int32]bool{}
+	for _, c := range r.calls {
+		if c.ConsumedStep > 0 && c.Step <= before {
+			steps[c.ConsumedStep] = true
+		}
+	}
+	return steps
 }
 
 func (t *tx) viewWaiting(r *rows, need session.Need, v *session.View) {
@@ -70,11 +115,10 @@ func (r *rows) viewUndo(v *session.View) (err error) {
 		return nil
 	}
 	before := r.session.StepCount - run.StepCount
-	took := func(step int32) bool {
-		return slices.ContainsFunc(r.calls, func(c session.Call) bool { return c.ConsumedAt != 0 && c.ConsumedStep == step && c.Step <= before })
-	}
+	v.Former = r.checkpoint(func(c *session.Checkpoint) bool { return c.Step <= before })
+	took := r.took(before)
 	for _, m := range r.messages[min(run.StartMessageCount, int64(len(r.messages))):] {
-		if run.Spares(m, took) {
+		if run.Spares(m, func(step int32) bool { return took[step] }) {
 			v.Kept = append(v.Kept, copyMessages([]session.Message{m})...)
 		}
 	}
@@ -106,6 +150,8 @@ func (r *rows) viewCheckpoint(need session.Need, v *session.View) (err error) {
 		if v.Checkpoint != nil {
 			v.CheckpointState, err = r.state(v.Checkpoint.StateBase, v.Checkpoint.StateVersion)
 		}
+	case need.CheckpointIn > 0:
+		v.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool { return c.MessageCount <= need.CheckpointIn })
 	case need.CheckpointAt != 0 && need.CheckpointAt == r.session.StepCount:
 		v.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool { return c.Step == need.CheckpointAt })
 	}

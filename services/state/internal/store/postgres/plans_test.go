@@ -193,6 +193,13 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		return nil, nil
 	}))
 	count("a command that wants everything, and what it would take to undo a run", 2)
+	w.must(w.run(t.Context(), keys[1], session.Need{CheckpointIn: old - 2, BackTo: "old-1998"}, func(v *session.View) (*session.Change, error) {
+		if b := v.Back; b == nil || b.Before != old-3 || b.Checkpoint == nil || b.State == "" || len(b.Told) != 0 || v.Checkpoint == nil || v.Checkpoint.Step != old-2 {
+			t.Errorf("got %+v", v)
+		}
+		return nil, nil
+	}))
+	count("what it takes to go back to a message, or to fewer", 2)
 	reads := []func() error{
 		func() error { _, err := s.Session(t.Context(), keys[1]); return err },
 		func() error { _, err := s.Run(t.Context(), keys[1], "old-7"); return err },
@@ -205,7 +212,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		},
 		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], ""); return err },
 		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], "old-1000"); return err },
-		func() error { _, err := s.Owner(t.Context(), keys[1], "old-1000"); return err },
+		func() error { _, err := s.Owners(t.Context(), keys[1], []string{"old-1000", "old-1"}); return err },
 		func() error { _, err := s.Family(t.Context(), keys[1], 5); return err },
 	}
 	for i, read := range reads {
@@ -219,6 +226,27 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	before = tally(t, s, read)
 	w.must(w.commit(t.Context(), w.stepOf(refs[0], old+6)))
 	count("a step after ANALYZE", 1)
+	w.goBack(refs[0])
+	count("an end, and a session that is taken back to a message", 3)
+}
+
+// goBack ends the run, and takes its session back to the message that it was sent.
+func (w *worker) goBack(ref session.Ref) {
+	w.Helper()
+	end := session.Finish{Ref: ref, Outcome: session.Outcome{Status: session.RunCompleted}, Now: w.now}
+	w.must(w.run(w.Context(), ref.Key, end.Need(), func(v *session.View) (*session.Change, error) {
+		change, _, err := end.Decide(v)
+		return change, err
+	}))
+	back := session.Start{Key: ref.Key, RunID: "again", MessageID: "ui-again", Now: w.now, TakeBack: &session.TakeBack{
+		MessageID: "msg-" + ref.RunID, Keep: true,
+		Shown: func(session.Message) (bool, error) { return true, nil },
+		Adopt: func(m session.Message, _ string) (session.Message, error) { return m, nil },
+	}}
+	w.must(w.run(w.Context(), ref.Key, back.Need(), func(v *session.View) (*session.Change, error) {
+		change, _, err := back.Decide(v)
+		return change, err
+	}))
 }
 
 func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {

@@ -19,6 +19,10 @@ func listed(alias, table, condition string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
 }
 
+// until is a condition on the step of a call that no index is asked for: those of all
+// the steps up to one are many, and others find the few.
+func until(step, last string) string { return step + " - (" + last + ") <= 0" }
+
 // foundBy is found for a query whose parameters are the key and the value.
 func foundBy(table, column, kind string) string {
 	return fmt.Sprintf(`(SELECT * FROM %[1]s WHERE tenant = $1::text AND session_id = $2::text
@@ -67,6 +71,9 @@ var (
 		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id"))
 	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("checkpoint_id text") +
 		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id") + between("c") + ` ORDER BY v.n, st.version`)
+	readWithin = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
+		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+			AND message_count <= v.messages ORDER BY step DESC LIMIT 1) c`)
 	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))
 
 	readTaken = prepared(`SELECT v.n, m.message_id, m.ordinal FROM ` + asked("message_id text") + found("m", "messages", "message_id", "v.message_id"))
@@ -98,14 +105,46 @@ var (
 	readKept = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
-			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND c.step <= s.step_count - r.step_count))
+			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND ` + until("c.step", "s.step_count - r.step_count") + `))
 		ORDER BY v.n, m.ordinal`)
 	readTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + newest +
 		listed("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count") + `
 		ORDER BY v.n, c.call_id`)
+	readFormer = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + newest + `
+		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+			AND step <= s.step_count - r.step_count ORDER BY step DESC LIMIT 1) c`)
 	readStartStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + newest + `
 		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o` + between("o") + `
 		ORDER BY v.n, st.version`)
+
+	// What there is around the message that a session is taken back to.
+	backTo     = asked("message_id text") + found("m", "messages", "message_id", "v.message_id")
+	lastBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
+		AND ordinal < m.ordinal AND step > 0 ORDER BY ordinal DESC LIMIT 1), 0) AS step) b`
+	stateBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT nullif(start_state_version, 0) FROM runs WHERE tenant = v.tenant AND session_id = v.session_id
+		AND run_id >= m.run_id AND run_id <= m.run_id), 9223372036854775807) AS version) sv`
+	checkpointBefore = stateBefore + ` CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+		AND message_count <= m.ordinal AND state_version <= sv.version ORDER BY step DESC LIMIT 1) c`
+	readBack           = prepared(`SELECT v.n, b.step, ` + messageShown.names("m.") + ` FROM ` + backTo + lastBefore)
+	readBackRun        = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + backTo + found("r", "runs", "run_id", "m.run_id"))
+	readBackCheckpoint = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + backTo + checkpointBefore)
+	readBackStates     = prepared(`SELECT v.n, st.whole, st.state FROM ` + backTo + `
+		CROSS JOIN LATERAL (
+			SELECT tenant, session_id, start_state_version AS state_version, start_state_base AS state_base, 1 AS place FROM runs
+				WHERE tenant = v.tenant AND session_id = v.session_id AND run_id >= m.run_id AND run_id <= m.run_id AND start_state_version > 0
+			UNION ALL
+			SELECT * FROM (SELECT tenant, session_id, state_version, state_base, 2 FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+				AND message_count <= m.ordinal ORDER BY step DESC LIMIT 1) c
+			ORDER BY place LIMIT 1) o` + between("o") + `
+		ORDER BY v.n, st.version`)
+	readBackResults = prepared(`SELECT v.n, ` + messageShown.names("a.") + ` FROM ` + backTo + lastBefore + `
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal > m.ordinal AND role = 'tool' ORDER BY ordinal) a
+		CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE tenant = v.tenant AND session_id = v.session_id AND consumed_at > 0
+			AND consumed_step >= a.step AND consumed_step <= a.step AND ` + until("step", "b.step") + ` ORDER BY consumed_step LIMIT 1) taken
+		ORDER BY v.n, a.ordinal`)
+	readBackTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + backTo + lastBefore +
+		listed("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+until("step", "b.step")) + `
+		ORDER BY v.n, c.call_id`)
 
 	readAgents = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
 	readSilent = prepared(`SELECT v.n FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id") + `

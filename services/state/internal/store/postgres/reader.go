@@ -90,6 +90,9 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
 		WHERE s.tenant = $1::text AND s.session_id = $2::text AND (s.session_id = s.root_id OR c.session_id = s.session_id)
 		ORDER BY c.created_at, c.call_id`)
+	readAwaited = prepared(`SELECT count(*) FROM sessions s
+		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
+		WHERE s.tenant = $1::text AND s.session_id = $2::text AND c.answer = '' AND c.run_id <> ''`)
 	readAllWaiting = prepared(`SELECT ` + runShown.names("r.") + ` FROM runs r
 		WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.status = 'waiting' ORDER BY r.place`)
 	readSubSessions = prepared(`SELECT ` + childShown.names("c.") + ` FROM sub_sessions c
@@ -109,6 +112,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 		p.queue(readState, keyParams(key), state.scan)
 		p.queue(readNewest, keyParams(key), func(r *row) { shot.Current = r.run() })
 		p.queue(readOpenCalls, keyParams(key), func(r *row) { shot.Calls = append(shot.Calls, r.call()) })
+		p.queue(readAwaited, keyParams(key), func(r *row) { shot.Open = int(r.number()) })
 		p.queue(readAllWaiting, keyParams(key), func(r *row) { shot.Waiting = append(shot.Waiting, *r.run()) })
 		p.queue(readSubSessions, keyParams(key), func(r *row) { shot.Children = append(shot.Children, r.child()) })
 	})
@@ -237,24 +241,25 @@ func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int
 	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)
 }
 
-var readOwner = prepared(`SELECT c.session_id FROM sessions s
+var readOwners = prepared(`SELECT c.call_id, c.session_id FROM sessions s
+	CROSS JOIN unnest($3::text[]) wanted (call_id)
 	CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id
-		AND call_id >= $3::text AND call_id <= $3 ORDER BY call_id LIMIT 1) c
+		AND call_id >= wanted.call_id AND call_id <= wanted.call_id ORDER BY call_id LIMIT 1) c
 	WHERE s.tenant = $1::text AND s.session_id = $2::text`)
 
-// Owner implements store.Reader.
-func (s *Store) Owner(ctx context.Context, key session.Key, callID string) (session.Key, error) {
-	owner := session.Key{Tenant: key.Tenant}
+// Owners implements store.Reader.
+func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
+	owners := map[string]string{}
 	_, err := s.of(ctx, key, func(p *pipeline) {
-		p.queue(readOwner, keyParams(key, text(callID)), func(r *row) { owner.SessionID = r.text() })
+		p.queue(readOwners, keyParams(key, texts(callIDs)), func(r *row) {
+			call := r.text()
+			owners[call] = r.text()
+		})
 	})
-	if err == nil && owner.SessionID == "" {
-		err = fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "no session of the family of %q waits or has waited for a call %q", key.SessionID, callID)
-	}
 	if err != nil {
-		return session.Key{}, wrap(ctx, err, "find the owner of call %q", callID)
+		return nil, wrap(ctx, err, "find the owners of %d calls", len(callIDs))
 	}
-	return owner, nil
+	return owners, nil
 }
 
 // familyOf is a session and the sub-sessions below it, found by their facet.

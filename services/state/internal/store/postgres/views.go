@@ -17,7 +17,7 @@ type shown struct {
 	session.Target
 	view              *session.View
 	state, checkpoint states
-	start             states
+	start, back       states
 }
 
 // states are the rows of a custom state: the last whole one, and the writes to
@@ -112,6 +112,7 @@ func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
 	r.calls()
 	r.waiting()
 	r.undo()
+	r.back()
 	if err := r.run(ctx, conn); err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (s *shown) finish() (err error) {
 		*v = session.View{AgentKnown: v.AgentKnown}
 		return nil
 	}
-	if v.Checkpoint != nil && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
+	if v.Checkpoint != nil && s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
 		v.Checkpoint = nil // of an earlier step
 	}
 	if v.Session.State, err = s.state.fold(); err == nil {
@@ -141,6 +142,9 @@ func (s *shown) finish() (err error) {
 	}
 	if err == nil {
 		v.StartState, err = s.start.fold()
+	}
+	if err == nil && v.Back != nil {
+		v.Back.State, err = s.back.fold()
 	}
 	if s.Need.Busy {
 		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
@@ -218,6 +222,11 @@ func (r *reader) states() {
 	checkpoint := named(func(n *session.Need) string { return n.CheckpointID })
 	r.read(readCheckpoints, checkpoint, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
 	r.read(readCheckpointStates, checkpoint, func(s *shown, row *row) { s.checkpoint.scan(row) })
+	r.read(readWithin, func(w *wanted, s *shown) {
+		if s.Need.CheckpointIn > 0 {
+			w.add(s).number(s.Need.CheckpointIn)
+		}
+	}, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
 	r.read(readSteps, func(w *wanted, s *shown) {
 		if s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" {
 			w.add(s).number(int64(s.Need.CheckpointAt))
@@ -277,5 +286,25 @@ func (r *reader) undo() {
 	undo := when(func(n *session.Need) bool { return n.Undo })
 	r.read(readKept, undo, func(s *shown, row *row) { s.view.Kept = append(s.view.Kept, row.message()) })
 	r.read(readTold, undo, func(s *shown, row *row) { s.view.Told = append(s.view.Told, row.call()) })
+	r.read(readFormer, undo, func(s *shown, row *row) { s.view.Former = row.checkpoint() })
 	r.read(readStartStates, undo, func(s *shown, row *row) { s.start.scan(row) })
+}
+
+func (r *reader) back() {
+	to := named(func(n *session.Need) string { return n.BackTo })
+	r.read(readBack, to, func(s *shown, row *row) {
+		s.view.Back = &session.Back{Before: int32(row.number()), Message: row.message()}
+	})
+	more := func(query *statement, scan func(*session.Back, *row)) {
+		r.read(query, to, func(s *shown, row *row) {
+			if b := s.view.Back; b != nil {
+				scan(b, row)
+			}
+		})
+	}
+	more(readBackRun, func(b *session.Back, row *row) { b.Run = row.run() })
+	more(readBackCheckpoint, func(b *session.Back, row *row) { b.Checkpoint = row.checkpoint() })
+	more(readBackResults, func(b *session.Back, row *row) { b.Results = append(b.Results, row.message()) })
+	more(readBackTold, func(b *session.Back, row *row) { b.Told = append(b.Told, row.call()) })
+	r.read(readBackStates, to, func(s *shown, row *row) { s.back.scan(row) })
 }

@@ -20,6 +20,7 @@ const (
 	messageRewind
 	checkpointRewind
 	stateRewind
+	callRewind
 	messageCopy
 	stateInsert
 	runSettled
@@ -51,11 +52,16 @@ var writes = [writesNumber]*statement{
 
 	messageRewind: prepared(`DELETE FROM messages t USING ` + asked("messages bigint") + `
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.ordinal >= v.messages`),
+	// What stays of the checkpoints are the first ones: what they count never goes down.
 	checkpointRewind: prepared(`DELETE FROM checkpoints t USING ` + asked("messages bigint, version bigint, run_id text") + `
-		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id
-			AND (t.message_count > v.messages OR (v.version <> 0 AND t.state_version > v.version) OR (v.run_id <> '' AND t.run_id = v.run_id))`),
+		CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+			AND message_count <= v.messages AND (v.version = 0 OR state_version <= v.version) AND (v.run_id = '' OR run_id <> v.run_id)
+			ORDER BY step DESC LIMIT 1), 0) AS step) newest
+		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.step > newest.step`),
 	stateRewind: prepared(`DELETE FROM states t USING ` + asked("version bigint") + `
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.version > v.version`),
+	callRewind: prepared(`DELETE FROM calls t USING ` + asked("step bigint") + `
+		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.step >= v.step`),
 	messageCopy: prepared(exactly(`INSERT INTO messages (tenant, session_id, size, `+messageShown.names("")+`)
 		SELECT v.tenant, v.session_id, m.size, `+messageShown.names("m.")+` FROM `+asked("source text, messages bigint")+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, 4)),
@@ -243,6 +249,9 @@ func (w *writer) conversation(k session.Key, c *session.Change) {
 		w.rows[checkpointRewind].next().key(k).number(back.Messages, back.StateVersion).text(back.RunID) // a checkpoint goes with its state too
 		if back.StateVersion != 0 {
 			w.rows[stateRewind].next().key(k).number(back.StateVersion)
+		}
+		if back.CallsFrom != 0 {
+			w.rows[callRewind].next().key(k).number(int64(back.CallsFrom))
 		}
 	}
 	if c.Copy != nil {

@@ -91,7 +91,7 @@ func (w *writer) facets(createdAt session.Millis, lost, gained []session.Facet) 
 // a session without them, may have left it behind.
 const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
-// rewind takes messages, checkpoints and states away. A checkpoint goes with
+// rewind takes messages, checkpoints, states and calls away. A checkpoint goes with
 // its state too.
 func (w *writer) rewind(r *session.Rewind) {
 	w.exec(`DELETE FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ?`, r.Messages)
@@ -99,6 +99,9 @@ func (w *writer) rewind(r *session.Rewind) {
 			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5))`, r.Messages, r.StateVersion, r.RunID)
 	if r.StateVersion != 0 {
 		w.exec(`DELETE FROM states WHERE tenant = ? AND session_id = ? AND version > ?`, r.StateVersion)
+	}
+	if r.CallsFrom > 0 {
+		w.exec(`DELETE FROM calls WHERE tenant = ? AND session_id = ? AND step >= ?`, r.CallsFrom)
 	}
 }
 

@@ -41,12 +41,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 				return err
 			}
 		}
-		if found.RootID == key.SessionID {
-			shot.Calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, key.Tenant, key.SessionID)
-		} else {
-			shot.Calls, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, key.Tenant, key.SessionID)
-		}
-		if err != nil {
+		if shot.Calls, shot.Open, err = readWaitingCalls(ctx, c, found); err != nil {
 			return err
 		}
 		shot.Children, err = readChildren(ctx, c, key)
@@ -56,6 +51,22 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 		return nil, wrap(ctx, err, "read session %q of tenant %q", key.SessionID, key.Tenant)
 	}
 	return &shot, nil
+}
+
+// readWaitingCalls returns the calls that no step has taken, of the session or, for a
+// root, of its family, and how many of the family somebody waits for.
+func readWaitingCalls(ctx context.Context, c *connection, of *session.Session) (calls []session.Call, awaited int, err error) {
+	if of.RootID == of.SessionID {
+		calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant, of.RootID)
+		return calls, session.Awaited(calls), err
+	}
+	_, err = c.one(ctx, `SELECT count(*) FROM calls l WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> ''`,
+		arguments(of.Tenant, of.RootID), &awaited)
+	if err != nil {
+		return nil, 0, err
+	}
+	calls, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant, of.SessionID)
+	return calls, awaited, err
 }
 
 // Run implements store.Reader.
@@ -147,21 +158,22 @@ func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int
 	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)
 }
 
-// Owner implements store.Reader.
-func (s *Store) Owner(ctx context.Context, key session.Key, callID string) (session.Key, error) {
-	owner := session.Key{Tenant: key.Tenant}
+// Owners implements store.Reader.
+func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
+	owners := map[string]string{}
 	err := s.readOf(ctx, key, func(c *connection, found *session.Session) error {
-		known, err := c.one(ctx, `SELECT session_id FROM calls WHERE tenant = ? AND root_id = ? AND call_id = ?`,
-			arguments(key.Tenant, found.RootID, callID), &owner.SessionID)
-		if err == nil && !known {
-			return session.NoCall(callID)
-		}
-		return err
+		return c.each(ctx, `SELECT call_id, session_id FROM calls WHERE tenant = ? AND root_id = ? AND call_id IN (SELECT value FROM json_each(?))`,
+			arguments(key.Tenant, found.RootID, list(callIDs)), func(row scanner) error {
+				var call, owner string
+				err := row.Scan(&call, &owner)
+				owners[call] = owner
+				return err
+			})
 	})
 	if err != nil {
-		return session.Key{}, wrap(ctx, err, "find call %q of session %q", callID, key.SessionID)
+		return nil, wrap(ctx, err, "find the owners of %d calls of the family of session %q", len(callIDs), key.SessionID)
 	}
-	return owner, nil
+	return owners, nil
 }
 
 // Family implements store.Reader.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -35,6 +36,8 @@ func readSession(ctx context.Context, c *connection, key session.Key) (*session.
 	return &s, nil
 }
 
+var errNotKept = errors.New("the custom state is not kept")
+
 // readState returns the custom state of a version, made of the whole one of
 // the version base and the writes after it.
 func readState(ctx context.Context, c *connection, key session.Key, base, version int64) (string, error) {
@@ -50,7 +53,7 @@ func readState(ctx context.Context, c *connection, key session.Key, base, versio
 	case err != nil:
 		return "", err
 	case len(texts) == 0:
-		return "", fmt.Errorf("the custom state of version %d is not kept", version)
+		return "", fmt.Errorf("version %d: %w", version, errNotKept)
 	case len(texts) == 1:
 		return texts[0], nil
 	default:

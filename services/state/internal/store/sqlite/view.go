@@ -3,6 +3,8 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -33,7 +35,7 @@ func view(ctx context.Context, c *connection, key session.Key, need session.Need
 }
 
 var viewSteps = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState, viewWaiting, viewUndo,
+	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState, viewWaiting, viewUndo, viewBack,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
@@ -119,6 +121,8 @@ func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need se
 		if v.Checkpoint != nil {
 			v.CheckpointState, err = readState(ctx, c, key, v.Checkpoint.StateBase, v.Checkpoint.StateVersion)
 		}
+	case need.CheckpointIn > 0:
+		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count <= ?`, need.CheckpointIn)
 	case need.CheckpointAt != 0 && need.CheckpointAt == v.Session.StepCount:
 		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step = ?`, need.CheckpointAt)
 	}
@@ -242,9 +246,12 @@ func viewUndo(ctx context.Context, c *connection, key session.Key, need session.
 		return err
 	}
 	before := v.Session.StepCount - run.StepCount
+	if v.Former, err = readCheckpoint(ctx, c, key, `AND k.step <= ?`, before); err != nil {
+		return err
+	}
 	v.Kept, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
 		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal >= ?3 AND (m.run_id <> ?4 OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS
-			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND l.step <= ?5)))
+			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?5)))
 		ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, before)
 	if err != nil {
 		return err
@@ -255,5 +262,49 @@ func viewUndo(ctx context.Context, c *connection, key session.Key, need session.
 		return err
 	}
 	v.StartState, err = readState(ctx, c, key, run.StartStateBase, run.StartStateVersion)
+	return err
+}
+
+// viewBack shows what there is around the message that the session is to be taken
+// back to.
+func viewBack(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if need.BackTo == "" {
+		return nil
+	}
+	found, err := readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.message_id = ?`,
+		key.Tenant, key.SessionID, need.BackTo)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	b := &session.Back{Message: found[0]}
+	if b.Run, err = readRun(ctx, c, runByID, key, b.Message.RunID); err != nil {
+		return err
+	}
+	if _, err := c.one(ctx, `SELECT step FROM messages WHERE tenant = ? AND session_id = ? AND ordinal < ? AND step > 0 ORDER BY ordinal DESC LIMIT 1`,
+		arguments(key.Tenant, key.SessionID, b.Message.Ordinal), &b.Before); err != nil {
+		return err
+	}
+	newest := int64(math.MaxInt64) // of the state
+	if b.Run != nil && b.Run.StartStateVersion > 0 {
+		newest = b.Run.StartStateVersion
+	}
+	if b.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count <= ? AND k.state_version <= ?`, b.Message.Ordinal, newest); err != nil {
+		return err
+	}
+	if version, base, known := b.Origin(); known {
+		if b.State, err = readState(ctx, c, key, base, version); err != nil && !errors.Is(err, errNotKept) {
+			return err
+		}
+	}
+	b.Results, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
+		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal > ?3 AND m.role = 'tool' AND EXISTS
+			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?4)
+		ORDER BY m.ordinal`, key.Tenant, key.SessionID, b.Message.Ordinal, b.Before)
+	if err != nil {
+		return err
+	}
+	b.Told, err = readCalls(ctx, c, `l.tenant = ?1 AND l.session_id = ?2 AND l.told_step > 0 AND l.told_step > ?3 AND +l.step <= ?3 ORDER BY l.call_id`,
+		key.Tenant, key.SessionID, b.Before)
+	v.Back = b
 	return err
 }

@@ -49,15 +49,15 @@ func (w *world) fitting(p *plain) []maker {
 	case p == nil:
 		return []maker{w.create, w.start, w.start}
 	case p.Status == session.Active && p.live().Status == session.RunRunning:
-		return append(w.owned(), w.append, w.merge, w.stop, w.setStatus, w.submit, w.start, w.start, w.start, w.giveUp)
+		return append(w.owned(), w.append, w.merge, w.stop, w.setStatus, w.submit, w.submitAll, w.start, w.start, w.start, w.giveUp, w.takeBack)
 	case p.Status == session.Active && p.unsettled():
 		return []maker{w.settle, w.settle, w.settle, w.claimSettling, w.stop, w.append, w.setStatus, w.submit, w.start, w.giveUp}
 	case p.Status == session.Active:
 		return []maker{w.claim, w.claim, w.claim, w.claim, w.stop, w.append, w.delete, w.setStatus, w.start, w.giveUp}
 	case p.Status.Suspended():
-		return append(w.asked(), w.settle, w.stop, w.append, w.rewind, w.goBack, w.giveUp)
+		return append(w.asked(), w.settle, w.stop, w.append, w.rewind, w.goBack, w.takeBack, w.giveUp)
 	default:
-		return append(w.idle(), w.settle, w.settle, w.claimSettling, w.submit)
+		return append(w.idle(), w.settle, w.settle, w.claimSettling, w.submit, w.submitAll)
 	}
 }
 
@@ -66,11 +66,11 @@ func (w *world) owned() []maker {
 }
 
 func (w *world) asked() []maker {
-	return []maker{w.submit, w.submit, w.submit, w.submit, w.timeout, w.timeout, w.expire, w.abandon, w.resume}
+	return []maker{w.submit, w.submit, w.submit, w.submitAll, w.submitAll, w.timeout, w.timeout, w.expire, w.abandon, w.resume}
 }
 
 func (w *world) idle() []maker {
-	return []maker{w.start, w.start, w.start, w.start, w.resume, w.goBack, w.append, w.stop, w.setStatus, w.truncate, w.rewind, w.rewind, w.branch, w.delete, w.merge}
+	return []maker{w.start, w.start, w.start, w.start, w.resume, w.goBack, w.takeBack, w.takeBack, w.abandon, w.append, w.stop, w.setStatus, w.truncate, w.rewind, w.rewind, w.branch, w.delete, w.merge}
 }
 
 // command completes an act on one session.
@@ -100,7 +100,10 @@ func quiet(decide func(*session.View) (*session.Change, error)) func(...*session
 
 // newPlain is a session without a run.
 func newPlain() *plain {
-	return &plain{Status: session.Paused, Version: 1, State: map[string]string{}, StateVersion: 1, Calls: map[string]plainCall{}}
+	return &plain{
+		Status: session.Paused, Version: 1, State: map[string]string{}, StateVersion: 1, Calls: map[string]plainCall{},
+		Runner: map[string]string{}, Origins: map[string]map[string]string{},
+	}
 }
 
 func (w *world) create(key session.Key) act {
@@ -215,7 +218,7 @@ func (w *world) branch(from session.Key) act {
 				return "CHECKPOINT_NOT_FOUND"
 			}
 			all[key] = newPlain()
-			all[key].Messages, all[key].State = slices.Clone(p.Messages[:to.Messages]), maps.Clone(to.State)
+			all[key].Messages, all[key].State, all[key].Runner = slices.Clone(p.Messages[:to.Messages]), maps.Clone(to.State), maps.Clone(p.Runner)
 			return ""
 		},
 		send: func() error {

@@ -10,12 +10,13 @@ import (
 )
 
 func (w *world) startOf(key session.Key) session.Start {
+	run := w.id("run")
 	c := session.Start{
-		Key: key, AgentType: w.name, State: `{}`, RunID: w.id("run"), RequestHash: []byte("h"), Messages: []session.Message{{ID: w.id("m"), Role: "user"}}, Now: w.now, Limits: limits,
+		Key: key, AgentType: w.name, State: `{}`, RunID: run, RequestHash: []byte("h"), Messages: []session.Message{{ID: w.id("m"), Role: "user", RunID: run}}, Now: w.now, Limits: limits,
 		OnBusy: rapid.SampledFrom([]session.BusyPolicy{"", session.BusyReject, session.BusyEnqueue, session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback, session.BusyRollback}).Draw(w.T, "policy"),
 	}
 	if w.sessions[key] != nil && rapid.IntRange(0, 3).Draw(w.T, "brings more") == 0 {
-		c.Append = []session.Message{{ID: w.id("m"), Role: "system"}}
+		c.Append = []session.Message{{ID: w.id("sys"), Role: "system"}}
 		c.Ops = []session.StateOp{w.op()}
 	}
 	return c
@@ -125,6 +126,9 @@ func (w *world) giveUp(key session.Key) act {
 func (w *world) abandon(key session.Key) act {
 	c := w.startOf(key)
 	c.Abandon = gone
+	if w.sessions[key] != nil && rapid.Bool().Draw(w.T, "brings answers") {
+		c.Answers = w.answers(key)
+	}
 	a := command(w, "start that abandons", key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
 		switch {
 		case p == nil:
@@ -132,9 +136,9 @@ func (w *world) abandon(key session.Key) act {
 			p.Version = 0
 			all[key] = p
 		case p.Status == session.Active:
-			return p.wait(c)
+			return p.bringing(c, p.wait)
 		case len(p.Queue) > 0: // it is suspended
-			if reason := p.wait(c); reason != "" {
+			if reason := p.bringing(c, p.wait); reason != "" {
 				return reason
 			}
 			p.answer(p.open(), session.AnswerAbandoned)
@@ -142,12 +146,28 @@ func (w *world) abandon(key session.Key) act {
 			p.next(nil, w.starts)
 			return ""
 		}
+		if !p.given(c.Answers) {
+			return "KIND_MISMATCH"
+		}
 		p.Version++
 		p.answer(p.open(), session.AnswerAbandoned)
 		p.bring(c, session.EntryStart)
 		return ""
 	})
 	return w.starting(a, c)
+}
+
+// bringing is wait for a start that brings answers: they are taken when it is.
+func (p *plain) bringing(c session.Start, wait func(session.Start) string) string {
+	was := p.clone()
+	if reason := wait(c); reason != "" {
+		return reason
+	}
+	if !p.given(c.Answers) {
+		*p = *was
+		return "KIND_MISMATCH"
+	}
+	return ""
 }
 
 func (p *plain) answer(ids []string, by session.AnswerKind) {

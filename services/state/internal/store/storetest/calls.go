@@ -29,12 +29,9 @@ var calls = []test{
 		same(b, "calls", snapshot.Calls, want)
 		same(b, "checkpoint's status", checkpoint.Status, session.SuspendedClientTool)
 		same(b, "answer to the repetition", b.commit(c), checkpoint)
-		owner, err := b.Store.Owner(b.Context(), home, "c2")
-		b.must(err)
-		same(b, "owner", owner, home)
-		_, err = b.Store.Owner(b.Context(), home, "c3")
-		b.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
-		_, err = b.Store.Owner(b.Context(), at("nobody"), "c1")
+		same(b, "owners", b.owners(home, "c2", "c3", "c1", "c2"), map[string]string{"c1": home.SessionID, "c2": home.SessionID})
+		same(b, "owners of no calls", len(b.owners(home)), 0)
+		_, err := b.Store.Owners(b.Context(), at("nobody"), []string{"c1"})
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		_, err = b.try(b.startOf(home))
 		b.refuses(err, fault.Conflict, "SESSION_SUSPENDED")
@@ -88,9 +85,7 @@ var calls = []test{
 		commit.Consume = []session.Consume{{CallID: "c1", Revision: 1}, {CallID: "c2", Revision: 1}}
 		b.commit(commit)
 		same(b, "calls once they are consumed", len(b.snapshot(home).Calls), 0)
-		if owner, err := b.Store.Owner(b.Context(), home, "c1"); err != nil || owner != home {
-			b.Errorf("got owner %v, %v of a tombstone", owner, err)
-		}
+		same(b, "owner of a tombstone", b.owners(home, "c1"), map[string]string{"c1": home.SessionID})
 	}},
 	{"an answer is taken once and by its revision", func(b *bench) {
 		b.suspended(at("s2"), "theirs")
@@ -139,13 +134,10 @@ var calls = []test{
 		b.commit(b.suspending(root, 1, "c2"))
 		b.suspended(at("stranger"), "c1")
 		for _, key := range []session.Key{at("root"), at("child"), at("grandchild")} {
-			owner, err := b.Store.Owner(b.Context(), key, "c1")
-			b.must(err)
-			same(b, "owner", owner, at("child"))
+			same(b, "owners", b.owners(key, "c1", "c2"), map[string]string{"c1": "child", "c2": "root"})
+			same(b, "awaited calls of the family", b.snapshot(key).Open, 2)
 		}
-		owner, err := b.Store.Owner(b.Context(), at("stranger"), "c1")
-		b.must(err)
-		same(b, "owner", owner, at("stranger"))
+		same(b, "owners among strangers", b.owners(at("stranger"), "c1", "c2"), map[string]string{"c1": "stranger"})
 		ids := ""
 		for _, call := range b.snapshot(at("root")).Calls {
 			ids += call.CallID + " of " + call.SessionID + ", "
@@ -190,6 +182,14 @@ var calls = []test{
 		_, err = b.trySubmit(b.submitOf(home, "former"))
 		b.refuses(err, fault.Conflict, "OWNER_NOT_CONTINUABLE")
 	}},
+}
+
+// owners returns which sessions own the calls.
+func (b *bench) owners(key session.Key, callIDs ...string) map[string]string {
+	b.Helper()
+	owners, err := b.Store.Owners(b.Context(), key, callIDs)
+	b.must(err)
+	return owners
 }
 
 // suspendedRun returns the run before the newest one.

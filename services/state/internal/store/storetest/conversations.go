@@ -68,7 +68,7 @@ var conversations = []test{
 		messages, total, err := b.Store.Messages(b.Context(), home, store.Page{Limit: 10, MaxBytes: 1000})
 		b.must(err)
 		s := b.snapshot(home).Session
-		if got != 3 || total != 3 || len(messages) != 3 || s.MessageCount != 3 || s.Version != before.Version+1 || s.CheckpointID != "" || s.StepCount != 3 {
+		if got != 3 || total != 3 || len(messages) != 3 || s.MessageCount != 3 || s.Version != before.Version+1 || s.CheckpointID != b.checkpoints(home)[0].ID || s.StepCount != 3 {
 			b.Errorf("got %d, %d of %d messages, %+v", got, len(messages), total, s)
 		}
 		list := b.checkpoints(home)

@@ -37,6 +37,8 @@
 //	§6.6    Appends at once lose nothing, and places are dense → messages that are appended at once are all there, each at a place of its own
 //	§6.6    A step is counted once → of commits of one step one is written
 //	§7.4    A call is found by any session of the family → a call id is used once in a family
+//	§7.4    Answers that come together are one write → answers that come together continue a session once
+//	§7.4    What cannot be taken says why → answers come too late, each in its own way
 //	§7.4    The first answer wins → of answers that come at once one is taken
 //	§7.4    A second answer changes nothing → the first answer of a client stands
 //	§7.4    Nobody's call is not found → an answer of the wrong kind stores nothing
@@ -77,6 +79,7 @@
 //	H8      An answer fits the kind of its call → an answer of the wrong kind stores nothing
 //	H9      An accepted answer says who goes on → the last answer continues the session
 //	H10     A late answer is not lost → an answer that comes after a timeout was taken is kept once and told once
+//	H9      An interrupted session is resumed by who has answered → a session that waits is stopped at once
 //	H11     A run that fails drops its open calls, and no others → a run that fails takes its open calls with it
 //	H20     A checkpoint of another session is refused → a checkpoint of another session is not found
 //	H20     Counts are right after messages were taken back → the end of a conversation is taken back
@@ -115,6 +118,19 @@
 //	rollback No call runs twice, and each that stands has its result → answers that were taken by a run that is taken back stay taken, and their results stay
 //	rollback Late answers are told again → late answers that a run that is taken back has told of are told again
 //	starts   Going back, messages and writes come with the start → a start from a checkpoint brings messages and writes in one
+//	starts   The answers that come with a start are taken before the rest is abandoned → a start takes the answers that it brings before it abandons the rest
+//	back     A message is answered again from the state of then → a start takes the conversation back to a message and answers it again
+//	back     Another message takes its place → a start puts another message in the place of one
+//	back     What is behind it goes with its calls → the calls behind the message go, and answers find them unknown
+//	back     No call that stays loses its result → the results of calls before the message stay
+//	back     From any rest, never from under a run → a session is taken back whatever it is, but not while it is busy
+//	back     A state that is not known is not guessed → a branch is taken back to where its state is known
+//	races    One answer is taken, and it is the one that is read → of submits on two replicas, alone or with others, one is taken
+//	races    An answer or its abandonment → of an answer and a message that abandons its call one is taken
+//	races    An answer or its deadline → an answer that comes with the deadline is read, or told as late
+//	races    An answer or the session's expiry → a session is answered or it expires
+//	races    An answer or the way back → a call is answered or its session is taken back
+//	races    Equal requests are one → of equal starts on two replicas one starts, whatever it brings
 //	drain    A step may suspend on the calls of an earlier one → a step suspends on calls that an earlier one has left open
 //	drain    A plan need not be a message of its step → a step whose plan is none of its messages commits the writes of its calls in the plan's order
 //	owners   No two claims of one run → claimers on two replicas never share a run

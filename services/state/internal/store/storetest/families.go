@@ -184,9 +184,8 @@ var families = []test{
 		leaf := b.claimOf(at("grandchild"))
 		b.commit(b.suspending(leaf, 1, "c1"))
 		b.settled(leaf)
-		owner, err := b.Store.Owner(b.Context(), at("root"), "c1")
-		b.must(err)
-		same(b, "continuation", b.submit(b.submitOf(owner, "c1")).Continuation, session.NewRun)
+		owner := b.owners(at("root"), "c1")["c1"]
+		same(b, "continuation", b.submit(b.submitOf(at(owner), "c1")).Continuation, session.NewRun)
 		b.finish(b.claimOf(at("grandchild")))
 		same(b, "child's status", b.snapshot(at("child")).Session.Status, session.Active)
 		same(b, "root's knowledge", b.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)

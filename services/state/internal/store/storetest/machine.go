@@ -100,7 +100,11 @@ func (w *world) one(r *rapid.T) {
 	}
 	want := a.predict(after)
 	for _, p := range after {
-		if p != nil && p.Status != session.Active {
+		if p == nil {
+			continue
+		}
+		p.forget()
+		if p.Status != session.Active {
 			p.Began = nil // nobody asks any more
 		}
 	}
@@ -110,6 +114,9 @@ func (w *world) one(r *rapid.T) {
 	}
 	for _, key := range w.keys {
 		got := w.observe(key)
+		if got != nil && after[key] != nil {
+			got.Origins = after[key].Origins
+		}
 		if !reflect.DeepEqual(normal(got), normal(after[key])) {
 			w.Fatalf("%s: %v\n got %+v\nwant %+v\n was %+v", a.name, key, got, after[key], w.sessions[key])
 		}
@@ -137,6 +144,7 @@ func (w *world) burst(r *rapid.T) {
 		if p := w.observe(key); p != nil {
 			w.sessions[key] = p
 			w.sound(key, before[key], acts)
+			w.originate(key, before[key])
 		}
 	}
 	for i, a := range acts {
@@ -227,6 +235,47 @@ func (w *world) adopt() {
 	}
 }
 
+// originate learns the states that the runs of a burst began with. They are known by
+// their version, from what stands there before or after, or from a checkpoint; where
+// the burst itself has written over one, the store alone knows it.
+func (w *world) originate(key session.Key, before *plain) {
+	p := w.sessions[key]
+	if before != nil {
+		maps.Copy(p.Origins, before.Origins)
+	}
+	for id, run := range p.Runner {
+		if p.Origins[run] != nil || p.run(run) == nil {
+			continue
+		}
+		if p.Origins[run] = p.stateOf(p.run(run).FromState, before); p.Origins[run] != nil {
+			continue
+		}
+		target := session.Target{Key: key, Need: session.Need{BackTo: id}}
+		w.must(w.store.Update(w.t.Context(), []session.Target{target}, weight, func(views []*session.View) ([]*session.Change, error) {
+			p.Origins[run] = decoded(w.T, views[0].Back.State)
+			return nil, nil
+		}))
+	}
+}
+
+// stateOf is the state of a version, as far as it can be read but by going back to
+// it; nil where it cannot.
+func (p *plain) stateOf(version int64, before *plain) map[string]string {
+	for _, k := range p.Checkpoints {
+		if k.StateVersion == version {
+			return maps.Clone(k.State)
+		}
+	}
+	switch {
+	case p.StateVersion == version:
+		return maps.Clone(p.State)
+	case before != nil && before.StateVersion == version && before.Version <= p.Version:
+		return maps.Clone(before.State)
+	default:
+		return nil
+	}
+}
+
 // check reads what is stored beside the sessions' own rows.
 func (w *world) check(r *rapid.T) {
 	w.T = r
@@ -255,7 +304,7 @@ func (w *world) observe(key session.Key) *plain {
 	s := snapshot.Session
 	p := &plain{
 		Status: s.Status, Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, Steps: s.StepCount, Resumes: s.ResumeCount, State: decoded(w.T, s.State), StateVersion: s.StateVersion,
-		Calls: map[string]plainCall{}, Expires: s.ExpiresAt, Interrupted: s.Interruption != nil, Failed: s.Failure != nil,
+		Runner: map[string]string{}, Origins: map[string]map[string]string{}, Calls: map[string]plainCall{}, Expires: s.ExpiresAt, Interrupted: s.Interruption != nil, Failed: s.Failure != nil,
 	}
 	if s.Status.Suspended() != (s.Suspension != nil) {
 		w.Fatalf("%v is %s with the suspension %+v", key, s.Status, s.Suspension)
@@ -267,6 +316,9 @@ func (w *world) observe(key session.Key) *plain {
 			w.Fatalf("%v: got message %d at %d of %d; the session says %d", key, i, m.Ordinal, total, s.MessageCount)
 		}
 		p.Messages = append(p.Messages, m.ID)
+		if m.Role == "user" && m.RunID != "" {
+			p.Runner[m.ID] = m.RunID
+		}
 	}
 	w.observeRuns(ctx, key, snapshot, p)
 	w.observeCalls(ctx, key, snapshot, p)
@@ -297,6 +349,9 @@ func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *stor
 	w.must(err)
 	if total != int64(len(list)) {
 		w.Fatalf("%v: got %d of %d checkpoints", key, len(list), total)
+	}
+	if newest := append(list, session.Checkpoint{})[0].ID; snapshot.Session.CheckpointID != newest {
+		w.Fatalf("%v: the newest checkpoint is %q; the session says %q", key, newest, snapshot.Session.CheckpointID)
 	}
 	for _, c := range slices.Backward(list) {
 		p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion})

@@ -157,7 +157,7 @@ func (w *world) commit(key session.Key) act {
 	c := session.Commit{
 		Ref: w.ref(key), Step: w.inFlight(key), CheckpointID: w.id("cp"), Limits: limits, Now: w.now, ExpireAfter: 50,
 	}
-	c.Messages = []session.Message{{ID: w.id("m") + "@" + c.RunID, Role: "assistant", RunID: c.RunID}}
+	c.Messages = []session.Message{{ID: fmt.Sprint(w.id("m"), "~", c.Step, "@", c.RunID), Role: "assistant", RunID: c.RunID, Step: c.Step}}
 	for range rapid.IntRange(0, 2).Draw(w.T, "writes") {
 		c.Ops = append(c.Ops, w.op())
 	}
@@ -265,14 +265,13 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Start) string
 	return ""
 }
 
-// tookBack reports whether the commit repeats one whose run was taken back with
-// its checkpoints.
+// tookBack reports whether the commit repeats one whose checkpoint was taken back.
 func (p *plain) tookBack(c session.Commit) bool {
 	if p == nil || c.Outcome == nil || slices.ContainsFunc(p.Checkpoints, func(k plainCheckpoint) bool { return k.Step == c.Step && c.Step == p.Steps }) {
 		return false
 	}
 	r := p.run(c.RunID)
-	return r != nil && r.Undo && !r.Status.Live() && r.Epoch == c.Epoch && r.Finished == c.Step && r.Status == c.Outcome.Status && r.Failure == failureOf(r.Status)
+	return r != nil && (r.Undo || c.Step == p.Steps) && !r.Status.Live() && r.Epoch == c.Epoch && r.Finished == c.Step && r.Status == c.Outcome.Status && r.Failure == failureOf(r.Status)
 }
 
 func (p *plain) commitCalls(c session.Commit) {

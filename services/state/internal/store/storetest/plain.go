@@ -19,10 +19,12 @@ type plain struct {
 	Turn         int32
 	Steps        int32
 	Resumes      int32
-	Messages     []string            // those of steps end with the run's id, results with the step behind it
-	Queue        []plainRun          // those that wait, in their order
-	GivenUp      map[string]plainRun // those that have waited in vain, by id
-	Began        map[string]string   // the state as of the beginning of the live run
+	Messages     []string                     // those of steps end with the run's id, results with the step behind it
+	Queue        []plainRun                   // those that wait, in their order
+	GivenUp      map[string]plainRun          // those that have waited in vain, by id
+	Runner       map[string]string            // the runs of users' messages that there are, by message
+	Origins      map[string]map[string]string // the states as of the beginnings of runs, by run; not compared
+	Began        map[string]string            // the state as of the beginning of the live run
 	State        map[string]string
 	StateVersion int64
 	Runs         []plainRun // by turn
@@ -90,7 +92,7 @@ func (p *plain) clone() *plain {
 	c := *p
 	c.Messages, c.Runs, c.Checkpoints, c.Results = slices.Clone(p.Messages), slices.Clone(p.Runs), slices.Clone(p.Checkpoints), slices.Clone(p.Results)
 	c.State, c.Calls, c.GivenUp = maps.Clone(p.State), maps.Clone(p.Calls), maps.Clone(p.GivenUp)
-	c.Queue = slices.Clone(p.Queue)
+	c.Queue, c.Runner, c.Origins = slices.Clone(p.Queue), maps.Clone(p.Runner), maps.Clone(p.Origins)
 	return &c
 }
 
@@ -155,6 +157,7 @@ func (p *plain) begin(id, key string, entry session.Entry, now session.Millis) {
 		p.Resumes++
 	}
 	p.Began = maps.Clone(p.State)
+	p.Origins[id] = p.Began
 	turn := len(p.Messages)
 	if entry == session.EntryContinuation {
 		turn = p.Runs[len(p.Runs)-1].FromTurn
@@ -205,6 +208,14 @@ func (p *plain) bring(c session.Start, entry session.Entry) {
 	}
 	p.begin(c.RunID, c.RequestKey, entry, c.Now)
 	p.Messages = append(p.Messages, idsOf(c.Messages)...)
+	for _, m := range c.Messages {
+		p.Runner[m.ID] = m.RunID
+	}
+}
+
+// forget drops what is known of messages that are gone.
+func (p *plain) forget() {
+	maps.DeleteFunc(p.Runner, func(id, _ string) bool { return !slices.Contains(p.Messages, id) })
 }
 
 func idsOf(messages []session.Message) (ids []string) {

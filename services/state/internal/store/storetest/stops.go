@@ -90,7 +90,7 @@ var stops = []test{
 		same(b, "calls after an interrupt", len(b.snapshot(home).Calls), 1)
 		answer := b.submit(b.submitOf(home, "c1"))
 		same(b, "answer", answer.Status, session.Accepted)
-		same(b, "continuation", answer.Continuation, session.NoContinuation)
+		same(b, "continuation", answer.Continuation, session.CallerResumes)
 		other := b.suspended(at("s2"), "c1")
 		same(b, "answer", b.stop(at("s2"), session.StopAbort, "why"), session.Stopped{RunID: other.RunID, Effect: session.StopDone})
 		s, _ = b.session(at("s2"))

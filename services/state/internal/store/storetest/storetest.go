@@ -38,8 +38,8 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 
 func suite() (all []test) {
 	for _, group := range [][]test{
-		starts, claims, steps, ends, reads, crowds, lives, stops, waits, takesBack, begins, options, wholes, states, conversations, checks, calls, answers, families, trees,
-		lists, walks, accounts, memories, tenants, batches, replicas,
+		starts, claims, steps, ends, reads, crowds, lives, stops, waits, takesBack, goesBack, returns, bulks, begins, options, wholes, states, conversations, checks, calls, answers, families, trees,
+		lists, walks, accounts, memories, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
 	}

@@ -34,7 +34,7 @@ var readings = []reading{
 		list, _, err := b.Store.Checkpoints(b.Context(), k, 0, 0, 9)
 		return list, err
 	}, "SESSION_NOT_FOUND"},
-	{"Owner", func(b *bench, k session.Key) (any, error) { return b.Store.Owner(b.Context(), k, "call") }, "SESSION_NOT_FOUND"},
+	{"Owners", func(b *bench, k session.Key) (any, error) { return b.Store.Owners(b.Context(), k, []string{"call"}) }, "SESSION_NOT_FOUND"},
 	{"Family", func(b *bench, k session.Key) (any, error) { return b.Store.Family(b.Context(), k, 9) }, "SESSION_NOT_FOUND"},
 	{"Sessions", func(b *bench, k session.Key) (any, error) {
 		return b.Store.Sessions(b.Context(), k.Tenant, store.SessionQuery{All: []session.Facet{session.OfTag("tag")}, Limit: 9})

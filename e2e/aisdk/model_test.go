@@ -1,0 +1,207 @@
+package aisdk_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// brain is what the agents' model says, and what it was told. What a user's text asks
+// for is its part before " #"; what is behind it tells texts apart.
+type brain struct {
+	provider *harness.Provider
+
+	mu    sync.Mutex
+	wrong []string // requests that no provider would take
+}
+
+// reply is one reply of the model.
+type reply func(b *brain, s *harness.Speech, heard conversation)
+
+// turns are the replies to a text, one for each step behind it. The last one is for all
+// further steps. A text that is not here is repeated.
+var turns = map[string][]reply{
+	"note it":             {calling("note", `{"text":%q}`), tell},
+	"ask me":              {calling("ask", `{"question":"Who are you?"}`), tell},
+	"ask badly":           {calling("ask", `{}`), tell},
+	"ask twice":           {both(calling("ask", `{"question":"Who are you?"}`), calling("locate", `{}`)), tell},
+	"ask again and again": {calling("ask", `{"question":"Who are you?"}`), calling("ask", `{"question":"And who else?"}`), tell},
+	"write":               {calling("note_once", `{"text":%q}`), tell},
+	"write and calculate": {both(calling("note_once", `{"text":%q}`), calling("calculate", `{"expression":"6*7"}`)), tell},
+	"do all":              {both(calling("note", `{"text":%q}`), calling("ask", `{"question":"Who are you?"}`), calling("calculate", `{"expression":"6*7"}`)), tell},
+	"fail once":           {nowItGoes},
+	"count":               {count},
+	"recite":              {recite},
+}
+
+func (b *brain) say(s *harness.Speech) {
+	heard := hear(s.Body)
+	b.note(heard)
+	if asked(s.LastUser()) == "fail once" && len(b.provider.Asked(s.LastUser())) == 1 {
+		s.Refuse(http.StatusBadRequest, "invalid_request_error")
+		return
+	}
+	replies := turns[asked(s.LastUser())]
+	if len(replies) == 0 {
+		replies = []reply{repeat}
+	}
+	replies[min(heard.steps(), len(replies)-1)](b, s, heard)
+	s.End()
+}
+
+// asked is what a text asks for.
+func asked(text string) string {
+	ask, _, _ := strings.Cut(text, " #")
+	return ask
+}
+
+// calling makes a call; %q in its arguments stands for the user's text.
+func calling(tool, arguments string) reply {
+	return func(_ *brain, s *harness.Speech, heard conversation) {
+		s.Call(fmt.Sprintf("call_%d_%s", s.Number, tool), tool, strings.ReplaceAll(arguments, "%q", fmt.Sprintf("%q", s.LastUser())))
+	}
+}
+
+func both(replies ...reply) reply {
+	return func(b *brain, s *harness.Speech, heard conversation) {
+		for _, r := range replies {
+			r(b, s, heard)
+		}
+	}
+}
+
+// tell says what calls have come to.
+func tell(_ *brain, s *harness.Speech, heard conversation) {
+	s.Text("I was told: " + strings.Join(heard.results(), " | "))
+}
+
+func repeat(_ *brain, s *harness.Speech, heard conversation) {
+	s.Text("You said: " + s.LastUser())
+	if results := heard.results(); len(results) > 0 {
+		s.Text(". I was told: " + strings.Join(results, " | "))
+	}
+	for _, notice := range heard.notices() {
+		s.Text(". " + notice)
+	}
+}
+
+func recite(_ *brain, s *harness.Speech, heard conversation) {
+	var users []string
+	for _, m := range heard {
+		if m.role == "user" {
+			users = append(users, m.text)
+		}
+	}
+	s.Text("You said: " + strings.Join(users, ", "))
+}
+
+// count says how often it was asked for this text.
+func count(b *brain, s *harness.Speech, _ conversation) {
+	s.Text(fmt.Sprintf("Answer %d.", len(b.provider.Asked(s.LastUser()))))
+}
+
+func nowItGoes(_ *brain, s *harness.Speech, _ conversation) { s.Text("Now it goes.") }
+
+// conversation is what a request tells the model.
+type conversation []spoken
+
+type spoken struct {
+	role, text string
+	callID     string   // of a result
+	calls      []string // their ids
+}
+
+// hear reads a request of OpenAI's wire.
+func hear(body map[string]any) conversation {
+	var heard conversation
+	messages, _ := body["messages"].([]any)
+	for _, m := range messages {
+		message, _ := m.(map[string]any)
+		s := spoken{}
+		s.role, _ = message["role"].(string)
+		s.text, _ = message["content"].(string)
+		s.callID, _ = message["tool_call_id"].(string)
+		calls, _ := message["tool_calls"].([]any)
+		for _, c := range calls {
+			call, _ := c.(map[string]any)
+			id, _ := call["id"].(string)
+			s.calls = append(s.calls, id)
+		}
+		heard = append(heard, s)
+	}
+	return heard
+}
+
+// steps is how often the model has spoken since the user's last text.
+func (c conversation) steps() int {
+	n := 0
+	for _, m := range c {
+		switch m.role {
+		case "user":
+			n = 0
+		case "assistant":
+			n++
+		}
+	}
+	return n
+}
+
+func (c conversation) results() []string {
+	var results []string
+	for _, m := range c {
+		if m.role == "tool" {
+			results = append(results, m.text)
+		}
+	}
+	return results
+}
+
+// notices are what the runtime tells beside the conversation.
+func (c conversation) notices() []string {
+	var notices []string
+	for _, m := range c {
+		if _, late, found := strings.Cut(m.text, " came after its deadline: "); m.role == "system" && found {
+			notices = append(notices, "Late: "+late)
+		}
+	}
+	return notices
+}
+
+// note keeps a request in which a call is not answered exactly once, right behind it.
+func (b *brain) note(c conversation) {
+	var open []string
+	for _, m := range c {
+		at := slices.Index(open, m.callID)
+		switch {
+		case m.role == "tool" && at < 0:
+			b.blame("the result of %s is not asked for", m.callID, c)
+		case m.role == "tool":
+			open = slices.Delete(open, at, at+1)
+		case len(open) > 0 && m.role != "system":
+			b.blame("no result of %s", open[0], c)
+		}
+		if m.role != "tool" {
+			open = m.calls
+		}
+	}
+	if len(open) > 0 {
+		b.blame("no result of %s", open[0], c)
+	}
+}
+
+func (b *brain) blame(format, call string, c conversation) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wrong = append(b.wrong, fmt.Sprintf(format+" in %+v", call, c))
+}
+
+// blames lists the requests that no provider would take.
+func (b *brain) blames() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.wrong)
+}

@@ -1,0 +1,52 @@
+package aisdk_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// stops are runs that are stopped while they continue a message.
+func stops(client) []scenario {
+	continues := []step{send("ask me"), do("outputOnly", "tool", "ask", "output", map[string]any{"name": "Ada"}), textOf(someText)}
+	return []scenario{
+		{
+			Name: "an interrupt of a continuation", Agent: "narrator", Auto: "tools",
+			Steps: append(append([]step{}, continues...), post("/chat/{session}/interrupt", map[string]any{}), settle(), mark(), send("hello")),
+			check: func(t *testing.T, p *played) {
+				p.answered(t, 0, 202, `"requested"`)
+				p.cut(t)
+				reason := map[int]string{7: "interrupted", 6: "other", 5: ""}[p.client.Major]
+				if ends := p.Marks[0].Finishes; p.Marks[0].Status != "ready" || ends[len(ends)-1].FinishReason != reason {
+					t.Errorf("behind the interrupt the chat was %s, ends %+v; want ready and %q", p.Marks[0].Status, ends, reason)
+				}
+				if got := string(p.Marks[0].Messages[1].Metadata); !strings.Contains(got, `"interrupted"`) {
+					t.Errorf("the metadata of what was interrupted is %s, want that it says so", got)
+				}
+				p.ready(t)
+				p.stored(t)
+				p.posted(t, 3)
+				if got := p.Messages[3].Text(); got != "You said: hello" {
+					t.Errorf("the next answer is %q", got)
+				}
+			},
+		},
+		{
+			Name: "an abort of a continuation", Agent: "narrator", Auto: "tools",
+			Steps: append(append([]step{}, continues...), post("/chat/{session}/abort", map[string]any{}), settle(), mark(), send("hello")),
+			check: func(t *testing.T, p *played) {
+				p.answered(t, 0, 202, `"requested"`)
+				p.cut(t)
+				if at := p.Marks[0]; at.Status != "error" || at.Error == "" || strings.Contains(at.Error, "framework_") {
+					t.Errorf("behind the abort the chat was %s with %q, want an error for people", at.Status, at.Error)
+				}
+				if p.Status != "ready" || p.Error != "" {
+					t.Errorf("the chat is %s with %q, want ready", p.Status, p.Error)
+				}
+				p.posted(t, 3)
+				if got := p.Messages[3].Text(); got != "You said: hello" {
+					t.Errorf("the next answer is %q", got)
+				}
+			},
+		},
+	}
+}

@@ -1,0 +1,122 @@
+package aisdk_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// own is a text that only this client says.
+func (c client) own(text, name string) string { return fmt.Sprintf("%s #%s-%d", text, name, c.Major) }
+
+// texts are scenarios without answers from the page.
+func texts(c client) []scenario {
+	note := c.own("note it", "server-tool")
+	input := fmt.Sprintf(`{"text":%q}`, note)
+	return []scenario{
+		{
+			Name: "a text", Agent: "helper", Steps: []step{send("hello"), send("recite")},
+			check: func(t *testing.T, p *played) {
+				p.holds(t, "user:", said("hello"), "assistant:", said("You said: hello"), "user:", said("recite"), "assistant:", said("You said: hello, recite"))
+				p.posted(t, 2)
+				p.ended(t, "stop")
+			},
+		},
+		{
+			Name: "a server tool", Agent: "helper", Auto: "tools", Steps: []step{send(note)},
+			check: func(t *testing.T, p *played) {
+				p.holds(t, "user:", said(note), "assistant:", done("note", input, `{"written":true}`), said(`I was told: {"written":true}`))
+				p.posted(t, 1)
+				p.effects(t, note, 1)
+			},
+		},
+		{
+			Name: "reasoning", Agent: "thinker", Steps: []step{send("hello")},
+			check: func(t *testing.T, p *played) {
+				p.holds(t, "user:", said("hello"), "assistant:", `reasoning "They said hello. I am friendly."`, said("Hello to you."))
+			},
+		},
+		{
+			Name: "an output", Agent: "clerk", Steps: []step{send("sort it")},
+			check: func(t *testing.T, p *played) {
+				p.ready(t)
+				p.hasData(t, "data-output", `{"urgent":true}`)
+			},
+		},
+		{
+			Name: "a custom event and a patch of the state", Agent: "crier", Steps: []step{send("the news")},
+			check: func(t *testing.T, p *played) {
+				p.ready(t)
+				p.hasData(t, "data-news", `{"news":"the news"}`)
+				p.hasData(t, "data-state-patch", `"the news"`)
+				if got := p.Messages[len(p.Messages)-1].Text(); got != "It is known." {
+					t.Errorf("the answer is %q", got)
+				}
+			},
+		},
+		{
+			Name: "metadata", Agent: "narrator", Steps: []step{send("hello")},
+			check: func(t *testing.T, p *played) {
+				p.ready(t)
+				var told struct {
+					RunID, AgentType string
+					Usage            map[string]any
+				}
+				if err := json.Unmarshal(p.Messages[1].Metadata, &told); err != nil {
+					t.Fatalf("the answer's metadata is %q: %v", p.Messages[1].Metadata, err)
+				}
+				if told.RunID != p.Posts[0].Run || told.AgentType != "narrator" || len(told.Usage) == 0 {
+					t.Errorf("the answer's metadata is %s, want run %s, agent narrator and a usage", p.Messages[1].Metadata, p.Posts[0].Run)
+				}
+			},
+		},
+		{
+			Name: "a failure of the model", Agent: "narrator", Auto: "both", Steps: []step{send("fail"), mark(), send("hello")},
+			check: func(t *testing.T, p *played) {
+				if at := p.Marks[0]; at.Status != "error" || at.Error == "" || strings.Contains(at.Error, "secret") || len(p.Errors) != 1 {
+					t.Errorf("the chat was %s with %q, was told %q; want one error without details", at.Status, at.Error, p.Errors)
+				}
+				if text := p.Messages[len(p.Messages)-1].Text(); p.Status != "ready" || text != "You said: hello" {
+					t.Errorf("the chat is %s and the next answer is %q", p.Status, text)
+				}
+				p.posted(t, 2)
+			},
+		},
+		{
+			Name: "an unknown agent", Agent: "nobody", Steps: []step{send("hello"), do("request", "path", "/chat", "body", map[string]any{
+				"id": "{session} 2", "agentType": "helper", "messages": []any{userMessage("m", "hello")},
+			})},
+			check: func(t *testing.T, p *played) {
+				if p.Status != "error" || !strings.Contains(p.Error, "There is no such agent.") || !strings.Contains(p.Error, "AGENT_NOT_FOUND") {
+					t.Errorf("the chat is %s with %q, want an error that says that there is no such agent", p.Status, p.Error)
+				}
+			},
+		},
+	}
+}
+
+// userMessage is a message as the transport sends it.
+func userMessage(id, text string) map[string]any {
+	return map[string]any{"id": id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}
+}
+
+// hasData checks that the answer has one data part of the type, with the piece in it.
+func (p *played) hasData(t *testing.T, kind, piece string) {
+	t.Helper()
+	var found []string
+	for _, d := range p.Data {
+		if d.Type == kind {
+			found = append(found, string(d.Data))
+		}
+	}
+	parts := 0
+	for _, part := range p.Messages[len(p.Messages)-1].Parts {
+		if part.Type == kind {
+			parts++
+		}
+	}
+	if len(found) != 1 || parts != 1 || !strings.Contains(found[0], piece) {
+		t.Errorf("the page was told the %s %q, and the message has %d such parts; want one with %s", kind, found, parts, piece)
+	}
+}

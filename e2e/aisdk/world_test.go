@@ -1,0 +1,204 @@
+package aisdk_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+const (
+	// playLimit is for all scenarios of one version together.
+	playLimit    = 4 * time.Minute
+	installLimit = 3 * time.Minute
+	// players is how many scenarios are played at a time.
+	players = 6
+)
+
+// What the narrator says. Every word is another one, so that a lost or repeated one
+// shows; it lasts some seconds.
+const (
+	storyWords = 120
+	wordDelay  = "30ms"
+	someText   = 200  // characters: the story is under way
+	someBytes  = 4000 // of its stream: the same
+)
+
+func story() string {
+	words := make([]string, storyWords)
+	for i := range words {
+		words[i] = fmt.Sprintf("word%03d", i)
+	}
+	return strings.Join(words, " ")
+}
+
+// answerWithin is how long the hasty agent waits for an answer.
+const answerWithin = "2s"
+
+// agents is the agents file.
+func agents(provider string) string {
+	return strings.NewReplacer("PROVIDER", provider, "STORY", story(), "DELAY", wordDelay, "WITHIN", answerWithin).Replace(`
+models:
+  openai: {baseURL: PROVIDER/v1, apiKeyEnv: FAKE_KEY}
+  scripted:
+    script: |
+      models:
+        narrator:
+          rules:
+            - when: {toolResult: ask}
+              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+            - when: {lastUser: '^tell me a story'}
+              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+            - when: {lastUser: '^fail'}
+              reply: [{text: 'This goes ', chunk: whole}, {error: {code: provider_denied, message: 'secret detail of the provider'}}]
+            - when: {lastUser: '^ask me'}
+              reply: [{text: 'Let me ask. '}, {call: {name: ask, arguments: {question: 'Who are you?'}}}]
+            - reply: 'You said: {{.LastUser}}'
+        thinker:
+          rules:
+            - reply: [{reasoning: 'They said hello. I am friendly.', chunk: 1 word}, {text: 'Hello to you.', chunk: 1 word}]
+        clerk:
+          rules:
+            - when: {output: true}
+              reply: '{"urgent": true}'
+            - reply: [{call: {name: __finish__, arguments: {urgent: true}}}]
+tools:
+  - name: ask
+    description: Asks the user.
+    client: true
+    inputSchema: {type: object, properties: {question: {type: string}}, required: [question]}
+  - name: locate
+    description: Tells where the user is.
+    client: true
+    inputSchema: {type: object}
+agents:
+  - name: helper
+    description: Helps.
+    model: openai/fake
+    tools: [note, ask, locate, {use: note_once, approval: always}, {use: calculate, approval: always}]
+  - name: hasty
+    description: Does not wait for long.
+    model: openai/fake
+    tools: [{use: ask, answerWithin: WITHIN}]
+  - {name: narrator, description: Tells stories., model: scripted/narrator, tools: [ask]}
+  - {name: thinker, description: Thinks., model: scripted/thinker}
+  - name: clerk
+    description: Fills a form.
+    model: scripted/clerk
+    outputSchema: {type: object, properties: {urgent: {type: boolean}}, required: [urgent], additionalProperties: false}
+`)
+}
+
+// world is a system with a model whose words the test knows.
+type world struct {
+	*harness.System
+	brain *brain
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	install(t)
+	b := &brain{}
+	b.provider = harness.StartProvider(t, b.say)
+	s := harness.Start(t, harness.Options{Agents: agents(b.provider.URL), ExecutorEnv: []string{"FAKE_KEY=a-key"}})
+	crier := s.Executor(t, "crier", harness.Program(t, "e2e/aisdk/testdata/crier"))
+	crier.Start()
+	s.WaitAgent(t, "crier")
+	return &world{System: s, brain: b}
+}
+
+// install brings the npm packages up to the lock file.
+func install(t *testing.T) {
+	t.Helper()
+	lock, err := os.Stat("package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if installed, err := os.Stat("node_modules/.package-lock.json"); err == nil && installed.ModTime().After(lock.ModTime()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), installLimit)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+}
+
+// client is a version of the npm package ai.
+type client struct {
+	Name  string
+	Major int
+	SDK   string // as package.json has it
+	Query string // of the API's address
+}
+
+var clients = []client{
+	{"ai 7.0.173", 7, "ai", ""},
+	{"ai 6.0.326", 6, "ai6", "?aiSdk=6"},
+	{"ai 5.0.277", 5, "ai5", "?aiSdk=5"},
+}
+
+// play has a client play scenarios, and gives what came of each by its name.
+func (w *world) play(t *testing.T, c client, scenarios []scenario) map[string]*played {
+	t.Helper()
+	for i := range scenarios {
+		scenarios[i].Session = fmt.Sprintf("%s with ai %d", scenarios[i].Name, c.Major)
+		scenarios[i].Steps = append(scenarios[i].Steps, do("replays"))
+	}
+	results := map[string]*played{}
+	node(t, "play", map[string]any{
+		"gateway": w.URL, "key": w.Key, "sdk": c.SDK, "query": c.Query, "together": players, "scenarios": scenarios,
+	}, func(line []byte) {
+		var told struct {
+			Scenario string  `json:"scenario"`
+			Result   *played `json:"result"`
+		}
+		if err := json.Unmarshal(line, &told); err != nil {
+			t.Fatalf("play printed %q: %v", line, err)
+		}
+		told.Result.world, told.Result.client = w, c
+		results[told.Scenario] = told.Result
+	})
+	return results
+}
+
+// node runs a command of run.mjs and hands on the lines that it prints.
+func node(t *testing.T, command string, options any, each func(line []byte)) {
+	t.Helper()
+	input, err := json.Marshal(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), playLimit)
+	defer cancel()
+	run := exec.CommandContext(ctx, "node", "--no-warnings", "run.mjs", command, "-")
+	run.Stdin, run.Stderr = bytes.NewReader(input), t.Output()
+	out, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Start(); err != nil {
+		t.Fatalf("start node: %v", err)
+	}
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			each(line)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err := run.Wait(); err != nil {
+		t.Fatalf("node run.mjs %s: %v", command, err)
+	}
+}

@@ -1,0 +1,24 @@
+package harness
+
+import (
+	"strings"
+	"syscall"
+)
+
+// Goroutines ends the process, which runs, and counts the goroutines that it had: Go
+// writes their stacks when it is told to quit.
+func (p *Process) Goroutines() (n int) {
+	p.t.Helper()
+	p.end(syscall.SIGQUIT, killLimit)
+	log := p.log.last(logKept)
+	at := strings.LastIndex(log, "SIGQUIT: quit")
+	if at < 0 {
+		p.t.Fatalf("%s has written no stacks\n%s", p.Name, p.log.last(logShown))
+	}
+	for line := range strings.Lines(log[at:]) {
+		if strings.HasPrefix(line, "goroutine ") && strings.HasSuffix(line, "]:\n") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,32 @@
+// Package human_test puts people into the loop at the worst moments: two answers to one
+// question, an answer against a new message, against a deadline, against a stop, while
+// everything restarts, and connections that break behind every single chunk. Whoever
+// wins, what the winner was told is what the model sees, and the model sees each call
+// answered exactly once.
+package human_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// together is how many tests and rounds run at a time. They wait for other processes
+// most of the time.
+const together = "8"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if err := harness.RemoveBinaries(); err != nil {
+		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
+		code = 1
+	}
+	os.Exit(code)
+}

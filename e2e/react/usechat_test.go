@@ -1,0 +1,45 @@
+package react_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// TestUseChat is everything that users of an app with useChat do, each with a
+// conversation of its own. The app sends on by itself when the page's tools have
+// run and the user has answered.
+func TestUseChat(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t)
+	for name, tests := range map[string]map[string]func(*testing.T, *chat){
+		"talking":   talking,
+		"tools":     tools,
+		"approvals": approvals,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for name, test := range tests {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					test(t, w.newChat(t))
+				})
+			}
+		})
+	}
+}
+
+func startWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{app: startApp(t), browser: startBrowser(t)}
+	w.System = harness.Start(t, harness.Options{
+		Agents: agents(), GatewayEnv: []string{"HOLDFAST_GATEWAY_CORS_ORIGINS=" + w.app.url},
+	})
+	w.app.front(w.URL)
+	other := httptest.NewServer(http.HandlerFunc(w.app.pass))
+	t.Cleanup(other.Close)
+	w.crossing = other.URL
+	return w
+}

@@ -1,0 +1,156 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+func TestAnApprovedToolThatFailsIsAResultWithItsApproval(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		do   func(ctx context.Context, c *agent.Call) (any, error)
+		want string
+	}{
+		"it fails":          {func(context.Context, *agent.Call) (any, error) { return nil, errors.New("no money") }, "no money"},
+		"it panics":         {func(context.Context, *agent.Call) (any, error) { panic("boom") }, "has crashed"},
+		"it takes too long": {func(ctx context.Context, _ *agent.Call) (any, error) { <-ctx.Done(); return nil, ctx.Err() }, "did not end within 1s"},
+		"it gives too much": {func(context.Context, *agent.Call) (any, error) { return strings.Repeat("x", 2000), nil }, "more than can be kept"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlay(t)
+				p.state.maxResult = 1000
+				pay := p.tool("pay", agent.RetryNever, test.do)
+				pay.Approval, pay.Timeout = true, time.Second
+				a := definition("demo", replies(ask("pay", `{}`), text("ok")), pay)
+				p.agents[a.Name] = a
+				p.open()
+				p.end(p.state.startRun("s", "demo", "hi"))
+				p.state.answer("call_0", approval(true, "go on"))
+				if run := p.end("s/run 2"); run.GetStatus() != completed || p.ran()["call_0"] != 1 {
+					t.Errorf("run = %v after %v executions, want it completed after one", run, p.ran())
+				}
+				got := results(p.house)[0]
+				if got.GetSuccess() || !strings.Contains(got.GetError(), test.want) {
+					t.Errorf("result = %v, want a failure with %q", got, test.want)
+				}
+				id := p.state.sessions["s"].calls[0].GetApprovalId()
+				if v := got.GetApproval(); !v.GetApproved() || v.GetReason() != "go on" || v.GetApprovalId() != id {
+					t.Errorf("approval = %v, want that of %s", v, id)
+				}
+				p.verifyReaders("s")
+			})
+		})
+	}
+}
+
+// Whoever has the drain of an approved call: what is recorded, committed and told of it says
+// how it was decided, once, and before how it ended.
+func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
+	t.Parallel()
+	for name, down := range map[string]worker.Point{"": "never", " without the stream tier": worker.PointDrained} {
+		t.Run("a drain"+name, func(t *testing.T) {
+			t.Parallel()
+			playEverywhere(t, func(t *testing.T, c *cut) {
+				p := newPlay(t)
+				a := asking(p, "pay", `{"n":1}`, "pay", `{"n":2}`)
+				p.agents[a.Name] = a
+				p.start(c)
+				dies := p.passed
+				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
+					if e.id == "executor 1" && point == down {
+						p.stream.down.Store(true)
+						time.AfterFunc(30*time.Second, func() { p.stream.down.Store(false) })
+					}
+					dies(ctx, e, point)
+				}
+				p.end(p.state.startRun("s", "demo", "hi"))
+				p.state.answer("call_0", approval(true, "go on"))
+				p.state.answer("call_1", approval(false, ""))
+				if run := p.end("s/run 2"); run.GetStatus() != completed || p.ran()["call_0"] > 1 || p.ran()["call_1"] > 0 {
+					t.Errorf("run = %v after %v executions", run, p.ran())
+				}
+				how := "done"
+				if results(p.house)[0].GetError() != "" {
+					how = "unknown"
+				}
+				equalLines(t, "messages", p.dialogue()[2:4], []string{
+					"tool: [result call_0 " + how + ", approved: go on]", "tool: [result call_1 failed, refused]",
+				})
+				p.verifyDecided("s/run 2", "call_0 approve go on", "call_1 reject ")
+				p.verifyReaders("s")
+			})
+		})
+	}
+}
+
+// verifyDecided checks that the run tells the decisions once, each with the question that it
+// is about, and before the end of its call.
+func (p *play) verifyDecided(runID string, want ...string) {
+	p.t.Helper()
+	var told []string
+	ended := map[string]bool{}
+	for _, r := range p.stream.records("s") {
+		chunk := r.GetChunk()
+		if chunk.GetAgentId() != runID {
+			continue
+		}
+		ended[chunk.GetToolEnd().GetToolCallId()] = true
+		if d := chunk.GetToolApprovalResponse(); d != nil {
+			told = append(told, fmt.Sprintf("%s %s %s", d.GetToolCallId(), d.GetDecision(), d.GetReason()))
+			if c := p.state.sessions["s"].call(d.GetToolCallId()); d.GetApprovalId() != c.GetApprovalId() || ended[d.GetToolCallId()] {
+				p.t.Errorf("told %v of %v, its end before %v", d, c, ended[d.GetToolCallId()])
+			}
+		}
+	}
+	slices.Sort(told)
+	equalLines(p.t, "decisions", told, want)
+}
+
+// A client's result may have a megabyte. Readers are told that it is in the messages where
+// the stream does not take it.
+func TestALargeResultOfAClientIsKeptWhole(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		p.stream.maxChunk = 512 << 10
+		a := asking(p, "locate", `{}`, "locate", `{}`)
+		p.agents[a.Name] = a
+		p.open()
+		p.end(p.state.startRun("s", "demo", "hi"))
+		large := `"` + strings.Repeat("x", 1_000_000-2) + `"`
+		p.state.answer("call_0", result(large))
+		p.state.answer("call_1", result(`null`))
+		if run := p.end("s/run 2"); run.GetStatus() != completed {
+			t.Errorf("run = %v, want it completed", run)
+		}
+		kept := results(p.house)
+		if kept[0].GetResult() != large || kept[1].GetResult() != "null" || !kept[1].GetSuccess() {
+			t.Errorf("kept %d bytes and %v, want %d and null", len(kept[0].GetResult()), kept[1], len(large))
+		}
+		ends := map[string]*eventv1.ToolEnd{}
+		for _, r := range p.stream.records("s") {
+			if end := r.GetChunk().GetToolEnd(); end != nil {
+				ends[end.GetToolCallId()] = end
+			}
+		}
+		if end := ends["call_0"]; !end.GetSuccess() || end.GetResult() != "" || !strings.Contains(end.GetError(), "too large for the stream") {
+			t.Errorf("told %v of the large one", end)
+		}
+		if end := ends["call_1"]; !end.GetSuccess() || end.GetResult() != "null" {
+			t.Errorf("told %v of null", end)
+		}
+		p.verifyReaders("s")
+	})
+}

@@ -1,0 +1,158 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// giveUps are ways in which a run ends outside of a step: what happens to it while the result
+// of its first approved call is recorded and the second is under way, and how it ends.
+var giveUps = map[string]struct {
+	dies   bool // its executor
+	do     func(p *play, refuses *atomic.Bool)
+	status statev1.RunStatus
+	code   string
+}{
+	"too many executors were lost with it": {true, func(p *play, _ *atomic.Bool) { p.state.find("s/run 2").run.Losses = 5 }, failed, "framework_run_lost"},
+	"its agent is not here when it is to stop": {true, func(p *play, _ *atomic.Bool) {
+		p.agents["other"], p.agents["away"] = definition("other", replies(text("never"))), p.agents["demo"]
+		delete(p.agents, "demo")
+		p.state.find("s/run 2").run.Stop = &statev1.Stop{Kind: interrupt}
+	}, interrupted, ""},
+	"a hook refuses it":       {true, func(_ *play, refuses *atomic.Bool) { refuses.Store(true) }, failed, "framework_run_refused"},
+	"a result cannot be kept": {false, func(*play, *atomic.Bool) {}, failed, "framework_internal_error"},
+}
+
+func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *testing.T) {
+	t.Parallel()
+	for name, test := range giveUps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlay(t)
+				var refuses atomic.Bool
+				paid := make(chan struct{})
+				pay := p.tool("pay", agent.RetryNever, func(_ context.Context, c *agent.Call) (any, error) {
+					return "done " + c.ID, c.Update(func(draft agent.State) error { draft["paid"] = true; return nil })
+				})
+				crunch := p.tool("crunch", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
+					select {
+					case <-paid:
+						return "done " + c.ID, nil
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				})
+				pay.Approval, crunch.Approval = true, true
+				a := definition("demo", replies(ask("pay", `{}`, "crunch", `{}`, "pay", `{}`), text("ok")), pay, crunch)
+				a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error {
+					if refuses.Load() {
+						return errors.New("not today")
+					}
+					return nil
+				}
+				p.agents["demo"] = a
+				c := &cut{point: worker.PointCallTold, n: 2} // behind the refused call
+				if !test.dies {
+					c.n = 0
+				}
+				p.state.refuseResult = func(r *statev1.RecordResultRequest) error {
+					if r.GetResult().GetResult().GetToolCallId() == "call_1" {
+						return fault.New(fault.Invalid, "ODD", "no such result")
+					}
+					return nil
+				}
+				p.start(c)
+				dies := p.passed
+				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
+					if point == worker.PointCallTold && p.journaled() == 1 {
+						if !test.dies {
+							close(paid)
+							return
+						}
+						p.state.mu.Lock()
+						test.do(p, &refuses)
+						p.state.mu.Unlock()
+					}
+					dies(ctx, e, point)
+				}
+				p.end(p.state.startRun("s", "demo", "hi"))
+				p.state.answer("call_0", approval(true, ""))
+				p.state.answer("call_1", approval(true, ""))
+				p.state.answer("call_2", approval(false, "too dear"))
+				run := p.end("s/run 2")
+				if run.GetStatus() != test.status || run.GetFailure().GetCode() != test.code {
+					t.Errorf("run = %v, want it %v", run, test.status)
+				}
+				if p.state.sessions["s"].state["paid"] != true {
+					t.Errorf("state = %v, want what the recorded call has written", p.state.sessions["s"].state)
+				}
+				if away, ok := p.agents["away"]; ok {
+					p.agents["demo"] = away
+					p.open()
+				}
+				refuses.Store(false)
+				if run := p.end(p.state.startRun("s", "demo", "again")); run.GetStatus() != completed {
+					t.Errorf("run = %v, want it completed", run)
+				}
+				if ran := p.ran(); ran["call_0"] != 1 || ran["call_1"] != 1 || ran["call_2"] != 0 {
+					t.Errorf("executions = %v, want one of each approved call", ran)
+				}
+				lines := p.dialogue()
+				slices.Sort(lines)
+				equalLines(t, "messages", lines, []string{
+					"assistant: [call_0 pay] [call_1 crunch] [call_2 pay]", "assistant: ok", "tool: [result call_0 done, approved]",
+					"tool: [result call_1 unknown, approved]", "tool: [result call_2 failed, refused: too dear]", "user: again", "user: hi",
+				})
+				p.verifyReaders("s")
+				p.verifyState()
+			})
+		})
+	}
+}
+
+// journaled is how many results the journal of the session has.
+func (p *play) journaled() int {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return len(p.state.sessions["s"].journal.GetResults())
+}
+
+// Where the whole conversation was taken back, the state begins with its defaults again, and
+// no call has an id that one before had.
+func TestASessionThatWasTakenBackBeginsAnewButForItsCalls(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		a := definition("demo", replies(ask("look", `{}`, "locate", `{}`), text("ok")),
+			p.tool("look", agent.RetrySafe, nil), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
+		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"}}}`)
+		p.agents["demo"] = a
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		var ids []string
+		for again := range 2 {
+			p.end(p.state.takeBack("s", fmt.Sprint("hi again ", again)))
+			s := p.state.sessions["s"]
+			if s.state["unit"] != "C" {
+				t.Errorf("state = %v, want the default", s.state)
+			}
+			ids = append(ids, s.calls[0].GetToolCallId(), s.messages[1].GetMessage().GetParts()[0].GetToolCall().GetToolCallId())
+		}
+		ids = append(ids, "call_0", "call_1")
+		if slices.Sort(ids); len(slices.Compact(ids)) != 6 {
+			t.Errorf("ids = %v, want none twice", ids)
+		}
+		p.verifyReaders("s")
+	}, dieBefore)
+}

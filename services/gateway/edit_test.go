@@ -1,0 +1,189 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// userMessage is a message of a user as clients send it.
+func userMessage(id, text string) uiPart {
+	return uiPart{"id": id, "role": "user", "parts": []any{uiPart{"type": "text", "text": text}}}
+}
+
+// regenerate is what a client sends that wants another answer.
+func regenerate(messages ...any) string {
+	return text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messages": messages})
+}
+
+// edited is what a client sends that has changed its message.
+func edited(id, text string) string {
+	return text2(map[string]any{"id": "s1", "trigger": "submit-message", "messageId": id, "messages": []any{userMessage(id, text)}})
+}
+
+// says plays the run that follows former, with one step that says the text.
+func says(t *testing.T, h *house, former *Run, step int32, text string) *Run {
+	t.Helper()
+	run := h.Started(t, "default", "s1", former)
+	run.Say(step, Started(), StepStarted(), Text(text), StepCommitted(), Completed())
+	run.Complete(Says(step, text))
+	return run
+}
+
+// conversed gives the stored conversation, as "id: text" for each message.
+func conversed(t *testing.T, h *house) string {
+	t.Helper()
+	var page struct {
+		Messages []struct {
+			ID    string
+			Parts []struct{ Text string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1", ""))), &page); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, m := range page.Messages {
+		said := ""
+		for _, p := range m.Parts {
+			said += p.Text
+		}
+		lines = append(lines, m.ID+": "+said)
+	}
+	return strings.Join(lines, "; ")
+}
+
+func TestAMessageIsAnsweredAgain(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"cut before the answer":    regenerate(userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")),
+		"an answer stands behind":  regenerate(userMessage("u-two", "two"), with("msg-run-2").message()),
+		"the message alone":        `{"id":"s1","trigger":"regenerate-message","message":` + text2(userMessage("u-two", "two")) + `}`,
+		"the message's id alone":   `{"id":"s1","trigger":"regenerate-message","messageId":"u-two"}`,
+		"the answer's id alone":    `{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2"}`,
+		"no message of the user's": `{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2","messages":[]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			h.chat(t, say("s1", "hi"))
+			first := says(t, h, nil, 1, "One.")
+			h.chat(t, say("s1", "two"))
+			second := says(t, h, first, 2, "Two.")
+			stream := h.chat(t, body)
+			says(t, h, second, 3, "Two again.")
+			if got := datas(stream.rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-3"}`) || !strings.Contains(got, "Two again.") {
+				t.Errorf("got %s", got)
+			}
+			if got, want := conversed(t, h), "u-hi: hi; msg-run-1: One.; u-two: two; msg-run-3: Two again."; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestAMessageIsPutInThePlaceOfAnother(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.chat(t, say("s1", "hi"))
+	first := says(t, h, nil, 1, "One.")
+	h.chat(t, say("s1", "two"))
+	second := says(t, h, first, 2, "Two.")
+	stream := h.chat(t, edited("u-hi", "ho"))
+	says(t, h, second, 3, "Three.")
+	if got := datas(stream.rest()); !strings.Contains(got, "Three.") {
+		t.Errorf("got %s", got)
+	}
+	if got, want := conversed(t, h), "u-hi: ho; msg-run-3: Three."; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-3"}`) || strings.Contains(got, "Two.") {
+		t.Errorf("replayed: got %s", got)
+	}
+	h.Stream.Lose("default", "s1")
+	if got := datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.Contains(got, "Three.") || strings.Contains(got, "One.") {
+		t.Errorf("from the store: got %s", got)
+	}
+}
+
+func TestAMessageThatNeverArrivedIsJustSaid(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"again": regenerate(userMessage("u-hi", "hi")), "edited": edited("u-hi", "hi")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			stream := h.chat(t, body)
+			answer(h.Started(t, "default", "s1", nil))
+			if got := datas(stream.rest()); got != uncut {
+				t.Errorf("got %s", got)
+			}
+			if got := last(h); got.GetTakeBack() != nil || got.GetAgentType() != "demo" {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestWhoTriesAMessageAgainThatIsBeingAnsweredIsToldTheAnswer(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	stream := h.chat(t, edited("u-hi", "hi"))
+	refused(t, h.request(t, http.MethodPost, "/chat", edited("u-hi", "another text")), 409, "SESSION_BUSY")
+	refused(t, h.request(t, http.MethodPost, "/chat", regenerate(userMessage("u-hi", "hi"))), 409, "SESSION_BUSY")
+	answer(run)
+	if got := datas(stream.rest()); got != uncut {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestMessagesThatAreNotThereAreNotAnsweredAgain(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.chat(t, say("s1", "hi"))
+	first := says(t, h, nil, 1, "One.")
+	for _, id := range []string{"nobody", "msg-run-9"} {
+		refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","trigger":"regenerate-message","messageId":"`+id+`"}`), 404, "MESSAGE_NOT_FOUND")
+	}
+	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s2","trigger":"regenerate-message","messageId":"u-hi"}`), 404, "SESSION_NOT_FOUND")
+	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run-9",`, 1)), 409, "RUN_STALE")
+	stream := h.chat(t, strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run-1",`, 1))
+	says(t, h, first, 2, "Two.")
+	stream.rest()
+}
+
+func TestASuspendedConversationIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"again": regenerate(userMessage("u-hi", "hi")), "edited": edited("u-hi", "ho")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			first, c := asking(t, h, "c1")
+			stream := h.chat(t, body)
+			second := h.Started(t, "default", "s1", first)
+			ask(second, 1, "c2")
+			now := &uiClient{}
+			now.take(t, stream.rest())
+			refused(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 1).post("s1")), 409, "RUN_STALE")
+			stream = h.chat(t, now.output("c2", 2).post("s1"))
+			goesOn(h.Started(t, "default", "s1", second), "c2")
+			events := stream.rest()
+			now.take(t, events)
+			if got := datas(events); strings.Contains(got, "c1") || now.id != "msg-run-2" {
+				t.Errorf("got %s", got)
+			}
+			replayed := &uiClient{}
+			replayed.replay(t, h.resume(t, "/chat/s1/stream?fromSequence=0").rest())
+			if replayed.String() != now.String() {
+				t.Errorf("replayed: got %s, want %s", replayed, now)
+			}
+			if got := conversed(t, h); strings.Contains(got, "msg-run-1") {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,289 @@
+package chat
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+// say begins a run with the user's message. The message's id makes the key, so that two
+// equal requests are one run.
+func (p *post) say(ctx context.Context) (*Exchange, error) {
+	r := p.start()
+	derived := p.key == "" && p.wish.message.GetId() != ""
+	if derived {
+		r.RequestKey = keyOf("message", p.wish.message.GetId())
+	}
+	r.Messages = append(r.Messages, p.wish.message)
+	r.Answers = submitted(p.wish.reply.inLastStep())
+	var err error
+	if r.AgentType == "" {
+		if r.AgentType, err = p.chat.sessions.AgentFor(ctx, p.request.Tenant, p.body.ID); err != nil {
+			return nil, err
+		}
+	}
+	started, err := p.said(ctx, r, derived)
+	if err != nil {
+		return nil, err
+	}
+	if started.GetRepeated() {
+		return p.repeated(ctx, started, derived)
+	}
+	path := pathContinue
+	switch {
+	case started.GetSessionCreated():
+		path = pathFresh
+	case len(started.GetAbandonedCalls()) > 0:
+		path = pathAbandon
+	}
+	return p.tell(path, started.GetSession(), started.GetRun()), nil
+}
+
+// maxKeys is how many keys are made from one message's id.
+const maxKeys = 16
+
+// said starts r. A derived key that finds a run which was given up while it waited, or one
+// of another message, makes the next key: the message may never have arrived. Of one
+// that has, the state service says so (MESSAGE_EXISTS).
+func (p *post) said(ctx context.Context, r *statev1.StartRunRequest, derived bool) (*statev1.StartRunResponse, error) {
+	for range maxKeys {
+		started, err := p.begin(ctx, r)
+		switch {
+		case !derived:
+			return started, err
+		case fault.ReasonOf(err) == keyReused:
+			r.RequestKey = keyOf(r.GetRequestKey(), content(p.wish.message))
+		case err == nil && started.GetRepeated() && conversation.GivenUp(started.GetRun()):
+			r.RequestKey = keyOf(r.GetRequestKey(), started.GetRun().GetRunId())
+		default:
+			return started, err
+		}
+	}
+	r.RequestKey = p.chat.newID()
+	return p.begin(ctx, r)
+}
+
+// keyOf makes a request key of what names the request.
+func keyOf(names ...string) string {
+	h := sha256.New()
+	for _, name := range names {
+		sum := sha256.Sum256([]byte(name))
+		h.Write(sum[:])
+	}
+	return "chat:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// content tells messages of one id from each other.
+func content(m *eventv1.Message) string {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil { // it has texts that are no UTF-8, which the state service refuses
+		return ""
+	}
+	return string(text)
+}
+
+// edit puts the message in the place of the one of the same id. One that never arrived
+// is just said, and one that stands there as it is was sent before: a client that tries
+// again sends that too.
+func (p *post) edit(ctx context.Context) (*Exchange, error) {
+	if e, err := p.same(ctx); e != nil || err != nil {
+		return e, err
+	}
+	r := p.start()
+	r.TakeBack = &statev1.TakeBack{MessageId: p.wish.target}
+	r.Messages = append(r.Messages, p.wish.message)
+	started, err := p.begin(ctx, r)
+	switch {
+	case p.unsaid(err):
+		return p.say(ctx)
+	case fault.ReasonOf(err) == sessionBusy:
+		if e, looking := p.same(ctx); e != nil && looking == nil { // an equal one came first
+			return e, nil
+		}
+		if e, saying := p.say(ctx); saying == nil { // it waits, or may
+			return e, nil
+		}
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	return p.begun(ctx, pathEdit, started, false)
+}
+
+// same tells the newest message where it answers what the client wants to say already;
+// nil where it does not. An answer that has failed or was stopped is none: then another
+// is wanted.
+func (p *post) same(ctx context.Context) (*Exchange, error) {
+	session, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	failed := newest.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED || newest.GetStatus() == statev1.RunStatus_RUN_STATUS_INTERRUPTED
+	if errors.Is(err, fault.NotFound) || err == nil && (newest == nil || failed) {
+		return nil, nil //nolint:nilnil // it is no error, and no exchange
+	}
+	if err != nil {
+		return nil, err
+	}
+	runs, err := p.chat.sessions.Message(ctx, p.request.Tenant, newest)
+	if err != nil {
+		return nil, err
+	}
+	said, err := p.chat.opening(ctx, p.request.Tenant, runs[0])
+	if err != nil {
+		return nil, err
+	}
+	equal := slices.EqualFunc(said.GetParts(), p.wish.message.GetParts(), func(a, b *eventv1.Part) bool { return proto.Equal(a, b) })
+	if said.GetId() != p.wish.target || !equal || p.body.RunID != "" && !among(runs, p.body.RunID) {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return p.found(session, newest), nil
+}
+
+// opening gives the message that stands where the run's first one was put; nil for none.
+func (c *Chat) opening(ctx context.Context, tenant string, run *statev1.Run) (*eventv1.Message, error) {
+	var got *statev1.ListMessagesResponse
+	r := &statev1.ListMessagesRequest{Tenant: tenant, SessionId: run.GetSessionId(), Offset: run.GetStartMessageCount(), Limit: 1}
+	err := retry.Do(ctx, c.policy, func() (err error) {
+		got, err = c.sessions.Sessions.ListMessages(ctx, r)
+		return err
+	})
+	if err != nil || len(got.GetMessages()) == 0 {
+		return nil, err
+	}
+	return got.GetMessages()[0].GetMessage(), nil
+}
+
+// again answers a message of the user's anew.
+func (p *post) again(ctx context.Context) (*Exchange, error) {
+	r := p.start()
+	r.TakeBack = &statev1.TakeBack{MessageId: p.wish.target, Keep: true}
+	derived := p.key == "" && p.wish.instead != ""
+	if derived { // there is one answer in the place of another
+		r.RequestKey = keyOf("again", p.wish.instead)
+	}
+	started, err := p.begin(ctx, r)
+	if derived && fault.ReasonOf(err) == keyReused {
+		r.RequestKey, derived = p.chat.newID(), false
+		started, err = p.begin(ctx, r)
+	}
+	if p.unsaid(err) && p.wish.message != nil {
+		return p.say(ctx)
+	}
+	if unknown(err) { // the id may be the answer's
+		question, finding := p.chat.sessions.Question(ctx, p.request.Tenant, p.body.ID, p.wish.target)
+		if finding != nil {
+			return nil, finding
+		}
+		r.TakeBack.MessageId = question
+		started, err = p.begin(ctx, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.begun(ctx, pathRegenerate, started, derived)
+}
+
+// unknown reports whether the conversation does not have the message to go back to.
+func unknown(err error) bool {
+	reason := fault.ReasonOf(err)
+	return reason == messageUnknown || reason == sessionUnknown
+}
+
+// unsaid reports whether the message to go back to has to be said, or was: then a
+// repetition finds its key used.
+func (p *post) unsaid(err error) bool {
+	return unknown(err) || p.key != "" && fault.ReasonOf(err) == keyReused
+}
+
+// begun tells a run that was begun by going back.
+func (p *post) begun(ctx context.Context, path string, started *statev1.StartRunResponse, derived bool) (*Exchange, error) {
+	if started.GetRepeated() {
+		return p.repeated(ctx, started, derived)
+	}
+	return p.tell(path, started.GetSession(), started.GetRun()), nil
+}
+
+// start is the request for a run, without what it begins with. Its key is safe to
+// repeat when the state service was away at the wrong moment.
+func (p *post) start() *statev1.StartRunRequest {
+	r := &statev1.StartRunRequest{
+		Tenant: p.request.Tenant, SessionId: p.body.ID, AgentType: p.body.AgentType, RequestKey: p.key, OnBusy: p.busy, AbandonCalls: true,
+	}
+	if r.GetRequestKey() == "" {
+		r.RequestKey = p.chat.newID()
+	}
+	if p.body.RunID != "" {
+		r.Expect = &statev1.Expectation{CurrentRunId: &p.body.RunID}
+	}
+	return r
+}
+
+// begin starts r. Conflict (RUN_STALE): see believed.
+func (p *post) begin(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	started, err := p.chat.start(ctx, r)
+	if p.body.RunID == "" {
+		return started, err
+	}
+	if fault.ReasonOf(err) == sessionChanged {
+		newest, moved := p.believed(ctx)
+		if moved != nil {
+			return nil, moved
+		}
+		r.Expect = &statev1.Expectation{CurrentRunId: &newest.RunId}
+		started, err = p.chat.start(ctx, r)
+	}
+	if reason := fault.ReasonOf(err); reason == sessionUnknown || reason == sessionChanged {
+		return nil, p.stale()
+	}
+	return started, err
+}
+
+func (c *Chat) start(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	r.Traceparent, r.Tracestate = telemetry.Traceparent(ctx)
+	var started *statev1.StartRunResponse
+	err := retry.Do(ctx, c.policy, func() (err error) {
+		started, err = c.runs.StartRun(ctx, r)
+		return err
+	})
+	return started, err
+}
+
+// repeated tells the run that an equal request has begun, with the runs that have
+// continued it. What is no longer the end of the conversation is told to those who name
+// it by a key of their own, unless it was taken back.
+func (p *post) repeated(ctx context.Context, started *statev1.StartRunResponse, derived bool) (*Exchange, error) {
+	session, run := started.GetSession(), started.GetRun()
+	if started.GetWaiting() || conversation.GivenUp(run) || run.GetRunId() == session.GetCurrentRunId() {
+		return p.found(session, run), nil
+	}
+	now, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := p.chat.sessions.Message(ctx, p.request.Tenant, newest)
+	switch {
+	case err != nil:
+		return nil, err
+	case among(runs, run.GetRunId()):
+		return p.found(now, newest), nil
+	case derived:
+		return nil, p.stale()
+	}
+	said, err := p.chat.opening(ctx, p.request.Tenant, run)
+	if err != nil {
+		return nil, err
+	}
+	if said.GetRunId() != run.GetRunId() {
+		return nil, p.stale()
+	}
+	return p.found(session, run), nil
+}

@@ -1,0 +1,183 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// The paths that a request has taken, from what the state service has answered; for
+// logs and traces.
+const (
+	pathFresh      = "fresh"      // a new session
+	pathContinue   = "continue"   // another message
+	pathResume     = "resume"     // answers
+	pathAbandon    = "abandon"    // a message instead of answers
+	pathAttach     = "attach"     // nothing new: the run goes on
+	pathRetry      = "retry"      // nothing new: the run is over
+	pathStale      = "stale"      // refused: the conversation has moved on
+	pathRegenerate = "regenerate" // another answer
+	pathEdit       = "edit"       // another message in the place of one
+)
+
+// busyHeader says what the body says with onBusy, for clients that cannot add to that.
+const busyHeader = "X-Holdfast-On-Busy"
+
+// The names of the header that makes a repetition of a POST safe.
+const (
+	requestKeyHeader  = "X-Holdfast-Request-Key"
+	requestKeyHeader2 = "X-Helix-Request-Key"
+)
+
+// The reasons of refusals of this package.
+const (
+	runStale = "RUN_STALE"
+
+	// Those of the state service that say what to do next.
+	messageUnknown = "MESSAGE_NOT_FOUND"
+	sessionUnknown = "SESSION_NOT_FOUND"
+	sessionChanged = "SESSION_CHANGED"
+	sessionBusy    = "SESSION_BUSY"
+	keyReused      = "REQUEST_KEY_REUSED"
+)
+
+// post is one POST on its way.
+type post struct {
+	chat    *Chat
+	request Request
+	body    *request
+	wish    wish
+	key     string // the client's; "" where it gives none
+	busy    statev1.BusyPolicy
+}
+
+// open is Open for a body that is decoded.
+func (c *Chat) open(ctx context.Context, r Request, body *request) (*Exchange, error) {
+	p, err := c.check(r, body)
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.take(ctx)
+	path := pathStale
+	switch {
+	case err == nil:
+		path = e.path
+	case fault.ReasonOf(err) != runStale:
+		return nil, err
+	}
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("chat.path", path))
+	c.log.LogAttrs(ctx, slog.LevelDebug, "chat", slog.String("chat.path", path), slog.String("session", body.ID))
+	return e, err
+}
+
+// check reads what the request asks for.
+func (c *Chat) check(r Request, body *request) (*post, error) {
+	if err := httpapi.CheckID("id, the session's", body.ID); err != nil {
+		return nil, err
+	}
+	if body.RunID == "" {
+		body.RunID = headerID(r.Header.Get(httpapi.RunHeader))
+	}
+	for name, id := range map[string]string{"agentType": body.AgentType, "runId": body.RunID} {
+		if id == "" {
+			continue
+		}
+		if err := httpapi.CheckID(name, id); err != nil {
+			return nil, err
+		}
+	}
+	p := &post{chat: c, request: r, body: body}
+	var err error
+	if p.wish, err = body.wish(); err != nil {
+		return nil, err
+	}
+	if p.key, err = requestKey(r.Header); err != nil {
+		return nil, err
+	}
+	p.busy, err = onBusy(r.Header, body)
+	return p, err
+}
+
+// headerID gives an id as headers of responses have it (headerText), or as it is.
+func headerID(text string) string {
+	if id, err := url.PathUnescape(text); err == nil {
+		return id
+	}
+	return text
+}
+
+// requestKey is the client's, "" where it has none.
+func requestKey(h http.Header) (string, error) {
+	for _, name := range []string{requestKeyHeader, requestKeyHeader2} {
+		if key := h.Get(name); key != "" {
+			return key, httpapi.CheckID(name, key)
+		}
+	}
+	return "", nil
+}
+
+func (p *post) take(ctx context.Context) (*Exchange, error) {
+	switch p.wish.intent {
+	case answer, attach:
+		return p.answer(ctx)
+	case edit:
+		return p.edit(ctx)
+	case again:
+		return p.again(ctx)
+	default:
+		return p.say(ctx)
+	}
+}
+
+// believed gives the newest run where the run that the client takes for the newest is
+// one of those that have written its message; any of them will do. Conflict (RUN_STALE).
+func (p *post) believed(ctx context.Context) (*statev1.Run, error) {
+	_, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	if errors.Is(err, fault.NotFound) || err == nil && newest == nil {
+		return nil, p.stale()
+	}
+	if err != nil || newest.GetRunId() == p.body.RunID {
+		return newest, err
+	}
+	runs, err := p.chat.sessions.Message(ctx, p.request.Tenant, newest)
+	if err == nil && !among(runs, p.body.RunID) {
+		err = p.stale()
+	}
+	return newest, err
+}
+
+func (p *post) stale() error {
+	return fault.New(fault.Conflict, runStale, "the conversation %q has moved on; load its messages, and send the request again if it is still wanted", p.body.ID)
+}
+
+// found tells a run that was there.
+func (p *post) found(session *statev1.Session, run *statev1.Run) *Exchange {
+	return p.tell(pathOf(run), session, run)
+}
+
+// pathOf is the path of a request that finds the run there.
+func pathOf(run *statev1.Run) string {
+	if conversation.Live(run) || conversation.Waiting(run) {
+		return pathAttach
+	}
+	return pathRetry
+}
+
+func (p *post) tell(path string, session *statev1.Session, run *statev1.Run) *Exchange {
+	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major)}
+}
+
+func among(runs []*statev1.Run, id string) bool {
+	return slices.ContainsFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == id })
+}

@@ -1,0 +1,225 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// What the state service takes of answers.
+const (
+	maxAnswers = 1000
+	maxResult  = 1_000_000 // bytes
+	maxError   = 8 << 10   // bytes, of a reason as well
+)
+
+// reply is what a client sends of an assistant message, as much of it as says what the
+// client has and what it answers.
+type reply struct {
+	id      string
+	steps   int // how many have begun
+	answers []answered
+	calls   map[string]known // those that the client knows, with their input
+	texts   []int            // how many bytes the client has of each text, or reasoning, of the last step
+	large   bool             // an answer of the last step was left out that is too large to be one
+}
+
+// known is how a call stands at the client.
+type known int
+
+const (
+	waits   known = iota + 1 // for an answer, or for the server
+	decided                  // the client has said yes or no
+	ended                    // it has an end there, given by the client or told by the server
+)
+
+// answered is a call with its answer. Most are ends of server tools, which only the
+// state service can tell from answers of the client.
+type answered struct {
+	call   string
+	step   int // the step in which the call stands, counted in the message; 0 before the first
+	answer *statev1.CallAnswer
+}
+
+// readReply reads an assistant message. Invalid: MESSAGE_INVALID, ID_INVALID.
+func readReply(text []byte) (*reply, error) {
+	r := &reply{calls: map[string]known{}}
+	err := object(text, func(name string, value []byte, at int64) error {
+		switch {
+		case strings.EqualFold(name, "id"):
+			return located(json.Unmarshal(value, &r.id), name, at)
+		case strings.EqualFold(name, "parts"):
+			r.steps, r.answers, r.texts, r.large = 0, nil, nil, false
+			clear(r.calls)
+			return located(array(value, r.take), name, at)
+		default:
+			return nil
+		}
+	})
+	if err == nil && r.id != "" {
+		err = httpapi.CheckID("the id of the message", r.id)
+	}
+	if len(r.answers) > maxAnswers { // what is open stands in the last step
+		r.answers = r.answers[len(r.answers)-maxAnswers:]
+	}
+	return r, err
+}
+
+// The states of a tool's part. The client lacks a part of the input, or has an end or an
+// answer; in others the call waits.
+const (
+	inputStreaming    = "input-streaming"
+	outputAvailable   = "output-available"
+	outputError       = "output-error"
+	outputDenied      = "output-denied"
+	approvalResponded = "approval-responded"
+)
+
+// tool is the part of a tool call.
+type tool struct {
+	Type       string  `json:"type"`
+	ToolCallID string  `json:"toolCallId"`
+	State      string  `json:"state"`
+	Output     passing `json:"output"`
+	ErrorText  string  `json:"errorText"`
+	Approval   *struct {
+		ID       string `json:"id"`
+		Approved *bool  `json:"approved"`
+		Reason   string `json:"reason"`
+	} `json:"approval"`
+}
+
+// passing is a JSON value as it stands in the text that is decoded: a part of that text,
+// which is good while that is.
+type passing []byte
+
+func (p *passing) UnmarshalJSON(text []byte) error {
+	*p = text
+	return nil
+}
+
+// What a part has that counts here. Most parts are texts and have neither.
+var (
+	stepMark = []byte(`"step-start"`)
+	callMark = []byte(`"toolCallId"`)
+)
+
+// take takes the next part.
+func (r *reply) take(text []byte, at int64) error {
+	switch {
+	case text[0] != '{':
+		return nil
+	case !bytes.Contains(text, stepMark) && !bytes.Contains(text, callMark):
+		r.takeText(text)
+		return nil
+	}
+	var t tool
+	if err := json.Unmarshal(text, &t); err != nil {
+		return located(err, "", at)
+	}
+	if t.Type == "step-start" {
+		r.steps++
+		r.texts, r.large = nil, false
+		return nil
+	}
+	if t.Type != "dynamic-tool" && !strings.HasPrefix(t.Type, "tool-") || t.ToolCallID == "" {
+		return nil
+	}
+	if err := httpapi.CheckID("toolCallId", t.ToolCallID); err != nil {
+		return err
+	}
+	answer, large, err := t.answer()
+	if err != nil {
+		return err
+	}
+	if t.State != inputStreaming {
+		r.calls[t.ToolCallID] = t.stands()
+	}
+	switch {
+	case answer == nil:
+	case large:
+		r.large = true
+	default:
+		r.answers = append(r.answers, answered{t.ToolCallID, r.steps, answer})
+	}
+	return nil
+}
+
+// takeText takes a part that is no call where it is a text.
+func (r *reply) takeText(text []byte) {
+	var p struct{ Type, Text string }
+	if json.Unmarshal(text, &p) == nil && (p.Type == "text" || p.Type == "reasoning") {
+		r.texts = append(r.texts, len(p.Text))
+	}
+}
+
+func (t *tool) stands() known {
+	switch t.State {
+	case approvalResponded:
+		return decided
+	case outputAvailable, outputError, outputDenied:
+		return ended
+	default:
+		return waits
+	}
+}
+
+// answer gives what the part says of its call's end, nil when it says nothing that a
+// client may say, and whether that is more than the state service takes. The end of a
+// call that was decided on is the server's.
+func (t *tool) answer() (answer *statev1.CallAnswer, large bool, err error) {
+	switch {
+	case t.State == approvalResponded:
+		if t.Approval == nil || t.Approval.ID == "" || t.Approval.Approved == nil {
+			return nil, false, fault.New(fault.Invalid, "MESSAGE_INVALID", "the part of call %.50q answers an approval: it needs approval{id, approved}", t.ToolCallID)
+		}
+		a := &statev1.ApprovalAnswer{ApprovalId: t.Approval.ID, Approved: *t.Approval.Approved, Reason: t.Approval.Reason}
+		return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Approval{Approval: a}}, len(a.GetReason()) > maxError, nil
+	case t.Approval != nil && t.Approval.Approved != nil:
+		return nil, false, nil
+	case t.State == outputAvailable:
+		result := "null" // clients leave out what is undefined
+		if len(t.Output) > 0 {
+			result = strings.ToValidUTF8(string(t.Output), string(utf8.RuneError))
+		}
+		return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Result{Result: result}}, len(result) > maxResult, nil
+	case t.State == outputError:
+		text := t.ErrorText
+		if text == "" {
+			text = noErrorText
+		}
+		return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: text}}, len(text) > maxError, nil
+	default:
+		return nil, false, nil
+	}
+}
+
+// noErrorText stands for the error of a client that does not say what went wrong.
+const noErrorText = "The tool failed."
+
+// inLastStep gives the answers to calls of the last step: only those can be open.
+func (r *reply) inLastStep() []answered {
+	if r == nil {
+		return nil
+	}
+	for i, a := range r.answers {
+		if a.step == r.steps {
+			return r.answers[i:]
+		}
+	}
+	return nil
+}
+
+// submitted gives the answers as the state service takes them.
+func submitted(answers []answered) []*statev1.SubmittedAnswer {
+	out := make([]*statev1.SubmittedAnswer, len(answers))
+	for i, a := range answers {
+		out[i] = &statev1.SubmittedAnswer{ToolCallId: a.call, Answer: a.answer}
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+package chatws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/ws/socket"
+)
+
+// conversation is one socket with what is in flight on it.
+type conversation struct {
+	*Sockets
+	ctx    context.Context //nolint:containedctx // the life of the socket
+	end    context.CancelCauseFunc
+	conn   *socket.Conn
+	tenant string
+	major  uistream.Major
+
+	working sync.WaitGroup // all goroutines of the socket
+
+	mu       sync.Mutex
+	requests map[string]*request // in flight, by their ids
+	busy     int                 // requests that are worked on, aborted ones as well
+	parting  int                 // requests that only have their last frames to write
+}
+
+// serve serves the socket to its end, and says why that came.
+func (c *conversation) serve() error {
+	c.conn.EndWith(c.ctx)
+	c.working.Go(func() { c.end(c.listen()) })
+	c.working.Go(c.keepAlive)
+	<-c.ctx.Done()
+	err := context.Cause(c.ctx)
+	c.conn.Close(err, again)
+	c.working.Wait()
+	return err
+}
+
+// keepAlive pings the client, which shows whether it is there and keeps proxies from
+// closing a quiet socket.
+func (c *conversation) keepAlive() {
+	beat := time.NewTicker(c.Heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-beat.C:
+			c.conn.Beat(func() { c.end(socket.ErrLeft) })
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// listen takes the client's frames, to their end.
+func (c *conversation) listen() error {
+	for {
+		text, isText, err := c.conn.Read(c.Arrival)
+		if err != nil {
+			return err
+		}
+		if !isText {
+			return invalid("a frame is a text message")
+		}
+		f, err := parse(text)
+		if err == nil {
+			err = c.take(f)
+		}
+		if err != nil && f.RequestID == "" {
+			return err // there is no request to say it to
+		}
+		if err != nil {
+			err = c.refuse(f.RequestID, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// refuse ends a request with an error, and with it whatever is in flight under its id:
+// the client takes the error for the end of both.
+func (c *conversation) refuse(id string, err error) error {
+	c.stop(id)
+	return c.conn.Write(failure(id, err))
+}
+
+// take does what a frame asks for. Invalid (REQUEST_EXISTS), Exhausted
+// (TOO_MANY_REQUESTS).
+func (c *conversation) take(f *frame) error {
+	if f.Type == typeAbort {
+		c.stop(f.RequestID) // which may have ended meanwhile
+		return nil
+	}
+	r := &request{conversation: c, frame: f}
+	if err := c.add(r); err != nil {
+		return err
+	}
+	c.working.Go(func() {
+		defer c.leave(r)
+		r.serve()
+	})
+	return nil
+}
+
+// add makes the request one of those in flight.
+func (c *conversation) add(r *request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.requests[r.RequestID] != nil {
+		return fault.New(fault.Invalid, "REQUEST_EXISTS", "a request with the requestId %.50q is in flight; give each its own", r.RequestID)
+	}
+	// A client that takes no answers could let any number of them wait.
+	if c.busy >= c.Requests || c.busy+c.parting >= 2*c.Requests {
+		return fault.New(fault.Exhausted, "TOO_MANY_REQUESTS",
+			"%d requests are in flight on this socket; HOLDFAST_GATEWAY_MAX_SOCKET_CHATS is the limit", c.busy)
+	}
+	c.busy++
+	c.requests[r.RequestID] = r
+	r.ctx, r.abort = context.WithCancel(c.ctx)
+	return nil
+}
+
+// stop ends the telling of a request, if there is one in flight.
+func (c *conversation) stop(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.requests[id]; r != nil {
+		r.abort()
+		delete(c.requests, id)
+	}
+}
+
+// over takes the request from those in flight. false: somebody has ended it before, and
+// nothing may be said under its id any more.
+func (c *conversation) over(r *request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.requests[r.RequestID] != r {
+		return false
+	}
+	delete(c.requests, r.RequestID)
+	c.busy, c.parting, r.parts = c.busy-1, c.parting+1, true
+	return true
+}
+
+// leave ends the work on a request. A panic ends the socket with it, and the client
+// learns nothing more of that.
+func (c *conversation) leave(r *request) {
+	if p := recover(); p != nil {
+		c.Log.ErrorContext(r.ctx, "request panicked", "type", r.Type, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.end(errPanic)
+	}
+	r.abort()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.requests[r.RequestID] == r {
+		delete(c.requests, r.RequestID)
+	}
+	if r.parts {
+		c.parting--
+	} else {
+		c.busy--
+	}
+}
+
+var errPanic = errors.New("a request panicked")

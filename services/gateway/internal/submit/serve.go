@@ -1,0 +1,147 @@
+package submit
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// The kinds of answers in a body.
+const (
+	kindResult   = "client-tool-result"
+	kindApproval = "approval-response"
+)
+
+// submission is the body of a request. A key that is null counts as left out, but for
+// the result: a tool may well have none.
+type submission struct {
+	SessionID  string          `json:"sessionId"`
+	ToolCallID string          `json:"toolCallId"`
+	Kind       string          `json:"kind"` // "": kindResult
+	Result     json.RawMessage `json:"result"`
+	Error      *string         `json:"error"`
+	ApprovalID *string         `json:"approvalId"`
+	Approved   *bool           `json:"approved"`
+	Reason     *string         `json:"reason"`
+}
+
+// submitted is the answer to a request.
+type submitted struct {
+	Status       string `json:"status"`
+	Continuation string `json:"continuation"`
+	RunID        string `json:"runId,omitempty"`
+}
+
+var statuses = map[statev1.SubmitCallResponse_Outcome]string{
+	statev1.SubmitCallResponse_OUTCOME_ACCEPTED:                  "accepted",
+	statev1.SubmitCallResponse_OUTCOME_ALREADY_COMPLETED:         "already_completed",
+	statev1.SubmitCallResponse_OUTCOME_LATE_ANSWER_AFTER_TIMEOUT: "late_answer_after_timeout",
+}
+
+var continuations = map[statev1.SubmitCallResponse_Continuation]string{
+	statev1.SubmitCallResponse_CONTINUATION_UNSPECIFIED:    "none",
+	statev1.SubmitCallResponse_CONTINUATION_NOTHING:        "none",
+	statev1.SubmitCallResponse_CONTINUATION_NEW_RUN:        "new_run",
+	statev1.SubmitCallResponse_CONTINUATION_LIVE_RUN:       "live_run",
+	statev1.SubmitCallResponse_CONTINUATION_CALLER_RESUMES: "caller_resumes",
+}
+
+// Serve is POST /chat/{id}/submit-tool-result, and POST /submit-tool-result with the
+// session in the body.
+func (a *Answers) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
+	var body submission
+	if err := httpapi.ReadJSON(w, r, a.Limits, &body); err != nil {
+		return err
+	}
+	session, err := body.session(r)
+	if err != nil {
+		return err
+	}
+	answer, err := body.answer()
+	if err != nil {
+		return err
+	}
+	taken, err := a.Submit(r.Context(), &statev1.SubmitCallRequest{
+		Tenant: tenant, SessionId: session, ToolCallId: body.ToolCallID, Answer: answer,
+	})
+	if err != nil {
+		return err
+	}
+	httpapi.WriteJSON(w, http.StatusOK, submitted{
+		Status: statuses[taken.GetOutcome()], Continuation: continuations[taken.GetContinuation()], RunID: taken.GetRunId(),
+	})
+	return nil
+}
+
+// session is that of the path, or else that of the body.
+func (s *submission) session(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	switch {
+	case id == "":
+		return s.SessionID, nil
+	case s.SessionID != "" && s.SessionID != id:
+		return "", fault.New(fault.Invalid, "BODY_INVALID", "the path names another session than sessionId; leave sessionId out")
+	default:
+		return id, nil
+	}
+}
+
+// answer binds the keys to the kind: what is meant for an approval is never taken for
+// the result of a tool, nor the other way round.
+func (s *submission) answer() (*statev1.CallAnswer, error) {
+	switch s.Kind {
+	case "", kindResult:
+		return s.outcome()
+	case kindApproval:
+		return s.approval()
+	default:
+		return nil, invalid("kind is %.50q: it has to be %s or %s", s.Kind, kindResult, kindApproval)
+	}
+}
+
+func (s *submission) outcome() (*statev1.CallAnswer, error) {
+	switch {
+	case s.ApprovalID != nil || s.Approved != nil || s.Reason != nil:
+		return nil, invalid("approvalId, approved and reason belong to an answer of kind %s", kindApproval)
+	case s.Result != nil && s.Error != nil:
+		return nil, invalid("the answer has a result and an error; give the one that there is")
+	case s.Error != nil:
+		return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: *s.Error}}, nil
+	case s.Result == nil:
+		return nil, invalid("the answer has neither a result nor an error; a tool without a result has the result null")
+	}
+	if !utf8.Valid(s.Result) {
+		return nil, invalid("the result is not UTF-8")
+	}
+	var result bytes.Buffer
+	if err := json.Compact(&result, s.Result); err != nil { // it was read as JSON
+		return nil, invalid("the result is not JSON")
+	}
+	return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Result{Result: result.String()}}, nil
+}
+
+func (s *submission) approval() (*statev1.CallAnswer, error) {
+	switch {
+	case s.Result != nil || s.Error != nil:
+		return nil, invalid("an answer of kind %s has no result and no error", kindApproval)
+	case s.ApprovalID == nil || s.Approved == nil:
+		return nil, invalid("an answer of kind %s needs approvalId and approved", kindApproval)
+	}
+	if err := httpapi.CheckID("approvalId", *s.ApprovalID); err != nil {
+		return nil, err
+	}
+	approval := &statev1.ApprovalAnswer{ApprovalId: *s.ApprovalID, Approved: *s.Approved}
+	if s.Reason != nil {
+		approval.Reason = *s.Reason
+	}
+	return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Approval{Approval: approval}}, nil
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "ANSWER_INVALID", format, args...)
+}

@@ -1,0 +1,114 @@
+package uistream
+
+import (
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// Asked is a call that somebody outside of the runtime answers, and whose answer no step
+// has taken: a client tool, or, when the approval has an id, a call that waits for a yes.
+type Asked struct {
+	CallID   string
+	ToolName string
+	Input    string // a JSON text, as in ToolStart
+	Step     int32  // in which the model has made the call; 0 where nobody knows
+	Approval
+	// Answer is what a client tool gave, or why there is no answer to any call: it was given
+	// up, or it came too late. nil while nobody has answered. The answer to an approval stands
+	// in Approved.
+	Answer *Answer
+}
+
+// Answer is the end of a call: its result, a JSON text, or why it has none.
+type Answer struct {
+	Result, Error string
+	Success       bool
+}
+
+// AskedOf gives the session's own among the calls, without those whose answers a step has
+// taken, in their order.
+func AskedOf(session string, calls []*statev1.Call) []Asked {
+	var asked []Asked
+	for _, c := range calls {
+		if c.GetSessionId() == session && c.GetConsumedAt() == 0 {
+			asked = append(asked, askedOf(c))
+		}
+	}
+	return asked
+}
+
+func askedOf(c *statev1.Call) Asked {
+	a := Asked{CallID: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), Step: c.GetStep()}
+	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
+		a.ID = c.GetApprovalId()
+	}
+	switch answer := c.GetAnswer().GetAnswer().(type) {
+	case *statev1.CallAnswer_Approval:
+		approved := answer.Approval.GetApproved()
+		a.Approved, a.Reason = &approved, answer.Approval.GetReason()
+	case *statev1.CallAnswer_Result:
+		a.Answer = &Answer{Result: answer.Result, Success: true}
+	case *statev1.CallAnswer_Error:
+		a.Answer = &Answer{Error: answer.Error}
+	}
+	return a
+}
+
+// Ask shows on the calls of the messages that somebody was asked and how it was answered,
+// which stored messages do not say before a step has taken the answer.
+func Ask(messages []UIMessage, asked []Asked) {
+	for _, a := range asked {
+		for i := range messages {
+			if at := messages[i].call(a.CallID); at >= 0 {
+				messages[i].Parts[at].asked(a)
+			}
+		}
+	}
+}
+
+func (p *UIPart) asked(a Asked) {
+	if p.State != "input-available" && p.State != "approval-requested" {
+		return
+	}
+	switch {
+	case a.Answer != nil:
+		p.end(*a.Answer)
+	case a.ID != "":
+		p.ask(a.Approval)
+	}
+}
+
+// Pending tells of the calls that a suspended run leaves open what the client was not told
+// of them yet: the call, that it waits for a yes, and the answer where there is one. Call
+// it after the run's last chunk, before Finish.
+func (t *Translator) Pending(asked []Asked) []Part {
+	if t.reason == "" && len(asked) > 0 {
+		t.reason = "tool-calls"
+	}
+	var parts []Part
+	for _, a := range asked {
+		parts = append(parts, t.pending(a)...)
+	}
+	return parts
+}
+
+func (t *Translator) pending(a Asked) []Part {
+	c, known := t.calls[a.CallID]
+	if c.ended {
+		return nil
+	}
+	var parts []Part
+	if !known && t.begun > 0 && a.Step > t.begun {
+		parts = t.startStep(t.shown, a.Step)
+	}
+	if a.Answer != nil {
+		parts = append(parts, t.callQuiet(t.shown, a.CallID, a.ToolName, a.Input)...)
+		t.ended(a.CallID)
+		return append(parts, t.output(a.CallID, *a.Answer))
+	}
+	parts = append(parts, t.callAvailable(t.shown, a.CallID, a.ToolName, a.Input)...)
+	parts = append(parts, t.ask(a.CallID, a.ID)...)
+	if a.Approved != nil && !t.calls[a.CallID].responded {
+		parts = append(parts, t.respond(a.CallID, a.ID, *a.Approved, a.Reason)...)
+	}
+	return parts
+}

@@ -1,0 +1,115 @@
+package uistream
+
+import (
+	"encoding/json"
+	"strings"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+)
+
+// aside gives the data part of a chunk that is not the message's own text. A
+// text that grows goes on around it, so that the message has the text whole, as
+// the conversation has it. What only means something at its time is transient: the
+// message does not keep it.
+func aside(c *eventv1.Chunk) []Part {
+	switch e := c.GetEvent().(type) {
+	case *eventv1.Chunk_Custom:
+		return []Part{data(e.Custom.GetEventName(), e.Custom.GetData())}
+	case *eventv1.Chunk_Output:
+		return []Part{data("output", e.Output.GetOutput())}
+	case *eventv1.Chunk_StatePatch:
+		return []Part{data("state-patch", e.StatePatch.GetPatches())}
+	case *eventv1.Chunk_SubagentStart:
+		s := e.SubagentStart
+		return ofCall(told("subagent-start", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), nil, nil}), s.GetToolCallId())
+	case *eventv1.Chunk_SubagentEnd:
+		s, success := e.SubagentEnd, e.SubagentEnd.GetSuccess()
+		return ofCall(told("subagent-end", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), &success, value(s.GetResult(), "null")}), s.GetToolCallId())
+	case *eventv1.Chunk_Checkpoint:
+		return passing(told("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
+	case *eventv1.Chunk_StreamResync:
+		return passing(told("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
+	case *eventv1.Chunk_Error:
+		return notice(e.Error)
+	default:
+		return nil
+	}
+}
+
+// subagent tells of a session that a call has begun below this one; its end has a result.
+type subagent struct {
+	ToolCallID string          `json:"toolCallId"`
+	SessionID  string          `json:"sessionId"`
+	AgentType  string          `json:"agentType"`
+	Success    *bool           `json:"success,omitempty"`
+	Result     json.RawMessage `json:"result,omitempty"`
+}
+
+type checkpoint struct {
+	ID        string `json:"checkpointId"`
+	StepCount int32  `json:"stepCount"`
+}
+
+type resync struct {
+	Reason   string `json:"reason"`
+	Sequence int64  `json:"sequence"`
+}
+
+// notice tells of an error that the run survives. An error part would end the
+// message at the client; this one only reaches its onData. An error that the
+// run does not survive comes with the run's end.
+func notice(e *eventv1.Error) []Part {
+	if !e.GetRecoverable() {
+		return nil
+	}
+	return passing(told("error", map[string]string{"error": e.GetError(), "code": e.GetCode()}))
+}
+
+func data(name, text string) Part {
+	return Part{Type: "data-" + dataName(name), Data: value(text, "null")}
+}
+
+// told is a data part of a value of ours.
+func told(name string, v any) []Part {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return []Part{data(name, string(text))}
+}
+
+// ofCall gives the parts the id of the call: a repetition takes the place of what the
+// client has.
+func ofCall(parts []Part, id string) []Part {
+	for i := range parts {
+		parts[i].ID = id
+	}
+	return parts
+}
+
+func passing(parts []Part) []Part {
+	for i := range parts {
+		parts[i].Transient = true
+	}
+	return parts
+}
+
+// maxDataName bounds the name of a data part in bytes.
+const maxDataName = 64
+
+// dataName makes a part's name of an event's: letters, digits, "-", "_" and
+// "." stay, everything else becomes "-".
+func dataName(event string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		default:
+			return '-'
+		}
+	}, event)
+	if len(name) > maxDataName {
+		name = name[:maxDataName]
+	}
+	return orText(name, "event")
+}

@@ -1,0 +1,68 @@
+package uistream
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// value is a JSON text as a value. An empty text becomes the default; a text
+// that is not JSON, or that clients refuse, becomes a string, since one broken text must
+// not end the stream of a client.
+func value(text, whenEmpty string) json.RawMessage {
+	if text == "" {
+		return json.RawMessage(whenEmpty)
+	}
+	if json.Valid([]byte(text)) && !refused([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	quoted, err := json.Marshal(strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if err != nil {
+		return json.RawMessage(whenEmpty)
+	}
+	return quoted
+}
+
+// refused reports whether the client's parser refuses the JSON: keys that could reach the
+// prototype of an object make it fail the whole message.
+func refused(text []byte) bool {
+	if !bytes.Contains(text, []byte("proto")) && !bytes.Contains(text, []byte(`\u`)) {
+		return false
+	}
+	var v any
+	return json.Unmarshal(text, &v) != nil || pollutes(v)
+}
+
+func pollutes(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			if pollutes(item) {
+				return true
+			}
+		}
+	case map[string]any:
+		if _, there := v["__proto__"]; there {
+			return true
+		}
+		if made, ok := v["constructor"].(map[string]any); ok {
+			if _, there := made["prototype"]; there {
+				return true
+			}
+		}
+		for _, item := range v {
+			if pollutes(item) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func orText(text, whenEmpty string) string {
+	if text == "" {
+		return whenEmpty
+	}
+	return text
+}

@@ -1,0 +1,229 @@
+package uistream_test
+
+import (
+	"encoding/json"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// watcher gives a client what translators make of a story, as the gateway does.
+type watcher struct {
+	t   *rapid.T
+	s   *story
+	c   *client
+	tr  *uistream.Translator
+	cut func() bool // the connection is lost with the next part
+}
+
+func never() bool { return false }
+
+// watch has a client of the version follow the story to its end. It takes it up again
+// with a replay wherever the connection is cut, and where it cannot take back what is
+// void.
+func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client {
+	w := &watcher{t: t, s: s, c: newClient(major), cut: cut}
+	w.translate("run-1")
+	w.giveAll(w.tr.Start())
+	for i, r := range s.told {
+		if !w.follow(i) {
+			w.reload(i)
+		}
+		if r.end != nil && len(r.end.open) > 0 {
+			if cut() {
+				w.lookIn(i)
+			}
+			w.answer(r.end)
+			w.post(i)
+		}
+	}
+	return w.c
+}
+
+// translate begins a translator that has told nothing.
+func (w *watcher) translate(run string) {
+	w.tr = uistream.New("msg", w.c.major)
+	w.tr.Describe(uistream.Metadata{RunID: run, AgentType: "demo"})
+}
+
+// follow gives the client the record. It reports whether the client has it whole.
+func (w *watcher) follow(i int) bool {
+	r := w.s.told[i]
+	switch {
+	case r.chunk != nil:
+		return w.take(w.tr.Chunk(r.sequence, r.chunk))
+	case r.end != nil:
+		if more := w.tr.Pending(r.end.pending(0)); len(more) > 0 {
+			w.t.Fatalf("%v is told again", more)
+		}
+		return w.take(w.tr.Finish(r.end.how))
+	}
+	parts, again, ok := w.tr.Rewound(r.at)
+	if !ok && w.c.major >= 7 {
+		w.t.Fatalf("rewound to %d: the client should be able to take it back", r.at)
+	}
+	if !ok || !w.take(parts) {
+		return false
+	}
+	for _, old := range standing(w.s.told[:i+1]) {
+		if again > 0 && old.chunk != nil && old.sequence > again && !w.take(w.tr.Chunk(old.sequence, old.chunk)) {
+			return false
+		}
+	}
+	return true
+}
+
+// take hands the parts on. It reports whether the connection has held.
+func (w *watcher) take(parts []uistream.Part) bool {
+	for _, p := range parts {
+		if w.cut() {
+			return false
+		}
+		w.give(p)
+	}
+	return true
+}
+
+func (w *watcher) give(p uistream.Part) {
+	text, err := p.Append(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.c.take(text); err != nil {
+		w.t.Fatalf("the client refuses %s: %v", text, err)
+	}
+}
+
+func (w *watcher) giveAll(parts []uistream.Part) {
+	for _, p := range parts {
+		w.give(p)
+	}
+}
+
+// reload replays the message up to the record to the page that was loaded again. Calls
+// that have been answered by then are not to be run.
+func (w *watcher) reload(i int) {
+	answered := w.s.answered(i)
+	w.replay(i, func(id string) bool { return answered[id] })
+	if e := w.s.told[i].end; e != nil {
+		w.giveAll(w.tr.Pending(e.pending(0)))
+		w.giveAll(w.tr.Finish(e.how))
+	}
+}
+
+func (w *watcher) replay(i int, answered func(string) bool) {
+	w.c = newClient(w.c.major)
+	w.translate(w.s.runAt(i))
+	w.tr.Answered(answered)
+	w.giveAll(w.tr.Start())
+	for _, r := range standing(w.s.told[:i+1]) {
+		if r.chunk == nil {
+			continue
+		}
+		w.giveAll(w.tr.Chunk(r.sequence, r.chunk))
+		if c := r.chunk.GetToolStart(); c.GetAwaitsClient() && slices.Contains(w.c.ran, c.GetToolCallId()) == answered(c.GetToolCallId()) {
+			w.t.Fatalf("%s is answered: %v, and the client was asked to run %v", c.GetToolCallId(), answered(c.GetToolCallId()), w.c.ran)
+		}
+	}
+}
+
+// lookIn has somebody load the page when some of the suspended run's calls are answered.
+func (w *watcher) lookIn(i int) {
+	e := w.s.told[i].end
+	answered := w.s.answered(i)
+	for _, a := range e.open[:e.some] {
+		answered[a.CallID] = true
+	}
+	w.replay(i, func(id string) bool { return answered[id] })
+	w.giveAll(w.tr.Pending(e.pending(e.some)))
+	w.giveAll(w.tr.Finish(e.how))
+	for _, a := range e.open[:e.some] {
+		q := w.c.call(a.CallID)
+		if want := a.shows(w.c.major); q.State != want {
+			w.t.Fatalf("%s is %s, want %s: nobody else could send the answers on", a.CallID, q.State, want)
+		}
+	}
+}
+
+// shows is the state of the call when it is answered and no step has taken the answer.
+func (a *asked) shows(major uistream.Major) string {
+	switch {
+	case a.ID == "" && a.result.GetSuccess():
+		return "output-available"
+	case a.ID == "":
+		return "output-error"
+	case major < 6:
+		return "input-available"
+	case a.decided && major >= 7:
+		return "approval-responded"
+	default:
+		return "approval-requested"
+	}
+}
+
+// answer is what the app at the client does.
+func (w *watcher) answer(e *end) {
+	for _, a := range e.open {
+		q := w.c.call(a.CallID)
+		switch {
+		case !a.here:
+		case a.ID == "" && a.result.GetSuccess():
+			q.State, q.Output = "output-available", json.RawMessage(a.result.GetResult())
+		case a.ID == "":
+			q.State, q.ErrorText = "output-error", a.result.GetError()
+		case w.c.major >= 6:
+			w.c.respond(q, *a.Approved, a.Reason)
+		}
+	}
+}
+
+// post sends the answers, and takes what the client does not have: the runs that it has
+// seen are told to nobody.
+func (w *watcher) post(i int) {
+	w.c.connect(false)
+	w.translate(w.s.runAt(i + 1))
+	w.giveAll(w.tr.Start())
+	for _, r := range standing(w.s.told[:i+1]) {
+		if r.chunk != nil {
+			w.tr.Chunk(r.sequence, r.chunk)
+		}
+	}
+}
+
+// runAt is the run of the record.
+func (s *story) runAt(i int) string {
+	for _, r := range s.told[i:] {
+		if r.chunk != nil {
+			return r.chunk.GetAgentId()
+		}
+		if r.end != nil {
+			return r.end.run
+		}
+	}
+	return s.runID()
+}
+
+// answered are the calls that were answered before the record.
+func (s *story) answered(i int) map[string]bool {
+	ids := map[string]bool{}
+	for _, r := range s.told[:i] {
+		if r.end == nil {
+			continue
+		}
+		for _, a := range r.end.open {
+			ids[a.CallID] = true
+		}
+	}
+	return ids
+}
+
+// pending are the open calls, of which some are answered.
+func (e *end) pending(some int) []uistream.Asked {
+	var out []uistream.Asked
+	for i, a := range e.open {
+		out = append(out, a.pending(i < some))
+	}
+	return out
+}

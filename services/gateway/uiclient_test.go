@@ -1,0 +1,217 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// uiPart is a part of a message as clients keep it.
+type uiPart = map[string]any
+
+// uiClient builds a message of a stream as the client of the AI SDK does, and finds fault
+// with what that would not take.
+type uiClient struct {
+	id     string
+	parts  []uiPart
+	open   map[string]uiPart // texts that grow, and inputs
+	reason string            // of the finish; "" before
+	failed string            // the text of the error part
+	asked  []string          // the calls that onToolCall was called with
+}
+
+// with is a client that sends a message that it has.
+func with(id string, parts ...uiPart) *uiClient { return &uiClient{id: id, parts: parts} }
+
+// take takes the events of one stream, up to its end or the cut.
+func (c *uiClient) take(t testing.TB, events []event) {
+	t.Helper()
+	c.open, c.reason = map[string]uiPart{}, ""
+	for i, e := range events {
+		if e.data == "[DONE]" {
+			if i != len(events)-1 {
+				t.Errorf("something stands behind the end")
+			}
+			return
+		}
+		var p uiPart
+		if err := json.Unmarshal([]byte(e.data), &p); err != nil {
+			t.Fatalf("%s: %v", e.data, err)
+		}
+		if err := c.part(p); err != nil {
+			t.Fatalf("part %d, %s: %v; all: %s", i, e.data, err, datas(events))
+		}
+	}
+}
+
+// replay takes a stream that a client asks for with GET: its first start part empties the
+// message.
+func (c *uiClient) replay(t testing.TB, events []event) {
+	t.Helper()
+	c.parts = nil
+	c.take(t, events)
+}
+
+func (c *uiClient) part(p uiPart) error {
+	kind, _ := p["type"].(string)
+	switch kind {
+	case "start":
+		if c.id != "" && p["messageId"] != c.id {
+			return fmt.Errorf("another message: %q is what the client has", c.id)
+		}
+		c.id, _ = p["messageId"].(string)
+	case "start-step":
+		c.parts = append(c.parts, uiPart{"type": "step-start"})
+	case "finish-step", "message-metadata":
+	case "reset-step":
+		at := len(c.parts)
+		for at > 0 && c.parts[at-1]["type"] != "step-start" {
+			at--
+		}
+		c.parts, c.open = c.parts[:at], map[string]uiPart{}
+	case "finish":
+		c.reason, _ = p["finishReason"].(string)
+	case "error":
+		c.failed, _ = p["errorText"].(string)
+	default:
+		if base, _, _ := strings.Cut(kind, "-"); base == "text" || base == "reasoning" {
+			return c.block(base, kind, p)
+		}
+		return c.tool(kind, p)
+	}
+	return nil
+}
+
+func (c *uiClient) block(base, kind string, p uiPart) error {
+	id := fmt.Sprint(base, p["id"])
+	if kind == base+"-start" {
+		c.open[id] = uiPart{"type": base, "text": "", "state": "streaming"}
+		c.parts = append(c.parts, c.open[id])
+		return nil
+	}
+	part := c.open[id]
+	if part == nil {
+		return fmt.Errorf("the block was not begun")
+	}
+	if kind == base+"-end" {
+		part["state"] = "done"
+		delete(c.open, id)
+		return nil
+	}
+	part["text"] = part["text"].(string) + p["delta"].(string)
+	return nil
+}
+
+func (c *uiClient) tool(kind string, p uiPart) error {
+	id, _ := p["toolCallId"].(string)
+	if kind == "tool-approval-response" {
+		for _, part := range c.parts {
+			if a, _ := part["approval"].(uiPart); a != nil && a["id"] == p["approvalId"] {
+				part["state"], part["approval"] = "approval-responded", uiPart{"id": a["id"], "approved": p["approved"]}
+				return nil
+			}
+		}
+		return fmt.Errorf("nobody asked")
+	}
+	part := c.call(id)
+	if part == nil {
+		if kind != "tool-input-start" && kind != "tool-input-available" {
+			return fmt.Errorf("the call is not known")
+		}
+		part = uiPart{"type": fmt.Sprint("tool-", p["toolName"]), "toolCallId": id}
+		c.parts = append(c.parts, part)
+	}
+	switch kind {
+	case "tool-input-start":
+		part["state"] = "input-streaming"
+		c.open[id] = uiPart{"text": ""}
+	case "tool-input-delta":
+		if c.open[id] == nil {
+			return fmt.Errorf("the input was not begun")
+		}
+		text := c.open[id]["text"].(string) + p["inputTextDelta"].(string)
+		c.open[id]["text"] = text
+		var input any
+		if json.Unmarshal([]byte(text), &input) == nil {
+			part["input"] = input
+		}
+	case "tool-input-available":
+		part["state"], part["input"] = "input-available", p["input"]
+		c.asked = append(c.asked, id)
+	case "tool-approval-request":
+		part["state"], part["approval"] = "approval-requested", uiPart{"id": p["approvalId"]}
+	case "tool-output-available":
+		part["state"], part["output"] = "output-available", p["output"]
+	case "tool-output-error":
+		part["state"], part["errorText"] = "output-error", p["errorText"]
+	case "tool-output-denied":
+		part["state"] = "output-denied"
+	default:
+		return fmt.Errorf("unknown part")
+	}
+	return nil
+}
+
+func (c *uiClient) call(id string) uiPart {
+	at := slices.IndexFunc(c.parts, func(p uiPart) bool { return p["toolCallId"] == id })
+	if at < 0 {
+		return nil
+	}
+	return c.parts[at]
+}
+
+// output answers a call as addToolOutput does.
+func (c *uiClient) output(id string, output any) *uiClient {
+	part := c.call(id)
+	delete(part, "approval")
+	part["state"], part["output"] = "output-available", output
+	return c
+}
+
+// respond answers an approval as addToolApprovalResponse does.
+func (c *uiClient) respond(id string, approved bool) *uiClient {
+	part := c.call(id)
+	part["state"], part["approval"] = "approval-responded", uiPart{"id": "a-" + id, "approved": approved}
+	return c
+}
+
+// post is the body of a POST with the message as the last one.
+func (c *uiClient) post(session string, more ...string) string {
+	body := map[string]any{"id": session, "trigger": "submit-message", "messageId": c.id, "messages": []any{
+		map[string]any{"id": "u-hi", "role": "user", "parts": []any{uiPart{"type": "text", "text": "hi"}}}, c.message(),
+	}}
+	for i := 0; i < len(more); i += 2 {
+		body[more[i]] = more[i+1]
+	}
+	return text2(body)
+}
+
+func (c *uiClient) message() map[string]any {
+	return map[string]any{"id": c.id, "role": "assistant", "parts": append([]uiPart{}, c.parts...)}
+}
+
+// fromString gives a client that has the message.
+func fromString(t testing.TB, message string) *uiClient {
+	t.Helper()
+	var m struct {
+		ID    string
+		Parts []uiPart
+	}
+	if err := json.Unmarshal([]byte(message), &m); err != nil {
+		t.Fatal(err)
+	}
+	return with(m.ID, m.Parts...)
+}
+
+// String is the message for comparisons.
+func (c *uiClient) String() string { return text2(c.message()) }
+
+func text2(value any) string {
+	b, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// mostAnswers is how many answers a request may bring, by the contract.
+const mostAnswers = 1000
+
+// mostOwners is to the calls of how many sessions the answers of a request may be:
+// each takes a transaction of its own.
+const mostOwners = 100
+
+var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
+	session.Accepted:         statev1.SubmittedCall_OUTCOME_ACCEPTED,
+	session.AlreadyCompleted: statev1.SubmittedCall_OUTCOME_ALREADY_COMPLETED,
+	session.LateAnswer:       statev1.SubmittedCall_OUTCOME_LATE_ANSWER_AFTER_TIMEOUT,
+	session.UnknownCall:      statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL,
+	session.NotContinuable:   statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE,
+}
+
+// SubmitCalls implements statev1.CallServiceServer. The answers go to the sessions
+// that own the calls one session after the other, in the order in which the request
+// comes to them.
+func (s *Server) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	answers, err := s.config.Limits.answersIn(r.GetAnswers())
+	if err != nil {
+		return nil, err
+	}
+	out := &statev1.SubmitCallsResponse{Calls: make([]*statev1.SubmittedCall, len(answers))}
+	for i, a := range answers {
+		out.Calls[i] = &statev1.SubmittedCall{ToolCallId: a.CallID, Outcome: statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL}
+	}
+	groups, err := s.byOwner(ctx, key, answers)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOwners(groups); err != nil {
+		return nil, err
+	}
+	continued := ""
+	for _, g := range groups {
+		size := 0
+		for _, place := range g.places {
+			size += proto.Size(r.GetAnswers()[place])
+		}
+		runID, err := s.submitBatch(ctx, g, size, out.Calls)
+		if err != nil {
+			return nil, err
+		}
+		if g.key == key {
+			continued = runID
+		}
+	}
+	return out, s.afterwards(ctx, key, continued, out)
+}
+
+// afterwards tells what has become of the session that the request names. Where
+// answers of its own have continued it, that is with the run that goes on, even
+// though another has begun since.
+func (s *Server) afterwards(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
+	shot, err := s.store.Session(ctx, key)
+	if err != nil {
+		return err
+	}
+	run := shot.Current
+	if continued != "" && run != nil && run.RunID != continued {
+		if run, err = s.store.Run(ctx, key, continued); err != nil {
+			return err
+		}
+	}
+	out.Session, out.Run, out.OpenCalls = sessionOut(&shot.Session), runOut(key, run), int32(shot.Open)
+	return nil
+}
+
+// answersIn checks the answers. Invalid (TOO_MANY_ANSWERS), and what answerIn
+// gives, but that one which is too large is only refused where it would be taken.
+func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, error) {
+	if len(given) > mostAnswers {
+		return nil, fault.New(fault.Invalid, "TOO_MANY_ANSWERS", "the request brings %d answers; the limit is %d: send the others with another request", len(given), mostAnswers)
+	}
+	answers := make([]session.Answer, len(given))
+	for i, g := range given {
+		a, err := l.answerIn(g.GetToolCallId(), g.GetAnswer())
+		if errors.Is(err, fault.TooLarge) { // many are the ends of server tools, which have other limits
+			a.Refusal, err = err, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = a
+	}
+	return answers, nil
+}
+
+// batch is the answers to calls of one session.
+type batch struct {
+	key     session.Key
+	answers []session.Answer
+	places  []int // of the answers in their request
+}
+
+// byOwner groups the answers by the sessions that own the calls. Those to calls
+// that the family does not have are in none.
+func (s *Server) byOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]batch, error) {
+	ids := make([]string, len(answers))
+	for i, a := range answers {
+		ids[i] = a.CallID
+	}
+	owners, err := s.store.Owners(ctx, key, ids)
+	if err != nil {
+		return nil, err
+	}
+	var groups []batch
+	at := map[string]int{}
+	for i, a := range answers {
+		owner, known := owners[a.CallID]
+		if !known {
+			continue
+		}
+		if _, begun := at[owner]; !begun {
+			at[owner] = len(groups)
+			groups = append(groups, batch{key: session.Key{Tenant: key.Tenant, SessionID: owner}})
+		}
+		g := &groups[at[owner]]
+		g.answers, g.places = append(g.answers, a), append(g.places, i)
+	}
+	return groups, nil
+}
+
+// checkOwners gives Invalid (TOO_MANY_ANSWERS).
+func checkOwners(groups []batch) error {
+	if len(groups) > mostOwners {
+		return fault.New(fault.Invalid, "TOO_MANY_ANSWERS", "the answers are to calls of %d sessions; the limit is %d: send those to others with another request", len(groups), mostOwners)
+	}
+	return nil
+}
+
+// submitBatch gives the answers of one session, and writes what became of them to
+// their places in out. It returns the run that goes on with them; empty for none.
+func (s *Server) submitBatch(ctx context.Context, g batch, bytes int, out []*statev1.SubmittedCall) (runID string, err error) {
+	command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.newRunID(), Now: s.millis()}
+	submitted, err := spread(ctx, s, session.Target{Key: g.key, Need: command.Need()}, bytes, command.Now, alone(bounded(s, command.Decide)))
+	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
+		return "", nil // it went away, and its calls with it
+	}
+	if err != nil {
+		return "", err
+	}
+	for i, answer := range submitted {
+		told := out[g.places[i]]
+		told.Outcome = callOutcomes[answer.Status]
+		if answer.Status != session.UnknownCall {
+			told.OwnerSessionId, told.RunId = g.key.SessionID, answer.Call.RunID
+		}
+		runID = answer.RunID // of all
+	}
+	return runID, nil
+}

@@ -1,0 +1,100 @@
+package session
+
+import "slices"
+
+// SubmitAll gives answers to calls of one session, all in one write: a session
+// that has waited for all of them is continued once. Each answer is taken as by
+// Submit, one after the other, so of two to one call the first counts. But it is for
+// who does not know which calls are open: what cannot be taken changes nothing, and
+// its status says why. An answer of the wrong kind is a fault only where its call is
+// open.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), and what
+// Answer.Refusal says. Nothing is stored then.
+type SubmitAll struct {
+	Key      // the session that owns the calls
+	Answers  []Answer
+	NewRunID string // of the continuation, if there is one
+	Now      Millis
+}
+
+// Need says what Decide wants to see.
+func (c SubmitAll) Need() Need {
+	return Need{CallIDs: callIDs(c.Answers), Calls: true, Current: true}
+}
+
+// callIDs returns the ids of the calls that the answers are for, each once.
+func callIDs(answers []Answer) []string {
+	ids := make([]string, len(answers))
+	for i, a := range answers {
+		ids[i] = a.CallID
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Decide takes the answers. There is one Submitted for each of them, in their
+// order; the continuation is that of all.
+func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
+	if v.Session == nil {
+		return nil, nil, NoSession(c.Key)
+	}
+	calls := make(map[string]Call, len(v.Named))
+	for _, call := range v.Named {
+		if call.SessionID == c.SessionID {
+			calls[call.CallID] = call
+		}
+	}
+	over := v.Session.Status.Terminal()
+	all := make([]Submitted, len(c.Answers))
+	changed := map[string]bool{}
+	for i, answer := range c.Answers {
+		call, known := calls[answer.CallID]
+		if !known {
+			all[i].Status = UnknownCall
+			continue
+		}
+		call, status, news, err := answer.attempt(call, over, c.Now)
+		if err != nil {
+			return nil, nil, err
+		}
+		calls[call.CallID], all[i] = call, Submitted{Status: status, Call: call}
+		changed[call.CallID] = changed[call.CallID] || news
+	}
+	change := &Change{}
+	for _, id := range callIDs(c.Answers) {
+		if changed[id] {
+			change.Calls = append(change.Calls, calls[id])
+		}
+	}
+	if len(change.Calls) > 0 {
+		change.resume(v, c.NewRunID, c.Now)
+	}
+	next := goesOn(v, change, Submitted{})
+	for i := range all {
+		all[i].Continuation, all[i].RunID = next.Continuation, next.RunID
+	}
+	if len(change.Calls) == 0 {
+		change = nil
+	}
+	return change, all, nil
+}
+
+// attempt is take for an answer that may be of the wrong kind, or refused: Invalid
+// (KIND_MISMATCH) where the call is open, Answer.Refusal where it would be taken.
+func (a Answer) attempt(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool, err error) {
+	switch {
+	case a.fits(call):
+		after, status, news = a.take(call, over, now)
+		if news && a.Refusal != nil {
+			return call, "", false, a.Refusal
+		}
+		return after, status, news, nil
+	case !call.open():
+		return call, AlreadyCompleted, false, nil
+	case over:
+		return call, NotContinuable, false, nil
+	default:
+		return call, "", false, a.mismatch(call)
+	}
+}

@@ -1,0 +1,106 @@
+package session
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+func submitAll(ids ...string) SubmitAll {
+	c := SubmitAll{Key: ours, NewRunID: "next", Now: 50}
+	for _, id := range ids {
+		c.Answers = append(c.Answers, Answer{CallID: id, Kind: ClientTool, Response: []byte("real")})
+	}
+	return c
+}
+
+func TestAnswersThatComeTogetherContinueTheSessionOnce(t *testing.T) {
+	t.Parallel()
+	foreign := call("theirs")
+	foreign.SessionID = "other"
+	v := suspended(call("c1"), call("c2"), call("done").by(AnswerClient))
+	v.Named = append(slices.Clone(v.Named), foreign)
+	c := submitAll("c2", "nobody", "c1", "theirs", "c2", "done")
+	if got := c.Need().CallIDs; !slices.Equal(got, []string{"c1", "c2", "done", "nobody", "theirs"}) {
+		t.Errorf("got %v, want each call asked for once", got)
+	}
+	change, got, err := c.Decide(v)
+	must(t, err)
+	want := []SubmitStatus{Accepted, UnknownCall, Accepted, UnknownCall, AlreadyCompleted, AlreadyCompleted}
+	for i, one := range got {
+		if one.Status != want[i] || one.Continuation != NewRun || one.RunID != "next" {
+			t.Errorf("answer %d: got %+v, want %s", i, one, want[i])
+		}
+	}
+	if len(change.Calls) != 2 || change.NewRun.RunID != "next" || change.Session.Turn != 3 || change.Session.Version != 8 || change.Calls[0].Revision != 1 || change.Calls[1].Revision != 1 {
+		t.Errorf("got %+v", change)
+	}
+}
+
+func TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind(t *testing.T) {
+	t.Parallel()
+	for name, v := range map[string]*View{
+		"open": suspended(call("c1"), call("c2")), "open again": stoppedWith(Interrupted, call("c1"), call("c2")),
+	} {
+		c := submitAll("c1", "c2")
+		c.Answers[1].Kind = Approval
+		change, _, err := c.Decide(v)
+		if refused(t, err, fault.Invalid, "KIND_MISMATCH"); change != nil {
+			t.Errorf("%s: got %+v", name, change)
+		}
+	}
+	consumed := call("c2").by(AnswerTimeout).consumed()
+	for name, call := range map[string]Call{"answered": call("c2").by(AnswerClient), "timed out": call("c2").by(AnswerTimeout), "consumed": consumed} {
+		c := submitAll("c2")
+		c.Answers[0].Kind = Approval
+		change, got, err := c.Decide(suspended(call))
+		must(t, err)
+		if change != nil || got[0].Status != AlreadyCompleted {
+			t.Errorf("%s: got %+v with %+v", name, got, change)
+		}
+	}
+	_, got, err := submitAll("c1").Decide(stoppedWith(Failed, call("c1")))
+	if err != nil || got[0].Status != NotContinuable {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	_, _, err = submitAll("c1").Decide(&View{})
+	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
+}
+
+func TestAStartTakesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
+	t.Parallel()
+	c := Start{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("given", "given", "done", "nobody").Answers}
+	c.Answers[1].Response = []byte("another")
+	for name, v := range map[string]*View{
+		"suspended":   suspended(call("given"), call("left"), call("done").by(AnswerTimeout)),
+		"interrupted": stoppedWith(Interrupted, call("given"), call("left"), call("done").by(AnswerTimeout)),
+	} {
+		change, started, err := c.Decide(v)
+		must(t, err)
+		if len(change.Calls) != 3 || string(change.Calls[0].Response) != "real" || change.Calls[0].Answer != AnswerClient ||
+			change.Calls[1].Answer != AnswerClient || change.Calls[1].Revision != 2 || change.Calls[2].Answer != AnswerAbandoned {
+			t.Errorf("%s: got %+v", name, change.Calls)
+		}
+		if !slices.Equal(started.Abandoned, []string{"left"}) || change.NewRun.Entry != EntryStart {
+			t.Errorf("%s: got %+v", name, started)
+		}
+	}
+	c.Answers[0].Kind = Approval
+	_, _, err := c.Decide(suspended(call("given")))
+	refused(t, err, fault.Invalid, "KIND_MISMATCH")
+}
+
+func TestOnlyAnswersThatAreStillToBeReadAreBounded(t *testing.T) {
+	t.Parallel()
+	late := call("late").by(AnswerTimeout).consumed() // its answer was read
+	late.Late, late.LateAt = []byte("late"), 9
+	told, dropped := late, call("dropped").by(AnswerClient)
+	told.CallID, told.Told = "told", true
+	dropped.Step = 9
+	v := suspended(call("open"), call("given").by(AnswerClient), late, told, dropped)
+	change := &Change{Calls: []Call{call("open").answered(AnswerClient, []byte("new"), 5)}, Rewind: &Rewind{CallsFrom: 9}}
+	if got, want := change.Unread(v), len("new")+len("answer")+len("late"); got != want {
+		t.Errorf("got %d bytes, want %d", got, want)
+	}
+}

@@ -1,0 +1,131 @@
+package session
+
+import "github.com/holdfast-run/holdfast/pkg/fault"
+
+// TakeBack takes a session back to a message of one of its users before a run
+// begins, to answer it again or to put another in its place.
+//
+//	messages     behind it go, and it itself unless it is kept; but the results of
+//	             calls of earlier steps stay, since such a call is not asked again and
+//	             what was done for a human's yes is not done again
+//	state        is what it was when the message's run began; where this session has
+//	             no such run, since it is a branch, as of the newest checkpoint before
+//	checkpoints  behind it go
+//	calls        of steps behind it go, whatever became of them, and so do those before
+//	             it that are open and not abandoned: answers find them unknown
+//	late answers of calls before it, of which steps behind it have told, are told again
+//	children     that the session waits for end, as with a parent that fails
+//	usage        stays, and so do the numbers of turns and steps
+type TakeBack struct {
+	MessageID string
+	Keep      bool // the message stays, and is the first of the run's own
+
+	// Shown reports whether users see the message. It is asked of messages of users.
+	Shown func(Message) (bool, error)
+	// Adopt returns the message as one of the run that begins.
+	Adopt func(m Message, runID string) (Message, error)
+}
+
+// Back is what there is of a session around a message that it is taken back to.
+type Back struct {
+	Message    Message
+	Run        *Run        // of the message; nil: it is none of this session
+	Before     int32       // the step of the last message of a step that stands before it; 0 for none
+	Checkpoint *Checkpoint // the newest before the message, and of no later state than its run began with; nil: there is none
+	State      string      // the custom state as of Origin; empty when that is not kept
+	Results    []Message   // behind the message, in their order: of role tool, of steps that have consumed answers to calls of steps up to Before
+	Told       []Call      // of steps up to Before, of whose late answer a step behind it has told; by id
+}
+
+// Origin names the custom state as of the message, as in Session. It is false when
+// that is not known.
+func (b *Back) Origin() (version, base int64, known bool) {
+	switch {
+	case b.Run != nil && b.Run.StartStateVersion > 0:
+		return b.Run.StartStateVersion, b.Run.StartStateBase, true
+	case b.Checkpoint != nil:
+		return b.Checkpoint.StateVersion, b.Checkpoint.StateBase, true
+	default:
+		return 0, 0, false
+	}
+}
+
+// admit gives NotFound (MESSAGE_NOT_FOUND, CHECKPOINT_NOT_FOUND), and Conflict
+// (SESSION_BUSY) while runs wait: they would begin on what is no more.
+func (t *TakeBack) admit(v *View) error {
+	if v.Session.Waiting > 0 {
+		return busy(v.Session)
+	}
+	b := v.Back
+	if b == nil || b.Message.Role != userRole {
+		return noMessage(t.MessageID)
+	}
+	shown, err := t.Shown(b.Message)
+	if err != nil {
+		return err
+	}
+	if !shown {
+		return noMessage(t.MessageID)
+	}
+	if _, _, known := b.Origin(); !known || b.State == "" {
+		return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
+			"what the custom state was at message %q is not known: its run belongs to another session, and no step before it is kept; send a new message instead", t.MessageID)
+	}
+	return nil
+}
+
+// left is how many messages of the conversation keep their ids.
+func (t *TakeBack) left(v *View) int64 {
+	if t.Keep {
+		return v.Back.Message.Ordinal + 1
+	}
+	return v.Back.Message.Ordinal
+}
+
+// takeBack takes the session of the change back, its status aside. runID is the
+// run that begins.
+func (change *Change) takeBack(v *View, t *TakeBack, runID string) error {
+	b, s := v.Back, change.Session
+	version, base, _ := b.Origin()
+	change.Rewind = &Rewind{Messages: b.Message.Ordinal, StateVersion: version, CallsFrom: b.Before + 1}
+	s.MessageCount = b.Message.Ordinal
+	if t.Keep {
+		kept, err := t.Adopt(b.Message, runID)
+		if err != nil {
+			return err
+		}
+		change.append([]Message{kept})
+	}
+	change.append(b.Results)
+	s.State, s.StateVersion, s.StateBase = b.State, version, base
+	s.StateWrites, s.StateBytes = longestFold, 0 // as after a rewind
+	s.CheckpointID = ""
+	if b.Checkpoint != nil {
+		s.CheckpointID = b.Checkpoint.ID
+	}
+	change.leaveChildren(v)
+	for _, call := range b.Told {
+		call.Told, call.ToldStep = false, 0
+		change.Calls = append(change.Calls, call)
+	}
+	return nil
+}
+
+// dropOpen lets the calls go that are still open after the change.
+func (change *Change) dropOpen(v *View) {
+	for _, call := range change.callsOf(v) {
+		if call.open() {
+			change.DropCalls = append(change.DropCalls, call.CallID)
+		}
+	}
+}
+
+// fresh gives Conflict (MESSAGE_EXISTS) for a message that has the id of a result
+// that stays.
+func (t *TakeBack) fresh(v *View, messages []Message) error {
+	return unique(messages, messageIDs(v.Back.Results))
+}
+
+func noMessage(id string) error {
+	return fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "the session has no message %q of a user that could be taken back to", id)
+}
