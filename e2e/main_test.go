@@ -3,9 +3,6 @@
 package e2e
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
@@ -13,17 +10,6 @@ import (
 
 // together is how many tests run at a time. They wait for timers and other
 // processes most of the time, so that it is more than there are processors.
-const together = "4"
+const together = 4
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if err := harness.RemoveBinaries(); err != nil {
-		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, together) }

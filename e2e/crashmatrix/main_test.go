@@ -5,8 +5,6 @@ package crashmatrix_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -15,7 +13,7 @@ import (
 
 // together is how many cases run at a time. They wait for silent executors to be given
 // up most of the time.
-const together = "14"
+const together = 14
 
 var (
 	everyPassing = flag.Bool("crashmatrix.every", false, "kill at every passing of a point instead of the first and the last")
@@ -24,15 +22,4 @@ var (
 	ledgerSeed   = flag.Uint64("ledger.seed", 0, "where the executors are killed over the ledger; 0 takes one from the clock")
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if err := harness.RemoveBinaries(); err != nil {
-		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, together) }

@@ -4,26 +4,12 @@
 package executor_test
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
 // together is how many tests run at a time, each with processes of its own.
-const together = "4"
+const together = 4
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if err := harness.RemoveBinaries(); err != nil {
-		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, together) }

@@ -10,8 +10,6 @@ package faults_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
@@ -20,12 +18,4 @@ import (
 // window is how long things break.
 var window = flag.Duration("faults.window", round, "how long servers are killed and frozen under load")
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	if err := harness.RemoveBinaries(); err != nil {
-		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, 0) }

@@ -3,10 +3,12 @@ package harness
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -65,8 +67,24 @@ func Binary(t testing.TB, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// RemoveBinaries is for the end of TestMain.
-func RemoveBinaries() error {
+// Main is the TestMain of a package: it runs the tests, so many at a time, or as many as
+// go test says where together is 0, removes the binaries, and ends the process.
+func Main(m *testing.M, together int) {
+	flag.Parse()
+	if together > 0 {
+		if err := flag.Set("test.parallel", strconv.Itoa(together)); err != nil {
+			panic(err)
+		}
+	}
+	code := m.Run()
+	if err := removeBinaries(); err != nil {
+		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func removeBinaries() error {
 	dir, err := binaries()
 	return errors.Join(err, os.RemoveAll(dir))
 }

@@ -10,8 +10,6 @@ package history_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -21,12 +19,4 @@ import (
 // window is how long the clients work.
 var window = flag.Duration("history.window", 12*time.Second, "how long the history is")
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	if err := harness.RemoveBinaries(); err != nil {
-		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, 0) }

@@ -6,9 +6,6 @@
 package human_test
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
@@ -16,17 +13,6 @@ import (
 
 // together is how many tests and rounds run at a time. They wait for other processes
 // most of the time.
-const together = "8"
+const together = 8
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if err := harness.RemoveBinaries(); err != nil {
-		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, together) }

@@ -3,26 +3,12 @@
 package react_test
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
 // together is how many tests run at a time, in one browser.
-const together = "3"
+const together = 3
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if err := harness.RemoveBinaries(); err != nil {
-		fmt.Fprintln(os.Stderr, "remove the binaries:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, together) }

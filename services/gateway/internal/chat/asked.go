@@ -69,7 +69,7 @@ func (d *delivery) left() ([]uistream.Asked, error) {
 	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows: all has been answered
 		return nil, nil
 	}
-	asked := uistream.AskedOf(d.session.GetSessionId(), whole.GetCalls())
+	asked := conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls())
 	if d.back == nil || d.back.submit == nil || !slices.ContainsFunc(asked, d.thinksEnded) {
 		return asked, nil
 	}
@@ -110,7 +110,7 @@ func (d *delivery) unknown() []uistream.Asked {
 			calls = append(calls, c)
 		}
 	}
-	return uistream.AskedOf(d.session.GetSessionId(), calls)
+	return conversation.AskedOf(d.session.GetSessionId(), calls)
 }
 
 // thinksEnded reports whether a call is open that has an answer or an end at the client.

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // OpenCalls gives the session's own calls that wait for an answer.
@@ -18,6 +19,35 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 		}
 	}
 	return open
+}
+
+// AskedOf gives the session's own among the calls, without those whose answers a step has
+// taken, in their order.
+func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
+	var asked []uistream.Asked
+	for _, c := range calls {
+		if c.GetSessionId() == session && c.GetConsumedAt() == 0 {
+			asked = append(asked, askedOf(c))
+		}
+	}
+	return asked
+}
+
+func askedOf(c *statev1.Call) uistream.Asked {
+	a := uistream.Asked{CallID: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), Step: c.GetStep()}
+	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
+		a.ID = c.GetApprovalId()
+	}
+	switch answer := c.GetAnswer().GetAnswer().(type) {
+	case *statev1.CallAnswer_Approval:
+		approved := answer.Approval.GetApproved()
+		a.Approved, a.Reason = &approved, answer.Approval.GetReason()
+	case *statev1.CallAnswer_Result:
+		a.Answer = &uistream.Answer{Result: answer.Result, Success: true}
+	case *statev1.CallAnswer_Error:
+		a.Answer = &uistream.Answer{Error: answer.Error}
+	}
+	return a
 }
 
 // Suspended reports whether the session waits for others to go on.

@@ -103,7 +103,7 @@ func (r *Reader) Agents(w http.ResponseWriter, request *http.Request, _ string) 
 // Asked gives the session's own calls that somebody outside answers, and how they were
 // answered, of those whose answers no step has taken.
 func Asked(s *statev1.GetSessionResponse) []uistream.Asked {
-	return uistream.AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
+	return AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
 }
 
 func (r *Reader) asked(request *http.Request, tenant string) (*statev1.Session, *statev1.Run, error) {

@@ -1,9 +1,5 @@
 package uistream
 
-import (
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-)
-
 // Asked is a call that somebody outside of the runtime answers, and whose answer no step
 // has taken: a client tool, or, when the approval has an id, a call that waits for a yes.
 type Asked struct {
@@ -22,35 +18,6 @@ type Asked struct {
 type Answer struct {
 	Result, Error string
 	Success       bool
-}
-
-// AskedOf gives the session's own among the calls, without those whose answers a step has
-// taken, in their order.
-func AskedOf(session string, calls []*statev1.Call) []Asked {
-	var asked []Asked
-	for _, c := range calls {
-		if c.GetSessionId() == session && c.GetConsumedAt() == 0 {
-			asked = append(asked, askedOf(c))
-		}
-	}
-	return asked
-}
-
-func askedOf(c *statev1.Call) Asked {
-	a := Asked{CallID: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), Step: c.GetStep()}
-	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
-		a.ID = c.GetApprovalId()
-	}
-	switch answer := c.GetAnswer().GetAnswer().(type) {
-	case *statev1.CallAnswer_Approval:
-		approved := answer.Approval.GetApproved()
-		a.Approved, a.Reason = &approved, answer.Approval.GetReason()
-	case *statev1.CallAnswer_Result:
-		a.Answer = &Answer{Result: answer.Result, Success: true}
-	case *statev1.CallAnswer_Error:
-		a.Answer = &Answer{Error: answer.Error}
-	}
-	return a
 }
 
 // Ask shows on the calls of the messages that somebody was asked and how it was answered,
