@@ -216,7 +216,7 @@ func (s *UIStream) call(c uiChunk) {
 	case "tool-input-available":
 		p.State, p.Input = "input-available", c.Input
 	case "tool-input-error":
-		p.State, p.Input, p.ErrorText = "output-error", c.Input, c.ErrorText
+		p.State, p.Input, p.Output, p.ErrorText = "output-error", c.Input, nil, c.ErrorText
 	default:
 		p.State = "input-streaming"
 	}
