@@ -82,21 +82,26 @@ func carefully(t *testing.T, made func() agent.Agent) executor.Peers {
 	return executor.Peers{Registry: registry}
 }
 
-// traced records the spans of all traces that have begun elsewhere. The provider is that of
-// the whole process.
-var traced = sync.OnceValue(func() *tracetest.SpanRecorder {
+// spans are those of the traces that have begun elsewhere, until the test ends. The
+// provider is that of the whole process: such a test runs alone.
+type spans struct{ *tracetest.SpanRecorder }
+
+func traced(t *testing.T) spans {
+	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
+	former := otel.GetTracerProvider()
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())), sdktrace.WithSpanProcessor(recorder),
 	))
+	t.Cleanup(func() { otel.SetTracerProvider(former) })
 	otel.SetTextMapPropagator(propagation.TraceContext{})
-	return recorder
-})
+	return spans{recorder}
+}
 
-// spansOf gives the names of the spans of a trace that have the attribute, sorted.
-func spansOf(trace string, with attribute.KeyValue) []string {
+// of gives the names of the spans of a trace that have the attribute, sorted.
+func (s spans) of(trace string, with attribute.KeyValue) []string {
 	var names []string
-	for _, span := range traced().Ended() {
+	for _, span := range s.Ended() {
 		if span.SpanContext().TraceID().String() == trace && slices.Contains(span.Attributes(), with) {
 			names = append(names, span.Name())
 		}
@@ -162,10 +167,9 @@ func waitingSessions() map[string]waiting {
 	}
 }
 
-func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) {
-	t.Parallel()
+func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) { //nolint:paralleltest // it records the spans of the process
 	const answerer = "9c6b9f0e7a1d4c52b8e3f60718293a4b"
-	traced()
+	told := traced(t)
 	store := []string{
 		"HOLDFAST_STATE_STORE=sqlite", "HOLDFAST_STATE_SQLITE_PATH=" + filepath.Join(t.TempDir(), "state.db"),
 		// A week has many minutes.
@@ -215,7 +219,7 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) {
 			}
 			for _, runID := range []string{asked[id].GetRunId(), runID} {
 				of := attribute.String("run.id", runID)
-				if first, other := spansOf(s.trace, of), spansOf(answerer, of); !slices.Equal(first, []string{"holdfast.run"}) || len(other) > 0 {
+				if first, other := told.of(s.trace, of), told.of(answerer, of); !slices.Equal(first, []string{"holdfast.run"}) || len(other) > 0 {
 					t.Errorf("run %s of session %s has the spans %q in its first trace and %q in that of who answers", runID, id, first, other)
 				}
 			}
@@ -224,7 +228,7 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) {
 			t.Errorf("%d tools have run, want the approved ones once each", n)
 		}
 		of := attribute.String("tool.name", "pay")
-		if got := spansOf(sessions["approval"].trace, of); !slices.Equal(got, []string{"holdfast.tool"}) {
+		if got := told.of(sessions["approval"].trace, of); !slices.Equal(got, []string{"holdfast.tool"}) {
 			t.Errorf("the approved call has the spans %q in the first trace", got)
 		}
 	})
@@ -233,9 +237,8 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) {
 // former is a database that an earlier release has left, with a session that waits for a yes.
 const former = "../../services/state/testdata/third.sqlite.sql"
 
-func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) {
-	t.Parallel()
-	traced()
+func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) { //nolint:paralleltest // it records the spans of the process
+	told := traced(t)
 	path := filepath.Join(t.TempDir(), "state.db")
 	dump, err := os.ReadFile(former)
 	if err != nil {
@@ -271,10 +274,10 @@ func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) {
 		if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED || run.GetOutput() != `"All is answered."` {
 			t.Errorf("the run is %v, want it completed", run)
 		}
-		if got := spansOf(trace, attribute.String("run.id", run.GetRunId())); !slices.Equal(got, []string{"holdfast.run"}) {
+		if got := told.of(trace, attribute.String("run.id", run.GetRunId())); !slices.Equal(got, []string{"holdfast.run"}) {
 			t.Errorf("the run has the spans %q in the first trace", got)
 		}
-		if got := spansOf(trace, attribute.String("tool.call_id", "call_1")); !slices.Equal(got, []string{"holdfast.tool"}) {
+		if got := told.of(trace, attribute.String("tool.call_id", "call_1")); !slices.Equal(got, []string{"holdfast.tool"}) {
 			t.Errorf("the approved call has the spans %q in the first trace", got)
 		}
 	})
