@@ -28,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	"modernc.org/sqlite"
@@ -44,6 +45,16 @@ const readers = 4
 // busyTimeout is how long, in milliseconds, a statement waits for another
 // process that has the file open, a backup for example.
 const busyTimeout = 5000
+
+// openingWait is how long a process that boots waits for others that bring the
+// schema up to date, which takes minutes for a large file, or hold the file for
+// another reason.
+const openingWait = 10 * time.Minute
+
+// openingPause is the time between two tries of a process that boots. The wait
+// of a statement has no queue: of several that wait, one may be unlucky for the
+// whole of it.
+const openingPause = 50 * time.Millisecond
 
 var _ store.Store = (*Store)(nil)
 
@@ -76,18 +87,44 @@ func (s *Store) open(ctx context.Context, path string, config group.Config, mete
 	if err != nil {
 		return err
 	}
-	if s.writer, err = openPool(ctx, dataSource(full), 1); err != nil {
+	if err := patiently(ctx, openingWait, func() error {
+		s.writer, err = openPool(ctx, dataSource(full), 1)
+		return err
+	}); err != nil {
 		return err
 	}
-	if err := s.writer.use(ctx, func(c *connection) error { return migrate(ctx, c) }); err != nil {
+	if err := patiently(ctx, openingWait, func() error {
+		return s.writer.use(ctx, func(c *connection) error { return migrate(ctx, c) })
+	}); err != nil {
 		return err
 	}
-	if s.reader, err = openPool(ctx, dataSource(full, "query_only(1)"), readers); err != nil {
+	if err := patiently(ctx, openingWait, func() error {
+		s.reader, err = openPool(ctx, dataSource(full, "query_only(1)"), readers)
+		return err
+	}); err != nil {
 		return err
 	}
 	config.Lanes = 1
 	s.committer, err = group.New(config, s.writeBatch, meter)
 	return err
+}
+
+// patiently runs f again for as long as another process is in its way. It gives
+// up with ctx and after wait, with what f has returned last.
+func patiently(ctx context.Context, wait time.Duration, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		err := f()
+		if !isBusy(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(openingPause):
+		}
+	}
 }
 
 // create makes an empty file where there is none. SQLite itself would let
@@ -164,6 +201,12 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 var unavailable = map[int]bool{
 	5: true, 6: true, // BUSY, LOCKED
 	8: true, 10: true, 13: true, 14: true, // READONLY, IOERR, FULL, CANTOPEN
+}
+
+// isBusy tells whether another process was in the way.
+func isBusy(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == 5
 }
 
 func classify(ctx context.Context, err error) error {

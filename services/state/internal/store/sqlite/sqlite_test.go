@@ -89,6 +89,88 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
+// begun opens the file beside the store and writes to it without an end.
+func begun(t *testing.T, path string) (end func()) {
+	t.Helper()
+	p, err := openPool(t.Context(), dataSource(path), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := <-p.free
+	if _, err := c.exec(t.Context(), `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	end = sync.OnceFunc(func() {
+		if _, err := c.exec(context.WithoutCancel(t.Context()), `ROLLBACK`); err != nil {
+			t.Error(err)
+		}
+		p.free <- c
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// hasty is a connection whose statements wait for nobody.
+func hasty(t *testing.T, path string) *pool {
+	t.Helper()
+	p, err := openPool(t.Context(), dataSource(path), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.use(t.Context(), func(c *connection) error {
+		_, err := c.exec(t.Context(), `PRAGMA busy_timeout = 0`)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func TestABootWaitsForAMigrationOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	end, p := begun(t, path), hasty(t, path)
+	tries := 0
+	if err := patiently(t.Context(), time.Minute, func() error {
+		if tries++; tries == 3 {
+			end()
+		}
+		return p.use(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
+	}); err != nil || tries < 3 {
+		t.Errorf("after %d tries: %v", tries, err)
+	}
+}
+
+func TestABootThatWaitsInVainSaysThatTheFileIsLocked(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	begun(t, path)
+	p := hasty(t, path)
+	tries := 0
+	err := patiently(t.Context(), openingPause, func() error {
+		tries++
+		return p.use(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
+	})
+	if tries == 0 || !isBusy(err) || !errors.Is(classify(t.Context(), err), fault.Unavailable) {
+		t.Errorf("after %d tries: %v", tries, err)
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := patiently(stopped, time.Hour, func() error {
+		return p.use(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
+	}); !isBusy(err) {
+		t.Errorf("stopped: %v", err)
+	}
+}
+
 func TestEveryCommitIsSyncedToTheDisk(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
