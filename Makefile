@@ -19,8 +19,11 @@ dev: ## Start all four services in one process, with demo agents
 
 test: setup ## Install what the tests need and run every test
 	go vet ./...
-	go test -race -shuffle=on -timeout 20m . ./cmd/... ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...
-	go test -shuffle=on -timeout 20m ./e2e/...
+	@status=0; \
+	run() { echo "$$@"; "$$@" || status=1; }; \
+	run go test -race -shuffle=on -timeout 20m . ./cmd/... ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...; \
+	run go test -shuffle=on -timeout 20m ./e2e/...; \
+	exit $$status
 
 e2e: setup ## Run the black-box tests over real processes alone
 	go test -count=1 -timeout 20m ./e2e/...
