@@ -1141,8 +1141,10 @@ type Run struct {
 	// The same of the run that was started or resumed, where this one continues it: a
 	// run and its continuations are one turn to the limits of an agent.
 	TurnMessageCount int64 `protobuf:"varint,27,opt,name=turn_message_count,json=turnMessageCount,proto3" json:"turn_message_count,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Why the model stopped last, as the outcome says it.
+	FinishReason  string `protobuf:"bytes,28,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -1362,6 +1364,13 @@ func (x *Run) GetTurnMessageCount() int64 {
 		return x.TurnMessageCount
 	}
 	return 0
+}
+
+func (x *Run) GetFinishReason() string {
+	if x != nil {
+		return x.FinishReason
+	}
+	return ""
 }
 
 // Stop is a request that a run ends early. It is kept with its run.
@@ -2735,7 +2744,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xc8\a\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xed\a\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -2774,7 +2783,8 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"deadlineAt\x126\n" +
 	"\aon_busy\x18\x19 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12.\n" +
 	"\x13start_message_count\x18\x1a \x01(\x03R\x11startMessageCount\x12,\n" +
-	"\x12turn_message_count\x18\x1b \x01(\x03R\x10turnMessageCount\"r\n" +
+	"\x12turn_message_count\x18\x1b \x01(\x03R\x10turnMessageCount\x12#\n" +
+	"\rfinish_reason\x18\x1c \x01(\tR\ffinishReason\"r\n" +
 	"\x04Stop\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +

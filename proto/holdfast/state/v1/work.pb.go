@@ -210,7 +210,10 @@ type Claim struct {
 	Messages []*StoredMessage `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
 	// The session's calls whose answers no step has taken yet, and those with a
 	// late answer that the model was not told of. Empty for settling.
-	Calls         []*Call `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
+	Calls []*Call `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
+	// The tokens of the run's usage entries so far, whoever has written them; the
+	// journal's are not among them.
+	Used          *TokenSums `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -283,6 +286,13 @@ func (x *Claim) GetMessages() []*StoredMessage {
 func (x *Claim) GetCalls() []*Call {
 	if x != nil {
 		return x.Calls
+	}
+	return nil
+}
+
+func (x *Claim) GetUsed() *TokenSums {
+	if x != nil {
+		return x.Used
 	}
 	return nil
 }
@@ -1079,8 +1089,11 @@ type Outcome struct {
 	Output           string    `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
 	Failure          *Failure  `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
 	CompletionReason string    `protobuf:"bytes,4,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Why the model stopped last, as RunCompleted.finish_reason has it. At most 64
+	// bytes: INVALID_ARGUMENT (OUTCOME_INVALID). Empty when no model was called.
+	FinishReason  string `protobuf:"bytes,5,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Outcome) Reset() {
@@ -1137,6 +1150,13 @@ func (x *Outcome) GetFailure() *Failure {
 func (x *Outcome) GetCompletionReason() string {
 	if x != nil {
 		return x.CompletionReason
+	}
+	return ""
+}
+
+func (x *Outcome) GetFinishReason() string {
+	if x != nil {
+		return x.FinishReason
 	}
 	return ""
 }
@@ -1349,7 +1369,9 @@ type ReleaseRunRequest struct {
 	// The run is not claimed again before this time has passed, in
 	// milliseconds; at most a day: INVALID_ARGUMENT (DELAY_INVALID). A stop that came
 	// behind the claim, or comes later, ends the delay.
-	DelayMs       int64 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	DelayMs int64 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	// What was spent on attempts whose plan is not recorded.
+	Usage         []*UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1398,6 +1420,13 @@ func (x *ReleaseRunRequest) GetDelayMs() int64 {
 	return 0
 }
 
+func (x *ReleaseRunRequest) GetUsage() []*UsageEntry {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 type ReleaseRunResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1438,7 +1467,7 @@ var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"\xa1\x01\n" +
+	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\x1a\x1dholdfast/state/v1/usage.proto\"\xa1\x01\n" +
 	"\x10ClaimRunsRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x120\n" +
@@ -1450,14 +1479,15 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x122\n" +
 	"\x06settle\x18\x02 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\x06settle\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
-	"\x04work\"\xa0\x02\n" +
+	"\x04work\"\xd2\x02\n" +
 	"\x05Claim\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x124\n" +
 	"\ajournal\x18\x04 \x01(\v2\x1a.holdfast.state.v1.JournalR\ajournal\x12<\n" +
 	"\bmessages\x18\x05 \x03(\v2 .holdfast.state.v1.StoredMessageR\bmessages\x12-\n" +
-	"\x05calls\x18\x06 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\"d\n" +
+	"\x05calls\x18\x06 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\x120\n" +
+	"\x04used\x18\a \x01(\v2\x1c.holdfast.state.v1.TokenSumsR\x04used\"d\n" +
 	"\x10HeartbeatRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12/\n" +
@@ -1519,12 +1549,13 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12#\n" +
 	"\rmessage_count\x18\x03 \x01(\x03R\fmessageCount\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12+\n" +
-	"\x04stop\x18\x05 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\"\xc0\x01\n" +
+	"\x04stop\x18\x05 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\"\xe5\x01\n" +
 	"\aOutcome\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.holdfast.state.v1.RunStatusR\x06status\x12\x1c\n" +
 	"\x06output\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
 	"\afailure\x18\x03 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12+\n" +
-	"\x11completion_reason\x18\x04 \x01(\tR\x10completionReason\"\xd3\x01\n" +
+	"\x11completion_reason\x18\x04 \x01(\tR\x10completionReason\x12#\n" +
+	"\rfinish_reason\x18\x05 \x01(\tR\ffinishReason\"\xd3\x01\n" +
 	"\x10FinishRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x124\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x12'\n" +
@@ -1535,10 +1566,11 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x10SettleRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12'\n" +
 	"\x0fstream_sequence\x18\x02 \x01(\x03R\x0estreamSequence\"\x13\n" +
-	"\x11SettleRunResponse\"[\n" +
+	"\x11SettleRunResponse\"\x90\x01\n" +
 	"\x11ReleaseRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x19\n" +
-	"\bdelay_ms\x18\x02 \x01(\x03R\adelayMs\"\x14\n" +
+	"\bdelay_ms\x18\x02 \x01(\x03R\adelayMs\x123\n" +
+	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"\x14\n" +
 	"\x12ReleaseRunResponse2\xe3\x05\n" +
 	"\vWorkService\x12Z\n" +
 	"\tClaimRuns\x12#.holdfast.state.v1.ClaimRunsRequest\x1a$.holdfast.state.v1.ClaimRunsResponse(\x010\x01\x12V\n" +
@@ -1595,15 +1627,16 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*Journal)(nil),              // 25: holdfast.state.v1.Journal
 	(*StoredMessage)(nil),        // 26: holdfast.state.v1.StoredMessage
 	(*Call)(nil),                 // 27: holdfast.state.v1.Call
-	(*Stop)(nil),                 // 28: holdfast.state.v1.Stop
-	(*v1.Message)(nil),           // 29: holdfast.event.v1.Message
-	(*UsageEntry)(nil),           // 30: holdfast.state.v1.UsageEntry
-	(*CallResult)(nil),           // 31: holdfast.state.v1.CallResult
-	(*StateOp)(nil),              // 32: holdfast.state.v1.StateOp
-	(*SubSession)(nil),           // 33: holdfast.state.v1.SubSession
-	(*Suspension)(nil),           // 34: holdfast.state.v1.Suspension
-	(RunStatus)(0),               // 35: holdfast.state.v1.RunStatus
-	(*Failure)(nil),              // 36: holdfast.state.v1.Failure
+	(*TokenSums)(nil),            // 28: holdfast.state.v1.TokenSums
+	(*Stop)(nil),                 // 29: holdfast.state.v1.Stop
+	(*v1.Message)(nil),           // 30: holdfast.event.v1.Message
+	(*UsageEntry)(nil),           // 31: holdfast.state.v1.UsageEntry
+	(*CallResult)(nil),           // 32: holdfast.state.v1.CallResult
+	(*StateOp)(nil),              // 33: holdfast.state.v1.StateOp
+	(*SubSession)(nil),           // 34: holdfast.state.v1.SubSession
+	(*Suspension)(nil),           // 35: holdfast.state.v1.Suspension
+	(RunStatus)(0),               // 36: holdfast.state.v1.RunStatus
+	(*Failure)(nil),              // 37: holdfast.state.v1.Failure
 }
 var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	22, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
@@ -1615,52 +1648,54 @@ var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	25, // 6: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
 	26, // 7: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
 	27, // 8: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	4,  // 9: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
-	6,  // 10: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
-	28, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
-	7,  // 12: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
-	29, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	30, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 15: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 16: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
-	7,  // 17: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	29, // 18: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	32, // 19: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	30, // 20: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	15, // 21: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	27, // 22: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
-	13, // 23: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	33, // 24: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	34, // 25: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	28, // 26: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	35, // 27: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	36, // 28: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	7,  // 29: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	15, // 30: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	30, // 31: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 32: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	7,  // 33: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	0,  // 34: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 35: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 36: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 37: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 38: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	16, // 39: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	18, // 40: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
-	20, // 41: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 42: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 43: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 44: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 45: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	14, // 46: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	17, // 47: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	19, // 48: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
-	21, // 49: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	42, // [42:50] is the sub-list for method output_type
-	34, // [34:42] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	28, // 9: holdfast.state.v1.Claim.used:type_name -> holdfast.state.v1.TokenSums
+	4,  // 10: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
+	6,  // 11: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
+	29, // 12: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
+	7,  // 13: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
+	30, // 14: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
+	31, // 15: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 16: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
+	32, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	7,  // 18: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
+	30, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	33, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	31, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	15, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	27, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	13, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
+	34, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	35, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	29, // 27: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	36, // 28: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	37, // 29: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	7,  // 30: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	15, // 31: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	31, // 32: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 33: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	7,  // 34: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	31, // 35: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	0,  // 36: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 37: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 38: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 39: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 40: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	16, // 41: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	18, // 42: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
+	20, // 43: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 44: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 45: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 46: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 47: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	14, // 48: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	17, // 49: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	19, // 50: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
+	21, // 51: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	44, // [44:52] is the sub-list for method output_type
+	36, // [36:44] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
@@ -1670,6 +1705,7 @@ func file_holdfast_state_v1_work_proto_init() {
 	}
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_session_proto_init()
+	file_holdfast_state_v1_usage_proto_init()
 	file_holdfast_state_v1_work_proto_msgTypes[1].OneofWrappers = []any{
 		(*ClaimRunsResponse_Execute)(nil),
 		(*ClaimRunsResponse_Settle)(nil),

@@ -208,7 +208,11 @@ type AppendRequest struct {
 	//
 	//	*AppendRequest_Chunk
 	//	*AppendRequest_Terminal
-	Record        isAppendRequest_Record `protobuf_oneof:"record"`
+	Record isAppendRequest_Record `protobuf_oneof:"record"`
+	// Chunks that follow `chunk`, in their order: they have the numbers that follow
+	// its own, and each becomes a record of its own. At most 63, and with `chunk` at
+	// most 256 KiB; none beside a terminal record: INVALID_ARGUMENT (BATCH_INVALID).
+	More          []*v1.Chunk `protobuf:"bytes,7,rep,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -296,6 +300,13 @@ func (x *AppendRequest) GetTerminal() *Terminal {
 	return nil
 }
 
+func (x *AppendRequest) GetMore() []*v1.Chunk {
+	if x != nil {
+		return x.More
+	}
+	return nil
+}
+
 type isAppendRequest_Record interface {
 	isAppendRequest_Record()
 }
@@ -313,8 +324,13 @@ func (*AppendRequest_Chunk) isAppendRequest_Record() {}
 func (*AppendRequest_Terminal) isAppendRequest_Record() {}
 
 type AppendResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That of the last record that is stored.
+	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// How many of the request's records are stored, from the first on; at least
+	// one. The rest has to be sent again, with the next number: what was in its way
+	// is the answer to that request.
+	Stored        int32 `protobuf:"varint,2,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -352,6 +368,13 @@ func (*AppendResponse) Descriptor() ([]byte, []int) {
 func (x *AppendResponse) GetSequence() int64 {
 	if x != nil {
 		return x.Sequence
+	}
+	return 0
+}
+
+func (x *AppendResponse) GetStored() int32 {
+	if x != nil {
+		return x.Stored
 	}
 	return 0
 }
@@ -2060,17 +2083,19 @@ const file_holdfast_stream_v1_stream_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12&\n" +
 	"\x0froot_session_id\x18\x02 \x01(\tR\rrootSessionId\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x03 \x01(\tR\tsessionId\"\xa2\x02\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\"\xd0\x02\n" +
 	"\rAppendRequest\x125\n" +
 	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v1.StreamRefR\x06stream\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x03R\x06number\x124\n" +
 	"\x16expected_last_sequence\x18\x04 \x01(\x03R\x14expectedLastSequence\x120\n" +
 	"\x05chunk\x18\x05 \x01(\v2\x18.holdfast.event.v1.ChunkH\x00R\x05chunk\x12:\n" +
-	"\bterminal\x18\x06 \x01(\v2\x1c.holdfast.stream.v1.TerminalH\x00R\bterminalB\b\n" +
-	"\x06record\",\n" +
+	"\bterminal\x18\x06 \x01(\v2\x1c.holdfast.stream.v1.TerminalH\x00R\bterminal\x12,\n" +
+	"\x04more\x18\a \x03(\v2\x18.holdfast.event.v1.ChunkR\x04moreB\b\n" +
+	"\x06record\"D\n" +
 	"\x0eAppendResponse\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\"\x89\x01\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x16\n" +
+	"\x06stored\x18\x02 \x01(\x05R\x06stored\"\x89\x01\n" +
 	"\bTerminal\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12+\n" +
 	"\x03end\x18\x02 \x01(\v2\x17.holdfast.stream.v1.EndH\x00R\x03end\x12.\n" +
@@ -2261,50 +2286,51 @@ var file_holdfast_stream_v1_stream_proto_depIdxs = []int32{
 	2,  // 0: holdfast.stream.v1.AppendRequest.stream:type_name -> holdfast.stream.v1.StreamRef
 	27, // 1: holdfast.stream.v1.AppendRequest.chunk:type_name -> holdfast.event.v1.Chunk
 	5,  // 2: holdfast.stream.v1.AppendRequest.terminal:type_name -> holdfast.stream.v1.Terminal
-	6,  // 3: holdfast.stream.v1.Terminal.end:type_name -> holdfast.stream.v1.End
-	7,  // 4: holdfast.stream.v1.Terminal.fail:type_name -> holdfast.stream.v1.Fail
-	1,  // 5: holdfast.stream.v1.End.status:type_name -> holdfast.stream.v1.EndStatus
-	28, // 6: holdfast.stream.v1.End.usage:type_name -> holdfast.event.v1.Usage
-	2,  // 7: holdfast.stream.v1.RewindRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	10, // 8: holdfast.stream.v1.RewindResponse.kept:type_name -> holdfast.stream.v1.Record
-	27, // 9: holdfast.stream.v1.Record.chunk:type_name -> holdfast.event.v1.Chunk
-	5,  // 10: holdfast.stream.v1.Record.terminal:type_name -> holdfast.stream.v1.Terminal
-	23, // 11: holdfast.stream.v1.Record.rewound:type_name -> holdfast.stream.v1.RewoundFrame
-	2,  // 12: holdfast.stream.v1.ResetRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	2,  // 13: holdfast.stream.v1.ResumeRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	2,  // 14: holdfast.stream.v1.ListRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	10, // 15: holdfast.stream.v1.ListResponse.records:type_name -> holdfast.stream.v1.Record
-	2,  // 16: holdfast.stream.v1.ReadRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	19, // 17: holdfast.stream.v1.ReadResponse.chunk:type_name -> holdfast.stream.v1.ChunkFrame
-	20, // 18: holdfast.stream.v1.ReadResponse.end:type_name -> holdfast.stream.v1.EndFrame
-	21, // 19: holdfast.stream.v1.ReadResponse.fail:type_name -> holdfast.stream.v1.FailFrame
-	22, // 20: holdfast.stream.v1.ReadResponse.truncated:type_name -> holdfast.stream.v1.TruncatedFrame
-	23, // 21: holdfast.stream.v1.ReadResponse.rewound:type_name -> holdfast.stream.v1.RewoundFrame
-	24, // 22: holdfast.stream.v1.ReadResponse.caught_up:type_name -> holdfast.stream.v1.CaughtUpFrame
-	27, // 23: holdfast.stream.v1.ChunkFrame.chunk:type_name -> holdfast.event.v1.Chunk
-	6,  // 24: holdfast.stream.v1.EndFrame.end:type_name -> holdfast.stream.v1.End
-	7,  // 25: holdfast.stream.v1.FailFrame.fail:type_name -> holdfast.stream.v1.Fail
-	2,  // 26: holdfast.stream.v1.GetInfoRequest.stream:type_name -> holdfast.stream.v1.StreamRef
-	0,  // 27: holdfast.stream.v1.GetInfoResponse.status:type_name -> holdfast.stream.v1.StreamStatus
-	3,  // 28: holdfast.stream.v1.StreamService.Append:input_type -> holdfast.stream.v1.AppendRequest
-	8,  // 29: holdfast.stream.v1.StreamService.Rewind:input_type -> holdfast.stream.v1.RewindRequest
-	11, // 30: holdfast.stream.v1.StreamService.Reset:input_type -> holdfast.stream.v1.ResetRequest
-	13, // 31: holdfast.stream.v1.StreamService.Resume:input_type -> holdfast.stream.v1.ResumeRequest
-	17, // 32: holdfast.stream.v1.StreamService.Read:input_type -> holdfast.stream.v1.ReadRequest
-	15, // 33: holdfast.stream.v1.StreamService.List:input_type -> holdfast.stream.v1.ListRequest
-	25, // 34: holdfast.stream.v1.StreamService.GetInfo:input_type -> holdfast.stream.v1.GetInfoRequest
-	4,  // 35: holdfast.stream.v1.StreamService.Append:output_type -> holdfast.stream.v1.AppendResponse
-	9,  // 36: holdfast.stream.v1.StreamService.Rewind:output_type -> holdfast.stream.v1.RewindResponse
-	12, // 37: holdfast.stream.v1.StreamService.Reset:output_type -> holdfast.stream.v1.ResetResponse
-	14, // 38: holdfast.stream.v1.StreamService.Resume:output_type -> holdfast.stream.v1.ResumeResponse
-	18, // 39: holdfast.stream.v1.StreamService.Read:output_type -> holdfast.stream.v1.ReadResponse
-	16, // 40: holdfast.stream.v1.StreamService.List:output_type -> holdfast.stream.v1.ListResponse
-	26, // 41: holdfast.stream.v1.StreamService.GetInfo:output_type -> holdfast.stream.v1.GetInfoResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	27, // 3: holdfast.stream.v1.AppendRequest.more:type_name -> holdfast.event.v1.Chunk
+	6,  // 4: holdfast.stream.v1.Terminal.end:type_name -> holdfast.stream.v1.End
+	7,  // 5: holdfast.stream.v1.Terminal.fail:type_name -> holdfast.stream.v1.Fail
+	1,  // 6: holdfast.stream.v1.End.status:type_name -> holdfast.stream.v1.EndStatus
+	28, // 7: holdfast.stream.v1.End.usage:type_name -> holdfast.event.v1.Usage
+	2,  // 8: holdfast.stream.v1.RewindRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	10, // 9: holdfast.stream.v1.RewindResponse.kept:type_name -> holdfast.stream.v1.Record
+	27, // 10: holdfast.stream.v1.Record.chunk:type_name -> holdfast.event.v1.Chunk
+	5,  // 11: holdfast.stream.v1.Record.terminal:type_name -> holdfast.stream.v1.Terminal
+	23, // 12: holdfast.stream.v1.Record.rewound:type_name -> holdfast.stream.v1.RewoundFrame
+	2,  // 13: holdfast.stream.v1.ResetRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	2,  // 14: holdfast.stream.v1.ResumeRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	2,  // 15: holdfast.stream.v1.ListRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	10, // 16: holdfast.stream.v1.ListResponse.records:type_name -> holdfast.stream.v1.Record
+	2,  // 17: holdfast.stream.v1.ReadRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	19, // 18: holdfast.stream.v1.ReadResponse.chunk:type_name -> holdfast.stream.v1.ChunkFrame
+	20, // 19: holdfast.stream.v1.ReadResponse.end:type_name -> holdfast.stream.v1.EndFrame
+	21, // 20: holdfast.stream.v1.ReadResponse.fail:type_name -> holdfast.stream.v1.FailFrame
+	22, // 21: holdfast.stream.v1.ReadResponse.truncated:type_name -> holdfast.stream.v1.TruncatedFrame
+	23, // 22: holdfast.stream.v1.ReadResponse.rewound:type_name -> holdfast.stream.v1.RewoundFrame
+	24, // 23: holdfast.stream.v1.ReadResponse.caught_up:type_name -> holdfast.stream.v1.CaughtUpFrame
+	27, // 24: holdfast.stream.v1.ChunkFrame.chunk:type_name -> holdfast.event.v1.Chunk
+	6,  // 25: holdfast.stream.v1.EndFrame.end:type_name -> holdfast.stream.v1.End
+	7,  // 26: holdfast.stream.v1.FailFrame.fail:type_name -> holdfast.stream.v1.Fail
+	2,  // 27: holdfast.stream.v1.GetInfoRequest.stream:type_name -> holdfast.stream.v1.StreamRef
+	0,  // 28: holdfast.stream.v1.GetInfoResponse.status:type_name -> holdfast.stream.v1.StreamStatus
+	3,  // 29: holdfast.stream.v1.StreamService.Append:input_type -> holdfast.stream.v1.AppendRequest
+	8,  // 30: holdfast.stream.v1.StreamService.Rewind:input_type -> holdfast.stream.v1.RewindRequest
+	11, // 31: holdfast.stream.v1.StreamService.Reset:input_type -> holdfast.stream.v1.ResetRequest
+	13, // 32: holdfast.stream.v1.StreamService.Resume:input_type -> holdfast.stream.v1.ResumeRequest
+	17, // 33: holdfast.stream.v1.StreamService.Read:input_type -> holdfast.stream.v1.ReadRequest
+	15, // 34: holdfast.stream.v1.StreamService.List:input_type -> holdfast.stream.v1.ListRequest
+	25, // 35: holdfast.stream.v1.StreamService.GetInfo:input_type -> holdfast.stream.v1.GetInfoRequest
+	4,  // 36: holdfast.stream.v1.StreamService.Append:output_type -> holdfast.stream.v1.AppendResponse
+	9,  // 37: holdfast.stream.v1.StreamService.Rewind:output_type -> holdfast.stream.v1.RewindResponse
+	12, // 38: holdfast.stream.v1.StreamService.Reset:output_type -> holdfast.stream.v1.ResetResponse
+	14, // 39: holdfast.stream.v1.StreamService.Resume:output_type -> holdfast.stream.v1.ResumeResponse
+	18, // 40: holdfast.stream.v1.StreamService.Read:output_type -> holdfast.stream.v1.ReadResponse
+	16, // 41: holdfast.stream.v1.StreamService.List:output_type -> holdfast.stream.v1.ListResponse
+	26, // 42: holdfast.stream.v1.StreamService.GetInfo:output_type -> holdfast.stream.v1.GetInfoResponse
+	36, // [36:43] is the sub-list for method output_type
+	29, // [29:36] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_stream_v1_stream_proto_init() }

@@ -51,6 +51,11 @@ type StreamServiceClient interface {
 	// (APPEND_OUT_OF_ORDER). An answer is given only after the log has
 	// acknowledged the write.
 	//
+	// A request may carry several chunks. They are stored one by one, as if each had
+	// come by itself, until one cannot be; before the first one all are checked. A
+	// repetition may find a part of them stored: as long as the last record is one
+	// of the request, it goes on behind that.
+	//
 	// A terminal record with END_STATUS_PAUSED pauses the stream, one with
 	// another status ends it, `fail` fails it. A chunk of a run behind a terminal
 	// record of that run is refused with FAILED_PRECONDITION (STREAM_NOT_ACTIVE)
@@ -65,7 +70,7 @@ type StreamServiceClient interface {
 	// Records that are gone by retention are no such loss.
 	//
 	// Reasons: INVALID_ARGUMENT (CHUNK_TOO_LARGE, before a sequence is taken;
-	// CHUNK_INVALID), ABORTED and FAILED_PRECONDITION as above, UNAVAILABLE
+	// CHUNK_INVALID; BATCH_INVALID), ABORTED and FAILED_PRECONDITION as above, UNAVAILABLE
 	// (LOG_UNAVAILABLE: try the same request again), RESOURCE_EXHAUSTED
 	// (LOG_FULL).
 	Append(ctx context.Context, in *AppendRequest, opts ...grpc.CallOption) (*AppendResponse, error)
@@ -236,6 +241,11 @@ type StreamServiceServer interface {
 	// (APPEND_OUT_OF_ORDER). An answer is given only after the log has
 	// acknowledged the write.
 	//
+	// A request may carry several chunks. They are stored one by one, as if each had
+	// come by itself, until one cannot be; before the first one all are checked. A
+	// repetition may find a part of them stored: as long as the last record is one
+	// of the request, it goes on behind that.
+	//
 	// A terminal record with END_STATUS_PAUSED pauses the stream, one with
 	// another status ends it, `fail` fails it. A chunk of a run behind a terminal
 	// record of that run is refused with FAILED_PRECONDITION (STREAM_NOT_ACTIVE)
@@ -250,7 +260,7 @@ type StreamServiceServer interface {
 	// Records that are gone by retention are no such loss.
 	//
 	// Reasons: INVALID_ARGUMENT (CHUNK_TOO_LARGE, before a sequence is taken;
-	// CHUNK_INVALID), ABORTED and FAILED_PRECONDITION as above, UNAVAILABLE
+	// CHUNK_INVALID; BATCH_INVALID), ABORTED and FAILED_PRECONDITION as above, UNAVAILABLE
 	// (LOG_UNAVAILABLE: try the same request again), RESOURCE_EXHAUSTED
 	// (LOG_FULL).
 	Append(context.Context, *AppendRequest) (*AppendResponse, error)
