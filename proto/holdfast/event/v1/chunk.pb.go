@@ -1442,9 +1442,11 @@ func (x *StatePatch) GetPatches() string {
 }
 
 type ToolArgStreamStart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ToolCallId    string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	ToolName      string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	ToolName   string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	// As in ToolCallPart.
+	Dynamic       bool `protobuf:"varint,3,opt,name=dynamic,proto3" json:"dynamic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1491,6 +1493,13 @@ func (x *ToolArgStreamStart) GetToolName() string {
 		return x.ToolName
 	}
 	return ""
+}
+
+func (x *ToolArgStreamStart) GetDynamic() bool {
+	if x != nil {
+		return x.Dynamic
+	}
+	return false
 }
 
 type ToolArgStreamDelta struct {
@@ -1598,7 +1607,9 @@ type ToolStart struct {
 	// that holds it.
 	Arguments string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	// No tool of the server runs: a client has to answer the call.
-	AwaitsClient  bool `protobuf:"varint,4,opt,name=awaits_client,json=awaitsClient,proto3" json:"awaits_client,omitempty"`
+	AwaitsClient bool `protobuf:"varint,4,opt,name=awaits_client,json=awaitsClient,proto3" json:"awaits_client,omitempty"`
+	// As in ToolCallPart.
+	Dynamic       bool `protobuf:"varint,5,opt,name=dynamic,proto3" json:"dynamic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1657,6 +1668,13 @@ func (x *ToolStart) GetArguments() string {
 func (x *ToolStart) GetAwaitsClient() bool {
 	if x != nil {
 		return x.AwaitsClient
+	}
+	return false
+}
+
+func (x *ToolStart) GetDynamic() bool {
+	if x != nil {
+		return x.Dynamic
 	}
 	return false
 }
@@ -2191,24 +2209,26 @@ const file_holdfast_event_v1_chunk_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x04data\",\n" +
 	"\n" +
 	"StatePatch\x12\x1e\n" +
-	"\apatches\x18\x01 \x01(\tB\x04\xe8\xe0\x18\x01R\apatches\"S\n" +
+	"\apatches\x18\x01 \x01(\tB\x04\xe8\xe0\x18\x01R\apatches\"m\n" +
 	"\x12ToolArgStreamStart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
-	"\ttool_name\x18\x02 \x01(\tR\btoolName\"L\n" +
+	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\x18\n" +
+	"\adynamic\x18\x03 \x01(\bR\adynamic\"L\n" +
 	"\x12ToolArgStreamDelta\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x14\n" +
 	"\x05delta\x18\x02 \x01(\tR\x05delta\"4\n" +
 	"\x10ToolArgStreamEnd\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
-	"toolCallId\"\x93\x01\n" +
+	"toolCallId\"\xad\x01\n" +
 	"\tToolStart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\"\n" +
 	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\x12#\n" +
-	"\rawaits_client\x18\x04 \x01(\bR\fawaitsClient\"\x96\x01\n" +
+	"\rawaits_client\x18\x04 \x01(\bR\fawaitsClient\x12\x18\n" +
+	"\adynamic\x18\x05 \x01(\bR\adynamic\"\x96\x01\n" +
 	"\aToolEnd\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +

@@ -423,7 +423,10 @@ type ToolCallPart struct {
 	ToolCallId string `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	ToolName   string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	// As in ToolStart.
-	Arguments     string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	Arguments string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// The tool is known at run time only, as those of MCP servers are: programs have
+	// no type of its own for it.
+	Dynamic       bool `protobuf:"varint,4,opt,name=dynamic,proto3" json:"dynamic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -477,6 +480,13 @@ func (x *ToolCallPart) GetArguments() string {
 		return x.Arguments
 	}
 	return ""
+}
+
+func (x *ToolCallPart) GetDynamic() bool {
+	if x != nil {
+		return x.Dynamic
+	}
+	return false
 }
 
 // The answer to a call, in a tool message.
@@ -729,12 +739,13 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"N\n" +
 	"\rReasoningPart\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12)\n" +
-	"\rprovider_data\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\fproviderData\"q\n" +
+	"\rprovider_data\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\fproviderData\"\x8b\x01\n" +
 	"\fToolCallPart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\"\n" +
-	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\"\xfb\x01\n" +
+	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\x12\x18\n" +
+	"\adynamic\x18\x04 \x01(\bR\adynamic\"\xfb\x01\n" +
 	"\x0eToolResultPart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
