@@ -66,16 +66,16 @@ func BenchmarkExecutorSteps(b *testing.B) {
 		fmt.Printf("raw JetStream, fenced publish, %d writers:              %7.0f publishes/s\n", rawWriters, publishes)
 		processes := []*harness.Process{s.Executors[0], s.State, s.Stream}
 		for _, n := range stepSessions {
-			before := cpu(processes)
+			before, database := cpu(processes), databaseCPU(b)
 			begin := time.Now()
 			rate := direct.steps(b, n, fmt.Sprint("steps-", n), stepWindow)
 			steps := rate * time.Since(begin).Seconds()
 			perStep := float64(n) / rate * 1000
 			fmt.Printf("%3d runs at a time: %7.0f steps/s, %6.2f ms a step of a run = %.2fx raw commits/s; processor time a step:", n, rate, perStep, rate/commits)
 			for i, used := range cpu(processes) {
-				fmt.Printf(" %s %.2f ms", processes[i].Name, ms(used-before[i])/steps)
+				fmt.Printf(" %s %.2f ms,", processes[i].Name, ms(used-before[i])/steps)
 			}
-			fmt.Println()
+			fmt.Printf(" database %.2f ms\n", ms(databaseCPU(b)-database)/steps)
 			b.ReportMetric(rate, fmt.Sprintf("steps/s-%d", n))
 			b.ReportMetric(perStep, fmt.Sprintf("ms/step-%d", n))
 		}

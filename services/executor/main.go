@@ -24,6 +24,7 @@ const endGrace = 6 * time.Second
 // process. Agents in YAML files that the environment names are served beside them. It
 // does not return.
 func Main(registry *Registry) {
+	process.ReserveHeap(process.ServiceReserve)
 	process.Main(func(ctx context.Context) error {
 		return Run(ctx, os.Environ(), Peers{Registry: registry})
 	})

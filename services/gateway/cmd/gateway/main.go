@@ -17,7 +17,10 @@ import (
 // stopTime is what Serve may take beyond the grace.
 const stopTime = 6 * time.Second
 
-func main() { process.Main(run) }
+func main() {
+	process.ReserveHeap(process.ServiceReserve)
+	process.Main(run)
+}
 
 func run(ctx context.Context) (err error) {
 	c := gateway.ProcessConfig{}

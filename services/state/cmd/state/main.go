@@ -19,6 +19,7 @@ import (
 )
 
 func main() {
+	process.ReserveHeap(process.ServiceReserve)
 	process.Main(func(ctx context.Context) error {
 		return run(ctx, rpc.TCP(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	})

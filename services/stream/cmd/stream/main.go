@@ -18,7 +18,10 @@ import (
 // shutdownSlack is how much longer the process waits than the calls are given.
 const shutdownSlack = 6 * time.Second
 
-func main() { process.Main(run) }
+func main() {
+	process.ReserveHeap(process.ServiceReserve)
+	process.Main(run)
+}
 
 func run(ctx context.Context) (err error) {
 	var c stream.ProcessConfig
