@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -34,6 +36,10 @@ var reconnect = grpc.ConnectParams{
 type ClientConfig struct {
 	Security        Security
 	MaxMessageBytes int // 0 is DefaultMaxMessageBytes
+	// Untraced are the full names of methods whose calls get no span: those that
+	// come so often, or so regularly, that a trace would show nothing else. They are in
+	// their caller's trace nevertheless.
+	Untraced []string
 }
 
 // Dial returns a connection to the service at the address. It connects at the
@@ -63,7 +69,7 @@ func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, er
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.MaxCallSendMsgSize(limit)),
 		grpc.WithChainUnaryInterceptor(caller.unary),
 		grpc.WithChainStreamInterceptor(caller.stream),
-		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
+		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithFilter(traced(c.Untraced)))),
 		grpc.WithConnectParams(reconnect),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPing, Timeout: pingTimeout, PermitWithoutStream: true}),
 	)
@@ -71,6 +77,11 @@ func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, er
 		return nil, fault.New(fault.Invalid, "ADDRESS_INVALID", "%q: %v", address, err)
 	}
 	return conn, nil
+}
+
+// traced tells whether a call gets a span.
+func traced(but []string) otelgrpc.Filter {
+	return func(info *stats.RPCTagInfo) bool { return !slices.Contains(but, info.FullMethodName) }
 }
 
 // caller adds the token to calls and turns what comes back into faults.

@@ -43,11 +43,12 @@ type ServerConfig struct {
 	Security        Security
 	MaxMessageBytes int          // 0 is DefaultMaxMessageBytes
 	Log             *slog.Logger // nil is slog.Default
+	Untraced        []string     // as in ClientConfig
 }
 
 // NewServer returns a server whose handlers return faults and plain errors (see
 // the package comment for what of them travels), with panics caught, the token
-// checked on every call but the health service's, spans for every call, and the
+// checked on every call but the health service's, spans for every call that is traced, and the
 // gRPC health service registered and SERVING. It starts nothing.
 //
 // Invalid (TLS_INVALID, TOKEN_INVALID): the files or the token of c.Security
@@ -68,7 +69,7 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 		grpc.MaxSendMsgSize(limit),
 		grpc.ChainUnaryInterceptor(guard.unary),
 		grpc.ChainStreamInterceptor(guard.stream),
-		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(filters.Not(filters.HealthCheck())))),
+		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(filters.All(filters.Not(filters.HealthCheck()), traced(c.Untraced))))),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingPause, PermitWithoutStream: true}),
 	)

@@ -7,7 +7,9 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
@@ -37,5 +39,40 @@ func TestATraceGoesThroughEveryShapeOfCall(t *testing.T) {
 		if got := <-seen; got != want {
 			t.Errorf("the handler of the %s call is in trace %v, want %v", name, got, want)
 		}
+	}
+}
+
+// As is this one.
+func TestACallThatIsNotTracedHasNoSpanAndIsInItsTraceNevertheless(t *testing.T) {
+	provider, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
+	t.Cleanup(func() {
+		otel.SetTracerProvider(provider)
+		otel.SetTextMapPropagator(propagator)
+	})
+	spans := tracetest.NewSpanRecorder()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+
+	ctx, span := otel.Tracer("test").Start(t.Context(), "turn")
+	defer span.End()
+	var seen trace.TraceID
+	untraced := []string{grpc_testing.TestService_EmptyCall_FullMethodName}
+	network := rpc.NewMemory()
+	serve(t, network, "state", rpc.ServerConfig{Untraced: untraced}, service{fail: func(ctx context.Context) error {
+		seen = trace.SpanContextFromContext(ctx).TraceID()
+		return nil
+	}})
+	client := grpc_testing.NewTestServiceClient(dial(t, network, "state", rpc.ClientConfig{Untraced: untraced}))
+	if _, err := client.EmptyCall(ctx, &grpc_testing.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(spans.Ended()); n != 0 || seen != span.SpanContext().TraceID() {
+		t.Errorf("the call has %d spans, and its handler is in trace %v, want none in %v", n, seen, span.SpanContext().TraceID())
+	}
+	if _, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(spans.Ended()); n == 0 {
+		t.Error("another call has no span")
 	}
 }

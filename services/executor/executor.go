@@ -90,11 +90,15 @@ func open(c Config, p Peers) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := rpc.Dial(p.Network, c.StateAddress, rpc.ClientConfig{Security: p.Security})
+	state, err := rpc.Dial(p.Network, c.StateAddress, rpc.ClientConfig{
+		Security: p.Security, Untraced: []string{statev1.WorkService_Heartbeat_FullMethodName},
+	})
 	if err != nil {
 		return nil, err
 	}
-	stream, err := rpc.Dial(p.Network, c.StreamAddress, rpc.ClientConfig{Security: p.Security})
+	stream, err := rpc.Dial(p.Network, c.StreamAddress, rpc.ClientConfig{
+		Security: p.Security, Untraced: []string{streamv1.StreamService_Append_FullMethodName},
+	})
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
 	}

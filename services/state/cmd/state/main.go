@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state"
 )
 
@@ -63,7 +64,9 @@ func serve(ctx context.Context, c state.ProcessConfig, tel *telemetry.Telemetry)
 	if err := rpc.CheckListen(c.Listen, c.Internal); err != nil {
 		return err
 	}
-	server, err := rpc.NewServer(rpc.ServerConfig{Security: c.Internal, Log: tel.Log})
+	server, err := rpc.NewServer(rpc.ServerConfig{
+		Security: c.Internal, Log: tel.Log, Untraced: []string{statev1.WorkService_Heartbeat_FullMethodName},
+	})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
@@ -45,7 +46,9 @@ func serve(ctx context.Context, c stream.ProcessConfig, t *telemetry.Telemetry) 
 	if err := rpc.CheckListen(c.Listen, c.Internal); err != nil {
 		return err
 	}
-	server, err := rpc.NewServer(rpc.ServerConfig{Security: c.Internal, Log: t.Log})
+	server, err := rpc.NewServer(rpc.ServerConfig{
+		Security: c.Internal, Log: t.Log, Untraced: []string{streamv1.StreamService_Append_FullMethodName},
+	})
 	if err != nil {
 		return err
 	}
