@@ -19,7 +19,7 @@ import (
 )
 
 // limit bounds everything that a test waits for.
-const limit = 60 * time.Second
+const limit = 3 * time.Minute
 
 // running is a `holdfast dev` in this process.
 type running struct {

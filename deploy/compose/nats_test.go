@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 var nodes = []string{"nats-1", "nats-2", "nats-3"}
 
@@ -157,12 +157,12 @@ func onLoopback(t *testing.T, name string, ports map[string]int) *server.Options
 }
 
 // freePorts returns a port for each node, of those that no system gives to
-// somebody who asks for any.
+// somebody who asks for any, and that other test processes do not look among.
 func freePorts(t *testing.T, count int) map[string]int {
 	t.Helper()
 	ports := map[string]int{}
 	for len(ports) < count {
-		port := 20_000 + rand.IntN(10_000) //nolint:gosec // not a secret
+		port := 5_000 + rand.IntN(5_000) //nolint:gosec // not a secret
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue

@@ -31,7 +31,7 @@ type script struct {
 }
 
 // deadline leaves room for what is said before, on a machine that is busy.
-const deadline = 2500 * time.Millisecond
+const deadline = 10 * time.Second
 
 var scripts = []script{
 	{name: "text", agent: "text", end: completed},
@@ -39,6 +39,7 @@ var scripts = []script{
 	{name: "never tool", agent: "never", end: completed},
 	{name: "parallel calls and state", agent: "parallel", end: completed},
 	{name: "output by schema", agent: "finish", end: completed},
+	{name: "answer at the limit", agent: "cut", end: completed},
 	{name: "failure of the model", agent: "failing", end: failed, voided: []string{"finishing", "finished", "last_told"}},
 	{name: "interrupt", agent: "stopped", end: interrupted, voided: []string{"stop_seen", "stop_kept", "commit_begins"}, drive: func(p *talk) {
 		p.awaitText("one two three four")
@@ -70,9 +71,7 @@ var scripts = []script{
 	}},
 	{name: "shutdown", agent: "draining", end: completed, drive: func(p *talk) {
 		p.awaitText("one two three four")
-		if p.victim.Running() {
-			p.victim.Terminate()
-		}
+		p.victim.Terminate()
 	}},
 }
 

@@ -3,7 +3,9 @@ package crashmatrix_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -19,17 +21,18 @@ import (
 type snapshot struct {
 	Messages string // as the state service has them
 	Shown    string // as GET /messages shows them
-	Session  string // status, steps, output, custom state, and its runs
+	Session  string // status, steps, output, custom state, its runs, and what they have used
 	Stream   string // as who comes late is told
+	Ends     string // what that says of outputs and ends, word for word
 }
 
 func (s snapshot) String() string {
-	return "messages:\n" + s.Messages + "shown:\n" + s.Shown + "session:\n" + s.Session + "stream:\n" + s.Stream
+	return "messages:\n" + s.Messages + "shown:\n" + s.Shown + "session:\n" + s.Session + "stream:\n" + s.Stream + "ends:\n" + s.Ends
 }
 
 // each gives the snapshot with all its texts changed.
 func (s snapshot) each(change func(string) string) snapshot {
-	return snapshot{change(s.Messages), change(s.Shown), change(s.Session), change(s.Stream)}
+	return snapshot{change(s.Messages), change(s.Shown), change(s.Session), change(s.Stream), change(s.Ends)}
 }
 
 // await waits for the end and takes the snapshot.
@@ -45,6 +48,47 @@ func (p *talk) await() snapshot {
 		Shown:    p.plain(harness.Transcript(p.World().Messages(p, p.session))),
 		Session:  p.about(got),
 		Stream:   p.tell(late.Chunks),
+		Ends:     p.ends(),
+	}
+}
+
+// ends writes down what the stream says of the outputs and ends of runs, and its own end.
+func (p *talk) ends() string {
+	p.Helper()
+	events, err := p.Listen(p.ctx, p.session, harness.SSE, 0)
+	if err != nil {
+		p.Fatalf("listen once more: %v", err)
+	}
+	defer events.Close()
+	var b strings.Builder
+	for {
+		e, err := events.Next()
+		if errors.Is(err, io.EOF) {
+			return p.plain(b.String())
+		}
+		if err != nil {
+			p.Fatalf("listen once more: %v", err)
+		}
+		var frame struct {
+			Chunk struct {
+				Type         string          `json:"type"`
+				Output       json.RawMessage `json:"output"`
+				FinishReason string          `json:"finishReason"`
+				Usage        json.RawMessage `json:"usage"`
+			} `json:"chunk"`
+			Status string          `json:"status"`
+			Output json.RawMessage `json:"output"`
+			Usage  json.RawMessage `json:"usage"`
+		}
+		if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
+			p.Fatalf("the frame %v: %v", e, err)
+		}
+		switch c := frame.Chunk; {
+		case c.Type == "output" || c.Type == "run_completed":
+			fmt.Fprintf(&b, "%s %s %s %s\n", c.Type, c.Output, c.FinishReason, c.Usage)
+		case c.Type == "" && e.Name != "caught-up":
+			fmt.Fprintf(&b, "%s %s %s %s\n", e.Name, frame.Status, frame.Output, frame.Usage)
+		}
 	}
 }
 
@@ -139,9 +183,15 @@ func (p *talk) about(got *statev1.GetSessionResponse) string {
 		p.Fatalf("list the runs: %v", err)
 	}
 	for _, r := range runs.GetRuns() {
-		fmt.Fprintf(&b, "run %d %v %v steps %d failure %s %s settled %v\n", r.GetTurn(), r.GetEntry(), r.GetStatus(), r.GetStepCount(),
-			r.GetFailure().GetCode(), r.GetCompletionReason(), r.GetSettled())
+		fmt.Fprintf(&b, "run %d %v %v steps %d failure %s %s finished %s settled %v\n", r.GetTurn(), r.GetEntry(), r.GetStatus(), r.GetStepCount(),
+			r.GetFailure().GetCode(), r.GetCompletionReason(), r.GetFinishReason(), r.GetSettled())
 	}
+	used, err := statev1.NewUsageServiceClient(p.conn).GetUsageRollup(p.ctx, &statev1.GetUsageRollupRequest{Tenant: tenant, SessionId: p.session})
+	if err != nil {
+		p.Fatalf("get the usage: %v", err)
+	}
+	t := used.GetRollup().GetTokens()
+	fmt.Fprintf(&b, "tokens %d+%d=%d reasoning %d cached %d\n", t.GetPromptTokens(), t.GetCompletionTokens(), t.GetTotalTokens(), t.GetReasoningTokens(), t.GetCachedTokens())
 	return p.plain(b.String())
 }
 

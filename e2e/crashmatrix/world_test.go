@@ -20,7 +20,7 @@ const (
 	tenant = "first"
 	// caseLimit bounds one case: a process starts, is killed, is given up, and another
 	// one does the rest.
-	caseLimit = 90 * time.Second
+	caseLimit = 4 * time.Minute
 )
 
 // world is what all cases share: the services that do not die, an executor that takes

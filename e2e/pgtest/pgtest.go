@@ -4,7 +4,7 @@
 // user who may create databases), that one is used. Otherwise the first
 // call in a process starts a throw-away server from the programs that are
 // installed, reachable through a socket in a folder of its own and not through
-// the network. It stops, and its folder goes, when the test process ends, however
+// the network. It never vacuums nor analyzes by itself. It stops, and its folder goes, when the test process ends, however
 // that ends: a shell beside it holds the other end of a pipe.
 //
 // Nothing is skipped: without any PostgreSQL a test fails and says what to
@@ -47,8 +47,9 @@ var shared = sync.OnceValues(func() (server, error) {
 	return start()
 })
 
-// URL returns the URL of a fresh, empty database that only this test knows. On
-// a server that was given it is dropped when the test ends, with whoever is
+// URL returns the URL of a fresh, empty database that only this test knows. Its
+// connections do not wait for the disk when they commit, which nobody can tell whose
+// server does not crash; those of a benchmark do. On a server that was given it is dropped when the test ends, with whoever is
 // still connected; on a throw-away server it goes with the server.
 func URL(t testing.TB) string {
 	t.Helper()
@@ -73,6 +74,23 @@ func URL(t testing.TB) string {
 		t.Fatalf("%s is not a URL: %v", Variable, err)
 	}
 	u.Path = "/" + name
+	if _, measures := t.(*testing.B); measures {
+		return u.String()
+	}
+	return With(t, u.String(), "synchronous_commit", "off")
+}
+
+// With returns the URL with a setting of the server for all connections that are made
+// by it.
+func With(t testing.TB, databaseURL, setting, value string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatalf("%s is not a URL: %v", databaseURL, err)
+	}
+	query := u.Query()
+	query.Set(setting, value)
+	u.RawQuery = query.Encode()
 	return u.String()
 }
 

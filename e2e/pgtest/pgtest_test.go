@@ -30,6 +30,17 @@ func TestDatabasesKeepTextsAsUTF8(t *testing.T) {
 	}
 }
 
+func TestConnectionsHaveTheSettingsOfTheirURL(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	var commit, timeout string
+	conn := connect(t, pgtest.With(t, url, "lock_timeout", "1234"))
+	err := conn.QueryRow(t.Context(), `SELECT current_setting('synchronous_commit'), current_setting('lock_timeout')`).Scan(&commit, &timeout)
+	if err != nil || commit != "off" || timeout != "1234ms" {
+		t.Errorf("got synchronous_commit %q and lock_timeout %q, %v; want off and 1234ms", commit, timeout, err)
+	}
+}
+
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

@@ -77,9 +77,10 @@ type Agent struct {
 	// continuation is a run of its own: the time of a suspension does not count, and the
 	// bound begins anew.
 	RunTimeout time.Duration
-	// StopWhen ends the run, completed, behind a step. It decides from its argument
-	// alone, and before MaxSteps does, changes nothing in it, and must return at once. Nil
-	// never does, nor one that panics.
+	// StopWhen ends the run, completed, behind a step that does not end it: one with calls,
+	// with a text that the guard wants to be another, or with none of the output that is
+	// owed. It decides from its argument alone, and before MaxSteps does, changes nothing in
+	// it, and must return at once. Nil never does, nor one that panics.
 	StopWhen func(Progress) bool
 	// Guard may refuse the end of a run; nil accepts every end.
 	Guard Guard

@@ -52,6 +52,8 @@ type ToolCall struct {
 	Name string
 	// Arguments is one JSON value. Text that was not JSON is a JSON string.
 	Arguments json.RawMessage
+	// Dynamic is that of the tool when the call was made.
+	Dynamic bool
 }
 
 // ToolResult is the answer to a call, in a tool message.

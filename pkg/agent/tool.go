@@ -41,6 +41,9 @@ type Tool struct {
 	FinishWith bool
 	// Client leaves the call to whoever is outside. Not together with Execute.
 	Client bool
+	// Dynamic says that the tool is known at run time only, as those of MCP servers are:
+	// programs that read a stream have no type of their own for it.
+	Dynamic bool
 	// Approval makes every call wait for the yes of a human, ApproveWhen those that it
 	// says. ApproveWhen decides from its arguments alone, changes nothing in them, and must
 	// return at once: see Agent. A panic counts as yes.

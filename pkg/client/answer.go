@@ -26,7 +26,8 @@ type Call struct {
 // for, the session goes on by itself; with CONTINUATION_NEW_RUN the answer names the run
 // to follow. NotFound (UNKNOWN_TOOL_CALL), Invalid (ANSWER_INVALID; KIND_MISMATCH when the
 // call waits for a decision), TooLarge (RESULT_TOO_LARGE), Conflict (OWNER_NOT_CONTINUABLE
-// when the session is over).
+// when the session is over), Unavailable (CALL_NOT_OPEN when the call's run has not come to
+// wait for it yet: give the same answer again).
 func (c *Client) SubmitResult(ctx context.Context, call Call, result any) (*agentv1.SubmitToolResultResponse, error) {
 	text, err := json.Marshal(result)
 	if err != nil {

@@ -163,7 +163,7 @@ func dialSecure(t *testing.T, network rpc.Network, address string, s rpc.Securit
 
 func firstAnswer(t *testing.T, client grpc_testing.TestServiceClient) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	return shapes["unary"](ctx, client)
 }

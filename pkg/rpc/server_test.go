@@ -147,7 +147,7 @@ func TestAClientFindsAServerThatComesBack(t *testing.T) {
 		t.Fatalf("call = %v, want Unavailable", err)
 	}
 	serve(t, network, "state", rpc.ServerConfig{}, service{})
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(90 * time.Second)
 	for {
 		err := shapes["unary"](t.Context(), client)
 		if err == nil {

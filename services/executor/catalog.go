@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -50,14 +49,15 @@ func (c *catalog) Resolve(ctx context.Context, f worker.For) (resolved worker.Ag
 	if err != nil {
 		return worker.Agent{}, err
 	}
-	resolved.Agent = e.definition
 	switch {
-	case e.yaml != nil:
-		resolved.Agent, resolved.Models = e.yaml.Now(), e.yaml.Models
 	case e.make != nil:
 		if resolved.Agent, err = made(ctx, e.make, f); err != nil {
 			return worker.Agent{}, fmt.Errorf("the factory of the agent %q: %w", f.AgentType, err)
 		}
+	case e.yaml != nil:
+		resolved.Agent, resolved.Models = e.now(), e.yaml.Models
+	default:
+		resolved.Agent = e.now()
 	}
 	if resolved.Models == nil {
 		if resolved.Models, err = c.models(resolved.Agent); err != nil {
@@ -74,13 +74,9 @@ func (c *catalog) Resolve(ctx context.Context, f worker.For) (resolved worker.Ag
 func (r *Registry) take(agentType string, run user) (entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, ok := r.entries[agentType]
-	if !ok {
-		known := slices.Sorted(maps.Keys(r.entries))
-		return entry{}, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q here; known: %s", agentType, strings.Join(known, ", "))
-	}
-	if e.yaml == nil {
-		return e, nil
+	e, err := r.find(agentType)
+	if err != nil || e.yaml == nil {
+		return e, err
 	}
 	for _, s := range e.yaml.Servers() {
 		if s, ok := s.(*lease); ok {

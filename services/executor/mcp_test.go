@@ -142,7 +142,7 @@ func TestAReloadKeepsServersThatStayAndClosesOthersBehindTheirLastRun(t *testing
 		t.Error("another executor has ended the run's server")
 	}
 	r.sweep(c, func() []string { return runs })
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(90 * time.Second)
 	for {
 		_, err := call(t, live, "say_shout")
 		if fault.ReasonOf(err) == "MCP_UNAVAILABLE" {

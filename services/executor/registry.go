@@ -115,6 +115,52 @@ func (r *Registry) Replace(a agent.Agent) (replaced bool, err error) {
 	return ok, nil
 }
 
+// Get gives the agent of a type, as it is now. It reports false where there is none, and
+// where a factory makes one for each run.
+func (r *Registry) Get(agentType string) (a agent.Agent, ok bool) {
+	r.mu.Lock()
+	e, err := r.find(agentType)
+	r.mu.Unlock()
+	if err != nil || e.make != nil {
+		return agent.Agent{}, false
+	}
+	return e.now(), true
+}
+
+// Resolve gives the agent that a run would have, which a factory may make. NotFound
+// (AGENT_NOT_FOUND); Invalid (AGENT_INVALID) for one that was made and cannot be used. A
+// factory is called as it is: its panic is the caller's.
+func (r *Registry) Resolve(ctx context.Context, f For) (agent.Agent, error) {
+	r.mu.Lock()
+	e, err := r.find(f.AgentType)
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		return agent.Agent{}, err
+	case e.make != nil:
+		return made(ctx, e.make, f)
+	}
+	return e.now(), nil
+}
+
+// find gives what is registered under a type. The caller holds mu.
+func (r *Registry) find(agentType string) (entry, error) {
+	e, ok := r.entries[agentType]
+	if !ok {
+		known := slices.Sorted(maps.Keys(r.entries))
+		return entry{}, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q here; known: %s", agentType, strings.Join(known, ", "))
+	}
+	return e, nil
+}
+
+// now is the agent of an entry that has no factory.
+func (e entry) now() agent.Agent {
+	if e.yaml != nil {
+		return e.yaml.Now()
+	}
+	return e.definition
+}
+
 // Unregister takes an agent or factory of Go away and reports whether there was one.
 // Runs that wait for it go to other executors that have it.
 func (r *Registry) Unregister(agentType string) bool {

@@ -59,6 +59,48 @@ func TestANameIsHeldByOneAgent(t *testing.T) {
 	}
 }
 
+func TestARegistryGivesTheAgentsThatRunsWouldHave(t *testing.T) {
+	t.Parallel()
+	r := executor.NewRegistry()
+	if err := r.Register(agent.Agent{Name: "a", Model: "openai/x"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, factory := range map[string]executor.Factory{
+		"f": func(_ context.Context, f executor.For) (agent.Agent, error) {
+			return agent.Agent{Model: "openai/" + f.UserID}, nil
+		},
+		"wrong": make1,
+	} {
+		if err := r.RegisterFactory(name, "Made.", factory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	yaml, err := executor.ParseAgents([]byte(oneAgent), "", environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Use(yaml); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]struct {
+		there  bool
+		model  string // of the agent of a run; empty for a fault
+		reason string
+	}{
+		"a": {true, "openai/x", ""}, "demo": {true, "*", ""}, "f": {false, "openai/me", ""},
+		"wrong": {false, "", "AGENT_INVALID"}, "nobody": {false, "", "AGENT_NOT_FOUND"},
+	} {
+		got, there := r.Get(name)
+		if there != want.there || there && got.Name != name {
+			t.Errorf("Get(%s) = %v, %v", name, got.Name, there)
+		}
+		made, err := r.Resolve(t.Context(), executor.For{AgentType: name, UserID: "me"})
+		if fault.ReasonOf(err) != want.reason || want.model != "" && (made.Name != name || want.model != "*" && made.Model != want.model) {
+			t.Errorf("Resolve(%s) = %s with %s, %v", name, made.Name, made.Model, err)
+		}
+	}
+}
+
 func isConflict(err error) bool {
 	return fault.KindOf(err) == fault.Conflict && fault.ReasonOf(err) == "AGENT_EXISTS"
 }

@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
 // change makes a body of a client's. What it reads from last blocks until the body
@@ -87,7 +87,7 @@ func TestACallerWithoutAKeyIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 		for protocol, client := range callers(t, h, "", change) {
 			t.Run(name+" "+protocol, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), gatewaytest.Patience)
 				defer cancel()
 				_, err := client.Get(ctx, &agentv1.GetRequest{SessionId: "s1"})
 				wantReason(t, "get", err, "API_KEY_MISSING")
@@ -135,7 +135,7 @@ func TestABodyThatIsTooLargeIsRefusedWithAReason(t *testing.T) {
 		for protocol, client := range callers(t, h, acme, tc.change) {
 			t.Run(name+" "+protocol, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), gatewaytest.Patience)
 				defer cancel()
 				_, err := client.Start(ctx, &agentv1.StartRequest{Message: tc.message})
 				wantReason(t, "start", err, "BODY_TOO_LARGE")

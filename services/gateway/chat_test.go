@@ -378,27 +378,30 @@ func TestAnOlderClientIsCutWhenItsPartsAreVoid(t *testing.T) {
 func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]*http.Client{"HTTP/1": http.DefaultClient, "HTTP/2": http2(t)} {
-		h := open(t, func(c *gateway.Config) {
-			c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 100*time.Millisecond, 100*time.Millisecond, time.Hour
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, func(c *gateway.Config) {
+				c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 2*time.Second, 2*time.Second, time.Hour
+			})
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", strings.NewReader(say("s1", "hi")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = response.Body.Close() })
+			stream := streamOf(t, &reply{response})
+			stream.until("start")
+			run := h.Started(t, "default", "s1", nil)
+			quiet := time.NewTimer(4500 * time.Millisecond) // longer than both times
+			<-quiet.C
+			answer(run)
+			if events, err := stream.all(); err != nil {
+				t.Errorf("broken after %v: %v", events, err)
+			}
 		})
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", strings.NewReader(say("s1", "hi")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = response.Body.Close() })
-		stream := streamOf(t, &reply{response})
-		stream.until("start")
-		run := h.Started(t, "default", "s1", nil)
-		quiet := time.NewTimer(300 * time.Millisecond) // longer than both times
-		<-quiet.C
-		answer(run)
-		if events, err := stream.all(); err != nil {
-			t.Errorf("%s: broken after %v: %v", name, events, err)
-		}
 	}
 }
 

@@ -112,7 +112,7 @@ func TestADrainedGatewayDropsItsChatSockets(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 50*time.Second {
 		t.Errorf("the stop took %v", took)
 	}
 	_ = silent.CloseNow()
@@ -120,7 +120,7 @@ func TestADrainedGatewayDropsItsChatSockets(t *testing.T) {
 
 func TestASlowSocketIsCutAndOthersAreNot(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.WriteTimeout, c.Heartbeat = time.Second, time.Hour })
+	h := open(t, func(c *gateway.Config) { c.WriteTimeout, c.Heartbeat = 10*time.Second, time.Hour })
 	slow, fast := h.talk(t), h.talk(t)
 	fast.SetReadLimit(8 << 20)
 	fast.say(sends("r1", "s1", "hi"))
@@ -143,7 +143,7 @@ func TestASlowSocketIsCutAndOthersAreNot(t *testing.T) {
 
 func TestAChatSocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.Heartbeat, c.WriteTimeout = 50*time.Millisecond, 3*time.Second })
+	h := open(t, func(c *gateway.Config) { c.Heartbeat, c.WriteTimeout = 50*time.Millisecond, 8*time.Second })
 	answers := h.talk(t)
 	left := make(chan error, 1) // room for its one result
 	go func() {

@@ -52,7 +52,7 @@ func (s *talk) say(frames ...string) {
 }
 
 func (s *talk) next() (talkFrame, error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), Patience)
 	defer cancel()
 	_, text, err := s.Read(ctx)
 	if err != nil {

@@ -31,7 +31,7 @@ type Config struct {
 	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"chunks that a live reader may lag behind before it is cut"`
 	ReaderBytes      int           `env:"HOLDFAST_GATEWAY_READER_BYTES" envDefault:"4194304" doc:"the same in bytes; shared by the readers of a session"`
 	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end a run that no reader saw end is told again"`
-	DeliveredRuns    int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"how many runs are remembered as seen to their end"`
+	DeliveredRuns    int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"of how many messages it is remembered whether they were seen to their end"`
 	ReadTimeout      time.Duration `env:"HOLDFAST_GATEWAY_READ_TIMEOUT" envDefault:"30s" doc:"how long a request body may take to arrive"`
 	WriteTimeout     time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read what is written at once"`
 }

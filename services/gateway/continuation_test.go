@@ -216,7 +216,7 @@ func TestMessagesSayWhoWroteThemWhereThatIsWanted(t *testing.T) {
 
 func TestTheStateServiceMayBeAwayForAMomentWhileAnswersAreGiven(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StatePatience = 5 * time.Second })
+	h := open(t, func(c *gateway.Config) { c.StatePatience = time.Minute })
 	first, c := asking(t, h, "c1")
 	h.State.FailNext(1)
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))

@@ -76,7 +76,7 @@ func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config)) *
 
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(gatewaytest.Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if done() {
 			return
 		}

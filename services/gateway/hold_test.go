@@ -25,7 +25,7 @@ func (h *house) dial(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -72,11 +72,11 @@ func TestAnswersThatNobodyReadsHoldNoConnection(t *testing.T) {
 func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) {
-		c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 500*time.Millisecond, 500*time.Millisecond, time.Hour
+		c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 2*time.Second, 2*time.Second, time.Hour
 	})
 	run := h.begin(t, "s1", "hi", nil)
 	pause := func() {
-		quiet := time.NewTimer(1200 * time.Millisecond) // longer than both times
+		quiet := time.NewTimer(4500 * time.Millisecond) // longer than both times
 		<-quiet.C
 	}
 	h.Stream.CutOff(CutLive) // quiet before the first message too

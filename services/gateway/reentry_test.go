@@ -148,7 +148,7 @@ func TestARetryBeginsBehindTheLastGoodStepOfTheRunThatFailed(t *testing.T) {
 	h.chat(t, say("s1", "again"))
 	run := h.Started(t, "default", "s1", first)
 	run.Commit(Says(2, "Good."))
-	run.Fail("It went wrong.", "framework_max_steps", Says(3, "Bad."))
+	run.Fail("It went wrong.", "framework_guard_refused", Says(3, "Bad."))
 	r := &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, RequestKey: "k1"}
 	h.State.FailNext(1)
 	got, err := client.Resume(t.Context(), r)

@@ -121,6 +121,9 @@ func (c *uiClient) tool(kind string, p uiPart) error {
 			return fmt.Errorf("the call is not known")
 		}
 		part = uiPart{"type": fmt.Sprint("tool-", p["toolName"]), "toolCallId": id}
+		if p["dynamic"] == true {
+			part["type"], part["toolName"] = "dynamic-tool", p["toolName"]
+		}
 		c.parts = append(c.parts, part)
 	}
 	switch kind {
@@ -140,6 +143,8 @@ func (c *uiClient) tool(kind string, p uiPart) error {
 	case "tool-input-available":
 		part["state"], part["input"] = "input-available", p["input"]
 		c.asked = append(c.asked, id)
+	case "tool-input-error":
+		part["state"], part["input"], part["errorText"] = "output-error", p["input"], p["errorText"]
 	case "tool-approval-request":
 		part["state"], part["approval"] = "approval-requested", uiPart{"id": p["approvalId"]}
 	case "tool-output-available":

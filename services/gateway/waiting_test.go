@@ -159,7 +159,7 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 
 func TestAWaitingStreamOutlivesTheStreamServiceAndTheStateService(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StreamPatience = 5 * time.Millisecond })
+	h := open(t, func(c *gateway.Config) { c.StreamPatience = 50 * time.Millisecond })
 	h.chat(t, say("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
 	waiting := h.chat(t, queue("s1", "two"))

@@ -39,6 +39,7 @@ type Config struct {
 	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres"`
 	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for a database that cannot be reached yet"`
 	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor that sent no heartbeat for this long loses its runs"`
+	BrokenAfter time.Duration `env:"HOLDFAST_STATE_BROKEN_AFTER" envDefault:"1s" doc:"an executor whose claim stream has broken, as by its death, and that sends no heartbeat for this long loses its runs; at least two of its heartbeat intervals. 0 leaves it to HOLDFAST_STATE_SILENT_AFTER"`
 	SweepEvery  time.Duration `env:"HOLDFAST_STATE_SWEEP_EVERY" envDefault:"500ms" doc:"pause between two looks for silent executors, and for calls whose deadline has passed"`
 	ExpireEvery time.Duration `env:"HOLDFAST_STATE_EXPIRE_EVERY" envDefault:"1m" doc:"pause between two looks for expired sessions"`
 	Group       group.Config
@@ -102,8 +103,8 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	}
 	s := &Service{store: opened, server: server.New(c.Server, opened, p.Now, p.NewID, p.Log)}
 	s.sweep = &sweep.Sweep{
-		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, ExpireEvery: c.ExpireEvery,
-		Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire, Log: p.Log,
+		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, BrokenAfter: c.BrokenAfter, ExpireEvery: c.ExpireEvery,
+		Suspects: s.server.Suspects(), Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire, Log: p.Log,
 	}
 	return s, nil
 }
@@ -115,6 +116,8 @@ func (c Config) check() error {
 	switch {
 	case c.SilentAfter <= 0 || c.SweepEvery <= 0 || c.ExpireEvery <= 0:
 		return bad("HOLDFAST_STATE_SILENT_AFTER, HOLDFAST_STATE_SWEEP_EVERY and HOLDFAST_STATE_EXPIRE_EVERY must be above 0")
+	case c.BrokenAfter < 0:
+		return bad("HOLDFAST_STATE_BROKEN_AFTER must not be below 0")
 	case c.Store == "sqlite" && c.SQLitePath == "":
 		return bad("the sqlite store needs HOLDFAST_STATE_SQLITE_PATH")
 	case c.Store == "postgres" && c.PostgresURL == "":

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
 )
 
 // copyOf copies a directory into a new one.
@@ -117,11 +118,7 @@ func (w *writer) tellAgain(t *testing.T, deltas ...string) {
 func TestAPowerCutIsNoticedAndRepaired(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()
-	ns := nats(t, directory, 0)
-	var port int
-	if _, err := fmt.Sscanf(ns.ClientURL(), "nats://127.0.0.1:%d", &port); err != nil {
-		t.Fatal(err)
-	}
+	ns := natstest.StartSolo(t, directory)
 	c := onNATS(ns)
 	c.Partitions = 1
 	h := start(t, c)
@@ -130,10 +127,10 @@ func TestAPowerCutIsNoticedAndRepaired(t *testing.T) {
 	w.say(t, 1, "a", "b")
 	idle.say(t, 1, "i")
 	live.until(t, "b")
-	end(ns)
+	ns.Stop()
 	before := copyOf(t, directory)
 
-	ns = nats(t, directory, port)
+	ns.Start(t, directory)
 	for _, delta := range []string{"c", "d"} {
 		if err := w.insist(t, delta); err != nil {
 			t.Fatal(err)
@@ -148,7 +145,7 @@ func TestAPowerCutIsNoticedAndRepaired(t *testing.T) {
 	equal(t, []string{watching.next(t)}, "caught up")
 	resting := h.read(t, &streamv1.ReadRequest{Stream: idle.ref, FromSequence: idle.last})
 	equal(t, []string{resting.next(t)}, "caught up")
-	end(ns)
+	ns.Stop()
 
 	if err := os.RemoveAll(directory); err != nil {
 		t.Fatal(err)
@@ -156,7 +153,7 @@ func TestAPowerCutIsNoticedAndRepaired(t *testing.T) {
 	if err := os.CopyFS(directory, os.DirFS(before)); err != nil {
 		t.Fatal(err)
 	}
-	nats(t, directory, port)
+	ns.Start(t, directory)
 	refused(t, w.insist(t, "e"), fault.Stale, "LOG_RENEWED")
 	equal(t, watching.rest(t), "truncated")
 	equal(t, resting.rest(t), "truncated")

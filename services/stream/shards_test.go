@@ -7,18 +7,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/stream"
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
 )
 
 func TestSessionsAreSpreadOverIndependentSystems(t *testing.T) {
 	t.Parallel()
-	systems := []*server.Server{nats(t, t.TempDir(), 0), nats(t, t.TempDir(), 0), nats(t, t.TempDir(), 0)}
+	systems := []*natstest.Solo{natstest.StartSolo(t, t.TempDir()), natstest.StartSolo(t, t.TempDir()), natstest.StartSolo(t, t.TempDir())}
 	c := onNATS(systems[0])
-	c.NATSURL = systems[0].ClientURL() + " ; " + systems[1].ClientURL() + ";" + systems[2].ClientURL()
+	c.NATSURL = systems[0].URL() + " ; " + systems[1].URL() + ";" + systems[2].URL()
 	one, two := start(t, c), start(t, c)
 	for i := range 24 {
 		ref := refOf(fmt.Sprint("spread ", i))
@@ -35,7 +34,7 @@ func TestSessionsAreSpreadOverIndependentSystems(t *testing.T) {
 	for name, order := range map[string][]int{"swapped": {1, 0, 2}, "fewer": {0, 1}, "one": {0}} {
 		var urls []string
 		for _, i := range order {
-			urls = append(urls, systems[i].ClientURL())
+			urls = append(urls, systems[i].URL())
 		}
 		wrong := c
 		wrong.NATSURL = strings.Join(urls, ";")
@@ -48,9 +47,9 @@ func TestSessionsAreSpreadOverIndependentSystems(t *testing.T) {
 
 func TestASystemThatIsAwayTakesOnlyItsSessions(t *testing.T) {
 	t.Parallel()
-	systems := []*server.Server{nats(t, t.TempDir(), 0), nats(t, t.TempDir(), 0)}
+	systems := []*natstest.Solo{natstest.StartSolo(t, t.TempDir()), natstest.StartSolo(t, t.TempDir())}
 	c := onNATS(systems[0])
-	c.NATSURL += ";" + systems[1].ClientURL()
+	c.NATSURL += ";" + systems[1].URL()
 	h := start(t, c)
 	var writers []*writer
 	for i := range 16 {
@@ -58,7 +57,7 @@ func TestASystemThatIsAwayTakesOnlyItsSessions(t *testing.T) {
 		w.say(t, 1, "a")
 		writers = append(writers, w)
 	}
-	end(systems[1])
+	systems[1].Stop()
 	lost := 0
 	for _, w := range writers {
 		switch err := w.text(t.Context(), 1, "b"); {

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
@@ -18,7 +19,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // house is a running service and a client of it.
 type house struct {
@@ -27,7 +28,7 @@ type house struct {
 }
 
 // start runs the service on a network in memory.
-func start(t *testing.T, c stream.Config) *house {
+func start(t testing.TB, c stream.Config) *house {
 	t.Helper()
 	service, err := stream.New(t.Context(), c, stream.Peers{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -141,16 +142,36 @@ func (w *writer) append(ctx context.Context, r *streamv1.AppendRequest) error {
 	return nil
 }
 
-func (w *writer) text(ctx context.Context, step int32, delta string) error {
+// chunk is the append of a text.
+func (w *writer) chunk(step int32, delta string) *streamv1.AppendRequest {
 	r := w.request()
 	r.Record = &streamv1.AppendRequest_Chunk{Chunk: text(w.run, step, delta)}
-	return w.append(ctx, r)
+	return r
+}
+
+func (w *writer) text(ctx context.Context, step int32, delta string) error {
+	return w.append(ctx, w.chunk(step, delta))
+}
+
+// insistOn appends until the log takes it, as an executor does: the number says
+// which append it is, however often it comes.
+func (w *writer) insistOn(ctx context.Context, r *streamv1.AppendRequest) error {
+	for deadline := time.Now().Add(patience); ; {
+		err := w.append(ctx, r)
+		if err == nil || !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (w *writer) insist(t *testing.T, delta string) error {
+	return w.insistOn(t.Context(), w.chunk(1, delta))
 }
 
 func (w *writer) say(t *testing.T, step int32, deltas ...string) {
 	t.Helper()
 	for _, delta := range deltas {
-		if err := w.text(t.Context(), step, delta); err != nil {
+		if err := w.insistOn(t.Context(), w.chunk(step, delta)); err != nil {
 			t.Fatalf("append %q: %v", delta, err)
 		}
 	}
@@ -160,7 +181,7 @@ func (w *writer) end(t *testing.T, terminal *streamv1.Terminal) {
 	t.Helper()
 	r := w.request()
 	r.Record = &streamv1.AppendRequest_Terminal{Terminal: terminal}
-	if err := w.append(t.Context(), r); err != nil {
+	if err := w.insistOn(t.Context(), r); err != nil {
 		t.Fatalf("append terminal: %v", err)
 	}
 }

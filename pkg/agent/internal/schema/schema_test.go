@@ -132,7 +132,7 @@ func TestHostileSchemasAndValuesEndSoon(t *testing.T) {
 			if got := check(t, test.schema, test.value); !strings.Contains(got, test.want) || test.want == "" && got != "" {
 				t.Errorf("got %.300s, want %q", got, test.want)
 			}
-			if took := time.Since(begin); took > 10*time.Second {
+			if took := time.Since(begin); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})

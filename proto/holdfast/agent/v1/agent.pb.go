@@ -88,7 +88,9 @@ const (
 	ResumeMode_RESUME_MODE_CONTINUE ResumeMode = 1
 	// The same behind a message.
 	ResumeMode_RESUME_MODE_WITH_MESSAGE ResumeMode = 2
-	// From the last good checkpoint, of a session that has failed.
+	// From the last good checkpoint, of a session that has failed. The last step is
+	// good when it has results of tools, which would be run again, or when the run has
+	// only reached its max_steps. Not of one that was aborted.
 	ResumeMode_RESUME_MODE_RETRY ResumeMode = 3
 	// From a checkpoint, in a new session.
 	ResumeMode_RESUME_MODE_BRANCH ResumeMode = 4
@@ -793,7 +795,8 @@ func (x *CanResumeRequest) GetSessionId() string {
 type CanResumeResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CanResume bool                   `protobuf:"varint,1,opt,name=can_resume,json=canResume,proto3" json:"can_resume,omitempty"`
-	// Why not: active, completed, awaiting_answers, awaiting_children; empty when it can.
+	// Why not: active, completed, aborted, awaiting_answers, awaiting_children; empty when
+	// it can.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// A session status of the specification.
 	Status        string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`

@@ -31,11 +31,13 @@ const (
 type CallServiceClient interface {
 	// SubmitCall answers a call, wherever in the family of the session it
 	// belongs. It is idempotent: the first answer stands. A call that the family
-	// does not have is NOT_FOUND (UNKNOWN_TOOL_CALL). An answer of the other
-	// kind, or for another approval, is INVALID_ARGUMENT (KIND_MISMATCH), and
-	// nothing is stored. A call of a session that is over is FAILED_PRECONDITION
-	// (OWNER_NOT_CONTINUABLE). INVALID_ARGUMENT: ANSWER_INVALID,
-	// RESULT_TOO_LARGE.
+	// does not have is NOT_FOUND (UNKNOWN_TOOL_CALL), but UNAVAILABLE (CALL_NOT_OPEN)
+	// for as long as a live run may still open it: one that has it in its plan, or
+	// whose step has recorded none, and any below the session. Then the same answer
+	// may be given again. An answer of the other kind, or for another approval, is
+	// INVALID_ARGUMENT (KIND_MISMATCH), and nothing is stored. A call of a session
+	// that is over is FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE), also when it went
+	// with the session's failure. INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
 	//
 	// When it was the last thing that the session waited for, its continuation
 	// is queued in the same transaction.
@@ -90,11 +92,13 @@ func (c *callServiceClient) SubmitCalls(ctx context.Context, in *SubmitCallsRequ
 type CallServiceServer interface {
 	// SubmitCall answers a call, wherever in the family of the session it
 	// belongs. It is idempotent: the first answer stands. A call that the family
-	// does not have is NOT_FOUND (UNKNOWN_TOOL_CALL). An answer of the other
-	// kind, or for another approval, is INVALID_ARGUMENT (KIND_MISMATCH), and
-	// nothing is stored. A call of a session that is over is FAILED_PRECONDITION
-	// (OWNER_NOT_CONTINUABLE). INVALID_ARGUMENT: ANSWER_INVALID,
-	// RESULT_TOO_LARGE.
+	// does not have is NOT_FOUND (UNKNOWN_TOOL_CALL), but UNAVAILABLE (CALL_NOT_OPEN)
+	// for as long as a live run may still open it: one that has it in its plan, or
+	// whose step has recorded none, and any below the session. Then the same answer
+	// may be given again. An answer of the other kind, or for another approval, is
+	// INVALID_ARGUMENT (KIND_MISMATCH), and nothing is stored. A call of a session
+	// that is over is FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE), also when it went
+	// with the session's failure. INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
 	//
 	// When it was the last thing that the session waited for, its continuation
 	// is queued in the same transaction.

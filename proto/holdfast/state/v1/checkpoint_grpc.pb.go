@@ -38,8 +38,8 @@ type CheckpointServiceClient interface {
 	// ListCheckpoints gives the checkpoints, the newest first.
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
 	// Rewind takes a session back to a checkpoint: messages and custom state. It
-	// is `paused` then, and waits for nothing. Steps keep counting where they
-	// were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// is `paused` then, and waits for nothing; calls of later steps are gone. Steps
+	// keep counting where they were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error)
 	// Branch makes a new session that begins where a checkpoint stood. The
 	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS), which is also
@@ -108,8 +108,8 @@ type CheckpointServiceServer interface {
 	// ListCheckpoints gives the checkpoints, the newest first.
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
 	// Rewind takes a session back to a checkpoint: messages and custom state. It
-	// is `paused` then, and waits for nothing. Steps keep counting where they
-	// were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// is `paused` then, and waits for nothing; calls of later steps are gone. Steps
+	// keep counting where they were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	Rewind(context.Context, *RewindRequest) (*RewindResponse, error)
 	// Branch makes a new session that begins where a checkpoint stood. The
 	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS), which is also

@@ -115,8 +115,11 @@ type StartRunRequest struct {
 	AppendMessages []*v1.Message `protobuf:"bytes,21,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
 	// With `abandon_calls`: taken for calls of the session that are open, before the
 	// rest is abandoned. A timeout that stands instead is replaced, or the answer is kept as
-	// a late one; an answer to any other call that is not open is passed over; one of the
-	// wrong kind is INVALID_ARGUMENT (KIND_MISMATCH).
+	// a late one. An answer to any other call that is not open, one of the wrong kind, one
+	// that is too large, and one that would be too much together with what is unread are
+	// passed over: the message is said all the same. A request that would wait (ENQUEUE) and
+	// answers a call which the live run has planned and not opened is UNAVAILABLE
+	// (CALL_NOT_OPEN), and nothing is written.
 	Answers []*SubmittedAnswer `protobuf:"bytes,22,rep,name=answers,proto3" json:"answers,omitempty"`
 	// Unset: the conversation goes on where it is. Not together with `rewind_to`:
 	// INVALID_ARGUMENT (REWIND_INVALID).

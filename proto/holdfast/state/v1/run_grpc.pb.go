@@ -59,7 +59,8 @@ type RunServiceClient interface {
 	//
 	// `rewind_to` takes the session back to a checkpoint first, `take_back` to a message of a user; `append_messages` and
 	// `state_ops` are written next, then `messages`, all in the same transaction.
-	// CHECKPOINT_NOT_FOUND for one of another session.
+	// CHECKPOINT_NOT_FOUND for one of another session. `resume` without `rewind_to` of a
+	// session that was aborted is FAILED_PRECONDITION (RUN_CANCELLED): a message goes on.
 	//
 	// One that
 	// waits for an answer FAILED_PRECONDITION (SESSION_SUSPENDED), a session of
@@ -168,7 +169,8 @@ type RunServiceServer interface {
 	//
 	// `rewind_to` takes the session back to a checkpoint first, `take_back` to a message of a user; `append_messages` and
 	// `state_ops` are written next, then `messages`, all in the same transaction.
-	// CHECKPOINT_NOT_FOUND for one of another session.
+	// CHECKPOINT_NOT_FOUND for one of another session. `resume` without `rewind_to` of a
+	// session that was aborted is FAILED_PRECONDITION (RUN_CANCELLED): a message goes on.
 	//
 	// One that
 	// waits for an answer FAILED_PRECONDITION (SESSION_SUSPENDED), a session of

@@ -38,8 +38,9 @@ func (c *crew) serve(name string) error {
 	return fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q", kind)
 }
 
-// script is what the agents say. Their replies depend on how far the conversation is,
-// not on how its calls ended: so conversations differ in what is really different.
+// script is what the agents say, and what it takes. Neither depends on how the calls of the
+// conversation ended, only on how far it is: so conversations differ in what is really
+// different.
 const script = `
 models:
   text:
@@ -53,14 +54,14 @@ models:
   never:
     rules:
       - when: {step: 2}
-        reply: 'It is done.'
+        reply: [{text: 'It is done.'}, {usage: {prompt: 20, completion: 3}}]
       - reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} never'}}}]
   parallel:
     rules:
       - when: {step: 3}
-        reply: 'All is done.'
+        reply: [{text: 'All is done.'}, {usage: {prompt: 30, completion: 3, reasoning: 2}}]
       - when: {step: 2}
-        reply: [{call: {name: remember, arguments: {item: second}}}]
+        reply: [{call: {name: remember, arguments: {item: second}}}, {usage: {prompt: 20, completion: 2, cached: 10}}]
       - reply:
           - text: 'Let me do three.'
           - calls:
@@ -72,6 +73,11 @@ models:
       - reply:
           - call: {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}
           - call: {name: __finish__, arguments: {answer: 'yes'}}
+  cut:
+    rules:
+      - when: {step: 2}
+        reply: [{text: 'one two three four', chunk: 1 word, delay: 10ms}, {usage: {prompt: 20, completion: 4, reasoning: 1}}, {finish: length}]
+      - reply: [{call: {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}}, {usage: {prompt: 10, completion: 2}}]
   stopped:
     rules:
       - reply: [{text: 'one two three four', chunk: 1 word, delay: 10ms}, {wait: 10m}, {text: ' five'}]
@@ -89,14 +95,14 @@ models:
   client:
     rules:
       - when: {step: 2}
-        reply: 'The answer is {{.Results.ask}}.'
+        reply: [{text: 'The answer is {{.Results.ask}}.'}, {usage: {prompt: 20, completion: 4}}]
       - reply:
           - call: {name: record_never, arguments: {label: '{{.LastUser}} never'}}
           - call: {name: ask, arguments: {question: 'How much?'}}
   approval:
     rules:
       - when: {step: 2}
-        reply: 'It is done.'
+        reply: [{text: 'It is done.'}, {usage: {prompt: 20, completion: 3}}]
       - reply:
           - calls:
               - {name: pay, arguments: {label: '{{.LastUser}} never'}}
@@ -136,6 +142,7 @@ func (c *crew) agents() []agent.Agent {
 		{Name: "parallel", Tools: []agent.Tool{safe, never, remember}},
 		{Name: "finish", Tools: []agent.Tool{safe}, OutputSchema: json.RawMessage(
 			`{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": false}`)},
+		{Name: "cut", Tools: []agent.Tool{safe}},
 		{Name: "stopped"},
 		{Name: "draining"},
 		{Name: "held", Tools: []agent.Tool{safe, remember}},

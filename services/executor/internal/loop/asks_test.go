@@ -53,6 +53,12 @@ func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *
 			if got := fates(loop.New(w.begins())); got != test.want {
 				t.Errorf("the calls: %s; want %s", got, test.want)
 			}
+			if earlier, there := w.start.Journal.Plan.Metadata["asks"]; there {
+				w.start.Journal.Plan.Metadata["asks"] = `["c1"]` // as an earlier version has it
+				if got := fates(loop.New(w.begins())); got != test.want || earlier == `["c1"]` {
+					t.Errorf("the calls of a plan of an earlier version: %s; want %s", got, test.want)
+				}
+			}
 		})
 	}
 }

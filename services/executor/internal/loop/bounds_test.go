@@ -3,6 +3,7 @@ package loop_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,6 +36,26 @@ func TestAReplyWithCallsThatNoPlanCanHoldIsInvalid(t *testing.T) {
 		invalid, ok := errors.AsType[*model.Error](err)
 		if !ok || invalid.Code != model.CodeInvalidResponse || !invalid.Retryable || !strings.Contains(invalid.Message, "calls tools and is larger") {
 			t.Errorf("%s: %v, want an invalid reply", name, err)
+		}
+	}
+}
+
+// The state service keeps 4096 bytes of a value of the metadata.
+func TestAPlanSaysInLittleSpaceWhichOfItsCallsAreAsked(t *testing.T) {
+	t.Parallel()
+	p := loop.New(loop.Start{
+		Agent:      agent.Agent{Model: "t/m", Tools: []agent.Tool{tool("look:safe"), tool("pay:never:approval")}},
+		Transcript: []agent.Message{userSays("u", "Hi")},
+	})
+	p.Next()
+	said := []string{`c=look:{"q":1}`}
+	for i := range 127 {
+		said = append(said, fmt.Sprintf(`%s%03d=pay:{"q":1}`, strings.Repeat("x", 237), i))
+	}
+	p.Replied(newReplyOf(t, p, said, true))
+	for key, value := range p.Next().(loop.RecordPlan).Plan.Metadata {
+		if len(value) > 4096 {
+			t.Errorf("the metadata %s has %d bytes", key, len(value))
 		}
 	}
 }

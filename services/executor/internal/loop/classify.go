@@ -43,6 +43,12 @@ func (b *toolbox) finishes(name string) bool {
 	return tool != nil && tool.FinishWith
 }
 
+// dynamic reports whether the tool of the name is known at run time only.
+func (b *toolbox) dynamic(name string) bool {
+	tool := b.tools[name]
+	return tool != nil && tool.Dynamic
+}
+
 // input gives the schema of a tool's arguments; nil, which fits everything, for one
 // that cannot be compiled: whoever registers an agent has refused it.
 func (b *toolbox) input(name string) *agent.Schema {

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -138,7 +139,8 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 	if !forced && p.stopsWhen(transcript) {
 		if !p.hasOutput() {
 			return &Outcome{
-				Status: StatusCompleted, Output: quote(p.work.message.Text()), FinishReason: model.FinishToolCalls, CompletionReason: ReasonStopWhen,
+				Status: StatusCompleted, Output: quote(p.work.message.Text()), FinishReason: cmp.Or(p.work.finish, model.FinishToolCalls),
+				CompletionReason: ReasonStopWhen,
 			}, nil
 		}
 		return nil, p.owe(ReasonStopWhen)
@@ -150,7 +152,7 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 	return o, nil
 }
 
-// stopsWhen asks the agent whether the run ends behind a step with calls.
+// stopsWhen asks the agent whether the run ends behind a step.
 func (p *Planner) stopsWhen(transcript []agent.Message) bool {
 	if p.start.Agent.StopWhen == nil {
 		return false
@@ -197,7 +199,7 @@ func (p *Planner) endText() Effect {
 		note := p.note(0, w.verdict.Revise, nil)
 		p.standIn(&note)
 		c.Messages = append(c.Messages, note)
-		c.Outcome, _ = p.limits(slices.Concat(p.transcript, c.Messages))
+		c.Outcome, _ = p.behind(c)
 	default:
 		c.Outcome = &Outcome{Status: StatusCompleted, Output: text, FinishReason: w.finish}
 	}
@@ -209,7 +211,10 @@ func (p *Planner) endMissed() Effect {
 	c := p.commit(nil)
 	switch {
 	case !p.owes():
-		note := p.owe("")
+		_, note := p.behind(c)
+		if note == nil {
+			note = p.owe("")
+		}
 		p.standIn(note)
 		c.Messages = append(c.Messages, *note)
 	case !says(p.work.message):

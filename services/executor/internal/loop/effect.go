@@ -127,6 +127,9 @@ type Commit struct {
 	Decisions map[string]Decision
 	// Drain is as in RunCalls.
 	Drain bool
+	// Cut says that the step did not come to its end: what was written to the state in it,
+	// and is not in the journal, does not count.
+	Cut bool
 	// Outcome ends the run with this step where it is set.
 	Outcome *Outcome
 }

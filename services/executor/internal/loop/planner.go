@@ -57,7 +57,7 @@ func (p *Planner) Next() Effect {
 }
 
 // NewReply begins the reply to the effect CallModel.
-func (p *Planner) NewReply() *Reply { return newReply(p.taken, salt(p.start, p.step)) }
+func (p *Planner) NewReply() *Reply { return newReply(p.tools, p.taken, salt(p.start, p.step)) }
 
 // Replied answers CallModel with a whole reply. Where a completion was asked for as
 // JSON, the reply has the call that it stands for from then on.

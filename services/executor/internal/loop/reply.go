@@ -23,6 +23,7 @@ const (
 // Reply assembles one reply of a model from its events.
 type Reply struct {
 	taken  func(id string) bool
+	tools  *toolbox
 	salt   string
 	own    map[string]bool // ids of this reply's calls
 	blocks []*block
@@ -39,8 +40,8 @@ type block struct {
 	done bool
 }
 
-func newReply(taken map[string]bool, salt string) *Reply {
-	r := &Reply{salt: salt, own: map[string]bool{}, calls: map[int]*block{}}
+func newReply(tools *toolbox, taken map[string]bool, salt string) *Reply {
+	r := &Reply{tools: tools, salt: salt, own: map[string]bool{}, calls: map[int]*block{}}
 	r.taken = func(id string) bool { return taken[id] || r.own[id] }
 	return r
 }
@@ -90,7 +91,8 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	case model.Usage:
 		r.usage = e
 	case model.Finish:
-		told = append(told, r.endCalls(e.Reason == model.FinishLength)...)
+		e.Reason = e.Reason.Common()
+		told = append(told, r.endCalls(!e.Reason.Whole())...)
 		r.finish = e.Reason
 		told = append(told, e)
 	}
@@ -140,6 +142,13 @@ func (r *Reply) CallID(index int) string {
 	return ""
 }
 
+// Dynamic reports whether the call with the provider's index is one of a tool that is known
+// at run time only.
+func (r *Reply) Dynamic(index int) bool {
+	call := r.calls[index]
+	return call != nil && call.part.(agent.ToolCall).Dynamic
+}
+
 // Parts gives the content of the reply as far as it has come.
 func (r *Reply) Parts() []agent.Part {
 	var parts []agent.Part
@@ -178,7 +187,7 @@ func (r *Reply) kept() []agent.Part {
 // replace puts a call in the place of the texts.
 func (r *Reply) replace(id, name string, arguments json.RawMessage) {
 	r.forgetTexts()
-	call := agent.ToolCall{ID: uniqueID(id, name, r.salt, r.taken), Name: name, Arguments: arguments}
+	call := agent.ToolCall{ID: uniqueID(id, name, r.salt, r.taken), Name: name, Arguments: arguments, Dynamic: r.tools.dynamic(name)}
 	r.blocks = append(r.blocks, &block{part: call, done: true})
 }
 
@@ -262,7 +271,7 @@ func (r *Reply) startCall(e model.CallStart) (model.CallStart, error) {
 	}
 	e.ID = uniqueID(e.ID, e.Name, r.salt, r.taken)
 	r.own[e.ID] = true
-	b := &block{part: agent.ToolCall{ID: e.ID, Name: e.Name}}
+	b := &block{part: agent.ToolCall{ID: e.ID, Name: e.Name, Dynamic: r.tools.dynamic(e.Name)}}
 	r.blocks = append(r.blocks, b)
 	r.calls[e.Index] = b
 	return e, nil
@@ -284,12 +293,15 @@ func (b *block) endCall(index int, arguments json.RawMessage) model.CallEnd {
 	return model.CallEnd{Index: index, Arguments: arguments}
 }
 
+// noArguments are those of a call for which the model gave none.
+const noArguments = "{}"
+
 // asJSON gives text that is JSON as it is, no text as {} and other text as a
 // JSON string. JSON that is nested too deeply is other text.
 func asJSON(text string) json.RawMessage {
 	switch {
 	case strings.TrimSpace(text) == "":
-		return json.RawMessage(`{}`)
+		return json.RawMessage(noArguments)
 	case isArguments([]byte(text)):
 		return json.RawMessage(text)
 	}
@@ -309,16 +321,22 @@ func quote(text string) json.RawMessage {
 
 // endCalls ends the calls that the provider left open, in the order of the reply. Where
 // the reply was cut their arguments are not what the model meant, even if they are JSON:
-// they become a text, which no tool takes.
+// they become a text, which no tool takes. So do those of the last call where there are
+// none, though it has an end: the model may have been about to give them.
 func (r *Reply) endCalls(cut bool) []model.Event {
 	indexes := make(map[*block]int, len(r.calls))
 	for index, b := range r.calls {
 		indexes[b] = index
 	}
 	var ends []model.Event
+	var last *block
 	for _, b := range r.blocks {
 		index, ok := indexes[b]
-		if !ok || b.done {
+		if !ok {
+			continue
+		}
+		last = b
+		if b.done {
 			continue
 		}
 		var arguments json.RawMessage
@@ -327,5 +345,20 @@ func (r *Reply) endCalls(cut bool) []model.Event {
 		}
 		ends = append(ends, b.endCall(index, arguments))
 	}
+	if cut && last != nil && last.gave() == "" {
+		last.endCall(indexes[last], quote(""))
+	}
 	return ends
+}
+
+// gave is what the model gave as the arguments of a call that has ended, without spaces
+// around it; empty where it gave none.
+func (b *block) gave() string {
+	if text := strings.TrimSpace(b.text.String()); text != "" {
+		return text
+	}
+	if arguments := b.part.(agent.ToolCall).Arguments; string(arguments) != noArguments {
+		return string(arguments)
+	}
+	return ""
 }

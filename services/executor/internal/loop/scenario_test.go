@@ -36,7 +36,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	recorded c1                 … and a recorded result
 //	asked c1=pay approval …     a call that somebody outside was asked about, and its answer
 //	start
-//	reply "text" c1=lookup:{"q":1} finish=stop
+//	reply "text" c1=lookup:{"q":1} finish=stop    c2=lookup: has an end and no arguments
 //	error provider_overloaded retryable after=5s
 //	unclassified
 //	waited · recorded · committed · finished
@@ -396,6 +396,7 @@ var toolTraits = map[string]func(*agent.Tool, string){
 	},
 	"finish":  func(t *agent.Tool, _ string) { t.FinishWith = true },
 	"within":  func(t *agent.Tool, v string) { t.AnswerWithin = must(time.ParseDuration(v)) },
+	"free":    func(t *agent.Tool, _ string) { t.InputSchema = json.RawMessage(`{"type":"object"}`) },
 	"checked": func(t *agent.Tool, _ string) { t.OutputSchema = json.RawMessage(`{"type":"integer"}`) },
 }
 

@@ -65,7 +65,7 @@ func (p *Planner) stopWork(s Stop) Effect {
 	switch {
 	case w.drain && len(w.tasks) == 0 && w.planned:
 		// What ends a run outside of a step takes what was planned for begun.
-		return Commit{Step: p.step, Drain: true, Outcome: &outcome}
+		return Commit{Step: p.step, Drain: true, Cut: true, Outcome: &outcome}
 	case w.drain && len(w.tasks) == 0, !w.drain && !says(w.message):
 		return Finish{outcome}
 	}
@@ -80,7 +80,7 @@ func (p *Planner) stopWork(s Stop) Effect {
 		}
 	}
 	c := p.commit(w.tasks)
-	c.Outcome = &outcome
+	c.Cut, c.Outcome = true, &outcome
 	return c
 }
 
@@ -106,7 +106,7 @@ func Quit(s Start, o Outcome) Effect {
 	c := p.commit(slices.DeleteFunc(p.work.tasks, func(t *task) bool {
 		return !t.Recorded && t.asked != nil && (t.Decision == nil || !t.Decision.Approved)
 	}))
-	c.Outcome = &o
+	c.Cut, c.Outcome = true, &o
 	return c
 }
 

@@ -76,7 +76,7 @@ func result(id string) agent.ToolResult {
 }
 
 // newReplyOf is a reply of words. One that is not whole has not come to its end, and
-// its last call neither if that has the arguments "…".
+// its last call neither if that has the arguments "…". A call c1=tool: ends without any.
 func newReplyOf(t *testing.T, p *loop.Planner, args []string, whole bool) *loop.Reply {
 	t.Helper()
 	finish := model.FinishStop
@@ -95,7 +95,12 @@ func newReplyOf(t *testing.T, p *loop.Planner, args []string, whole bool) *loop.
 			events = append(events, model.TextDelta{Text: part.Text})
 		case agent.ToolCall:
 			finish = model.FinishToolCalls
-			events = append(events, model.CallStart{Index: i, ID: part.ID, Name: part.Name}, model.CallDelta{Index: i, Text: string(part.Arguments)})
+			events = append(events, model.CallStart{Index: i, ID: part.ID, Name: part.Name})
+			if strings.HasSuffix(arg, ":") {
+				events = append(events, model.CallEnd{Index: i, Arguments: part.Arguments})
+				break
+			}
+			events = append(events, model.CallDelta{Index: i, Text: string(part.Arguments)})
 			if string(part.Arguments) != "…" {
 				events = append(events, model.CallEnd{Index: i})
 			}

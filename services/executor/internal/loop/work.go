@@ -94,21 +94,23 @@ func (w *work) runs() bool {
 }
 
 // metadataAsks are the calls of a recorded plan that somebody outside is to answer, as a
-// JSON array of ids. Only the journal has it.
+// JSON array of their places among the calls of the message, from 0: however long their ids
+// are, that is not more than the state service keeps. Only the journal has it.
 const metadataAsks = "asks"
 
 // asking is the plan with what a new owner cannot learn from the agent, which may say
 // something else by then: which calls wait for somebody, and so have not run.
 func (w *work) asking(plan agent.Message) agent.Message {
-	var ids []string
+	var places []int
+	calls := plan.Calls()
 	for _, t := range w.open() {
-		ids = append(ids, t.ID)
+		places = append(places, slices.IndexFunc(calls, func(c agent.ToolCall) bool { return c.ID == t.ID }))
 	}
-	if len(ids) == 0 {
+	if len(places) == 0 {
 		return plan
 	}
-	text, err := json.Marshal(ids)
-	if err != nil { // strings always marshal
+	text, err := json.Marshal(places)
+	if err != nil { // numbers always marshal
 		panic(fmt.Sprintf("loop: the calls of a plan that are asked: %v", err))
 	}
 	plan.Metadata = maps.Clone(plan.Metadata)
@@ -125,13 +127,22 @@ func Said(plan agent.Message) agent.Message {
 	return message
 }
 
-// asked takes a recorded plan apart again.
+// asked takes a recorded plan apart again, and gives the ids of the calls that it asks. A
+// plan of an earlier version has these in place of the places.
 func asked(plan agent.Message) (message agent.Message, ids []string) {
 	text, ok := plan.Metadata[metadataAsks]
 	if !ok {
 		return plan, nil
 	}
-	if json.Unmarshal([]byte(text), &ids) != nil {
+	var places []int
+	switch calls := plan.Calls(); {
+	case json.Unmarshal([]byte(text), &places) == nil:
+		for _, place := range places {
+			if place >= 0 && place < len(calls) {
+				ids = append(ids, calls[place].ID)
+			}
+		}
+	case json.Unmarshal([]byte(text), &ids) != nil:
 		ids = nil
 	}
 	plan.Metadata = maps.Clone(plan.Metadata)

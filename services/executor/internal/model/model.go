@@ -116,7 +116,8 @@ type CallDelta struct {
 type CallEnd struct {
 	Index int
 	// Arguments is one JSON value: {} where the model gave none, a JSON string
-	// that holds the model's text where that was not JSON.
+	// that holds the model's text where that was not JSON, and an empty one where the
+	// reply was cut before the first of it.
 	Arguments json.RawMessage
 }
 

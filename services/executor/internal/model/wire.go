@@ -10,11 +10,14 @@ import (
 
 // What every provider's wire has in common.
 
+// noArguments are those of a call that needs none.
+const noArguments = "{}"
+
 // Arguments makes one JSON value of the text of a call's arguments: {} of blank
 // text, a JSON string of text that is not JSON.
 func Arguments(text string) json.RawMessage {
 	if strings.TrimSpace(text) == "" {
-		return json.RawMessage("{}")
+		return json.RawMessage(noArguments)
 	}
 	if json.Valid([]byte(text)) {
 		return json.RawMessage(text)

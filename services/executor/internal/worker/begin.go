@@ -78,9 +78,9 @@ func (r *runner) named() loop.Run {
 	return loop.Run{Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId()}
 }
 
-// begunState is the custom state that the run begins with. Where the session has no step,
-// also since all were taken back, the defaults of its schema are in it, which the run's first
-// step writes.
+// begunState is the custom state that the run begins with. Where no step has led to it, also
+// since all were taken back, the defaults of its schema are in it, which the run's first step
+// writes. The first step of a branch is one of the session that it was made from.
 func (r *runner) begunState() (agent.State, error) {
 	state, err := agent.ParseState([]byte(r.session.GetCustomState()))
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *runner) begunState() (agent.State, error) {
 	}
 	r.session.CustomState = ""
 	r.writes.kept, r.writes.state, r.writes.told = state, state, state
-	if r.session.GetCheckpointId() == "" && r.agent.StateSchema != nil {
+	if r.session.GetCheckpointId() == "" && !r.branched && r.agent.StateSchema != nil {
 		whole, err := withDefaults(r.agent.StateSchema, state)
 		if err != nil {
 			return nil, fmt.Errorf("fill the defaults of the custom state: %w", err)
@@ -126,6 +126,8 @@ func (r *runner) transcript(ctx context.Context) (transcript []agent.Message, be
 	if err != nil {
 		return nil, 0, err
 	}
+	ofStep := func(s *statev1.StoredMessage) bool { return s.GetMessage().GetStep() > 0 }
+	r.branched = r.session.GetStepCount() == 0 && (slices.ContainsFunc(before, ofStep) || slices.ContainsFunc(tail, ofStep))
 	transcript = make([]agent.Message, 0, r.session.GetMessageCount())
 	if transcript, err = appendMessages(transcript, before); err != nil {
 		return nil, 0, err

@@ -40,8 +40,10 @@ func thinking(delta string, complete bool) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: clean(delta), IsComplete: complete}}}
 }
 
-func argumentsStart(id, name string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: clean(name)}}}
+func argumentsStart(id, name string, dynamic bool) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{
+		ToolCallId: id, ToolName: clean(name), Dynamic: dynamic,
+	}}}
 }
 
 func argumentsDelta(id, delta string) *eventv1.Chunk {
@@ -54,7 +56,7 @@ func argumentsEnd(id string) *eventv1.Chunk {
 
 func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
-		ToolCallId: call.ID, ToolName: clean(call.Name), Arguments: clean(string(call.Arguments)), AwaitsClient: awaitsClient,
+		ToolCallId: call.ID, ToolName: clean(call.Name), Arguments: clean(string(call.Arguments)), AwaitsClient: awaitsClient, Dynamic: call.Dynamic,
 	}}}
 }
 
@@ -64,9 +66,9 @@ func toolEnd(r agent.ToolResult) *eventv1.Chunk {
 	}}}
 }
 
-// replyChunk is the chunk of an event of a reply; nil for events that readers do
-// not see.
-func replyChunk(event model.Event, callID func(index int) string) *eventv1.Chunk {
+// replyChunk is the chunk of an event that the reply has given; nil for events that readers
+// do not see.
+func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	switch e := event.(type) {
 	case model.TextDelta:
 		return text(e.Text)
@@ -75,11 +77,11 @@ func replyChunk(event model.Event, callID func(index int) string) *eventv1.Chunk
 	case model.ReasoningEnd:
 		return thinking("", true)
 	case model.CallStart:
-		return argumentsStart(e.ID, e.Name)
+		return argumentsStart(e.ID, e.Name, reply.Dynamic(e.Index))
 	case model.CallDelta:
-		return argumentsDelta(callID(e.Index), e.Text)
+		return argumentsDelta(reply.CallID(e.Index), e.Text)
 	case model.CallEnd:
-		return argumentsEnd(callID(e.Index))
+		return argumentsEnd(reply.CallID(e.Index))
 	}
 	return nil
 }
@@ -100,7 +102,7 @@ func planChunks(plan agent.Message, calls fate) []*eventv1.Chunk {
 		case agent.Reasoning:
 			chunks = append(chunks, thinking(part.Text, true))
 		case agent.ToolCall:
-			chunks = append(chunks, argumentsStart(part.ID, part.Name), argumentsDelta(part.ID, string(part.Arguments)), argumentsEnd(part.ID))
+			chunks = append(chunks, argumentsStart(part.ID, part.Name, part.Dynamic), argumentsDelta(part.ID, string(part.Arguments)), argumentsEnd(part.ID))
 		}
 	}
 	for _, call := range plan.Calls() {

@@ -22,11 +22,11 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 		return err
 	}
 	r.worker.passed(ctx, PointFlushed)
-	_, err = call(ctx, r, func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
-		return r.worker.peers.Work.RecordPlan(ctx, &statev1.RecordPlanRequest{
-			Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step),
-			StreamSequence: sequence, Usage: r.report(ctx),
-		})
+	request := &statev1.RecordPlanRequest{
+		Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step), StreamSequence: sequence, Usage: r.report(ctx),
+	}
+	_, err = carry(ctx, r, func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
+		return r.worker.peers.Work.RecordPlan(ctx, request)
 	})
 	if err != nil {
 		return fmt.Errorf("record the plan of step %d: %w", e.Step, err)
@@ -34,7 +34,6 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	if r.drains(e.Plan) {
 		r.drain.begin(e.Plan)
 	}
-	r.pending = nil // the journal has it
 	r.worker.passed(ctx, PointPlanRecorded)
 	r.planner.Recorded()
 	return nil
@@ -63,9 +62,9 @@ func (r *runner) endWith(ctx context.Context, o loop.Outcome) error {
 }
 
 // commitHurried tells what is left of the step and commits it. Once the run is to stop,
-// neither hooks nor the stream tier hold that up for long. Writes of hooks with which the
-// state would be too large change nothing: readers, who have heard of them, are told what
-// the state is without.
+// neither hooks nor the stream tier hold that up for long. Writes of hooks change nothing in a
+// step that was cut, and where the state would be too large with them: readers, who have heard
+// of them, are told what the state is without.
 func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
 	hurried, end := r.halt.hurried(ctx)
 	defer end()
@@ -78,6 +77,9 @@ func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
 		}
 	}
 	r.onMessages(hurried, e.Step, e.Messages...)
+	if e.Cut {
+		r.writes.drop()
+	}
 	if err := r.tellStep(hurried, e); err != nil {
 		return err
 	}
@@ -158,7 +160,7 @@ func (r *runner) commitStep(ctx, hurried context.Context, e loop.Commit) error {
 		r.worker.passed(ctx, PointStopKept)
 	}
 	r.worker.passed(ctx, PointCommitBegins)
-	answer, err := call(ctx, r, func(ctx context.Context) (*statev1.CommitStepResponse, error) {
+	answer, err := carry(ctx, r, func(ctx context.Context) (*statev1.CommitStepResponse, error) {
 		return r.worker.peers.Work.CommitStep(ctx, request)
 	})
 	if err != nil {
@@ -168,7 +170,6 @@ func (r *runner) commitStep(ctx, hurried context.Context, e loop.Commit) error {
 	for _, warning := range answer.GetWarnings() {
 		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
 	}
-	r.pending = nil
 	r.drain.end()
 	r.writes.commit()
 	r.said.forget()
@@ -261,22 +262,16 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	}
 	r.worker.passed(ctx, PointFinishing)
 	_, sequence := r.place()
-	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence, Usage: r.report(ctx)}
-	send := func() error {
-		_, err := call(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
+	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence}
+	err := r.withUsage(ctx, r.report(ctx), func(usage []*statev1.UsageEntry) error {
+		request.Usage = usage
+		_, err := carry(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
 			return r.worker.peers.Work.FinishRun(ctx, request)
 		})
 		return err
-	}
-	err := send()
-	if kind := fault.KindOf(err); err != nil && len(request.GetUsage()) > 0 && (kind == fault.Invalid || kind == fault.TooLarge) {
-		r.log.ErrorContext(ctx, "the end of the run is refused, and is sent without its usage", "entries", len(request.GetUsage()), "error", err)
-		request.Usage = nil
-		err = send()
-	}
+	})
 	if err != nil {
 		return fmt.Errorf("finish the run: %w", err)
 	}
-	r.pending = nil
 	return r.endWith(ctx, o)
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -54,7 +55,7 @@ func toPart(p *eventv1.Part) (agent.Part, error) {
 		return agent.Reasoning{Text: part.Reasoning.GetText(), ProviderData: toJSON(part.Reasoning.GetProviderData())}, nil
 	case *eventv1.Part_ToolCall:
 		c := part.ToolCall
-		return agent.ToolCall{ID: c.GetToolCallId(), Name: c.GetToolName(), Arguments: toJSON(c.GetArguments())}, nil
+		return agent.ToolCall{ID: c.GetToolCallId(), Name: c.GetToolName(), Arguments: toJSON(c.GetArguments()), Dynamic: c.GetDynamic()}, nil
 	case *eventv1.Part_ToolResult:
 		return toResult(part.ToolResult), nil
 	case *eventv1.Part_File:
@@ -125,7 +126,7 @@ func fromPart(p agent.Part) *eventv1.Part {
 		}}}
 	case agent.ToolCall:
 		return &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{
-			ToolCallId: part.ID, ToolName: clean(part.Name), Arguments: clean(string(part.Arguments)),
+			ToolCallId: part.ID, ToolName: clean(part.Name), Arguments: clean(string(part.Arguments)), Dynamic: part.Dynamic,
 		}}}
 	case agent.ToolResult:
 		return &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: fromResult(part)}}
@@ -156,7 +157,9 @@ var statuses = map[loop.Status]statev1.RunStatus{
 }
 
 func fromOutcome(o loop.Outcome) *statev1.Outcome {
-	outcome := &statev1.Outcome{Status: statuses[o.Status], Output: clean(string(o.Output)), CompletionReason: o.CompletionReason}
+	outcome := &statev1.Outcome{
+		Status: statuses[o.Status], Output: clean(string(o.Output)), CompletionReason: o.CompletionReason, FinishReason: string(o.FinishReason),
+	}
 	if o.Failure != nil {
 		outcome.Status = statev1.RunStatus_RUN_STATUS_FAILED
 		outcome.Failure = &statev1.Failure{
@@ -166,10 +169,12 @@ func fromOutcome(o loop.Outcome) *statev1.Outcome {
 	return outcome
 }
 
-// toOutcome is the outcome of a run that has finished, as far as its record tells.
+// toOutcome is the outcome of a run that has finished, as far as its record tells: that of
+// an earlier version has no reason why the model stopped.
 func toOutcome(run *statev1.Run) loop.Outcome {
 	outcome := loop.Outcome{
-		Status: loop.StatusCompleted, Output: toJSON(run.GetOutput()), FinishReason: model.FinishStop, CompletionReason: run.GetCompletionReason(),
+		Status: loop.StatusCompleted, Output: toJSON(run.GetOutput()), CompletionReason: run.GetCompletionReason(),
+		FinishReason: cmp.Or(model.FinishReason(run.GetFinishReason()), model.FinishStop),
 	}
 	for status, wire := range statuses {
 		if run.GetStatus() == wire {
@@ -180,7 +185,7 @@ func toOutcome(run *statev1.Run) loop.Outcome {
 		outcome.Reason = run.GetStop().GetReason()
 	}
 	if f := run.GetFailure(); f != nil {
-		outcome.Status, outcome.FinishReason = loop.StatusFailed, model.FinishError
+		outcome.Status = loop.StatusFailed
 		outcome.Failure = &loop.Failure{Error: f.GetError(), Detail: f.GetDetail(), Code: f.GetCode(), Retryable: f.GetRetryable()}
 	}
 	return outcome

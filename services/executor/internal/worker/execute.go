@@ -48,7 +48,7 @@ func (r *runner) execute(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	refusal := r.beforeRun(ctx)
+	refusal := r.beforeRun(ctx, start.Journal)
 	r.planner = loop.New(start)
 	if err := r.open(ctx, start.Journal); err != nil {
 		return err

@@ -69,6 +69,7 @@ type fakeRun struct {
 	released int
 	delay    int64
 	outcome  *statev1.Outcome // that finished it
+	used     statev1.TokenSums
 }
 
 func newFakeState() *fakeState {
@@ -245,7 +246,7 @@ func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
 		f.known[r.session.session.Epoch] = r.session.session.GetStreamSequence()
 		claim := &statev1.Claim{
 			Session: proto.CloneOf(r.session.session), Run: proto.CloneOf(r.run), Epoch: r.session.session.Epoch,
-			Journal: proto.CloneOf(r.session.journal),
+			Journal: proto.CloneOf(r.session.journal), Used: proto.CloneOf(&r.used),
 		}
 		if text, err := json.Marshal(r.session.state); err == nil && r.session.state != nil {
 			claim.Session.CustomState = string(text)

@@ -26,6 +26,7 @@ type fakeStream struct {
 	first    map[int64]writing   // the first request of each epoch
 	behind   []string            // chunks that were refused: they came behind the end of their run
 	maxChunk int                 // 0: no limit
+	most     int                 // chunks that are taken of one request; 0: all
 	maxKept  int                 // records in the answer to a rewind; 0: no limit
 	retained int                 // how many of its last records a log keeps; 0: no limit
 	// info, when set, may refuse to say where a log stands.
@@ -158,7 +159,54 @@ func (f *fakeStream) next() int64 {
 
 var errDown = fault.New(fault.Unavailable, "UNAVAILABLE", "the stream tier is down")
 
+// Append takes the chunks of a request one by one, as far as it comes.
 func (f *fakeStream) Append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
+	rest := append([]*eventv1.Chunk{r.GetChunk()}, r.GetMore()...)
+	for _, chunk := range r.GetMore() {
+		if f.maxChunk > 0 && proto.Size(chunk) > f.maxChunk {
+			return nil, fault.New(fault.Invalid, "CHUNK_TOO_LARGE", "too large")
+		}
+	}
+	if f.most > 0 {
+		rest = rest[:min(len(rest), f.stored(r)+f.most)]
+	}
+	one := proto.CloneOf(r)
+	one.More = nil
+	one.Number += int64(f.stored(r))
+	answer := &streamv1.AppendResponse{}
+	var refused error
+	for refused == nil && one.GetNumber() < r.GetNumber()+int64(len(rest)) {
+		if r.GetTerminal() == nil {
+			one.Record = &streamv1.AppendRequest_Chunk{Chunk: rest[one.GetNumber()-r.GetNumber()]}
+		}
+		var next *streamv1.AppendResponse
+		if next, refused = f.appendOne(ctx, one); refused == nil {
+			answer.Sequence, answer.Stored = next.GetSequence(), int32(one.GetNumber()-r.GetNumber()+1) //nolint:gosec // 64 at most
+			one.Number, one.ExpectedLastSequence = one.GetNumber()+1, next.GetSequence()
+		}
+	}
+	if answer.GetStored() == 0 {
+		return answer, refused
+	}
+	return answer, nil // the request that brings the rest again is told why
+}
+
+// stored says how many records of the request stand before the last one that does.
+func (f *fakeStream) stored(r *streamv1.AppendRequest) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log := f.logs[r.GetStream().GetSessionId()]
+	if log == nil || log.marker || len(log.entries) == 0 || log.epoch != r.GetEpoch() {
+		return 0
+	}
+	before := log.number - r.GetNumber()
+	if before < 0 || before > int64(len(r.GetMore())) {
+		return 0
+	}
+	return int(before)
+}
+
+func (f *fakeStream) appendOne(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
 	if f.down.Load() {
 		return nil, errDown
 	}

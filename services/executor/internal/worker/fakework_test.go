@@ -129,9 +129,9 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	}
 	s.write(r.GetOps())
 	for _, result := range s.journal.GetResults() {
-		s.usage = append(s.usage, result.GetUsage()...)
+		run.spend(result.GetUsage())
 	}
-	s.usage = append(append(s.usage, s.journal.GetUsage()...), r.GetUsage()...)
+	run.spend(s.journal.GetUsage(), r.GetUsage())
 	s.journal = nil
 	s.session.StepCount++
 	run.run.StepCount++
@@ -211,6 +211,20 @@ func (f *fakeState) takeBack(sessionID, text string) string {
 	return f.queue(s, statev1.RunEntry_RUN_ENTRY_START, "", text)
 }
 
+// branch makes a session that begins with the messages of another one.
+func (f *fakeState) branch(from, sessionID string, state agent.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	source := f.sessions[from]
+	s := &fakeSession{session: &statev1.Session{Tenant: "acme", SessionId: sessionID, RootSessionId: sessionID, AgentType: source.session.GetAgentType()}, state: state}
+	for _, stored := range source.messages {
+		m := proto.CloneOf(stored.GetMessage())
+		m.Id = from + "/" + m.GetId() // the fake's ids are those of their session
+		s.append(m)
+	}
+	f.sessions[sessionID] = s
+}
+
 func (s *fakeSession) call(id string) *statev1.Call {
 	for _, c := range s.calls {
 		if c.GetToolCallId() == id {
@@ -249,9 +263,24 @@ func (f *fakeState) committed(s *fakeSession) *statev1.CommitStepResponse {
 	return &statev1.CommitStepResponse{CheckpointId: s.checkpoint, MessageCount: s.session.GetMessageCount()}
 }
 
+// spend keeps usage, and adds its tokens to those of the run.
+func (r *fakeRun) spend(lists ...[]*statev1.UsageEntry) {
+	for _, entry := range slices.Concat(lists...) {
+		r.session.usage = append(r.session.usage, entry)
+		if t := entry.GetTokens(); t != nil {
+			r.used.PromptTokens += t.GetPromptTokens()
+			r.used.CompletionTokens += t.GetCompletionTokens()
+			r.used.ReasoningTokens += t.GetReasoningTokens()
+			r.used.CachedTokens += t.GetCachedTokens()
+			r.used.TotalTokens += t.GetTotalTokens()
+		}
+	}
+}
+
 func (r *fakeRun) finish(o *statev1.Outcome) {
 	r.outcome = proto.CloneOf(o)
 	r.run.Status, r.run.Output, r.run.Failure, r.run.CompletionReason = o.GetStatus(), o.GetOutput(), o.GetFailure(), o.GetCompletionReason()
+	r.run.FinishReason = o.GetFinishReason()
 	r.session.session.Status = statev1.SessionStatus_SESSION_STATUS_COMPLETED
 }
 
@@ -277,7 +306,7 @@ func (f *fakeState) FinishRun(_ context.Context, r *statev1.FinishRunRequest) (*
 		}
 	}
 	f.finishes = append(f.finishes, proto.CloneOf(r))
-	run.session.usage = append(append(run.session.usage, run.session.journal.GetUsage()...), r.GetUsage()...)
+	run.spend(run.session.journal.GetUsage(), r.GetUsage())
 	run.finish(r.GetOutcome())
 	run.epoch = -r.GetRun().GetEpoch() // finished outside of a step
 	run.session.forgo(run.session.journal)
@@ -318,6 +347,7 @@ func (f *fakeState) ReleaseRun(_ context.Context, r *statev1.ReleaseRunRequest) 
 		return nil, err
 	}
 	run.free()
+	run.spend(r.GetUsage())
 	run.released++
 	run.delay = r.GetDelayMs()
 	run.run.DueAt = time.Now().UnixMilli() + r.GetDelayMs()

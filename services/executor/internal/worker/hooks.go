@@ -98,8 +98,9 @@ func (r *runner) wrote(ctx context.Context, step int, t traces) {
 }
 
 // beforeRun asks the hook whether the run may be taken up, and gives the failure of one
-// that may not. What the hook emits is told once the stream is open.
-func (r *runner) beforeRun(ctx context.Context) *loop.Failure {
+// that may not. What the hook emits is told once the stream is open. What it counts is kept
+// once: of a run with a step or a journal that of a former owner is.
+func (r *runner) beforeRun(ctx context.Context, journal *loop.Journal) *loop.Failure {
 	f := r.agent.Hooks.BeforeRun
 	if f == nil {
 		return nil
@@ -124,6 +125,9 @@ func (r *runner) beforeRun(ctx context.Context) *loop.Failure {
 		return &loop.Failure{Error: err.Error(), Detail: "the hook BeforeRun refuses the run: " + err.Error(), Code: codeRefused}
 	}
 	r.wrote(ctx, 0, t)
+	if r.started.GetStepCount() > 0 || journal != nil {
+		r.pending = nil
+	}
 	return nil
 }
 

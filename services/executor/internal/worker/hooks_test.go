@@ -218,6 +218,28 @@ func TestTheStateOfANewSessionHasTheDefaultsOfItsSchema(t *testing.T) {
 	})
 }
 
+// A branch has messages of steps, but neither a step nor a checkpoint of its own.
+func TestABranchKeepsTheStateThatItWasMadeWith(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		a := definition("demo", replies(text("first"), text("second"), text("third")))
+		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"},"list":{"type":"array","default":["first"]}}}`)
+		p.agents["demo"] = a
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		p.state.branch("s", "b", agent.State{"unit": "F"}) // list was deleted
+		p.end(p.state.startRun("b", "demo", "and then?"))
+		if state := p.state.sessions["b"].state; fmt.Sprint(state) != "map[unit:F]" {
+			t.Errorf("state = %v, want that of the branch", state)
+		}
+		p.end(p.state.startRun("n", "demo", "hi"))
+		if state := p.state.sessions["n"].state; fmt.Sprint(state) != "map[list:[first] unit:C]" {
+			t.Errorf("state = %v, want the defaults", state)
+		}
+	})
+}
+
 func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

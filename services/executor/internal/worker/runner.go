@@ -58,19 +58,20 @@ type runner struct {
 	traceID, spanID string
 
 	tale
-	stream  *streamv1.StreamRef
-	reason  string                // of the next rewind
-	anew    bool                  // a rewind has found the log begun anew, and the tale does not say so yet
-	said    said                  // what of the calls of the step in flight was told
-	opened  bool                  // the stream was opened
-	begin   func()                // lets the mender begin
-	usage   *eventv1.Usage        // of the run, as far as this executor knows
-	pending []*statev1.UsageEntry // of the step in flight, not in the journal
-	writes  writes                // to the custom state
-	drain   draining              // of the step in flight
-	early   []*eventv1.Chunk      // what hooks have emitted before the stream was opened
-	after   sync.WaitGroup        // of the hook of the run's end
-	yield   func()                // gives the slot back before the runner ends
+	stream   *streamv1.StreamRef
+	reason   string                // of the next rewind
+	anew     bool                  // a rewind has found the log begun anew, and the tale does not say so yet
+	said     said                  // what of the calls of the step in flight was told
+	opened   bool                  // the stream was opened
+	begin    func()                // lets the mender begin
+	usage    *eventv1.Usage        // of the run, from its begin
+	pending  []*statev1.UsageEntry // of the step in flight, not in the journal
+	writes   writes                // to the custom state
+	drain    draining              // of the step in flight
+	early    []*eventv1.Chunk      // what hooks have emitted before the stream was opened
+	branched bool                  // the session has steps of the one that it was made from, and none of its own
+	after    sync.WaitGroup        // of the hook of the run's end
+	yield    func()                // gives the slot back before the runner ends
 	// finished says that the outcome is committed: all that is left is to tell it.
 	finished atomic.Bool
 }
@@ -96,6 +97,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *hold, stop <-chan struct{}) *
 		first: first, step: session.GetStepCount(), safe: max(first, min(session.GetStreamStep(), session.GetStepCount())),
 		base: max(session.GetStreamSequence(), run.GetStartSequence()), messages: session.GetMessageCount(),
 	}
+	r.used(claim.GetUsed())
 	r.previous = previousRun(claim)
 	r.head = r.opening(r.safe)
 	if stop, ok := toStop(run.GetStop()); ok {
@@ -220,8 +222,11 @@ func (r *runner) release(ctx context.Context, delay time.Duration) {
 	r.worker.passed(ctx, PointReleasing)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	_, err := persist(ctx, r.worker.config.CallTimeout, func(ctx context.Context) (*statev1.ReleaseRunResponse, error) {
-		return r.worker.peers.Work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds()})
+	err := r.withUsage(ctx, r.unplanned(ctx), func(usage []*statev1.UsageEntry) error {
+		_, err := persist(ctx, r.worker.config.CallTimeout, func(ctx context.Context) (*statev1.ReleaseRunResponse, error) {
+			return r.worker.peers.Work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage})
+		})
+		return err
 	})
 	if err != nil && !lost(err) {
 		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)

@@ -135,7 +135,7 @@ func (r *runner) tellReply(ctx context.Context, e loop.CallModel, reply *loop.Re
 		if _, isText := event.(model.TextDelta); isText && e.Request.Output != nil {
 			continue
 		}
-		chunk := replyChunk(event, reply.CallID)
+		chunk := replyChunk(event, reply)
 		if chunk == nil {
 			continue
 		}

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -302,4 +303,47 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 			}, failAfter, dieBefore, dieAfter)
 		})
 	}
+}
+
+func TestWhatHooksWriteInAStepThatAStopCutsDoesNotCount(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		var cause atomic.Pointer[error]
+		p := newPlay(t)
+		hanging := hangs(&cause, "One ")
+		a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+			if !answered(r) {
+				request(say, "write", `{}`)
+				return nil
+			}
+			return hanging(ctx, r, say)
+		}), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			put(c, "k", "tool")
+			return "done " + c.ID, nil
+		}))
+		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { put(h, "before", fmt.Sprint(h.Step)) }
+		a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
+			put(h, "after", fmt.Sprint(h.Step))
+		}
+		a.Hooks.OnMessage = func(_ context.Context, h *agent.HookCall, m agent.Message) {
+			if m.Role == agent.RoleAssistant {
+				put(h, "message", fmt.Sprint(h.Step))
+			}
+		}
+		p.agents["demo"] = a
+		p.start(c)
+		run := p.state.startRun("s", "demo", "hi")
+		p.until("the second step", func() bool { return p.state.sessions["s"].session.GetStepCount() == 1 })
+		time.Sleep(10 * time.Second)
+		p.state.stopRun(run, interrupt, "")
+		if ended := p.end(run); ended.GetStatus() != interrupted {
+			t.Errorf("run = %v, want it interrupted", ended)
+		}
+		for key, value := range p.state.sessions["s"].state {
+			if value != "tool" && value != "1" {
+				t.Errorf("state %s = %v, want nothing of the second step", key, value)
+			}
+		}
+		p.once()
+	}, dieBefore, dieAfter)
 }

@@ -2,9 +2,11 @@ package worker
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -25,6 +27,17 @@ func (r *runner) count(t *statev1.TokenUsage) {
 	r.usage.TotalTokens += t.GetTotalTokens()
 }
 
+// used begins the count with what the run has used before the claim.
+func (r *runner) used(t *statev1.TokenSums) {
+	if t.GetPromptTokens() == 0 && t.GetCompletionTokens() == 0 && t.GetTotalTokens() == 0 {
+		return
+	}
+	r.usage = &eventv1.Usage{
+		PromptTokens: t.GetPromptTokens(), CompletionTokens: t.GetCompletionTokens(), ReasoningTokens: t.GetReasoningTokens(),
+		CachedTokens: t.GetCachedTokens(), TotalTokens: t.GetTotalTokens(),
+	}
+}
+
 // maxReported is how many entries of usage a request carries, as the state service bounds
 // them.
 const maxReported = 1000
@@ -43,6 +56,33 @@ func (r *runner) report(ctx context.Context) []*statev1.UsageEntry {
 	}
 	r.pending = summed
 	return summed
+}
+
+// carry makes a call to the state service with the pending usage, which is kept for the next
+// one where the call is known to have changed nothing.
+func carry[A any](ctx context.Context, r *runner, f func(ctx context.Context) (A, error)) (A, error) {
+	answer, err := call(ctx, r, f)
+	if err == nil || ctx.Err() != nil {
+		r.pending = nil
+	}
+	return answer, err
+}
+
+// withUsage sends what ends the claim, and without the usage where it is refused with it.
+func (r *runner) withUsage(ctx context.Context, usage []*statev1.UsageEntry, send func([]*statev1.UsageEntry) error) error {
+	err := send(usage)
+	if kind := fault.KindOf(err); err != nil && len(usage) > 0 && (kind == fault.Invalid || kind == fault.TooLarge) {
+		r.log.ErrorContext(ctx, "the end of the claim is refused, and is sent without its usage", "entries", len(usage), "error", err)
+		return send(nil)
+	}
+	return err
+}
+
+// unplanned gives the pending tokens. What hooks have counted is not among them: the next
+// owner calls them again.
+func (r *runner) unplanned(ctx context.Context) []*statev1.UsageEntry {
+	r.pending = slices.DeleteFunc(r.pending, func(e *statev1.UsageEntry) bool { return e.GetTokens() == nil })
+	return r.report(ctx)
 }
 
 // summed adds up what has one name, and puts calls of tools last.

@@ -357,8 +357,8 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 		h.open()
 		run := h.state.startRun("s", "demo", "hi")
 		synctest.Wait()
-		if got := said.Load(); got > 20_000 {
-			t.Errorf("the model said %d bytes to a stream that stands still, want about 10000 at most", got)
+		if got := said.Load(); got > 25_000 { // what waits, and as much in the append in flight
+			t.Errorf("the model said %d bytes to a stream that stands still, want about 20000 at most", got)
 		}
 		close(open)
 		h.settled(run)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 )
 
@@ -29,38 +28,38 @@ var errRefused = errors.New("the log refuses the record")
 // operation is one append, rewind or reset: everything but its number and the sequence
 // that it expects, which are the same in every attempt.
 type operation struct {
-	send func(ctx context.Context, number, last int64) (sequence int64, err error)
+	send func(ctx context.Context, number, last int64) (stored, error)
+	// single makes a request of several records one of the first alone, because the
+	// log refuses them together; false when it is such a one. nil: it always is.
+	single func() bool
 	// shrink makes the record smaller; false when it cannot.
 	shrink func() bool
+	// pass goes on behind so many records, which are stored or given up, and reports
+	// whether there are more. nil: there never are.
+	pass   func(records int) bool
 	marker bool // it leaves no record that readers are given
 }
 
-func (w *Writer) appendChunk(chunk *eventv1.Chunk) *operation {
-	r := &streamv1.AppendRequest{Record: &streamv1.AppendRequest_Chunk{Chunk: chunk}}
-	return w.appendOperation(r, func() bool { return shrinkChunk(chunk) || w.halve(chunk) })
+// stored is what the log has acknowledged of an operation.
+type stored struct {
+	records  int
+	sequence int64 // of the last one
 }
 
 func (w *Writer) appendTerminal(terminal *streamv1.Terminal) *operation {
 	r := &streamv1.AppendRequest{Record: &streamv1.AppendRequest_Terminal{Terminal: terminal}}
-	return w.appendOperation(r, func() bool { return shrinkTerminal(terminal) })
-}
-
-func (w *Writer) appendOperation(r *streamv1.AppendRequest, shrink func() bool) *operation {
-	return &operation{shrink: shrink, send: func(ctx context.Context, number, last int64) (int64, error) {
-		r.Stream, r.Epoch, r.Number, r.ExpectedLastSequence = w.ref, w.epoch, number, last
-		answer, err := w.client.Append(ctx, r)
-		return answer.GetSequence(), err
-	}}
-}
-
-// halve cuts a delta that the log finds too large, and puts the rest back.
-func (w *Writer) halve(chunk *eventv1.Chunk) bool {
-	rest := cut(chunk)
-	if rest == nil {
-		return false
+	return &operation{
+		shrink: func() bool { return shrinkTerminal(terminal) },
+		send: func(ctx context.Context, number, last int64) (stored, error) {
+			answer, err := w.append(ctx, r, number, last)
+			return stored{1, answer.GetSequence()}, err
+		},
 	}
-	w.putBack(rest, max(len(*delta(chunk)), len(*delta(rest))))
-	return true
+}
+
+func (w *Writer) append(ctx context.Context, r *streamv1.AppendRequest, number, last int64) (*streamv1.AppendResponse, error) {
+	r.Stream, r.Epoch, r.Number, r.ExpectedLastSequence = w.ref, w.epoch, number, last
+	return w.client.Append(ctx, r)
 }
 
 // Rewound is what a rewind has found.
@@ -112,17 +111,17 @@ func (w *Writer) rewind(r *streamv1.RewindRequest, found *Rewound) *operation {
 		tooLarge = true
 		return again
 	}
-	return &operation{shrink: shrink, marker: true, send: func(ctx context.Context, number, last int64) (int64, error) {
+	return &operation{shrink: shrink, marker: true, send: func(ctx context.Context, number, last int64) (stored, error) {
 		if tooLarge {
 			reset.Number, reset.ExpectedLastSequence = number, last
 			answer, err := w.client.Reset(ctx, reset)
 			*found = Rewound{}
-			return answer.GetSequence(), err
+			return stored{1, answer.GetSequence()}, err
 		}
 		r.Stream, r.Epoch, r.Number, r.ExpectedLastSequence = w.ref, w.epoch, number, last
 		answer, err := w.client.Rewind(ctx, r)
 		*found = Rewound{Kept: answer.GetKept(), At: answer.GetAt(), Former: former}
-		return answer.GetSequence(), err
+		return stored{1, answer.GetSequence()}, err
 	}}
 }
 
@@ -152,10 +151,9 @@ func (w *Writer) settle(ctx context.Context, patience time.Duration) error {
 	if unknown == nil {
 		return nil
 	}
-	sequence, err := w.attempt(ctx, unknown, patience)
+	err := w.carry(ctx, unknown, patience)
 	switch {
 	case err == nil:
-		w.acknowledge(unknown, sequence)
 	case errors.Is(err, errRefused), errors.Is(err, ErrRenewed): // it took no number
 	case errors.Is(err, ErrFenced):
 		w.end(err)
@@ -172,10 +170,8 @@ func (w *Writer) settle(ctx context.Context, patience time.Duration) error {
 // perform attempts the operation of the busy writer and makes it idle again. A
 // patience of 0 has no end.
 func (w *Writer) perform(ctx context.Context, o *operation, patience time.Duration) error {
-	sequence, err := w.attempt(ctx, o, patience)
+	err := w.carry(ctx, o, patience)
 	switch {
-	case err == nil:
-		w.acknowledge(o, sequence)
 	case errors.Is(err, ErrRenewed):
 		w.Lose() // and nothing is unknown
 	case errors.Is(err, ErrAway), errors.Is(err, ErrBroken):
@@ -187,11 +183,32 @@ func (w *Writer) perform(ctx context.Context, o *operation, patience time.Durati
 	return err
 }
 
-func (w *Writer) acknowledge(o *operation, sequence int64) {
+// carry sends the operation until the log has taken all of it, but for records that
+// it will never take. patience is for each answer. After an error, what remains of
+// the operation is what is not acknowledged.
+func (w *Writer) carry(ctx context.Context, o *operation, patience time.Duration) error {
+	for {
+		taken, err := w.attempt(ctx, o, patience)
+		passed := taken.records
+		switch {
+		case err == nil:
+			w.acknowledge(o, taken)
+		case errors.Is(err, errRefused):
+			passed = 1
+		default:
+			return err
+		}
+		if o.pass == nil || !o.pass(passed) {
+			return err
+		}
+	}
+}
+
+func (w *Writer) acknowledge(o *operation, taken stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.number++
-	w.last, w.marked = sequence, o.marker
+	w.number += int64(taken.records)
+	w.last, w.marked = taken.sequence, o.marker
 }
 
 // former is the last sequence where it is not that of a marker.
@@ -219,38 +236,39 @@ func (w *Writer) release() {
 	w.announce()
 }
 
-// attempt sends the operation until its fate is known.
-func (w *Writer) attempt(ctx context.Context, o *operation, patience time.Duration) (int64, error) {
+// attempt sends the operation until its fate is known, or that of the first of its
+// records.
+func (w *Writer) attempt(ctx context.Context, o *operation, patience time.Duration) (stored, error) {
 	w.mu.Lock()
 	number, last := w.number+1, w.last
 	w.mu.Unlock()
 	begin, pause := time.Now(), firstWait
 	for {
-		sequence, err := w.once(ctx, o, number, last)
+		taken, err := w.once(ctx, o, number, last)
 		if err == nil {
-			return sequence, nil
+			return taken, nil
 		}
 		again, err := w.judge(ctx, o, err)
 		if err != nil {
-			return 0, err
+			return stored{}, err
 		}
 		if again {
 			continue
 		}
 		if patience > 0 && time.Since(begin)+pause > patience {
 			w.log.WarnContext(ctx, "chunks are lost: the stream tier does not answer", "patience", patience)
-			return 0, ErrAway
+			return stored{}, ErrAway
 		}
 		select {
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return stored{}, ctx.Err()
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastWait)
 	}
 }
 
-func (w *Writer) once(ctx context.Context, o *operation, number, last int64) (int64, error) {
+func (w *Writer) once(ctx context.Context, o *operation, number, last int64) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
 	defer cancel()
 	return o.send(ctx, number, last)
@@ -260,6 +278,7 @@ func (w *Writer) once(ctx context.Context, o *operation, number, last int64) (in
 // ends the operation, or neither, which is again after a wait.
 func (w *Writer) judge(ctx context.Context, o *operation, err error) (again bool, end error) {
 	kind, reason := fault.KindOf(err), fault.ReasonOf(err)
+	tooLarge := reason == reasonChunkTooLarge || kind == fault.TooLarge
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -271,12 +290,11 @@ func (w *Writer) judge(ctx context.Context, o *operation, err error) (again bool
 		return false, ErrRenewed
 	case kind == fault.Stale:
 		return false, ErrFenced
-	case reason == reasonChunkTooLarge || kind == fault.TooLarge:
-		if o.shrink != nil && o.shrink() {
-			return true, nil
-		}
-		fallthrough
-	case kind == fault.Invalid, reason == reasonNotActive:
+	case (tooLarge || kind == fault.Invalid) && o.single != nil && o.single():
+		return true, nil // which of them it is, they say by themselves
+	case tooLarge && o.shrink != nil && o.shrink():
+		return true, nil
+	case tooLarge, kind == fault.Invalid, reason == reasonNotActive:
 		w.log.ErrorContext(ctx, "a chunk is lost: the stream refuses it", "error", err)
 		return false, errRefused
 	}

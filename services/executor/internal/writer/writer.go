@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
@@ -78,23 +79,20 @@ func New(client streamv1.StreamServiceClient, ref *streamv1.StreamRef, epoch, la
 // Run appends what is written until ctx ends or the writer is fenced.
 func (w *Writer) Run(ctx context.Context) {
 	for {
-		chunk, err := w.take(ctx)
+		chunks, err := w.take(ctx)
 		if err != nil {
 			w.end(err)
 			return
 		}
 		// What becomes of it is the writer's state: lossy, or over.
-		_ = w.perform(ctx, w.appendChunk(chunk), w.config.Patience)
+		_ = w.perform(ctx, w.appendChunks(chunks), w.config.Patience)
 	}
 }
 
 // Write queues a chunk and waits while the queue is full. The writer owns the
 // chunk from then on.
 func (w *Writer) Write(ctx context.Context, chunk *eventv1.Chunk) error {
-	w.mu.Lock()
-	limit := w.limit
-	w.mu.Unlock()
-	for _, piece := range split(chunk, limit) {
+	for _, piece := range split(chunk, w.deltaLimit()) {
 		if err := w.enqueue(ctx, piece); err != nil {
 			return err
 		}
@@ -207,8 +205,8 @@ func (w *Writer) Err() error {
 	return w.err
 }
 
-// take waits for the next chunk and makes the writer busy.
-func (w *Writer) take(ctx context.Context) (*eventv1.Chunk, error) {
+// take waits for the next chunks and makes the writer busy.
+func (w *Writer) take(ctx context.Context) ([]*eventv1.Chunk, error) {
 	for {
 		w.mu.Lock()
 		if w.err != nil {
@@ -216,11 +214,11 @@ func (w *Writer) take(ctx context.Context) (*eventv1.Chunk, error) {
 			return nil, w.err
 		}
 		if len(w.queue) > 0 && !w.busy {
-			chunk := w.pop()
+			chunks := w.popBatch()
 			w.busy = true
 			w.announce()
 			w.mu.Unlock()
-			return chunk, nil
+			return chunks, nil
 		}
 		changed := w.changed
 		w.mu.Unlock()
@@ -245,6 +243,22 @@ func (w *Writer) pop() *eventv1.Chunk {
 	return chunk
 }
 
+// popBatch takes the first chunk that waits, and those behind it that fit into one
+// request with it. The caller holds mu.
+func (w *Writer) popBatch() []*eventv1.Chunk {
+	chunks := []*eventv1.Chunk{w.pop()}
+	bytes := proto.Size(chunks[0])
+	for len(w.queue) > 0 && len(chunks) < maxBatch {
+		next := w.queue[0]
+		text := delta(next)
+		if bytes += proto.Size(next); bytes > maxBatchBytes || text != nil && len(*text) > w.limit {
+			break
+		}
+		chunks = append(chunks, w.pop())
+	}
+	return chunks
+}
+
 // acquire makes the writer busy for the caller once nothing waits any more.
 func (w *Writer) acquire(ctx context.Context) error {
 	for {
@@ -266,17 +280,18 @@ func (w *Writer) acquire(ctx context.Context) error {
 	}
 }
 
-// putBack puts the rest of a chunk that was cut in front of what waits. From then
-// on no delta is larger than the limit.
-func (w *Writer) putBack(rest *eventv1.Chunk, limit int) {
+// deltaLimit is the size of the largest delta that the log is sent.
+func (w *Writer) deltaLimit() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.limit
+}
+
+// lower has no later delta be larger than the limit.
+func (w *Writer) lower(limit int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.limit = min(w.limit, limit)
-	if w.lossy || w.err != nil {
-		return
-	}
-	w.queue = slices.Insert(w.queue, 0, rest)
-	w.queued += size(rest)
 }
 
 // end makes every later call fail. A fenced writer stays fenced.

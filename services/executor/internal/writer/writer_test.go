@@ -27,9 +27,15 @@ type log struct {
 	expects []int64
 	answer  func(attempt int) error
 	texts   []string // of what was taken
+	sizes   []int    // of all requests of chunks, in chunks
+	refused int      // requests, for their size
 	edge    int      // chunks above so many bytes are refused; 0: none
 	slow    time.Duration
 	busy    atomic.Int32
+	old     bool // it takes one chunk of a request, and does not know of more
+	// take says how many chunks of a request are taken at most; nil: all.
+	take   func(attempt int) int
+	refuse func(chunks []*eventv1.Chunk) error // nil: never
 }
 
 func (l *log) Append(_ context.Context, r *streamv1.AppendRequest, _ ...grpc.CallOption) (*streamv1.AppendResponse, error) {
@@ -40,18 +46,51 @@ func (l *log) Append(_ context.Context, r *streamv1.AppendRequest, _ ...grpc.Cal
 	time.Sleep(l.slow)
 	l.numbers = append(l.numbers, r.GetNumber())
 	l.expects = append(l.expects, r.GetExpectedLastSequence())
-	if l.edge > 0 && proto.Size(r.GetChunk()) > l.edge {
-		return nil, fault.New(fault.Invalid, "CHUNK_TOO_LARGE", "%d bytes", proto.Size(r.GetChunk()))
+	if r.GetTerminal() != nil {
+		if err := l.answer(len(l.numbers)); err != nil {
+			return nil, err
+		}
+		l.texts = append(l.texts, "END")
+		return &streamv1.AppendResponse{Sequence: 100 + r.GetNumber(), Stored: 1}, nil
+	}
+	return l.takeChunks(r)
+}
+
+func (l *log) takeChunks(r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
+	chunks, bytes := append([]*eventv1.Chunk{r.GetChunk()}, r.GetMore()...), 0
+	l.sizes = append(l.sizes, len(chunks))
+	if l.old {
+		chunks = chunks[:1]
+	}
+	for _, chunk := range chunks {
+		bytes += proto.Size(chunk)
+		if l.edge > 0 && proto.Size(chunk) > l.edge {
+			l.refused++
+			return nil, fault.New(fault.Invalid, "CHUNK_TOO_LARGE", "%d bytes", proto.Size(chunk))
+		}
+	}
+	if len(chunks) > 1 && bytes > 256<<10 || len(chunks) > 64 {
+		return nil, fault.New(fault.Invalid, "BATCH_INVALID", "%d chunks of %d bytes", len(chunks), bytes)
 	}
 	if err := l.answer(len(l.numbers)); err != nil {
 		return nil, err
 	}
-	text := r.GetChunk().GetTextDelta().GetDelta()
-	if r.GetTerminal() != nil {
-		text = "END"
+	if l.refuse != nil {
+		if err := l.refuse(chunks); err != nil {
+			return nil, err
+		}
 	}
-	l.texts = append(l.texts, text)
-	return &streamv1.AppendResponse{Sequence: 100 + r.GetNumber()}, nil
+	if l.take != nil {
+		chunks = chunks[:min(len(chunks), l.take(len(l.numbers)))]
+	}
+	for _, chunk := range chunks {
+		l.texts = append(l.texts, chunk.GetTextDelta().GetDelta())
+	}
+	answer := &streamv1.AppendResponse{Sequence: 100 + r.GetNumber() + int64(len(chunks)) - 1}
+	if !l.old {
+		answer.Stored = int32(len(chunks)) //nolint:gosec // 64 at most
+	}
+	return answer, nil
 }
 
 func (l *log) Rewind(_ context.Context, r *streamv1.RewindRequest, _ ...grpc.CallOption) (*streamv1.RewindResponse, error) {
@@ -74,9 +113,12 @@ func there(int) error { return nil }
 
 func open(t *testing.T, l *log) *writer.Writer {
 	t.Helper()
-	w := writer.New(l, &streamv1.StreamRef{SessionId: "s"}, 4, 7, writer.Config{
-		MaxDeltaBytes: 1000, MaxQueuedBytes: 10_000, Patience: 10 * time.Second, CallTimeout: time.Second,
-	}, slog.New(slog.DiscardHandler))
+	return openWith(t, l, writer.Config{MaxDeltaBytes: 1000, MaxQueuedBytes: 10_000, Patience: 10 * time.Second, CallTimeout: time.Second})
+}
+
+func openWith(t *testing.T, l streamv1.StreamServiceClient, c writer.Config) *writer.Writer {
+	t.Helper()
+	w := writer.New(l, &streamv1.StreamRef{SessionId: "s"}, 4, 7, c, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

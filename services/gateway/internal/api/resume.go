@@ -200,6 +200,11 @@ func unresumable(got *statev1.GetSessionResponse) string {
 		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_STEP_PARTIAL,
 		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN:
 		return awaited(got)
+	case statev1.SessionStatus_SESSION_STATUS_FAILED:
+		if got.GetSession().GetFailure().GetCode() == codeCancelled {
+			return "aborted"
+		}
+		return ""
 	default:
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
@@ -16,9 +17,16 @@ import (
 // keyedRuns is how many of the newest runs a repetition of a retry is looked for among.
 const keyedRuns = 50
 
+// Codes of failures by which it matters how a run may go on.
+const (
+	codeCancelled = "framework_cancelled" // it was aborted
+	codeMaxSteps  = "framework_max_steps"
+)
+
 // retry begins again behind the last good step of a run that has failed. A run without
 // one is begun again where it stands, since the checkpoints before it do not have the
-// messages that it is about.
+// messages that it is about. So is one whose last step stays, see stays. One that was
+// aborted is over: Conflict (RUN_CANCELLED).
 //
 // What a repetition finds is not what the first request found, so the run that the key
 // began is looked for first.
@@ -33,10 +41,14 @@ func (s *Server) retry(ctx context.Context, start *statev1.StartRunRequest, key 
 			return nil, err
 		}
 	}
+	if failed.GetFailure().GetCode() == codeCancelled {
+		return nil, fault.New(fault.Conflict, "RUN_CANCELLED",
+			"run %q was aborted, and is not tried again; start a run with a message", failed.GetRunId())
+	}
 	start.Expect = &statev1.Expectation{
 		Statuses: []statev1.SessionStatus{statev1.SessionStatus_SESSION_STATUS_FAILED}, CurrentRunId: &session.CurrentRunId,
 	}
-	if start.RewindTo, err = s.lastGood(ctx, start, failed.GetRunId(), since); err != nil {
+	if start.RewindTo, err = s.lastGood(ctx, start, failed, since); err != nil {
 		return nil, err
 	}
 	return s.resume(ctx, start)
@@ -72,9 +84,13 @@ func (s *Server) keyed(ctx context.Context, start *statev1.StartRunRequest, key 
 const checkpointPage = 100
 
 // lastGood gives the newest checkpoint of the run that is not that of its failure, ""
-// when it has none. Only the last step of a run can have failed. The checkpoints of the
-// runs since then are passed over.
-func (s *Server) lastGood(ctx context.Context, start *statev1.StartRunRequest, run string, since []*statev1.Run) (string, error) {
+// when it has none, or when its last step stays. Only the last step of a run can have
+// failed. The checkpoints of the runs since then are passed over.
+func (s *Server) lastGood(ctx context.Context, start *statev1.StartRunRequest, failed *statev1.Run, since []*statev1.Run) (string, error) {
+	if failed.GetFailure().GetCode() == codeMaxSteps {
+		return "", nil // the step is good: it was the last that was allowed
+	}
+	run, end := failed.GetRunId(), int64(0) // of the messages of the failed step
 	list := &statev1.ListCheckpointsRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Limit: 2}
 	if len(since) > 0 {
 		list.Limit = checkpointPage
@@ -90,7 +106,12 @@ func (s *Server) lastGood(ctx context.Context, start *statev1.StartRunRequest, r
 		}
 		for _, c := range got.GetCheckpoints() {
 			switch {
-			case c.GetRunId() == run && c.GetStatus() != statev1.SessionStatus_SESSION_STATUS_FAILED:
+			case c.GetRunId() == run && c.GetStatus() == statev1.SessionStatus_SESSION_STATUS_FAILED:
+				end = c.GetMessageCount()
+			case c.GetRunId() == run:
+				if stays, err := s.stays(ctx, start, c.GetMessageCount(), end); stays || err != nil {
+					return "", err
+				}
 				return c.GetCheckpointId(), nil
 			case c.GetRunId() != run && !slices.ContainsFunc(since, func(r *statev1.Run) bool { return r.GetRunId() == c.GetRunId() }):
 				return "", nil // behind it there are older runs only
@@ -101,6 +122,44 @@ func (s *Server) lastGood(ctx context.Context, start *statev1.StartRunRequest, r
 			return "", nil
 		}
 	}
+}
+
+// messagePage is how many messages are asked for at once.
+const messagePage = 100
+
+// finishTool is the call by which a model hands its output in. Nothing runs for it.
+const finishTool = "__finish__"
+
+// stays reports whether the messages have the end of a call of a tool. Such a step is not
+// taken back, though its run has failed: what its tools have done, or may have done, would
+// be done once more. It is whole, since every call has its result, and so the run goes on
+// behind it. A step of texts, or of an output that was refused, is made anew.
+func (s *Server) stays(ctx context.Context, start *statev1.StartRunRequest, from, end int64) (bool, error) {
+	list := &statev1.ListMessagesRequest{Tenant: start.GetTenant(), SessionId: start.GetSessionId(), Offset: from}
+	for list.Offset < end {
+		list.Limit = int32(min(end-list.Offset, messagePage))
+		var page *statev1.ListMessagesResponse
+		err := retry.Do(ctx, s.Policy, func() (err error) {
+			page, err = s.Sessions.Sessions.ListMessages(ctx, list)
+			return err
+		})
+		if err != nil || len(page.GetMessages()) == 0 {
+			return false, err
+		}
+		for _, m := range page.GetMessages() {
+			if slices.ContainsFunc(m.GetMessage().GetParts(), ran) {
+				return true, nil
+			}
+		}
+		list.Offset += int64(len(page.GetMessages()))
+	}
+	return false, nil
+}
+
+// ran reports whether the part ends a call of a tool.
+func ran(p *eventv1.Part) bool {
+	result := p.GetToolResult()
+	return result != nil && result.GetToolName() != finishTool
 }
 
 // branch makes a session at a checkpoint and begins a run in it. These are two writes:

@@ -22,18 +22,7 @@ type taken struct {
 }
 
 // stopped reports whether the session was ended from outside while it was suspended.
-func (t *taken) stopped() bool {
-	switch t.run.GetStatus() {
-	case statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
-		return terminal(t.session.GetStatus())
-	default:
-		return false
-	}
-}
-
-func terminal(s statev1.SessionStatus) bool {
-	return s == statev1.SessionStatus_SESSION_STATUS_COMPLETED || s == statev1.SessionStatus_SESSION_STATUS_FAILED
-}
+func (t *taken) stopped() bool { return conversation.Stopped(t.session, t.run) }
 
 func (p *post) over() error {
 	return fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE", "the conversation %q does not go on; send a message instead", p.body.ID)
@@ -66,10 +55,40 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	case t.asked == t.run.GetRunId() && !conversation.Executing(t.run):
 		return p.stopped(ctx, t, runs)
 	}
+	left, err := p.left(ctx, t, runs)
+	switch {
+	case err != nil:
+		return nil, err
+	case left:
+		return p.resume(ctx, t, runs)
+	}
 	return p.goOn(t, runs)
 }
 
-// submit gives the answers to the state service, which knows the calls.
+// left reports whether the newest of the runs was stopped before it took the answers that
+// it was to go on with: nobody but the caller goes on then.
+func (p *post) left(ctx context.Context, t *taken, runs []*statev1.Run) (bool, error) {
+	if conversation.Executing(t.run) || t.open > 0 || !resumes(t.session) {
+		return false, nil
+	}
+	whole, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(whole.GetCalls(), func(call *statev1.Call) bool {
+		return call.GetSessionId() == p.body.ID && call.GetConsumedAt() == 0 && call.GetAnswer() != nil && among(runs, call.GetRunId())
+	}), nil
+}
+
+// resumes reports whether the session goes on when its caller says so.
+func resumes(s *statev1.Session) bool {
+	return s.GetStatus() == statev1.SessionStatus_SESSION_STATUS_INTERRUPTED || s.GetStatus() == statev1.SessionStatus_SESSION_STATUS_PAUSED
+}
+
+// submit gives the answers to the state service, which knows the calls. An answer to a
+// call that the live run has told and not opened is for none yet: the exchange keeps it,
+// and gives it when the run suspends. So its stream is what says that it was taken; a
+// client whose stream breaks before that is asked again by the next one.
 func (p *post) submit(ctx context.Context) (*taken, error) {
 	answers := p.wish.reply.inLastStep()
 	if len(answers) == 0 {
@@ -100,26 +119,27 @@ func (p *post) submit(ctx context.Context) (*taken, error) {
 // stopped goes on where the run that asked is the newest and has ended.
 func (p *post) stopped(ctx context.Context, t *taken, runs []*statev1.Run) (*Exchange, error) {
 	switch s := t.session.GetStatus(); {
-	case t.over || terminal(s):
+	case t.over || conversation.Ended(s):
 		return nil, p.over()
 	case t.open > 0:
 		return p.partial(ctx, t, runs)
-	case s == statev1.SessionStatus_SESSION_STATUS_INTERRUPTED || s == statev1.SessionStatus_SESSION_STATUS_PAUSED:
+	case resumes(t.session):
 		return p.resume(ctx, t, runs)
 	default:
 		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for others than the caller; resume its stream later", p.body.ID)
 	}
 }
 
-// resume lets a session go on that was interrupted while it waited for the answers.
-// Equal requests are one run.
+// resume lets a session go on behind its newest run, which was interrupted while it waited
+// for the answers, or before it took them. Equal requests are one run.
 func (p *post) resume(ctx context.Context, t *taken, runs []*statev1.Run) (*Exchange, error) {
 	r := p.start()
+	newest := t.run.GetRunId()
 	if p.key == "" {
-		r.RequestKey = "answers:" + t.asked
+		r.RequestKey = "answers:" + newest
 	}
 	r.AbandonCalls, r.OnBusy, r.AgentType = false, statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED, ""
-	r.Resume, r.Expect = true, &statev1.Expectation{CurrentRunId: &t.asked}
+	r.Resume, r.Expect = true, &statev1.Expectation{CurrentRunId: &newest}
 	started, err := p.chat.start(ctx, r)
 	if fault.ReasonOf(err) == sessionChanged {
 		err = p.stale()

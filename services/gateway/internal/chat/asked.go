@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -55,9 +56,13 @@ func (d *delivery) now(timeout time.Duration) (*statev1.GetSessionResponse, erro
 	return d.chat.sessions.Whole(ctx, d.session.GetTenant(), d.session.GetSessionId())
 }
 
+// errStopped: the session was ended while it waited for answers.
+var errStopped = errors.New("nobody is asked any more")
+
 // left gives the calls that the run, which has suspended, leaves to somebody outside.
 // errNext: the message goes on in another run, which is d.run now. It may do so because
 // the client had answers before the run suspended on their calls: they are given here.
+// errStopped: the message goes on in none, and d.session says why.
 func (d *delivery) left() ([]uistream.Asked, error) {
 	whole, err := d.now(pendingTimeout)
 	if err != nil {
@@ -68,6 +73,10 @@ func (d *delivery) left() ([]uistream.Asked, error) {
 	}
 	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows: all has been answered
 		return nil, nil
+	}
+	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
+		d.session = whole.GetSession()
+		return nil, errStopped
 	}
 	asked := conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls())
 	if d.back == nil || d.back.submit == nil || !slices.ContainsFunc(asked, d.thinksEnded) {
@@ -101,6 +110,9 @@ func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
 	}
 	return errNext
 }
+
+// stop ends a message of which errStopped is true, for a client that has its end as well.
+func (d *delivery) stop() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
 
 // unknown gives the open calls that the client does not know.
 func (d *delivery) unknown() []uistream.Asked {

@@ -33,7 +33,7 @@ func (p *post) say(ctx context.Context) (*Exchange, error) {
 			return nil, err
 		}
 	}
-	started, err := p.said(ctx, r, derived)
+	started, err := p.saidWith(ctx, r, derived)
 	if err != nil {
 		return nil, err
 	}
@@ -96,22 +96,47 @@ func content(m *eventv1.Message) string {
 // edit puts the message in the place of the one of the same id. One that never arrived
 // is just said, and one that stands there as it is was sent before: a client that tries
 // again sends that too.
+//
+// Equal requests that come at once are one run: each expects the conversation to be where
+// it has seen it, and looks again where it is not.
 func (p *post) edit(ctx context.Context) (*Exchange, error) {
-	if e, err := p.same(ctx); e != nil || err != nil {
+	if e, err := p.saidBefore(ctx); e != nil || err != nil {
 		return e, err
 	}
+	for look := range maxLooks {
+		e, seen, err := p.same(ctx, look > 0)
+		if e != nil || err != nil {
+			return e, err
+		}
+		e, err = p.replace(ctx, seen)
+		if fault.ReasonOf(err) != sessionChanged {
+			return e, err
+		}
+	}
+	return nil, p.stale()
+}
+
+// maxLooks is how often an edit looks at a conversation that changes under it.
+const maxLooks = 8
+
+// replace is edit for a conversation whose newest run is the one that was seen; nil says
+// that there was no conversation. Conflict (SESSION_CHANGED).
+func (p *post) replace(ctx context.Context, seen *string) (*Exchange, error) {
 	r := p.start()
 	r.TakeBack = &statev1.TakeBack{MessageId: p.wish.target}
 	r.Messages = append(r.Messages, p.wish.message)
+	if r.GetExpect() == nil && seen != nil {
+		r.Expect = &statev1.Expectation{CurrentRunId: seen}
+	}
 	started, err := p.begin(ctx, r)
 	switch {
-	case p.unsaid(err):
-		return p.say(ctx)
+	case unknown(err):
+		return p.sayInstead(ctx)
 	case fault.ReasonOf(err) == sessionBusy:
-		if e, looking := p.same(ctx); e != nil && looking == nil { // an equal one came first
+		if e, _, looking := p.same(ctx, true); e != nil && looking == nil { // an equal one came first
 			return e, nil
 		}
-		if e, saying := p.say(ctx); saying == nil { // it waits, or may
+		if e, saying := p.sayInstead(ctx); saying == nil { // it waits, or may
 			return e, nil
 		}
 		return nil, err
@@ -122,30 +147,71 @@ func (p *post) edit(ctx context.Context) (*Exchange, error) {
 }
 
 // same tells the newest message where it answers what the client wants to say already;
-// nil where it does not. An answer that has failed or was stopped is none: then another
-// is wanted.
-func (p *post) same(ctx context.Context) (*Exchange, error) {
+// otherwise it gives the newest run that it has seen, "" for none and nil where there is
+// no conversation. An answer that has failed or was stopped is none, and then another is
+// wanted, but for one that was begun since the request came.
+func (p *post) same(ctx context.Context, since bool) (e *Exchange, seen *string, err error) {
 	session, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
-	failed := newest.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED || newest.GetStatus() == statev1.RunStatus_RUN_STATUS_INTERRUPTED
-	if errors.Is(err, fault.NotFound) || err == nil && (newest == nil || failed) {
-		return nil, nil //nolint:nilnil // it is no error, and no exchange
+	if errors.Is(err, fault.NotFound) {
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	seen = proto.String(newest.GetRunId())
+	failed := newest.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED || newest.GetStatus() == statev1.RunStatus_RUN_STATUS_INTERRUPTED
+	if newest == nil || failed && !since {
+		return nil, seen, nil
 	}
 	runs, err := p.chat.sessions.Message(ctx, p.request.Tenant, newest)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	said, err := p.chat.opening(ctx, p.request.Tenant, runs[0])
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	equal := slices.EqualFunc(said.GetParts(), p.wish.message.GetParts(), func(a, b *eventv1.Part) bool { return proto.Equal(a, b) })
-	if said.GetId() != p.wish.target || !equal || p.body.RunID != "" && !among(runs, p.body.RunID) {
+	taken := said.GetRunId() != runs[0].GetRunId() // back meanwhile: the message is another run's
+	if taken || said.GetId() != p.wish.target || !equal || p.body.RunID != "" && !among(runs, p.body.RunID) {
+		return nil, seen, nil
+	}
+	return p.found(session, newest), seen, nil
+}
+
+// sayInstead says a message that could not be gone back to. The client's key stays that of
+// going back: with it the message has a key of its own.
+func (p *post) sayInstead(ctx context.Context) (*Exchange, error) {
+	instead := *p
+	instead.key = p.keyInstead()
+	return instead.say(ctx)
+}
+
+func (p *post) keyInstead() string {
+	if p.key == "" {
+		return ""
+	}
+	return keyOf("instead", p.key)
+}
+
+// saidBefore tells the run that sayInstead has begun for an equal request of the client's
+// key; nil where there is none. The request expects what never is: only a repetition is
+// answered.
+func (p *post) saidBefore(ctx context.Context) (*Exchange, error) {
+	if p.key == "" || p.wish.message.GetId() == "" {
+		return nil, nil //nolint:nilnil // it is no error, and no exchange
+	}
+	r := p.start()
+	r.RequestKey, r.Messages = p.keyInstead(), append(r.Messages, p.wish.message)
+	r.Expect = &statev1.Expectation{CurrentRunId: &r.RequestKey}
+	started, err := p.chat.start(ctx, r)
+	if errors.Is(err, fault.Conflict) || errors.Is(err, fault.NotFound) || errors.Is(err, fault.Invalid) {
 		return nil, nil //nolint:nilnil // as above
 	}
-	return p.found(session, newest), nil
+	if err != nil {
+		return nil, err
+	}
+	return p.repeated(ctx, started, false)
 }
 
 // opening gives the message that stands where the run's first one was put; nil for none.
@@ -164,23 +230,32 @@ func (c *Chat) opening(ctx context.Context, tenant string, run *statev1.Run) (*e
 
 // again answers a message of the user's anew.
 func (p *post) again(ctx context.Context) (*Exchange, error) {
+	if e, err := p.saidBefore(ctx); e != nil || err != nil {
+		return e, err
+	}
 	r := p.start()
 	r.TakeBack = &statev1.TakeBack{MessageId: p.wish.target, Keep: true}
-	derived := p.key == "" && p.wish.instead != ""
-	if derived { // there is one answer in the place of another
-		r.RequestKey = keyOf("again", p.wish.instead)
+	derived, err := p.keyAgain(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	started, err := p.begin(ctx, r)
 	if derived && fault.ReasonOf(err) == keyReused {
+		if p.wish.instead == "" { // an equal one has found the question
+			return p.begunWith(ctx, r.GetRequestKey())
+		}
 		r.RequestKey, derived = p.chat.newID(), false
 		started, err = p.begin(ctx, r)
 	}
-	if p.unsaid(err) && p.wish.message != nil {
-		return p.say(ctx)
+	if unknown(err) && p.wish.message.GetId() != "" {
+		return p.sayInstead(ctx)
 	}
 	if unknown(err) { // the id may be the answer's
 		question, finding := p.chat.sessions.Question(ctx, p.request.Tenant, p.body.ID, p.wish.target)
 		if finding != nil {
+			if e, looking := p.begunWith(ctx, r.GetRequestKey()); looking == nil { // an equal one has taken the answer back
+				return e, nil
+			}
 			return nil, finding
 		}
 		r.TakeBack.MessageId = question
@@ -192,16 +267,42 @@ func (p *post) again(ctx context.Context) (*Exchange, error) {
 	return p.begun(ctx, pathRegenerate, started, derived)
 }
 
+// keyAgain gives r a key where the client has none: there is one answer in the place of
+// another. Without that one's id it is the newest, so that requests are one run that come
+// at once; who asks later has seen that run, and wants another.
+func (p *post) keyAgain(ctx context.Context, r *statev1.StartRunRequest) (derived bool, err error) {
+	switch {
+	case p.key != "":
+		return false, nil
+	case p.wish.instead != "":
+		r.RequestKey = keyOf("again", p.wish.instead)
+		return true, nil
+	}
+	_, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	if errors.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	r.RequestKey = keyOf("again", p.wish.target, newest.GetRunId())
+	return true, err
+}
+
+// begunWith tells the newest run, which the key has begun. Conflict (RUN_STALE) where that
+// is another one.
+func (p *post) begunWith(ctx context.Context, key string) (*Exchange, error) {
+	session, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	if err == nil && newest.GetRequestKey() != key {
+		err = p.stale()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.found(session, newest), nil
+}
+
 // unknown reports whether the conversation does not have the message to go back to.
 func unknown(err error) bool {
 	reason := fault.ReasonOf(err)
 	return reason == messageUnknown || reason == sessionUnknown
-}
-
-// unsaid reports whether the message to go back to has to be said, or was: then a
-// repetition finds its key used.
-func (p *post) unsaid(err error) bool {
-	return unknown(err) || p.key != "" && fault.ReasonOf(err) == keyReused
 }
 
 // begun tells a run that was begun by going back.

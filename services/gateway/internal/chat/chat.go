@@ -20,6 +20,13 @@
 //     client that has sent the message back, with answers, is told the rest.
 //   - Calls that wait for somebody outside are told to everybody who comes; those that
 //     have been answered are told so that no client runs them again.
+//   - Nobody is asked any more when the session was stopped while it waited: who reads, or
+//     names a place in the message, is told the ends of its calls and an error, and
+//     there is nothing to take up for others.
+//   - What one reader was told says nothing of another one who was cut: while one is
+//     known that has not come back, the message is told again to whoever asks.
+//   - Of an answer to a call that is told and that the run has not suspended on yet, the
+//     stream is what says that it was taken: whose stream breaks before is asked again.
 //   - A stream that began before its message was continued goes on with the run that
 //     continues it, however many there are by then.
 //   - A request that can change nothing is an error. With a good end, apps that send on
@@ -36,8 +43,10 @@
 //
 //	say     StartRun, with a key that is made from the message's id
 //	answer  SubmitCalls; where nobody else goes on, StartRun{resume}
-//	edit    StartRun{take_back}, unless the message stands there as it is
-//	again   StartRun{take_back, keep}, with a key made from the answer that it replaces
+//	edit    StartRun{take_back, expect the newest run}, unless the message stands there
+//	        as it is
+//	again   StartRun{take_back, keep}, with a key made from the answer that it replaces,
+//	        or else from the newest run
 //	attach  nothing
 package chat
 
@@ -63,7 +72,7 @@ import (
 // Config are the chat routes' own settings.
 type Config struct {
 	ReplayWindow  time.Duration // for how long after its end a run that nobody saw end is told again
-	DeliveredRuns int           // how many runs are remembered as seen to their end
+	DeliveredRuns int           // of how many messages it is remembered whether they were seen to their end
 	Padding       int           // of comments, in bytes, where a proxy stands between
 	Major         uistream.Major
 	Metadata      bool // messages say which run wrote them, and what it used

@@ -231,7 +231,12 @@ func (d *delivery) finish(f *streamv1.EndFrame) error {
 	var asked []uistream.Asked
 	if how == uistream.Paused {
 		var err error
-		if asked, err = d.left(); err != nil {
+		asked, err = d.left()
+		if errors.Is(err, errStopped) {
+			d.stop()
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		d.write(0, d.t.Pending(asked))
@@ -291,6 +296,13 @@ func (d *delivery) truncated(floor int64) error {
 	}
 	d.floor, d.again = floor, floor
 	return errAgain
+}
+
+// Passed takes a terminal record of another run, which may be of those that have written the
+// message before: the client may have it up to there.
+func (d *delivery) Passed(frame *feed.Frame) error {
+	d.cursor = feed.Cursor(frame.ReadResponse, d.cursor)
+	return d.meet(frame.ReadResponse)
 }
 
 // meet watches for the client's cursor. When the records pass it and it was not

@@ -81,13 +81,18 @@ func (e *Exchange) RunID() string { return e.run.GetRunId() }
 // Tell tells the run to its end. After an error the message is not whole: the
 // connection has to be broken, which a client takes for a drop, and resumes.
 func (e *Exchange) Tell(ctx context.Context, out Out) error {
+	message := messageKey(e.session, e.run)
+	if e.path == pathAttach || e.path == pathRetry {
+		e.chat.delivered.comeBack(message)
+	}
 	d := &delivery{Exchange: e, ctx: ctx, out: out}
 	if err := d.tell(); err != nil { //nolint:contextcheck // the delivery has ctx
 		e.chat.log.DebugContext(ctx, "chat stream cut", "run", e.RunID(), "error", err)
+		e.chat.delivered.lose(message)
 		return err
 	}
 	if !d.lost && (e.back == nil || e.back.partial == nil) {
-		e.chat.delivered.add(e.RunID())
+		e.chat.delivered.add(message, e.RunID())
 	}
 	return nil
 }
@@ -97,11 +102,14 @@ func (e *Exchange) Tell(ctx context.Context, out Out) error {
 // ON_BUSY_INVALID, TRIGGER_UNSUPPORTED), of the state service, and
 //
 //   - Conflict (RUN_STALE): the conversation has moved on, and the request is about
-//     what is no longer its end. Answers that it brought stand;
+//     what is no longer its end. Answers that it brought stand, but where it names the
+//     run that it has seen: then nothing of it was looked at;
 //   - Conflict (MESSAGE_EXISTS): the id of the message is that of another one;
 //   - Conflict (SESSION_SUSPENDED): the session waits for something else than what the
 //     client answers. A good end would make it ask the same for ever;
 //   - Conflict (OWNER_NOT_CONTINUABLE): the calls belong to what is over;
+//   - Unavailable (CALL_NOT_OPEN): a message that would wait brings the answer to a call
+//     that the live run has not opened yet. The same request may be sent again;
 //   - TooLarge (RESULT_TOO_LARGE): an answer that is awaited is too large.
 func (c *Chat) Open(ctx context.Context, r Request) (*Exchange, error) {
 	var body request
@@ -146,8 +154,11 @@ func (c *Chat) asked(ctx context.Context, r Again) (*statev1.GetSessionResponse,
 
 // resumable reports whether there is something to tell. Who names a cursor has
 // seen no end, whoever else has: delivered does not speak for them. Calls that wait for
-// an answer are told whenever somebody comes, who may be the one to give it.
+// an answer are told whenever somebody comes, who may be the one to give it. Of a session
+// that was stopped while it waited, only those are told who have a part of the message:
+// its calls may still wait for them there.
 func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, named bool) bool {
+	over := run.GetCompletedAt()
 	switch {
 	case run == nil:
 		return false
@@ -155,12 +166,18 @@ func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, na
 		return true
 	case conversation.GivenUp(run):
 		return false
-	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !terminal(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
+	case conversation.Stopped(whole.GetSession(), run):
+		return named && c.recent(max(over, whole.GetSession().GetUpdatedAt()))
+	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !conversation.Ended(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
 		return true
 	default:
-		age := c.limits.Now().Sub(time.UnixMilli(run.GetCompletedAt()))
-		return age < c.config.ReplayWindow && (named || !c.delivered.has(run.GetRunId()))
+		return c.recent(over) && (named || !c.delivered.has(messageKey(whole.GetSession(), run), run.GetRunId()))
 	}
+}
+
+// recent reports whether what ended then is told again.
+func (c *Chat) recent(over int64) bool {
+	return c.limits.Now().Sub(time.UnixMilli(over)) < c.config.ReplayWindow
 }
 
 func (c *Chat) majorOr(m uistream.Major) uistream.Major {

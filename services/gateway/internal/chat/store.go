@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"errors"
+
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -21,8 +23,10 @@ func (d *delivery) fromStore() error {
 	}
 	how, failed := ending(run.GetStatus()), run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED
 	var asked []uistream.Asked
+	stopped := false
 	if how == uistream.Paused && !failed {
-		if asked, err = d.left(); err != nil {
+		asked, err = d.left()
+		if stopped = errors.Is(err, errStopped); err != nil && !stopped {
 			return err
 		}
 	}
@@ -32,6 +36,10 @@ func (d *delivery) fromStore() error {
 	}
 	d.stored()
 	d.write(0, d.t.Replay(answer))
+	if stopped {
+		d.stop()
+		return d.out.Flush()
+	}
 	if failed {
 		d.end(0, d.t.Fail(run.GetFailure().GetError()))
 		return d.out.Flush()

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -18,7 +19,13 @@ const (
 	maxLimit     = 200
 )
 
-// Messages is GET /messages?sessionId=…&offset=0&limit=50.
+// attempts is how often the messages are read that change while they are read together with
+// the calls. Then the calls that come are those of a moment later, which nobody is asked
+// that they do not know.
+const attempts = 3
+
+// Messages is GET /messages?sessionId=…&offset=0&limit=50, with includeReasoning=false and
+// includeToolResults=false for readers that do not want them.
 func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant string) error {
 	id, err := SessionID(request)
 	if err != nil {
@@ -36,13 +43,58 @@ func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant s
 	if err != nil {
 		return err
 	}
-	page, err := r.page(request.Context(), whole.GetSession(), offset, int(limit))
+	without, err := without(request)
+	if err != nil {
+		return err
+	}
+	page, whole, err := r.standing(request.Context(), whole, offset, int(limit))
 	if err != nil {
 		return err
 	}
 	uistream.Ask(page.Messages, Asked(whole))
+	uistream.Close(page.Messages, Unanswered(whole))
+	without.Leave(page.Messages)
 	httpapi.WriteJSON(w, http.StatusOK, page)
 	return nil
+}
+
+// standing gives a page with the session as it was when the page was read. Where no call of
+// the page is open, it makes no difference how the session stands.
+func (r *Reader) standing(ctx context.Context, whole *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
+	for attempt := 1; ; attempt++ {
+		page, err := r.page(ctx, whole.GetSession(), offset, limit)
+		if err != nil || !uistream.Open(page.Messages) {
+			return page, whole, err
+		}
+		now, err := r.Whole(ctx, whole.GetSession().GetTenant(), whole.GetSession().GetSessionId())
+		if err != nil || now.GetSession().GetVersion() == whole.GetSession().GetVersion() || attempt == attempts {
+			return page, now, err
+		}
+		whole = now
+	}
+}
+
+// without reads what is not wanted. Invalid (PARAMETER_INVALID).
+func without(request *http.Request) (uistream.Without, error) {
+	reasoning, err := yes(request, "includeReasoning")
+	if err != nil {
+		return uistream.Without{}, err
+	}
+	results, err := yes(request, "includeToolResults")
+	return uistream.Without{Reasoning: !reasoning, Results: !results}, err
+}
+
+// yes gives a parameter that is true or false, and true when it is absent. Invalid
+// (PARAMETER_INVALID).
+func yes(request *http.Request, name string) (bool, error) {
+	switch text := request.URL.Query().Get(name); text {
+	case "", "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, fault.New(fault.Invalid, "PARAMETER_INVALID", "%s is %.30q: it has to be true or false", name, text)
+	}
 }
 
 // status is how a session stands.

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = Patience
 
 type world struct {
 	*World

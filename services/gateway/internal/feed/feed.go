@@ -36,6 +36,13 @@ type Sink interface {
 	Beat() error
 }
 
+// Passer is a Sink that is told of the terminal records of the session that Follow passes
+// over. An error ends Follow, as those of Frame do.
+type Passer interface {
+	Sink
+	Passed(f *Frame) error
+}
+
 // Feed follows streams. It may be used by many goroutines.
 type Feed struct {
 	Client streamv1.StreamServiceClient
@@ -68,7 +75,7 @@ func (f *Feed) limits() fanout.Limits {
 //
 // Of the request it takes the stream, the cursor, recorded_sequence and
 //
-//   - run_id: the terminal record of that run ends it, others are passed over.
+//   - run_id: the terminal record of that run ends it, others are passed over (Passer).
 //     Without it the first terminal record of the session ends a live read, and one
 //     behind which nothing stands ends a history;
 //   - family: the sink is given the chunks and rewinds of the sessions below a
@@ -80,8 +87,8 @@ func (f *Feed) Follow(ctx context.Context, r *streamv1.ReadRequest, sink Sink) e
 	v := newView(f, r, sink)
 	if r.GetHistoryOnly() {
 		stored := everything(r, v.cursor)
-		stored.EveryRun, stored.RunId, stored.HistoryOnly = false, r.GetRunId(), true
-		stored.Family = stored.Family && r.GetFamily() // what a sub-agent has lost is nothing to others
+		stored.EveryRun, stored.HistoryOnly = r.GetRunId() != "", true // the view ends at the run's end
+		stored.Family = stored.Family && r.GetFamily()                 // what a sub-agent has lost is nothing to others
 		return v.history(ctx, stored)
 	}
 	for {

@@ -36,10 +36,13 @@ func newView(f *Feed, r *streamv1.ReadRequest, sink Sink) *view {
 // moves the cursor.
 func (v *view) give(f *Frame) (given bool, err error) {
 	v.cursor = Cursor(f.ReadResponse, v.cursor)
-	if !v.wants(f) {
-		return false, nil
+	if v.wants(f) {
+		return true, v.sink.Frame(f)
 	}
-	return true, v.sink.Frame(f)
+	if p, passes := v.sink.(Passer); passes && f.Session == "" && (f.GetEnd() != nil || f.GetFail() != nil) {
+		return false, p.Passed(f)
+	}
+	return false, nil
 }
 
 func (v *view) wants(f *Frame) bool {

@@ -120,16 +120,9 @@ func (s *session) goBack(r *statev1.StartRunRequest) (abandoned []string, err er
 		}
 	}
 	for _, c := range s.calls {
-		if a := given[c.GetToolCallId()]; a != nil && c.GetAnswer() == nil {
-			if err := fits(c, a); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for _, c := range s.calls {
 		switch a := given[c.GetToolCallId()]; {
 		case c.GetAnswer() != nil:
-		case a != nil:
+		case a != nil && fits(c, a) == nil && checkAnswer(a) == nil:
 			c.Answer = proto.CloneOf(a)
 			c.Answer.Source = statev1.AnswerSource_ANSWER_SOURCE_CLIENT
 		default:

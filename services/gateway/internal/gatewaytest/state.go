@@ -35,6 +35,7 @@ type State struct {
 	stops    []*statev1.RequestStopRequest
 	submits  []*statev1.SubmitCallsRequest
 	entered  int // calls so far
+	hold     func(*statev1.StartRunRequest)
 }
 
 type session struct {
@@ -45,6 +46,7 @@ type session struct {
 	gone        []*statev1.Run // waited and were given up
 	calls       []*statev1.Call
 	answered    []*statev1.Call       // taken by a step
+	planned     []string              // calls of the step in flight; nil: its plan is not recorded
 	checkpoints []*statev1.Checkpoint // the oldest first
 }
 
@@ -129,6 +131,7 @@ const maxStateKey = 256
 
 // StartRun implements the service.
 func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	s.holdUp(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.enter(); err != nil {
@@ -337,7 +340,10 @@ func (s *State) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*st
 	whole := proto.CloneOf(found.Session)
 	whole.MessageCount = int64(len(found.messages))
 	whole.Version = whole.GetMessageCount() + int64(len(found.runs)) // something that rises
-	out := &statev1.GetSessionResponse{Session: whole, CurrentRun: proto.CloneOf(found.current()), Calls: found.calls}
+	out := &statev1.GetSessionResponse{Session: whole, CurrentRun: proto.CloneOf(found.current())}
+	for _, c := range found.calls {
+		out.Calls = append(out.Calls, proto.CloneOf(c))
+	}
 	for _, w := range found.waiting {
 		out.Waiting = append(out.Waiting, proto.CloneOf(w.Run))
 	}
@@ -360,7 +366,7 @@ func (s *State) ListMessages(_ context.Context, r *statev1.ListMessagesRequest) 
 	out := &statev1.ListMessagesResponse{Total: total}
 	end := min(total, r.GetOffset()+int64(min(max(r.GetLimit(), 1), maxListed)))
 	for i := r.GetOffset(); i < end; i++ {
-		out.Messages = append(out.Messages, &statev1.StoredMessage{Ordinal: i, Message: found.messages[i]})
+		out.Messages = append(out.Messages, &statev1.StoredMessage{Ordinal: i, Message: proto.CloneOf(found.messages[i])})
 	}
 	out.HasMore = end < total
 	return out, nil

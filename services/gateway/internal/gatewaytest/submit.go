@@ -29,7 +29,7 @@ func (s *State) SubmitCall(_ context.Context, r *statev1.SubmitCallRequest) (*st
 	}
 	owner, call := s.call(r.GetTenant(), r.GetSessionId(), r.GetToolCallId())
 	if call == nil {
-		return nil, fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "the family of %q has no call %q", r.GetSessionId(), r.GetToolCallId())
+		return nil, s.missing(r)
 	}
 	outcome, err := owner.take(call, r.GetAnswer())
 	if err != nil {

@@ -36,6 +36,9 @@ func (s *State) wait(found *session, r *statev1.StartRunRequest) (*waiting, erro
 	if err := found.free(r); err != nil {
 		return nil, err
 	}
+	if err := s.early(found, r); err != nil {
+		return nil, err
+	}
 	w := &waiting{s.makeRun(found, r), r}
 	w.Status, w.OnBusy = statev1.RunStatus_RUN_STATUS_WAITING, policy
 	found.waiting = append(found.waiting, w)

@@ -66,6 +66,10 @@ func serve(t testing.TB, network rpc.Network, address string, register func(grpc
 	})
 }
 
+// Patience is how long a test waits for what must come. It costs nothing where that
+// comes, so it is long: many tests may share few processors.
+const Patience = 90 * time.Second
+
 // Run is a run that a test plays the executor of.
 type Run struct {
 	world *World
@@ -77,7 +81,7 @@ type Run struct {
 // it follows, which is nil for the first.
 func (w *World) Started(t testing.TB, tenant, session string, former *Run) *Run {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		run := w.State.Newest(tenant, session)
 		if run != nil && (former == nil || run.GetRunId() != former.GetRunId()) {
 			return &Run{w, run, tenant}

@@ -38,11 +38,19 @@ var sentences = map[string]string{
 	"RESULT_TOO_LARGE":      "The answer is too large.",
 	"KIND_MISMATCH":         "Another kind of answer is expected here.",
 	"UNKNOWN_TOOL_CALL":     "There is no such question.",
+	callNotOpen:             "This question cannot be answered yet; please try again in a moment.",
+	"RUN_CANCELLED":         "This conversation was stopped; please send a message.",
 	"OWNER_NOT_CONTINUABLE": "This question is over; please send a message.",
 	"ROUTE_NOT_FOUND":       "There is nothing here.",
 	"METHOD_NOT_ALLOWED":    "This address cannot be used that way.",
 	UpgradeRequired:         "This address takes WebSocket connections only.",
 }
+
+// A call that is not open yet will be soon: in seconds, when to answer it again.
+const (
+	callNotOpen    = "CALL_NOT_OPEN"
+	callRetryAfter = "1"
+)
 
 func sentence(f *fault.Fault) string {
 	if s := sentences[f.Reason]; s != "" {
@@ -113,6 +121,8 @@ func WriteError(w http.ResponseWriter, err error) {
 		status = http.StatusUpgradeRequired
 	case StopNotObserved:
 		status = http.StatusGatewayTimeout
+	case callNotOpen:
+		w.Header().Set("Retry-After", callRetryAfter)
 	}
 	if f.Kind == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)

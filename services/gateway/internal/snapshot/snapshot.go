@@ -136,6 +136,9 @@ func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
 		out.Messages = []uistream.UIMessage{}
 	}
 	uistream.Ask(out.Messages, conversation.Asked(s.GetSessionResponse))
+	if s.teller == nil { // else the ends of calls may come after what was folded
+		uistream.Close(out.Messages, conversation.Unanswered(s.GetSessionResponse))
+	}
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
 		out.State = json.RawMessage(state)
 	}

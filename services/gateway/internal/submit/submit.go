@@ -3,6 +3,9 @@
 //
 // An answer is durable when it is taken, and the first one stands. The session goes on by
 // itself when it has waited for nothing else.
+//
+// A client is told of a call before the run suspends on it, and may answer before that. The
+// answer waits for the suspension then, for as long as the state service may be away.
 package submit
 
 import (
@@ -21,7 +24,8 @@ type Answers struct {
 }
 
 // Submit gives the answer to a call of the session's family. Invalid (ID_INVALID), and
-// the faults of statev1.CallServiceClient.SubmitCall.
+// the faults of statev1.CallServiceClient.SubmitCall: Unavailable (CALL_NOT_OPEN) when the
+// run has not suspended within Policy; the same answer may be given again.
 func (a *Answers) Submit(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
 	if err := httpapi.CheckID("the session's id", r.GetSessionId()); err != nil {
 		return nil, err

@@ -68,11 +68,11 @@ func (t *Translator) pending(a Asked) []Part {
 		parts = t.startStep(t.shown, a.Step)
 	}
 	if a.Answer != nil {
-		parts = append(parts, t.callQuiet(t.shown, a.CallID, a.ToolName, a.Input)...)
+		parts = append(parts, t.callQuiet(t.shown, a.CallID, tool{name: a.ToolName}, a.Input)...)
 		t.ended(a.CallID)
 		return append(parts, t.output(a.CallID, *a.Answer))
 	}
-	parts = append(parts, t.callAvailable(t.shown, a.CallID, a.ToolName, a.Input)...)
+	parts = append(parts, t.callAvailable(t.shown, a.CallID, tool{name: a.ToolName}, a.Input)...)
 	parts = append(parts, t.ask(a.CallID, a.ID)...)
 	if a.Approved != nil && !t.calls[a.CallID].responded {
 		parts = append(parts, t.respond(a.CallID, a.ID, *a.Approved, a.Reason)...)

@@ -121,7 +121,7 @@ func (a *assembly) takeCall(p Part) {
 	at := a.message.call(p.ToolCallID)
 	if at < 0 {
 		at = len(a.message.Parts)
-		a.add(UIPart{Type: toolPrefix + p.ToolName, ToolCallID: p.ToolCallID})
+		a.add(callPart(p.ToolCallID, tool{p.ToolName, p.Dynamic}))
 	}
 	part := &a.message.Parts[at]
 	switch p.Type {

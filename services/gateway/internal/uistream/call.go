@@ -10,12 +10,19 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
+// tool is a tool as clients know it: by a type of its own, or, when it is dynamic, by its
+// name alone.
+type tool struct {
+	name    string
+	dynamic bool
+}
+
 // call is what the client knows of a tool call.
 type call struct {
 	at        int64 // the sequence that showed it first
 	step      int   // how many steps the client had then
-	name      string
-	available bool // its input is whole
+	tool      tool  // as it was told first: the client looks for the call under that
+	available bool  // its input is whole
 	ended     bool
 	approval  string // the id of the approval that was asked for
 	responded bool   // it was told how that was answered
@@ -60,12 +67,12 @@ func callOf(c *eventv1.Chunk) string {
 // is for streams that nobody has seen.
 func (t *Translator) Answered(answered func(callID string) bool) { t.answered = answered }
 
-func (t *Translator) callStart(sequence int64, id, name string) []Part {
+func (t *Translator) callStart(sequence int64, id string, of tool) []Part {
 	if _, known := t.calls[id]; known {
 		return nil
 	}
-	t.calls[id] = call{at: sequence, step: t.steps, name: name, streamed: &strings.Builder{}}
-	return append(t.closeBlock(), toolInputStart(id, name))
+	t.calls[id] = call{at: sequence, step: t.steps, tool: of, streamed: &strings.Builder{}}
+	return append(t.closeBlock(), toolInputStart(id, of))
 }
 
 func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
@@ -81,8 +88,8 @@ func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
 
 // callAvailable tells the whole input, from which on clients run the tools that are
 // theirs.
-func (t *Translator) callAvailable(sequence int64, id, name, arguments string) []Part {
-	parts := t.callStart(sequence, id, name)
+func (t *Translator) callAvailable(sequence int64, id string, of tool, arguments string) []Part {
+	parts := t.callStart(sequence, id, of)
 	c := t.calls[id]
 	if c.available { // run again by another executor: the client knows the call
 		return parts
@@ -90,12 +97,12 @@ func (t *Translator) callAvailable(sequence int64, id, name, arguments string) [
 	arguments = c.input(arguments)
 	c.available, c.streamed = true, nil
 	t.calls[id] = c
-	return append(parts, toolInputAvailable(id, name, arguments))
+	return append(parts, toolInputAvailable(id, c.tool, arguments))
 }
 
 // callQuiet tells the whole input so that no client runs the tool.
-func (t *Translator) callQuiet(sequence int64, id, name, arguments string) []Part {
-	parts := t.callStart(sequence, id, name)
+func (t *Translator) callQuiet(sequence int64, id string, of tool, arguments string) []Part {
+	parts := t.callStart(sequence, id, of)
 	c := t.calls[id]
 	if c.available {
 		return parts
@@ -107,7 +114,7 @@ func (t *Translator) callQuiet(sequence int64, id, name, arguments string) []Par
 		return parts
 	}
 	if streamed != "" { // it begins anew
-		parts = append(parts, toolInputStart(id, name))
+		parts = append(parts, toolInputStart(id, c.tool))
 	}
 	return append(parts, toolInputDelta(id, string(c.quiet)))
 }
@@ -119,10 +126,11 @@ func sameJSON(a, b []byte) bool {
 }
 
 func (t *Translator) toolStarted(sequence int64, e *eventv1.ToolStart) []Part {
+	of := tool{e.GetToolName(), e.GetDynamic()}
 	if e.GetAwaitsClient() && t.answered != nil && t.answered(e.GetToolCallId()) {
-		return t.callQuiet(sequence, e.GetToolCallId(), e.GetToolName(), e.GetArguments())
+		return t.callQuiet(sequence, e.GetToolCallId(), of, e.GetArguments())
 	}
-	return t.callAvailable(sequence, e.GetToolCallId(), e.GetToolName(), e.GetArguments())
+	return t.callAvailable(sequence, e.GetToolCallId(), of, e.GetArguments())
 }
 
 // callEnd ends a call, which may be of an earlier step: the client finds it anywhere
@@ -142,17 +150,17 @@ func (t *Translator) callEnd(sequence int64, e *eventv1.ToolEnd) []Part {
 // neverBegun ends a call whose input was never told to be whole: there is no such tool, or
 // the input is not what it takes. The client is not to run it.
 func (t *Translator) neverBegun(sequence int64, id, name string, a Answer) []Part {
-	parts := t.callStart(sequence, id, name)
+	parts := t.callStart(sequence, id, tool{name: name})
 	c := t.calls[id]
 	if a.Success || !t.major.inputErrors() || c.step != t.steps {
-		parts = append(parts, t.callQuiet(sequence, id, name, "")...)
+		parts = append(parts, t.callQuiet(sequence, id, c.tool, "")...)
 		t.ended(id)
 		return append(parts, t.output(id, a))
 	}
 	input := value(c.input(""), "{}")
 	c.available, c.streamed, c.ended = true, nil, true
 	t.calls[id] = c
-	return append(parts, toolInputError(id, c.name, input, a.Error))
+	return append(parts, toolInputError(id, c.tool, input, a.Error))
 }
 
 func (t *Translator) ended(id string) {
@@ -167,15 +175,15 @@ func (t *Translator) ended(id string) {
 func (t *Translator) output(id string, a Answer) Part {
 	c := t.calls[id]
 	if !a.Success && c.quiet != nil && c.step == t.steps && t.major.resets() {
-		return toolInputError(id, c.name, c.quiet, a.Error)
+		return toolInputError(id, c.tool, c.quiet, a.Error)
 	}
-	return toolOutput(id, a)
+	return toolOutput(id, c.tool.dynamic, a)
 }
 
 // approvalAsked tells a client that knows approvals that it may answer the call, once.
 // Others see a call that goes on.
 func (t *Translator) approvalAsked(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
-	parts := t.callAvailable(sequence, e.GetToolCallId(), e.GetToolName(), e.GetInput())
+	parts := t.callAvailable(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
 	return append(parts, t.ask(e.GetToolCallId(), e.GetApprovalId())...)
 }
 
@@ -218,18 +226,24 @@ func (t *Translator) respond(id, approval string, approved bool, reason string) 
 
 // cutInputs ends the calls whose input never came whole, so that none seems to go on.
 func (t *Translator) cutInputs() []Part {
-	var cut []string
-	for id, c := range t.calls {
-		if !c.available {
-			cut = append(cut, id)
-		}
-	}
-	slices.SortFunc(cut, func(a, b string) int { return cmp.Or(cmp.Compare(t.calls[a].at, t.calls[b].at), cmp.Compare(a, b)) })
 	var parts []Part
-	for _, id := range cut {
-		parts = append(parts, toolOutput(id, Answer{Error: inputCutText}))
+	for _, id := range t.callsThat(func(c call) bool { return !c.available }) {
+		parts = append(parts, toolOutput(id, t.calls[id].tool.dynamic, Answer{Error: inputCutText}))
 	}
 	return parts
+}
+
+// callsThat gives the calls for which the condition holds, in the order in which they were
+// shown.
+func (t *Translator) callsThat(holds func(call) bool) []string {
+	var ids []string
+	for id, c := range t.calls {
+		if holds(c) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(t.calls[a].at, t.calls[b].at), cmp.Compare(a, b)) })
+	return ids
 }
 
 func (t *Translator) forgetCalls(after int64) {

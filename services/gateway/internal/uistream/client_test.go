@@ -66,6 +66,9 @@ func (c *client) take(text []byte) error {
 }
 
 func (c *client) assemble(p uistream.Part) error {
+	if q := c.call(p.ToolCallID); q != nil && speaksOfTool[p.Type] && p.Dynamic != (q.Type == "dynamic-tool") {
+		return fmt.Errorf("the call is known as %s", q.Type) // version 5 looks for it among those of the kind
+	}
 	switch p.Type {
 	case "start":
 		return c.start(p)
@@ -104,6 +107,11 @@ func (c *client) assemble(p uistream.Part) error {
 		c.takeData(p)
 	}
 	return nil
+}
+
+// speaksOfTool are the parts that say whether the tool of their call is dynamic.
+var speaksOfTool = map[string]bool{
+	"tool-input-start": true, "tool-input-available": true, "tool-input-error": true, "tool-output-available": true, "tool-output-error": true,
 }
 
 func (c *client) start(p uistream.Part) error {
@@ -199,9 +207,13 @@ func (c *client) call(id string) *part {
 // update puts what is known into the call's part, or makes one.
 func (c *client) update(q *part, p uistream.Part, known part) {
 	if q == nil {
-		q = c.add(&part{UIPart: uistream.UIPart{Type: "tool-" + p.ToolName, ToolCallID: p.ToolCallID}})
+		made := uistream.UIPart{Type: "tool-" + p.ToolName, ToolCallID: p.ToolCallID}
+		if p.Dynamic {
+			made.Type, made.ToolName = "dynamic-tool", p.ToolName
+		}
+		q = c.add(&part{UIPart: made})
 	}
-	known.Type, known.ToolCallID, known.Approval = q.Type, q.ToolCallID, q.Approval
+	known.Type, known.ToolName, known.ToolCallID, known.Approval = q.Type, q.ToolName, q.ToolCallID, q.Approval
 	*q = known
 }
 

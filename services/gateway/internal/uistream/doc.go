@@ -37,6 +37,18 @@
 // step has taken the answer, Pending tells it: the page that was loaded again can tell
 // then that nothing is open any more, and sends on what it has.
 //
+// # Dynamic tools
+//
+// A tool that is known at run time only is dynamic. Clients keep its calls as parts of
+// another type, and version 5 looks for a call among those of the type that the part says:
+// so every part speaks of a call as the first one did, whatever later chunks say.
+//
+// # Calls that nobody will answer
+//
+// When a session is ended while it waits, the state service drops its calls, and neither
+// the log nor the conversation tells of it. Stopped ends such a message for who reads its
+// stream, and Close does where it is shown.
+//
 // # Metadata
 //
 // With Describe the start has the run and the agent, and the finish what the run has used

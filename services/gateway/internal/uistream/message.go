@@ -23,6 +23,7 @@ type UIPart struct {
 	ID         string          `json:"id,omitempty"`
 	Text       string          `json:"text,omitempty"`
 	State      string          `json:"state,omitempty"`
+	ToolName   string          `json:"toolName,omitempty"` // where the type does not have it: of a dynamic tool
 	ToolCallID string          `json:"toolCallId,omitempty"`
 	InputText  string          `json:"inputText,omitempty"` // of an input that streams: its text so far
 	Input      json.RawMessage `json:"input,omitempty"`
@@ -44,7 +45,26 @@ type Approval struct {
 	Reason   string `json:"reason,omitempty"`
 }
 
-const toolPrefix = "tool-"
+// The types of calls.
+const (
+	toolPrefix  = "tool-" // before the name of the tool
+	dynamicTool = "dynamic-tool"
+)
+
+// callPart is the part of a call, without anything that says how the call stands.
+func callPart(id string, of tool) UIPart {
+	if of.dynamic {
+		return UIPart{Type: dynamicTool, ToolName: of.name, ToolCallID: id}
+	}
+	return UIPart{Type: toolPrefix + of.name, ToolCallID: id}
+}
+
+func (p *UIPart) tool() tool {
+	if p.Type == dynamicTool {
+		return tool{p.ToolName, true}
+	}
+	return tool{name: p.Type[len(toolPrefix):]}
+}
 
 // Conversation makes UI messages of stored ones, in their order. All assistant
 // and tool messages of one run become one assistant message, the one that the
@@ -183,10 +203,9 @@ func (m *UIMessage) addPart(p *eventv1.Part) {
 	case *eventv1.Part_Reasoning:
 		m.addBlock(reasoning, p.Reasoning.GetText())
 	case *eventv1.Part_ToolCall:
-		m.Parts = append(m.Parts, UIPart{
-			Type: toolPrefix + p.ToolCall.GetToolName(), ToolCallID: p.ToolCall.GetToolCallId(),
-			State: "input-available", Input: value(p.ToolCall.GetArguments(), "{}"),
-		})
+		part := callPart(p.ToolCall.GetToolCallId(), tool{p.ToolCall.GetToolName(), p.ToolCall.GetDynamic()})
+		part.State, part.Input = "input-available", value(p.ToolCall.GetArguments(), "{}")
+		m.Parts = append(m.Parts, part)
 	case *eventv1.Part_ToolResult:
 		if at := m.call(p.ToolResult.GetToolCallId()); at >= 0 {
 			m.Parts[at].addResult(p.ToolResult)
@@ -262,13 +281,13 @@ func (t *Translator) replay(p UIPart) []Part {
 // replayCall tells a call. One that has ended and was nobody's to allow may have been a
 // client's: it is told so that no client runs it.
 func (t *Translator) replayCall(p UIPart) []Part {
-	id, name := p.ToolCallID, p.Type[len(toolPrefix):]
+	id, of := p.ToolCallID, p.tool()
 	ended := strings.HasPrefix(p.State, "output-")
 	var parts []Part
 	if p.Approval == nil && (ended || t.answered != nil && t.answered(id)) {
-		parts = t.callQuiet(0, id, name, string(p.Input))
+		parts = t.callQuiet(0, id, of, string(p.Input))
 	} else {
-		parts = t.callAvailable(0, id, name, string(p.Input))
+		parts = t.callAvailable(0, id, of, string(p.Input))
 	}
 	if a := p.Approval; a != nil {
 		parts = append(parts, t.ask(id, a.ID)...)

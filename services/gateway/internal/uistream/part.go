@@ -15,6 +15,7 @@ type Part struct {
 	Delta          string          `json:"delta,omitempty"`
 	ToolCallID     string          `json:"toolCallId,omitempty"`
 	ToolName       string          `json:"toolName,omitempty"`
+	Dynamic        bool            `json:"dynamic,omitempty"`
 	ApprovalID     string          `json:"approvalId,omitempty"`
 	Approved       *bool           `json:"approved,omitempty"`
 	Reason         string          `json:"reason,omitempty"`
@@ -69,27 +70,27 @@ func finish(reason string, m *Metadata) Part {
 	return Part{Type: "finish", FinishReason: reason, Metadata: m}
 }
 
-func toolInputStart(call, name string) Part {
-	return Part{Type: "tool-input-start", ToolCallID: call, ToolName: name}
+func toolInputStart(call string, t tool) Part {
+	return Part{Type: "tool-input-start", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic}
 }
 
 func toolInputDelta(call, text string) Part {
 	return Part{Type: "tool-input-delta", ToolCallID: call, InputTextDelta: text}
 }
 
-func toolInputAvailable(call, name, arguments string) Part {
-	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: name, Input: value(arguments, "{}")}
+func toolInputAvailable(call string, t tool, arguments string) Part {
+	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: value(arguments, "{}")}
 }
 
-func toolInputError(call, name string, input json.RawMessage, reason string) Part {
-	return Part{Type: "tool-input-error", ToolCallID: call, ToolName: name, Input: input, ErrorText: orText(reason, toolFailedText)}
+func toolInputError(call string, t tool, input json.RawMessage, reason string) Part {
+	return Part{Type: "tool-input-error", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: input, ErrorText: orText(reason, toolFailedText)}
 }
 
-func toolOutput(call string, a Answer) Part {
+func toolOutput(call string, dynamic bool, a Answer) Part {
 	if !a.Success {
-		return Part{Type: "tool-output-error", ToolCallID: call, ErrorText: orText(a.Error, toolFailedText)}
+		return Part{Type: "tool-output-error", ToolCallID: call, Dynamic: dynamic, ErrorText: orText(a.Error, toolFailedText)}
 	}
-	return Part{Type: "tool-output-available", ToolCallID: call, Output: value(a.Result, "null")}
+	return Part{Type: "tool-output-available", ToolCallID: call, Dynamic: dynamic, Output: value(a.Result, "null")}
 }
 
 func toolDenied(call string) Part { return Part{Type: "tool-output-denied", ToolCallID: call} }

@@ -29,10 +29,12 @@ var update = flag.Bool("update", false, "write what the translator gives into th
 //	pending CALL TOOL INPUT STEP APPROVAL [ANSWER [REASON]]
 //	                               the run has left the call open; APPROVAL is - for a client
 //	                               tool, ANSWER is its output, error, yes or no
-//	SEQUENCE EVENT ARGUMENTS…      a chunk; step_started N sets the step of those that follow
+//	SEQUENCE EVENT ARGUMENTS…      a chunk; step_started N sets the step of those that follow,
+//	                               and a last argument "dynamic" says what the tool is
 //	rewound AT
 //	end completed|paused|interrupted
 //	fail SENTENCE
+//	stopped SENTENCE               the session was ended while the run was suspended
 //	given_up                       the run never began
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -120,6 +122,8 @@ func (p *player) command(words []string) []string {
 		return p.told(p.tr.Finish(endings[words[1]]))
 	case "given_up":
 		return p.told(p.tr.GiveUp())
+	case "stopped":
+		return p.told(p.tr.Stopped(words[1]))
 	case "fail":
 		return p.told(p.tr.Fail(words[1]))
 	case "rewound":
@@ -239,13 +243,13 @@ func (p *player) chunk(event string, args []string) *eventv1.Chunk {
 	case "thinking":
 		c.Event = &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: arg(0), IsComplete: arg(1) == "complete"}}
 	case "tool_arg_stream_start":
-		c.Event = &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: arg(0), ToolName: arg(1)}}
+		c.Event = &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: arg(0), ToolName: arg(1), Dynamic: arg(2) == "dynamic"}}
 	case "tool_arg_stream_delta":
 		c.Event = &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: arg(0), Delta: arg(1)}}
 	case "tool_start":
-		c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: arg(0), ToolName: arg(1), Arguments: arg(2)}}
+		c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: arg(0), ToolName: arg(1), Arguments: arg(2), Dynamic: arg(3) == "dynamic"}}
 	case "tool_start_client":
-		c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: arg(0), ToolName: arg(1), Arguments: arg(2), AwaitsClient: true}}
+		c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: arg(0), ToolName: arg(1), Arguments: arg(2), AwaitsClient: true, Dynamic: arg(3) == "dynamic"}}
 	case "tool_end":
 		c.Event = &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: arg(0), ToolName: arg(1), Success: true, Result: arg(2)}}
 	case "tool_end_failed":

@@ -216,7 +216,8 @@ func (s *story) sayChunks(chunks []func() *eventv1.Chunk) {
 
 // plan is what the model says in one attempt, and what comes of its calls in the step.
 type plan struct {
-	streams                 bool // arguments are told as they come
+	streams                 bool            // arguments are told as they come
+	dynamic                 map[string]bool // the calls of tools that are known at run time only
 	chunks, starts, results []func() *eventv1.Chunk
 	open                    []*asked
 	answer, tools           *eventv1.Message
@@ -224,7 +225,7 @@ type plan struct {
 
 func (s *story) drawPlan(name string) plan {
 	t := s.t
-	p := plan{answer: &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}, tools: &eventv1.Message{Role: eventv1.Role_ROLE_TOOL}}
+	p := plan{answer: &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}, tools: &eventv1.Message{Role: eventv1.Role_ROLE_TOOL}, dynamic: map[string]bool{}}
 	if rapid.Bool().Draw(t, "thinks") {
 		p.think(rapid.StringN(1, 9, -1).Draw(t, "thought"))
 	}
@@ -273,6 +274,7 @@ func (p *plan) call(t *rapid.T, id string, step int32) {
 		kinds = 3
 	}
 	kind := rapid.IntRange(0, kinds).Draw(t, "whose")
+	p.dynamic[id] = rapid.Bool().Draw(t, "dynamic")
 	if kind == 3 {
 		p.neverBegun(t, id, arguments)
 		return
@@ -286,7 +288,7 @@ func (p *plan) call(t *rapid.T, id string, step int32) {
 		result.Success, result.Result, result.Error = false, "", "it has failed"
 	}
 	p.starts = append(p.starts, func() *eventv1.Chunk {
-		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: told, AwaitsClient: kind == 1}}}
+		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: told, AwaitsClient: kind == 1, Dynamic: p.dynamic[id]}}}
 	})
 	p.made(id, arguments)
 	if kind == 0 {
@@ -306,7 +308,9 @@ func (p *plan) call(t *rapid.T, id string, step int32) {
 
 // made stores the call.
 func (p *plan) made(id, arguments string) {
-	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "add", Arguments: arguments}}})
+	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{
+		ToolCallId: id, ToolName: "add", Arguments: arguments, Dynamic: p.dynamic[id],
+	}}})
 }
 
 // neverBegun adds a call of which only the end is told behind what came of its arguments.
@@ -332,7 +336,7 @@ func (p *plan) stream(t *rapid.T, id, arguments string) (whole bool) {
 
 func (p *plan) pieces(id string, pieces ...string) {
 	p.chunks = append(p.chunks, func() *eventv1.Chunk {
-		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: "add"}}}
+		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: "add", Dynamic: p.dynamic[id]}}}
 	})
 	for _, piece := range pieces {
 		p.chunks = append(p.chunks, func() *eventv1.Chunk {

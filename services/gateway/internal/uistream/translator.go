@@ -134,7 +134,8 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_Thinking:
 		return t.think(e.Thinking)
 	case *eventv1.Chunk_ToolArgStreamStart:
-		return t.callStart(sequence, e.ToolArgStreamStart.GetToolCallId(), e.ToolArgStreamStart.GetToolName())
+		s := e.ToolArgStreamStart
+		return t.callStart(sequence, s.GetToolCallId(), tool{s.GetToolName(), s.GetDynamic()})
 	case *eventv1.Chunk_ToolArgStreamDelta:
 		return t.callDelta(e.ToolArgStreamDelta)
 	case *eventv1.Chunk_ToolStart:

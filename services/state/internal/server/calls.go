@@ -29,19 +29,21 @@ func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (
 	if err != nil {
 		return nil, err
 	}
-	owners, err := s.store.Owners(ctx, command.Key, []string{command.CallID})
+	asked := command.Key
+	owners, err := s.store.Owners(ctx, asked, []string{command.CallID})
 	if err != nil {
 		return nil, err
 	}
 	owner, known := owners[command.CallID]
 	if !known {
-		return nil, session.NoCall(command.CallID)
+		return nil, s.missing(ctx, asked, command.CallID)
 	}
 	command.SessionID = owner
 	target := session.Target{Key: command.Key, Need: command.Need()}
 	submitted, err := spread(ctx, s, target, proto.Size(r), command.Now, alone(bounded(s, command.Decide)))
-	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
-		return nil, session.NoCall(command.CallID) // it went away with its session
+	switch fault.ReasonOf(err) {
+	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // it went away, alone or with its session
+		return nil, s.missing(ctx, asked, command.CallID)
 	}
 	if err != nil {
 		return nil, err
@@ -50,6 +52,13 @@ func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (
 		Outcome: submitOutcomes[submitted.Status], Continuation: continuations[submitted.Continuation],
 		RunId: submitted.RunID, OwnerSessionId: command.SessionID,
 	}, nil
+}
+
+// missing is why the family of the session has no such call.
+func (s *Server) missing(ctx context.Context, asked session.Key, callID string) error {
+	command := session.Missing{Key: asked, CallID: callID}
+	_, err := update(ctx, s, session.Target{Key: asked, Need: command.Need()}, 0, command.Decide)
+	return err
 }
 
 // submit checks the request and makes the command of it, for the session that
@@ -110,7 +119,8 @@ func (l Limits) checkWaiting(v *session.View, change *session.Change) error {
 	}
 	if size := change.Unread(v); size > l.StepBytes {
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-			"the answers that session %q waits to read would have %d bytes together; the limit is %d", v.Session.SessionID, size, l.StepBytes)
+			"the answers that session %q waits to read would have %d bytes together; the limit is %d: answer with an error, or with a reference to the result",
+			v.Session.SessionID, size, l.StepBytes)
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ func outcomeInvalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "OUTCOME_INVALID", format, args...)
 }
 
+// mostFinishReason is how many bytes name why a model stopped.
+const mostFinishReason = 64
+
 // checkOutcome gives Invalid (OUTCOME_INVALID).
 func (l Limits) checkOutcome(o *statev1.Outcome, maySuspend bool) error {
 	bad := outcomeInvalid
@@ -50,7 +53,12 @@ func (l Limits) checkOutcome(o *statev1.Outcome, maySuspend bool) error {
 	if o.GetOutput() != "" && !json.Valid([]byte(o.GetOutput())) {
 		return bad("the output is not one JSON text")
 	}
-	for field, text := range map[string]string{"completion_reason": o.GetCompletionReason(), "failure.code": o.GetFailure().GetCode()} {
+	if size := len(o.GetFinishReason()); size > mostFinishReason {
+		return bad("the finish_reason has %d bytes; the limit is %d: name why the model stopped, as stop or length", size, mostFinishReason)
+	}
+	for field, text := range map[string]string{
+		"completion_reason": o.GetCompletionReason(), "failure.code": o.GetFailure().GetCode(), "finish_reason": o.GetFinishReason(),
+	} {
 		if text != "" && problem(text) != "" {
 			return bad("%s %s", field, problem(text))
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -39,8 +38,10 @@ func (s *Server) ClaimRuns(stream claimStream) error {
 		return err
 	}
 	ctx := stream.Context()
-	now := s.millis()
-	if err := s.announce(ctx, hello, agents, now); err != nil {
+	broke := false
+	s.suspects.Join(hello.GetExecutorId())
+	defer func() { s.suspects.Leave(hello.GetExecutorId(), broke) }()
+	if err := s.announce(ctx, hello, agents, s.millis()); err != nil {
 		return err
 	}
 	c := &claimer{server: s, stream: stream, executorID: hello.GetExecutorId(), credits: newCredits(hello.GetCredits())}
@@ -50,7 +51,21 @@ func (s *Server) ClaimRuns(stream claimStream) error {
 	if !s.begin(func() { c.credits.fill(stream) }) {
 		return stopping()
 	}
-	return c.work(ctx)
+	err = c.work(ctx)
+	broke = c.broke(ctx)
+	return err
+}
+
+// broke reports whether the stream has ended without a word of either side: the
+// executor is dead, or has reasons of its own.
+func (c *claimer) broke(ctx context.Context) bool {
+	select {
+	case <-c.server.stopping:
+		return false
+	default:
+	}
+	_, ended := c.credits.get()
+	return ctx.Err() != nil && !errors.Is(ended, io.EOF)
 }
 
 // work hands out claims and stops until the stream ends.
@@ -120,52 +135,6 @@ func checkHello(r *statev1.ClaimRunsRequest) ([]session.Agent, error) {
 	return agents, nil
 }
 
-// credits counts how many claims the client can take.
-type credits struct {
-	more chan struct{} // holds one signal: the number or the end has changed
-
-	mu    sync.Mutex
-	left  int
-	ended error // why no more will come; io.EOF when the client has closed its side
-}
-
-// mostCredits keeps a client that counts wrongly from overflowing the number.
-const mostCredits = 1 << 20
-
-func newCredits(n int32) *credits {
-	return &credits{left: max(int(n), 0), more: make(chan struct{}, 1)}
-}
-
-// fill adds what the client gives until its side of the stream ends.
-func (c *credits) fill(stream claimStream) {
-	for {
-		r, err := stream.Recv()
-		c.mu.Lock()
-		c.ended = err
-		c.left = min(c.left+max(int(r.GetCredits()), 0), mostCredits)
-		c.mu.Unlock()
-		select {
-		case c.more <- struct{}{}:
-		default: // a signal is waiting already
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (c *credits) get() (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.left, c.ended
-}
-
-func (c *credits) take(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.left -= n
-}
-
 // claimer hands out work on one stream.
 type claimer struct {
 	server     *Server
@@ -175,74 +144,14 @@ type claimer struct {
 	credits    *credits
 	box        *stopBox
 	sending    sync.Mutex // one message at a time: claims, and stops beside them
+
+	poll *time.Timer // when to look for everything again
+	all  bool        // that time has come, and a look that found all of it has not
 }
 
-func (c *claimer) run(ctx context.Context) error {
-	for {
-		left, ended := c.credits.get()
-		if errors.Is(ended, io.EOF) {
-			return nil
-		}
-		if ended != nil {
-			return ended
-		}
-		var err error
-		if left > 0 {
-			err = c.serve(ctx)
-		} else {
-			err = c.wait(ctx, nil, nil)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// serve claims and sends until the credits are used up, or waits once when
-// there is no work.
-func (c *claimer) serve(ctx context.Context) error {
-	w := c.server.hub.join(c.agents)
-	defer c.server.hub.leave(w)
-	for {
-		left, ended := c.credits.get()
-		if left <= 0 || ended != nil {
-			return nil
-		}
-		n, err := c.claim(ctx, min(left, claimBatch))
-		if err != nil {
-			return err
-		}
-		if n == left {
-			c.server.hub.pass(w) // there may be more than this one can take
-		}
-		if n > 0 {
-			continue
-		}
-		poll := time.NewTimer(c.server.config.Poll/2 + rand.N(c.server.config.Poll))
-		err = c.wait(ctx, w.woken, poll.C)
-		poll.Stop()
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// wait returns nil when there may be something to do.
-func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, poll <-chan time.Time) error {
-	select {
-	case <-c.credits.more:
-	case <-woken:
-	case <-poll:
-	case <-c.server.stopping:
-		return stopping()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
-}
-
-// claim claims at most limit runs and sends them. It returns how many.
-func (c *claimer) claim(ctx context.Context, limit int) (int, error) {
+// claim claims at most limit runs and sends them: with all finished ones as well,
+// whose end nobody tells. It returns how many.
+func (c *claimer) claim(ctx context.Context, limit int, all bool) (int, error) {
 	select {
 	case <-c.server.stopping:
 		return 0, stopping()
@@ -250,15 +159,19 @@ func (c *claimer) claim(ctx context.Context, limit int) (int, error) {
 	}
 	s := c.server
 	command := session.Claim{ExecutorID: c.executorID, Now: s.millis()}
-	// Finished runs come first: readers wait for their end, and the next runs of
-	// their sessions wait for it as well. There are hardly ever any.
-	settling := session.ClaimSettling(command)
-	ends, err := c.due(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit, settling.Decide)
-	if err != nil {
-		return 0, err
-	}
-	if err := c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
-		return len(ends), err
+	var ends []store.Decided
+	if all {
+		// They come first: readers wait for their end, and the next runs of their
+		// sessions wait for it as well. There are hardly ever any.
+		settling := session.ClaimSettling(command)
+		var err error
+		ends, err = c.due(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit, settling.Decide)
+		if err != nil {
+			return 0, err
+		}
+		if err := c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
+			return len(ends), err
+		}
 	}
 	need := session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
 	runs, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit-len(ends), command.Decide)
@@ -283,6 +196,9 @@ func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, lim
 func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(store.Decided) (*statev1.ClaimRunsResponse, error)) error {
 	for i, claim := range claims {
 		answer, err := out(claim)
+		if err == nil {
+			err = c.server.used(ctx, claim, answer)
+		}
 		if err == nil && !fitted(answer) {
 			c.giveUp(ctx, claim, proto.Size(answer))
 			continue

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"testing"
@@ -253,6 +254,37 @@ func TestAClientThatHasNoMoreToSayEndsTheStream(t *testing.T) {
 	b.must(s.CloseSend())
 	if err := <-s.end; !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want EOF", err)
+	}
+}
+
+func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		gone  bool
+		ended error
+		want  bool
+	}{
+		{false, errors.New("the store failed"), false},
+		{true, nil, true},
+		{true, context.Canceled, true},
+		{true, io.EOF, false}, // it closed its side, and was gone before that was looked at
+	} {
+		claims := &claimer{server: b.server, credits: newCredits(1)}
+		claims.credits.ended = c.ended
+		ctx := t.Context()
+		if c.gone {
+			ctx = gone
+		}
+		if got := claims.broke(ctx); got != c.want {
+			t.Errorf("gone %v, %v: got broken %v, want %v", c.gone, c.ended, got, c.want)
+		}
+	}
+	b.server.Stop()
+	if (&claimer{server: b.server, credits: newCredits(1)}).broke(gone) {
+		t.Error("a stream that the service has ended itself is taken for broken")
 	}
 }
 

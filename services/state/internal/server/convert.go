@@ -181,7 +181,9 @@ func startPrint(r *statev1.StartRunRequest) ([]byte, error) {
 }
 
 func (l Limits) outcomeIn(o *statev1.Outcome) session.Outcome {
-	out := session.Outcome{Status: runStatusIn[o.GetStatus()], Output: o.GetOutput(), CompletionReason: o.GetCompletionReason()}
+	out := session.Outcome{
+		Status: runStatusIn[o.GetStatus()], Output: o.GetOutput(), CompletionReason: o.GetCompletionReason(), FinishReason: o.GetFinishReason(),
+	}
 	if o.GetFailure() != nil {
 		out.Failure = l.failureIn(o.GetFailure())
 	}

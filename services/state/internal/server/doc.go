@@ -20,10 +20,14 @@
 // # How work is handed out
 //
 // Each ClaimRuns stream has a loop that claims for its executor while it has
-// credits. A loop that finds nothing waits for the hub, which is signalled
-// after each write that has made work, or for its poll, which is behind for all
-// that the hub does not see: signals of other replicas, those that were lost,
-// and runs that wait for their time.
+// credits. A loop that has found less than it may take waits for the hub, which is
+// signalled after each write that has made work, or for its poll, which is behind
+// for all that the hub does not see: signals of other replicas, those that were
+// lost, and runs that wait for their time. Nothing puts the poll off. A signal
+// says whether it is for a queued run or for a finished one whose end nobody
+// tells; those are looked for when one says so, and with the poll. A look passes
+// sessions over that are locked at the moment: when it finds less than was
+// signalled, the loop looks again a few times within milliseconds.
 //
 //	StartRun ──commit──▶ hub ──wakes one──▶ claim loop ──UpdateDue──▶ Send ──▶ executor
 //	                              poll ──────▲               │
@@ -40,5 +44,6 @@
 // A claim is committed before it is sent. When sending fails it is released;
 // when the process dies in between, or the answer gets lost on a connection
 // that breaks, the claim is one of those that the executor does not list as
-// held, and is taken back as lost.
+// held, and is taken back as lost. A stream that breaks, rather than that either
+// side ends it, makes its executor a suspect of package sweep.
 package server

@@ -58,6 +58,13 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	return newBenchOn(t, memory.New(), changes...)
 }
 
+// databaseURL is that of a database which bears with a process that stands still for a
+// while, as it may where many tests share few processors.
+func databaseURL(t *testing.T) string {
+	t.Helper()
+	return pgtest.With(t, pgtest.URL(t), "idle_in_transaction_session_timeout", "60000")
+}
+
 // onEveryStore runs a test on each of the stores. open makes a bench. On those
 // that lock rows it polls often: a claim passes over a session that another
 // command has locked just then, and comes back to it with the poll.
@@ -73,7 +80,7 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Confi
 			return sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), commits, nil)
 		},
 		"postgres": func(t *testing.T) (store.Store, error) {
-			return postgres.Open(t.Context(), pgtest.URL(t), 4, commits, nil)
+			return postgres.Open(t.Context(), databaseURL(t), 4, commits, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,10 +229,14 @@ func (b *bench) open(executorID string, credits int32, held ...string) *stream {
 	return s
 }
 
+// patience is how long a test waits for what must come: long, since many tests may
+// share few processors.
+const patience = 90 * time.Second
+
 // eventually fails the test when the condition does not come to hold.
 func (b *bench) eventually(what string, holds func() bool) {
 	b.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(patience)
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for !holds() {
@@ -254,7 +265,7 @@ func (s *stream) next() *statev1.ClaimRunsResponse {
 		return answer
 	case err := <-s.end:
 		s.Fatalf("the stream ended with %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		s.Fatal("no claim came")
 	}
 	return nil

@@ -15,6 +15,9 @@ func (s *Server) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest) (*s
 		return nil, err
 	}
 	known, err := s.store.Beat(ctx, r.GetExecutorId(), s.millis())
+	if err != nil && ctx.Err() == nil {
+		s.suspects.Deaf()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func (s *Server) reclaimLost(ctx context.Context, executorID string, held []stri
 		}
 		for _, f := range freed {
 			s.log.WarnContext(ctx, "claim was lost on its way", "executor", executorID, "session", f.View.Session.SessionID, "run", f.View.Run.RunID)
-			s.hub.signal(f.View.Run.AgentType)
+			s.wake(&f.Change.Runs[0], command.Now)
 		}
 		if len(freed) < lostBatch {
 			return nil

@@ -17,6 +17,18 @@ type hub struct {
 type waiter struct {
 	agents map[string]bool
 	woken  chan struct{} // holds one signal, so that none is lost while the loop looks for work
+	told   news          // by the signals that the loop has not followed yet; guarded by hub.mu
+}
+
+// news is what signals have told of.
+type news struct {
+	runs int  // how many came to be work
+	ends bool // there are finished ones among them, whose end nobody tells
+}
+
+func (n *news) add(more news) {
+	n.runs += more.runs
+	n.ends = n.ends || more.ends
 }
 
 func newHub() *hub { return &hub{} }
@@ -34,28 +46,45 @@ func (h *hub) join(agents []string) *waiter {
 	return w
 }
 
-// leave removes a loop. A signal that it has not followed goes to another one.
+// leave removes a loop. Signals that it has not followed go to another one.
 func (h *hub) leave(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiters = slices.DeleteFunc(h.waiters, func(other *waiter) bool { return other == w })
-	select {
-	case <-w.woken:
-		h.wakeAnother(w)
-	default:
+	if told := w.take(); told.runs > 0 {
+		h.wakeAnother(w, told)
 	}
 }
 
-// pass wakes another loop that serves an agent of w, which has found more than
-// it can take.
-func (h *hub) pass(w *waiter) {
+// take returns what the loop was told since it last asked. It has to look for
+// that afterwards: nobody else is told.
+func (h *hub) take(w *waiter) news {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.wakeAnother(w)
+	return w.take()
 }
 
-func (h *hub) wakeAnother(than *waiter) {
-	h.wake(func(w *waiter) bool { return w != than && w.shares(than) })
+// take is called under hub.mu.
+func (w *waiter) take() news {
+	select {
+	case <-w.woken:
+	default: // the loop was woken by it
+	}
+	told := w.told
+	w.told = news{}
+	return told
+}
+
+// pass wakes another loop that serves an agent of w, which has found more than
+// it can take: finished runs as well, where it has looked for those.
+func (h *hub) pass(w *waiter, ends bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wakeAnother(w, news{1, ends})
+}
+
+func (h *hub) wakeAnother(than *waiter, told news) {
+	h.wake(told, func(w *waiter) bool { return w != than && w.shares(than) })
 }
 
 // shares reports whether the two serve one agent.
@@ -68,24 +97,39 @@ func (w *waiter) shares(other *waiter) bool {
 	return false
 }
 
-// signal wakes one loop that serves the agent and is not awake.
-func (h *hub) signal(agent string) {
+// signal wakes one loop that serves the agent and is not awake: a run of it is
+// queued.
+func (h *hub) signal(agent string) { h.tell(agent, news{runs: 1}) }
+
+// signalEnd is signal for a finished run whose end nobody tells.
+func (h *hub) signalEnd(agent string) { h.tell(agent, news{runs: 1, ends: true}) }
+
+func (h *hub) tell(agent string, told news) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.wake(func(w *waiter) bool { return w.agents[agent] })
+	h.wake(told, func(w *waiter) bool { return w.agents[agent] })
 }
 
-// wake wakes the first that fits and is not awake.
-func (h *hub) wake(fits func(*waiter) bool) {
+// wake wakes the first that fits and is not awake. Where all are awake, the
+// first will find this as well when it looks.
+func (h *hub) wake(told news, fits func(*waiter) bool) {
+	var awake *waiter
 	for i, w := range h.waiters {
 		if !fits(w) {
 			continue
 		}
 		select {
 		case w.woken <- struct{}{}:
+			w.told.add(told)
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
 			return
-		default: // awake already
+		default:
+			if awake == nil {
+				awake = w
+			}
 		}
+	}
+	if awake != nil {
+		awake.told.add(told)
 	}
 }

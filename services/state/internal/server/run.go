@@ -104,15 +104,13 @@ func (s *Server) tell(changes []*session.Change) {
 			continue
 		}
 		for _, r := range []*session.Run{c.NewRun, c.Begun} {
-			if r != nil && claimable(r, now) {
-				s.hub.signal(r.AgentType)
+			if r != nil {
+				s.wake(r, now)
 			}
 		}
 		for i := range c.Runs {
 			r := &c.Runs[i]
-			if claimable(r, now) {
-				s.hub.signal(r.AgentType)
-			}
+			s.wake(r, now)
 			if r.Status == session.RunRunning && r.Stop != nil {
 				s.stops.tell(store.StoppedRun{ExecutorID: r.ExecutorID, RunID: r.RunID, Stop: *r.Stop})
 			}
@@ -120,9 +118,12 @@ func (s *Server) tell(changes []*session.Change) {
 	}
 }
 
-func claimable(r *session.Run, now session.Millis) bool {
-	if r.Status == session.RunQueued {
-		return r.DueAt <= now
+// wake wakes a claim stream for a run that is work now and that nobody holds.
+func (s *Server) wake(r *session.Run, now session.Millis) {
+	switch {
+	case r.Status == session.RunQueued && r.DueAt <= now:
+		s.hub.signal(r.AgentType)
+	case r.Status.Over() && !r.Settled && r.ExecutorID == "":
+		s.hub.signalEnd(r.AgentType)
 	}
-	return r.Status.Over() && !r.Settled && r.ExecutorID == ""
 }

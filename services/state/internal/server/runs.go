@@ -24,9 +24,6 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	target := session.Target{Key: command.Key, Need: command.Need()}
 	started, err := run(ctx, s, []session.Target{target}, proto.Size(r), func(targets []session.Target, views []*session.View) ([]*session.Change, session.Started, error) {
 		own, started, err := command.Decide(views...)
-		if err == nil && len(command.Answers) > 0 {
-			err = s.config.Limits.checkWaiting(views[0], own)
-		}
 		if err != nil {
 			return nil, started, err
 		}

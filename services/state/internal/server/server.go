@@ -10,6 +10,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
 // Server implements the services of the contract. Its methods may be called by
@@ -32,6 +33,8 @@ type Server struct {
 	hub    *hub
 	stops  *stops
 
+	suspects *sweep.Suspects
+
 	mu       sync.Mutex // guards stopped, and streams against Stop
 	stopped  bool
 	stopping chan struct{} // closed by Stop
@@ -40,7 +43,8 @@ type Server struct {
 
 // New returns a server on the store. It starts nothing.
 func New(config Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
-	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(), stops: newStops(), stopping: make(chan struct{})}
+	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(), stops: newStops(),
+		suspects: sweep.NewSuspects(), stopping: make(chan struct{})}
 }
 
 // Register offers the services.
@@ -57,6 +61,9 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 
 // Wake tells claim streams that there may be work for an agent.
 func (s *Server) Wake(agentType string) { s.hub.signal(agentType) }
+
+// Suspects are the executors whose claim stream has broken.
+func (s *Server) Suspects() *sweep.Suspects { return s.suspects }
 
 // Stop ends all claim streams with Unavailable (STOPPING), refuses new ones
 // the same way, and waits for their goroutines. A stream whose client takes

@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/pkg/config"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -46,7 +45,7 @@ func (s *stream) stopped() *statev1.StoppedRun {
 		return stop
 	case err := <-s.end:
 		s.Fatalf("the stream ended with %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		s.Fatal("no stop came")
 	}
 	return nil
@@ -92,7 +91,7 @@ func TestAStopThatAnotherReplicaHasTakenIsFoundByThePoll(t *testing.T) {
 	if err := config.Load(&commits, nil); err != nil {
 		t.Fatal(err)
 	}
-	url := pgtest.URL(t)
+	url := databaseURL(t)
 	replica := func() *bench {
 		s, err := postgres.Open(t.Context(), url, 4, commits, nil)
 		if err != nil {

@@ -118,11 +118,13 @@ func TestAnEditedMessageTakesThePlaceOfTheFormerOne(t *testing.T) {
 			t.Errorf("got %v, want it as it was in the beginning", got)
 		}
 		_, err = b.calls.SubmitCall(t.Context(), submitOf("s", "c1", result(`1`)))
-		b.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
+		b.refuses(err, fault.Unavailable, "CALL_NOT_OPEN") // for all that is known, the new run may ask
 		b.became(b.submits("s", answersTo("c1")...), outcome("c1", unknown, "", ""))
 		_, err = b.runs.StartRun(t.Context(), edit)
 		b.refuses(err, fault.Conflict, "SESSION_BUSY")
 		b.commit(ending(refTo(s.execute()), 3, completed))
+		_, err = b.calls.SubmitCall(t.Context(), submitOf("s", "c1", result(`1`)))
+		b.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 	})
 }
 

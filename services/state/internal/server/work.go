@@ -166,18 +166,22 @@ func (s *Server) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunRequest) (
 	if delay := r.GetDelayMs(); delay < 0 || delay > longestDelay.Milliseconds() {
 		return nil, fault.New(fault.Invalid, "DELAY_INVALID", "delay_ms is %d; give 0 to %d", delay, longestDelay.Milliseconds())
 	}
-	if err := s.release(ctx, ref, session.Millis(r.GetDelayMs())); err != nil {
+	usage, err := s.config.Limits.usageIn(r.GetUsage())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.release(ctx, ref, session.Millis(r.GetDelayMs()), usage...); err != nil {
 		return nil, err
 	}
 	return &statev1.ReleaseRunResponse{}, nil
 }
 
-// releaseBytes is about what a release holds while it waits.
+// releaseBytes is about what a release holds while it waits, its usage aside.
 const releaseBytes = 1024
 
-func (s *Server) release(ctx context.Context, ref session.Ref, delay session.Millis) error {
-	command := session.Release{Ref: ref, Delay: delay, Now: s.millis()}
-	_, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, releaseBytes, silent(command.Decide))
+func (s *Server) release(ctx context.Context, ref session.Ref, delay session.Millis, usage ...session.Usage) error {
+	command := session.Release{Ref: ref, Delay: delay, Usage: usage, Now: s.millis()}
+	_, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, releaseBytes+usageBytes(usage), silent(command.Decide))
 	return err
 }
 

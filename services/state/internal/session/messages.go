@@ -123,7 +123,7 @@ type Truncate struct {
 }
 
 // Need says what Decide wants to see.
-func (c Truncate) Need() Need { return Need{Open: true, CheckpointIn: c.Messages} }
+func (c Truncate) Need() Need { return Need{Open: true, CheckpointBelow: c.Messages + 1} }
 
 // Decide truncates the conversation. The answer is how many messages the
 // session has then.

@@ -230,8 +230,11 @@ type Outcome struct {
 	Output           string // one JSON text, or empty
 	Failure          *Failure
 	CompletionReason string
+	FinishReason     string // why the model stopped last; empty when none was called, or an older release has written the end
 }
 
+// equal reports whether both are one end. Why the model stopped is not asked: a release
+// that did not keep it may have written the first.
 func (o Outcome) equal(p Outcome) bool {
 	if (o.Failure == nil) != (p.Failure == nil) || o.Failure != nil && *o.Failure != *p.Failure {
 		return false

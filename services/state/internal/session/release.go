@@ -3,13 +3,14 @@ package session
 import "slices"
 
 // Release gives a claim back: a running run is queued again, and the settling
-// of a finished one is free for others. The journal stays. A repetition changes
-// nothing.
+// of a finished one is free for others. The journal stays. What was spent becomes
+// usage entries of the run, of no step. A repetition changes nothing.
 //
 // Faults: those of every write, and Stale (RUN_FINISHED) for a settled run.
 type Release struct {
 	Ref
-	Delay Millis // the run is not claimed before it has passed; 0 for at once, as for a run that was asked to stop since its claim
+	Delay Millis  // the run is not claimed before it has passed; 0 for at once, as for a run that was asked to stop since its claim
+	Usage []Usage // of attempts whose plan is not recorded
 	Now   Millis
 }
 
@@ -22,7 +23,7 @@ func (c Release) Decide(v *View) (*Change, error) {
 		return nil, err
 	}
 	mine := c.Epoch == v.Session.Epoch && c.Epoch == v.Run.Epoch
-	if mine && v.Run.Status == RunQueued {
+	if mine && v.Run.ExecutorID == "" && !v.Run.Settled {
 		return nil, nil
 	}
 	if err := c.owns(v); err != nil {
@@ -32,6 +33,7 @@ func (c Release) Decide(v *View) (*Change, error) {
 		return nil, finished(v.Run)
 	}
 	change := free(v, c.Now)
+	change.beside(c.RunID, c.Usage, c.Now)
 	change.Runs[0].DueAt = 0
 	if c.Delay > 0 && !v.Run.stoppedSince(v.Run.ClaimedAt) {
 		change.Runs[0].DueAt = c.Now + c.Delay

@@ -4,8 +4,10 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 
 // RewindTo takes a session back to one of its checkpoints: its messages and its
 // custom state. Steps are not numbered twice: the next one follows the last one
-// that there ever was. The sub-sessions that it waits for end, as with a parent that
-// fails. What becomes known to the family is for Family.Spread.
+// that there ever was. Calls of the steps that did not happen go, whatever became of
+// them, and so do open ones: answers find them unknown, and an id that a model gives
+// once more is another call. The sub-sessions that it waits for end, as with a parent
+// that fails. What becomes known to the family is for Family.Spread.
 //
 // Faults: NotFound (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), Conflict
 // (SESSION_BUSY).
@@ -48,21 +50,9 @@ func (change *Change) rewind(v *View) {
 	s.State, s.StateVersion, s.StateBase = v.CheckpointState, to.StateVersion, to.StateBase
 	s.StateWrites, s.StateBytes = longestFold, 0 // the next write keeps a whole state: how many led here is not known
 	s.CheckpointID = to.ID
-	change.DropCalls = undone(v)
+	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion, CallsFrom: to.Step + 1}
+	change.dropOpen(v)
 	change.leaveChildren(v)
-	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion}
-}
-
-// undone returns the calls that nobody waits for any more: the open ones, and
-// those of steps that did not happen.
-func undone(v *View) []string {
-	var ids []string
-	for _, call := range v.Calls {
-		if call.open() || call.ConsumedAt == 0 && call.Step > v.Checkpoint.Step {
-			ids = append(ids, call.CallID)
-		}
-	}
-	return ids
 }
 
 func noCheckpoint(id string) error {

@@ -22,17 +22,18 @@ func TestARewoundSessionIsWhatItWasAndNumbersOn(t *testing.T) {
 	t.Parallel()
 	v := rested()
 	early, late := call("early").by(AnswerClient), call("late").by(AnswerClient)
-	early.Step = 2
-	v.Calls = []Call{call("open"), early, late}
+	open, behind := call("open"), call("behind")
+	early.Step, open.Step = 2, 2
+	v.Calls = []Call{open, behind, early, late}
 	change, s, err := RewindTo{Key: ours, CheckpointID: "cp", Now: 50}.Decide(v)
 	must(t, err)
 	if s.Status != Paused || s.MessageCount != 3 || s.StepCount != 3 || s.State != `{"then":true}` || s.StateVersion != 4 || s.StateBase != 2 || s.Version != 8 || s.CheckpointID != "cp" {
 		t.Errorf("got %+v", s)
 	}
-	if s.Failure != nil || s.Output != "" || change.NewState || *change.Rewind != (Rewind{Messages: 3, StateVersion: 4}) {
+	if s.Failure != nil || s.Output != "" || change.NewState || *change.Rewind != (Rewind{Messages: 3, StateVersion: 4, CallsFrom: 3}) {
 		t.Errorf("got %+v with %+v", s, change)
 	}
-	if !slices.Equal(change.DropCalls, []string{"open", "late"}) {
+	if !slices.Equal(change.DropCalls, []string{"open"}) || change.drops(early) || !change.drops(late) || !change.drops(behind) {
 		t.Errorf("got dropped %v", change.DropCalls)
 	}
 	// The next write cannot tell what the rewound state was made of.

@@ -2,6 +2,8 @@ package session
 
 import (
 	"bytes"
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -12,9 +14,9 @@ import (
 //
 // Faults: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, AGENT_MISMATCH,
 // PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED, SESSION_BUSY, SESSION_SUSPENDED,
-// SESSION_COMPLETED, MESSAGE_EXISTS), NotFound (AGENT_NOT_FOUND), NotFound
+// SESSION_COMPLETED, RUN_CANCELLED, MESSAGE_EXISTS), NotFound (AGENT_NOT_FOUND), NotFound
 // (SESSION_NOT_FOUND) when a session is expected and for the parent,
-// NotFound (CHECKPOINT_NOT_FOUND, MESSAGE_NOT_FOUND), Invalid (KIND_MISMATCH),
+// NotFound (CHECKPOINT_NOT_FOUND, MESSAGE_NOT_FOUND), Unavailable (CALL_NOT_OPEN),
 // TooLarge (STATE_SIZE_EXCEEDED), Exhausted (TOO_MANY_WAITING), Wider to see the
 // parent, and what a session that is busy has.
 type Start struct {
@@ -34,7 +36,7 @@ type Start struct {
 	Expect      Expect
 	Resume      bool              // the session goes on where it stopped; Messages may be empty
 	Abandon     func(Call) []byte // gives the answers to the open calls, for which nobody waits any more; nil leaves them open
-	Answers     []Answer          // to calls of the session, taken as by SubmitAll before the rest is abandoned
+	Answers     []Answer          // to calls of the session, taken before the rest is abandoned
 	OnBusy      BusyPolicy        // when another run is live; empty for what the session's agent has announced
 	DeadlineAt  Millis            // of the run; 0 for none
 	Limits      Limits
@@ -198,12 +200,20 @@ func (c Start) admit(v *View) (waits bool, err error) {
 		}
 		return false, nil
 	case Failed, Interrupted, Paused:
-		return false, nil
+		return false, c.admitEnded(s)
 	case SuspendedClientTool, SuspendedAwaitingChildren, SuspendedStepPartial:
 		return c.admitSuspended(v)
 	default:
 		return true, c.mayWait(v)
 	}
+}
+
+// admitEnded refuses to go on with what was aborted: that was to end it for good.
+func (c Start) admitEnded(s *Session) error {
+	if c.Resume && c.RewindTo == "" && s.Failure != nil && s.Failure.Code == cancelled {
+		return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and does not go on; start a run with a message", s.CurrentRunID, c.SessionID)
+	}
+	return nil
 }
 
 func (c Start) admitNew(v *View) error {
@@ -289,9 +299,7 @@ func (c Start) goBack(change *Change, v *View) error {
 			return err
 		}
 	}
-	if err := c.answer(change, v); err != nil {
-		return err
-	}
+	c.answer(change, v)
 	c.abandon(change, v)
 	if c.TakeBack != nil {
 		change.dropOpen(v)
@@ -299,13 +307,13 @@ func (c Start) goBack(change *Change, v *View) error {
 	return nil
 }
 
-// answer takes the answers that the request brings, as SubmitAll takes them: those to
-// calls that go away, or are none of the session's, change nothing.
-//
-// Invalid (KIND_MISMATCH).
-func (c Start) answer(change *Change, v *View) error {
+// answer takes the answers that the request brings, as SubmitAll takes them, but that none
+// keeps the messages from being said: those to calls that go away, or are none of the
+// session's, change nothing, and neither do those that do not fit, are refused, or would
+// be more than one journal may have together with what is unread. Their calls stay open.
+func (c Start) answer(change *Change, v *View) {
 	if len(c.Answers) == 0 {
-		return nil
+		return
 	}
 	calls := make(map[string]Call, len(v.Named))
 	for _, call := range slices.Concat(v.Named, change.Calls) {
@@ -313,18 +321,39 @@ func (c Start) answer(change *Change, v *View) error {
 			calls[call.CallID] = call
 		}
 	}
+	room := cmp.Or(c.Limits.Journal, math.MaxInt) - change.Unread(v)
 	for _, answer := range c.Answers {
 		call, known := calls[answer.CallID]
 		if !known {
 			continue
 		}
-		call, _, news, err := answer.attempt(call, false, c.Now)
-		if err != nil {
-			return err
+		after, _, news, err := answer.attempt(call, false, c.Now)
+		more := len(after.Response) + len(after.Late) - len(call.Response) - len(call.Late)
+		if err != nil || !news || more > room {
+			continue
 		}
-		if news {
-			calls[call.CallID] = call
-			change.call(call)
+		room -= more
+		calls[call.CallID] = after
+		change.call(after)
+	}
+}
+
+// early gives Unavailable (CALL_NOT_OPEN) for a request that is to wait and brings the
+// answer to a call that the live run has planned and not opened: nobody would take the
+// answer, and behind that run the session would wait for it. A step whose plan is not
+// recorded, or has none, says nothing of its calls: their answers are passed over.
+func (c Start) early(v *View) error {
+	family := map[string]bool{}
+	for _, call := range v.Named {
+		family[call.CallID] = true
+	}
+	for _, answer := range c.Answers {
+		switch {
+		case family[answer.CallID]:
+		case v.Live == nil:
+			return &Wider{[]Target{{c.Key, Need{Open: true, Journal: true}}}}
+		case v.Journal.opens(answer.CallID):
+			return notOpen(answer.CallID)
 		}
 	}
 	return nil

@@ -86,9 +86,40 @@ func TestAStartTakesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
 			t.Errorf("%s: got %+v", name, started)
 		}
 	}
-	c.Answers[0].Kind = Approval
-	_, _, err := c.Decide(suspended(call("given")))
-	refused(t, err, fault.Invalid, "KIND_MISMATCH")
+}
+
+func TestAMessageIsSaidWhateverIsWrongWithItsAnswers(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*Start, *View){
+		"of the wrong kind": func(c *Start, _ *View) { c.Answers[0].Kind = Approval },
+		"refused":           func(c *Start, _ *View) { c.Answers[0].Refusal = fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "") },
+		"too much together": func(c *Start, v *View) {
+			unread := call("unread").answered(AnswerClient, make([]byte, 100), 2)
+			v.Calls, v.Named = append(v.Calls, unread), append(v.Named, unread)
+			c.Limits.Journal = 100 + len("real") + len("real") - 1
+		},
+	} {
+		v := suspended(call("c1"), call("c2"))
+		c := Start{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("c1", "c2").Answers}
+		left, taken := 0, 1
+		if name == "too much together" {
+			left, taken = 1, 0
+		}
+		spoil(&c, v)
+		change, started, err := c.Decide(v)
+		must(t, err)
+		calls := map[string]Call{}
+		for _, call := range change.Calls {
+			calls[call.CallID] = call
+		}
+		ids := []string{"c1", "c2"}
+		if a, b := calls[ids[taken]], calls[ids[left]]; a.Answer != AnswerClient || b.Answer != AnswerAbandoned || b.Revision != 1 {
+			t.Errorf("%s: got %+v, want the one taken and the other one abandoned", name, change.Calls)
+		}
+		if !slices.Equal(started.Abandoned, []string{ids[left]}) || len(change.Messages) != 1 {
+			t.Errorf("%s: got %+v", name, started)
+		}
+	}
 }
 
 func TestOnlyAnswersThatAreStillToBeReadAreBounded(t *testing.T) {

@@ -23,10 +23,18 @@ func (c RecordUsage) Decide(v *View) (*Change, error) {
 		return nil, nil
 	}
 	s := *v.Session
-	usage := entries(c.RunID, 0, c.Now, c.Usage)
-	for i := range usage {
-		usage[i].Position += s.UsageCount
+	change := &Change{Session: &s}
+	change.beside(c.RunID, c.Usage, c.Now)
+	return change, nil
+}
+
+// beside records measurements of no step, behind those that there are.
+func (change *Change) beside(runID string, usage []Usage, now Millis) {
+	s := change.Session
+	list := entries(runID, 0, now, usage)
+	for i := range list {
+		list[i].Position += s.UsageCount
 	}
-	s.UsageCount += int32(len(usage))
-	return &Change{Session: &s, Usage: usage}, nil
+	s.UsageCount += int32(len(list))
+	change.Usage = append(change.Usage, list...)
 }

@@ -10,26 +10,26 @@ type Target struct {
 // Need says which rows a command wants to be shown beside the session's own.
 // What it leaves out, the View leaves empty.
 type Need struct {
-	RunID        string   // View.Run
-	RequestKey   string   // View.Keyed; empty for none
-	AgentType    string   // View.AgentKnown
-	MessageIDs   []string // View.Taken
-	CallIDs      []string // View.Named
-	CheckpointID string   // View.Checkpoint with View.CheckpointState
-	CheckpointAt int32    // View.Checkpoint, when the session's last committed step is this one; 0 for none
-	CheckpointIn int64    // View.Checkpoint: the newest that counts no more than so many messages; 0 for none
-	Current      bool     // View.Current
-	Open         bool     // View.Live, View.Unsettled
-	State        bool     // View.Session.State
-	Written      bool     // View.Session.State, but only when a result of the journal writes to it
-	Journal      bool     // View.Journal
-	Calls        bool     // View.Calls
-	Children     bool     // View.Children
-	Tail         Tail     // View.Tail
-	Waiting      bool     // View.Waiting, View.Held
-	Busy         bool     // View.OnBusy
-	Undo         bool     // View.Kept, View.Told, View.StartState, View.Former
-	BackTo       string   // View.Back: a message's id; empty for none
+	RunID           string   // View.Run
+	RequestKey      string   // View.Keyed; empty for none
+	AgentType       string   // View.AgentKnown
+	MessageIDs      []string // View.Taken
+	CallIDs         []string // View.Named
+	CheckpointID    string   // View.Checkpoint with View.CheckpointState
+	CheckpointAt    int32    // View.Checkpoint, when the session's last committed step is this one; 0 for none
+	CheckpointBelow int64    // View.Checkpoint: the newest that counts fewer messages than so many; 0 for none
+	Current         bool     // View.Current
+	Open            bool     // View.Live, View.Unsettled
+	State           bool     // View.Session.State
+	Written         bool     // View.Session.State, but only when a result of the journal writes to it
+	Journal         bool     // View.Journal
+	Calls           bool     // View.Calls
+	Children        bool     // View.Children
+	Tail            Tail     // View.Tail
+	Waiting         bool     // View.Waiting, View.Held
+	Busy            bool     // View.OnBusy
+	Undo            bool     // View.Kept, View.Told, View.StartState, View.Former
+	BackTo          string   // View.Back: a message's id; empty for none
 }
 
 // Tail asks for the last messages of the conversation. The zero value asks for

@@ -50,9 +50,12 @@ func (c Start) wait(v *View) (*Change, Started, error) {
 	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence = 0, RunWaiting, 0
 	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
 	change.NewRun.Settled, change.NewRun.OnBusy, change.NewRun.Place = true, policy, s.Version
-	if err := c.answer(change, v); err != nil {
-		return nil, Started{}, err
+	if policy == BusyEnqueue && s.Status == Active {
+		if err := c.early(v); err != nil {
+			return nil, Started{}, err
+		}
 	}
+	c.answer(change, v)
 	if s.Status.Suspended() {
 		c.abandon(change, v)
 	}

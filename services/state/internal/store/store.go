@@ -309,6 +309,15 @@ type Registry interface {
 	// the time, and returns how many those were.
 	Forget(ctx context.Context, heardBefore session.Millis) (int, error)
 
+	// Heard returns the registered executors and when each was last heard.
+	Heard(ctx context.Context) (map[string]session.Millis, error)
+
+	// ForgetUnheard strikes those of the executors off that have not been heard
+	// since, which is to say whose time is still the one given, as Heard has told
+	// it: no other, so that no two clocks are compared. One that is being heard
+	// at the moment stays. It returns those that are gone, in no order.
+	ForgetUnheard(ctx context.Context, since map[string]session.Millis) ([]string, error)
+
 	// Agents returns every agent that was ever announced, by type.
 	Agents(ctx context.Context) ([]session.Agent, error)
 }

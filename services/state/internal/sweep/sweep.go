@@ -10,9 +10,29 @@
 // A sweep that cannot have heard anybody must not call anybody silent: after
 // its start, and after a time in which the store could not be reached or the
 // process stood still, it first listens for as long as an executor may be
-// silent. The other two sweeps look at times that stand in the store, and need
-// not listen. Each of the three goes at its own pace, so that thousands of
-// deadlines do not make the first one deaf.
+// silent. The sweeps over deadlines and expiry look at times that stand in the
+// store, and need not listen. Each goes at its own pace, so that thousands of
+// deadlines do not make another one deaf.
+//
+// # Suspects
+//
+// The socket of a process that is killed is closed at once, and its claim stream
+// breaks. So does that of a process that lives: one that drains, or whose
+// connection was cut. Therefore a break alone convicts nobody. The executor is
+// suspected by the replica that had the stream, and loses its runs only when
+// it is not heard either, on any replica, for a grace that is shorter than that of
+// silence and still two heartbeats long:
+//
+//	break ──▶ look ──▶ look, grace begins ── … ──▶ still not heard ──▶ struck off, runs queued
+//	                          │
+//	                          └─ it was heard, or opened a stream here: cleared
+//
+// Heard means that the time in its row is another one, whatever a clock says. The
+// grace begins anew when the replica cannot have heard it: when it stood still,
+// could not reach the store or could not note a heartbeat; and it does not end
+// while nobody else is heard, as when what stands between the executors and all
+// replicas has failed. Who hangs or vanishes without a word keeps its stream, and is
+// found by its silence. A replica that dies takes its suspicions with it.
 package sweep
 
 import (
@@ -39,7 +59,9 @@ type Sweep struct {
 	Store       store.Store
 	Every       time.Duration // the pause between two looks for silent executors, and for overdue calls
 	SilentAfter time.Duration // how long an executor may be silent
+	BrokenAfter time.Duration // how long one may be whose claim stream has broken; 0 for as long as any other
 	ExpireEvery time.Duration // the pause between two looks for expired sessions
+	Suspects    *Suspects
 	Now         func() time.Time
 	Wake        func(agentType string)                               // is told of every run that was requeued
 	TimeOut     func(context.Context, session.Key) error             // answers the overdue calls of a session
@@ -52,6 +74,7 @@ type Sweep struct {
 func (s *Sweep) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.listen(ctx) })
+	loops.Go(func() { s.watch(ctx) })
 	loops.Go(func() { s.repeat(ctx, s.Every, "deadlines", s.deadlines) })
 	loops.Go(func() { s.repeat(ctx, s.ExpireEvery, "expiry", s.expire) })
 	loops.Wait()

@@ -34,7 +34,8 @@ func now() session.Millis { return session.Millis(time.Now().UnixMilli()) }
 // worker is a sweep with the usual times that finds nothing overdue.
 func worker(s store.Store) *sweep.Sweep {
 	return &sweep.Sweep{
-		Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, ExpireEvery: time.Minute, Now: time.Now,
+		Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, BrokenAfter: time.Second, ExpireEvery: time.Minute,
+		Suspects: sweep.NewSuspects(), Now: time.Now,
 		Wake: func(string) {}, TimeOut: func(context.Context, session.Key) error { return nil },
 		Expire: func(context.Context, int) (sweep.Summary, error) { return sweep.Summary{}, nil }, Log: slog.New(slog.DiscardHandler),
 	}

@@ -38,7 +38,7 @@ func system(t *testing.T, shard int, o bustest.Options) bus.Bus {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	server, err := jetstream.StartServer(jetstream.ServerOptions{
-		Directory: t.TempDir(), Wait: 20 * time.Second, SyncInterval: 5 * time.Second, Log: log,
+		Directory: t.TempDir(), Wait: 2 * time.Minute, SyncInterval: 5 * time.Second, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func system(t *testing.T, shard int, o bustest.Options) bus.Bus {
 	b, err := jetstream.Open(t.Context(), server.Endpoint(), jetstream.Options{
 		Namespace: "holdfast", Partitions: 4, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
 		SessionRecords: o.SessionRecords, RecordBytes: 512 << 10, Check: 200 * time.Millisecond,
-		Boot: 20 * time.Second, Shards: 2, Shard: shard, Log: log,
+		Boot: 2 * time.Minute, Shards: 2, Shard: shard, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,21 @@ type Write struct {
 	// knows none: that of its former record, or one that the state service has
 	// recorded. It may be older than the tail.
 	Former uint64
+	// More is how many chunks follow this one in the same request. They have the
+	// numbers that follow its own.
+	More int64
+}
+
+// Stored says how many records of the request, from w on, are known to stand when
+// the stream has this tail: as many as lie up to it, where the tail is one of them.
+// They are stored in their order and each behind the one before, so those before
+// the tail stood when it was stored.
+func (w Write) Stored(tail Tail) int64 {
+	behind := tail.Number - w.Number
+	if tail.Sequence == 0 || tail.Epoch != w.Epoch || tail.Kind != w.Kind || behind < 0 || behind > w.More {
+		return 0
+	}
+	return behind + 1
 }
 
 // Decision is what becomes of a write that is not refused.
@@ -21,7 +36,8 @@ type Decision uint8
 const (
 	// Accept: the record may be stored behind the tail.
 	Accept Decision = iota + 1
-	// Repeat: the tail is this very record; its sequence is the answer.
+	// Repeat: the tail is this very record, or one that follows it in the same
+	// request (Write.Stored); its sequence is the answer.
 	Repeat
 	// Ask: nothing is kept of what the writer had. Ask Vanished why.
 	Ask
@@ -36,8 +52,8 @@ const (
 // holds only as long as the tail does.
 //
 // Stale (WRITER_FENCED): the tail has a higher epoch. Stale
-// (APPEND_OUT_OF_ORDER): the number is neither the next nor the last. Conflict
-// (STREAM_NOT_ACTIVE): a chunk of a run that has ended here.
+// (APPEND_OUT_OF_ORDER): the number is not the next, and the last is none of the
+// request. Conflict (STREAM_NOT_ACTIVE): a chunk of a run that has ended here.
 func Decide(tail Tail, w Write) (Decision, error) {
 	switch {
 	case tail.Sequence == 0:
@@ -45,7 +61,7 @@ func Decide(tail Tail, w Write) (Decision, error) {
 	case w.Epoch < tail.Epoch:
 		return 0, fault.New(fault.Stale, "WRITER_FENCED",
 			"epoch %d is not the writer any more; epoch %d is", w.Epoch, tail.Epoch)
-	case w.Epoch == tail.Epoch && w.Number == tail.Number && w.Kind == tail.Kind:
+	case w.Stored(tail) > 0:
 		return Repeat, nil
 	case w.Former > tail.Sequence:
 		// Before any refusal that is final: the tail may be that of a server which

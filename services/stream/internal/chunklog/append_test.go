@@ -1,6 +1,7 @@
 package chunklog_test
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -25,6 +26,16 @@ func TestDecide(t *testing.T) {
 		"the same number is a repetition":                 {tail, chunklog.Write{Epoch: 3, Number: 7, Kind: chunklog.Chunk}, chunklog.Repeat, ""},
 		"the same number of another kind is out of order": {tail, chunklog.Write{Epoch: 3, Number: 7, Kind: chunklog.Marker}, 0, "APPEND_OUT_OF_ORDER"},
 		"a former number is out of order":                 {tail, chunklog.Write{Epoch: 3, Number: 6}, 0, "APPEND_OUT_OF_ORDER"},
+		"a request that the tail is the first of":         {tail, chunklog.Write{Epoch: 3, Number: 7, Kind: chunklog.Chunk, More: 2}, chunklog.Repeat, ""},
+		"a request that the tail is amid":                 {tail, chunklog.Write{Epoch: 3, Number: 6, Kind: chunklog.Chunk, More: 2, Former: 99}, chunklog.Repeat, ""},
+		"a request that the tail is the last of":          {tail, chunklog.Write{Epoch: 3, Number: 5, Kind: chunklog.Chunk, More: 2}, chunklog.Repeat, ""},
+		"a request that ends before the tail":             {tail, chunklog.Write{Epoch: 3, Number: 5, Kind: chunklog.Chunk, More: 1}, 0, "APPEND_OUT_OF_ORDER"},
+		"a request that begins behind the next number":    {tail, chunklog.Write{Epoch: 3, Number: 9, Kind: chunklog.Chunk, More: 2}, 0, "APPEND_OUT_OF_ORDER"},
+		"a request that begins with the next number":      {tail, chunklog.Write{Epoch: 3, Number: 8, Kind: chunklog.Chunk, More: 2}, chunklog.Accept, ""},
+		"a request amid which the end of a run stands":    {ended, chunklog.Write{Epoch: 3, Number: 6, Kind: chunklog.Chunk, More: 2}, 0, "APPEND_OUT_OF_ORDER"},
+		"a request of another epoch around the tail":      {tail, chunklog.Write{Epoch: 4, Number: 6, Kind: chunklog.Chunk, More: 2}, 0, "APPEND_OUT_OF_ORDER"},
+		"a request of an old epoch around the tail":       {tail, chunklog.Write{Epoch: 2, Number: 6, Kind: chunklog.Chunk, More: 2}, 0, "WRITER_FENCED"},
+		"a request of the highest numbers":                {tail, chunklog.Write{Epoch: 3, Number: math.MaxInt64, Kind: chunklog.Chunk, More: 63}, 0, "APPEND_OUT_OF_ORDER"},
 		"a skipped number is out of order":                {tail, chunklog.Write{Epoch: 3, Number: 9}, 0, "APPEND_OUT_OF_ORDER"},
 		"a new writer begins with 1":                      {tail, chunklog.Write{Epoch: 4, Number: 1}, chunklog.Accept, ""},
 		"a new writer begins with nothing else":           {tail, chunklog.Write{Epoch: 4, Number: 8, Former: 90}, 0, "APPEND_OUT_OF_ORDER"},
@@ -61,6 +72,24 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got %v, want %v", err, want)
 			}
 		})
+	}
+}
+
+func TestARequestIsStoredUpToATailThatIsOneOfItsRecords(t *testing.T) {
+	t.Parallel()
+	w := chunklog.Write{Epoch: 3, Number: 5, Kind: chunklog.Chunk, More: 2}
+	for number, want := range map[int64]int64{3: 0, 4: 0, 5: 1, 6: 2, 7: 3, 8: 0} {
+		tail := chunklog.Tail{Sequence: 90, Epoch: 3, Number: number, Kind: chunklog.Chunk}
+		if got := w.Stored(tail); got != want {
+			t.Errorf("the tail is number %d: %d are stored, want %d", number, got, want)
+		}
+		none, marker, other := tail, tail, tail
+		none.Sequence, marker.Kind, other.Epoch = 0, chunklog.Marker, 4
+		for _, tail := range []chunklog.Tail{none, marker, other} {
+			if got := w.Stored(tail); got != 0 {
+				t.Errorf("the tail is %+v: %d are stored, want none", tail, got)
+			}
+		}
 	}
 }
 

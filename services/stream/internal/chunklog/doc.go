@@ -19,6 +19,22 @@
 //	none      (any, 1)     the next one
 //	          (any, n)     out of order, unless it names a record that has gone
 //
+// A request may hold several chunks. Each is a record of its own, which is decided
+// when the one before it is stored, so whatever is between two requests may be
+// between two chunks of one: another writer, a lost end, the death of the server. A
+// repetition, or a second attempt that runs beside the first, may so find a part of
+// them stored. That part ends at the tail, because nothing but the next number goes
+// behind it, and the request goes on from there (Write.Stored):
+//
+//	last record            a request (epoch, number .. number+more) is
+//	(3, 7)    (3, 5 .. 9)  stored up to 7: 8 is the next one
+//	          (3, 5 .. 7)  a repetition
+//	          (3, 8 .. 9)  the next ones
+//
+// This takes for granted that a number means one chunk for ever: a writer that does
+// not know what became of a request sends the same chunks again, neither more in one
+// nor fewer.
+//
 // A chunk of a run whose terminal record left the stream as it is (Tail.Run,
 // Tail.Status) is refused until a resume: a run that was told to have ended does
 // not go on by accident. Another run does, and so makes the stream active.

@@ -33,7 +33,7 @@ type scribe struct {
 	former        uint64
 	step          int32
 	recorded      uint64
-	unheard       *chunklog.Record // stored, and the answer was lost
+	unheard       []*chunklog.Record // of one request, stored as far as it came, and the answer was lost
 }
 
 const stranger = "stranger"
@@ -142,17 +142,55 @@ func (l *log) lose(by uint64) {
 // decide decides on the next record of the session's writer, as the server does.
 func (l *log) decide(session string, r *chunklog.Record) (chunklog.Tail, chunklog.Decision, error) {
 	w := l.writers[session]
-	r.Session, r.Epoch, r.Number = session, w.epoch, w.number+1
+	return l.decideBehind(session, r, 0, w.number, w.former)
+}
+
+// decideBehind decides on a record behind the one with the number and the sequence.
+func (l *log) decideBehind(
+	session string, r *chunklog.Record, more, number int64, former uint64,
+) (chunklog.Tail, chunklog.Decision, error) {
+	r.Session, r.Epoch, r.Number = session, l.writers[session].epoch, number+1
 	tail := l.tail(session)
-	write := chunklog.Write{Epoch: r.Epoch, Number: r.Number, Kind: r.Kind, Run: r.Run, Former: w.former}
+	write := chunklog.Write{Epoch: r.Epoch, Number: r.Number, Kind: r.Kind, Run: r.Run, Former: former, More: more}
 	decision, err := chunklog.Decide(tail, write)
 	if decision == chunklog.Ask {
 		decision, err = chunklog.Vanished(write, l.stand(session))
 	}
 	if err == nil {
-		chunklog.Link(r, tail, w.former)
+		chunklog.Link(r, tail, former)
 	}
 	return tail, decision, err
+}
+
+// request stores a request's chunks one by one, as the server does, until one is
+// refused or there is no time for more. It gives the number and the sequence of the
+// last one that stands.
+func (l *log) request(t *rapid.T, session string, chunks []*chunklog.Record, atMost int) (number int64, former uint64, refused error) {
+	w := l.writers[session]
+	number, former = w.number, w.former
+	for rest := chunks; len(rest) > 0 && atMost > 0; atMost-- {
+		r := *rest[0]
+		tail, d, err := l.decideBehind(session, &r, int64(len(rest)-1), number, former)
+		switch {
+		case err != nil:
+			return number, former, err
+		case d == chunklog.Repeat:
+			rest = rest[tail.Number-number:]
+			number, former = tail.Number, tail.Sequence
+		case d == chunklog.Accept:
+			l.store(&r)
+			rest = rest[1:]
+			number, former = r.Number, r.Sequence
+		default:
+			t.Fatalf("%s: chunk %+v of a good writer is answered with %v", session, r, d)
+		}
+	}
+	return number, former, nil
+}
+
+// gone reports whether the log was begun anew since the writer's last record.
+func (l *log) gone(session string, w *scribe) bool {
+	return l.tail(session).Sequence == 0 && w.former > 0 && w.former < l.began
 }
 
 func (l *log) put(t *rapid.T, session string, r *chunklog.Record, d chunklog.Decision) {
@@ -168,21 +206,36 @@ func (l *log) put(t *rapid.T, session string, r *chunklog.Record, d chunklog.Dec
 // took no number.
 func (l *log) repeat(t *rapid.T, session string) {
 	w := l.writers[session]
-	if w.unheard == nil {
+	for len(w.unheard) > 0 {
+		number, former, err := l.request(t, session, w.unheard, len(w.unheard))
+		stored := number - w.number
+		w.number, w.former, w.unheard = number, former, w.unheard[stored:]
+		switch {
+		case fault.ReasonOf(err) == "LOG_RENEWED":
+			w.unheard = nil
+		case err != nil && stored == 0:
+			t.Fatalf("%s: a repetition is refused: %v", session, err)
+		}
+	}
+}
+
+// several appends chunks with one request, which gets as far as atMost.
+func (l *log) several(t *rapid.T, session, run string, count, atMost int) {
+	w := l.writers[session]
+	var chunks []*chunklog.Record
+	for range count {
+		chunks = append(chunks, &chunklog.Record{Kind: chunklog.Chunk, Step: w.step + 1, Run: run})
+	}
+	before := len(l.ever[session])
+	number, former, refused := l.request(t, session, chunks, atMost)
+	if got := len(l.ever[session]) - before; refused != nil || int64(got) != number-w.number || got != atMost {
+		t.Fatalf("%s: %d of %d chunks are stored, %d are answered, want %d: %v", session, got, count, number-w.number, atMost, refused)
+	}
+	if atMost < count { // and nobody hears of it
+		w.unheard = chunks
 		return
 	}
-	again := *w.unheard
-	w.unheard = nil
-	tail, d, err := l.decide(session, &again)
-	switch {
-	case fault.ReasonOf(err) == "LOG_RENEWED":
-	case err != nil:
-		t.Fatalf("%s: a repetition is refused: %v", session, err)
-	case d == chunklog.Repeat:
-		w.number, w.former = again.Number, tail.Sequence
-	default:
-		l.put(t, session, &again, d)
-	}
+	w.number, w.former = number, former
 }
 
 // write appends, and does what the log asks of the writer.
@@ -328,8 +381,17 @@ func play(t *rapid.T, l *log, troubled bool, without []string) {
 			r := &chunklog.Record{Kind: chunklog.Chunk, Step: w.step + 1, Run: run}
 			if _, d, err := l.decide(session, r); err == nil && d == chunklog.Accept {
 				l.store(r)
-				w.unheard = r
+				w.unheard = []*chunklog.Record{r}
 			}
+		},
+		"append several": func(t *rapid.T) {
+			session, w, run := somewhere(t)
+			l.repeat(t, session)
+			if tail := l.tail(session); tail.Status != chunklog.Active && tail.Run == run || l.gone(session, w) {
+				t.Skip("it has to do something else before")
+			}
+			count := rapid.IntRange(1, 5).Draw(t, "count")
+			l.several(t, session, run, count, rapid.IntRange(0, count).Draw(t, "stored"))
 		},
 		"commit": func(t *rapid.T) {
 			session, w, _ := somewhere(t)

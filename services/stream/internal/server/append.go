@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"time"
 
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
@@ -14,15 +15,20 @@ import (
 // one with the older epoch is fenced at its next look.
 const maxAttempts = 8
 
-// Append writes one record.
+// batchTime is how long the records of one request are stored one after the other:
+// longer, and its writer, which gives an attempt some seconds, would not hear of
+// those that are stored. It sends the rest again.
+const batchTime = time.Second
+
+// Append writes a record, or several chunks one behind the other.
 func (s *Server) Append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
 	began := s.now()
-	answer, err := s.append(ctx, r)
-	s.meters.appended(ctx, s.now().Sub(began), err)
+	answer, err := s.append(ctx, r, began)
+	s.meters.appended(ctx, s.now().Sub(began), answer.GetStored(), err)
 	return answer, err
 }
 
-func (s *Server) append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
+func (s *Server) append(ctx context.Context, r *streamv1.AppendRequest, began time.Time) (*streamv1.AppendResponse, error) {
 	stream, err := streamOf(r.GetStream())
 	if err != nil {
 		return nil, err
@@ -34,21 +40,44 @@ func (s *Server) append(ctx context.Context, r *streamv1.AppendRequest) (*stream
 	if err != nil {
 		return nil, err
 	}
-	record, err := recordOf(r, s.chunkBytes)
+	records, err := recordsOf(r, s.chunkBytes)
 	if err != nil {
 		return nil, err
 	}
-	sequence, err := s.write(ctx, stream, record, former)
-	if err != nil {
+	last, stored, err := s.writeAll(ctx, stream, records, former, began)
+	if stored == 0 {
 		return nil, err
 	}
-	return &streamv1.AppendResponse{Sequence: wire(sequence)}, nil
+	// What stopped the rest is told to the request that brings it again, so that
+	// nothing that is stored is unknown to its writer.
+	return &streamv1.AppendResponse{Sequence: wire(last), Stored: int32(stored)}, nil //nolint:gosec // as many as records at most
 }
 
-// write decides about the record and stores it, again when the tail was
-// another.
-func (s *Server) write(ctx context.Context, stream bus.Stream, record *chunklog.Record, former uint64) (uint64, error) {
-	q := &writing{server: s, stream: stream, record: record, former: former}
+// writeAll stores the records one by one. It returns the sequence of the last one
+// that is stored, how many are, and what stopped the next one, if anything has.
+func (s *Server) writeAll(
+	ctx context.Context, stream bus.Stream, records []*chunklog.Record, former uint64, began time.Time,
+) (last uint64, stored int, err error) {
+	for stored < len(records) && (stored == 0 || s.now().Sub(began) <= batchTime) {
+		if stored > 0 && ctx.Err() != nil {
+			return last, stored, ctx.Err()
+		}
+		tail, err := s.write(ctx, stream, records[stored:], former)
+		if err != nil {
+			return last, stored, err
+		}
+		former, last, stored = tail.Sequence, tail.Sequence, int(tail.Number-records[0].Number)+1
+	}
+	return last, stored, nil
+}
+
+// write decides about the first of the records, which a request holds in this
+// order, and stores it, again when the tail was another. It returns the tail that
+// then is one of them: mostly the first, a later one where another attempt of the
+// same request has come as far.
+func (s *Server) write(ctx context.Context, stream bus.Stream, records []*chunklog.Record, former uint64) (chunklog.Tail, error) {
+	record := records[0]
+	q := &writing{server: s, stream: stream, record: record, more: int64(len(records) - 1), former: former}
 	tail, remembered := s.remembered(stream, former)
 	for range maxAttempts {
 		if remembered {
@@ -60,19 +89,19 @@ func (s *Server) write(ctx context.Context, stream bus.Stream, record *chunklog.
 			var decision chunklog.Decision
 			var err error
 			if tail, decision, err = q.decide(ctx); err != nil {
-				return 0, err
+				return tail, err
 			}
 			if decision == chunklog.Repeat {
-				return tail.Sequence, nil
+				return tail, nil
 			}
 		}
 		chunklog.Link(record, tail, q.former)
-		sequence, err := q.store(ctx, tail)
+		stored, err := q.store(ctx, tail)
 		if !errors.Is(err, bus.ErrConflict) {
-			return sequence, err
+			return stored, err
 		}
 	}
-	return 0, bus.Unavailable("append", errTailMoves)
+	return chunklog.Tail{}, bus.Unavailable("append", errTailMoves)
 }
 
 var errTailMoves = errors.New("other writers keep changing the tail")

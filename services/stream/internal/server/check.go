@@ -4,6 +4,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
@@ -64,6 +66,32 @@ func checkWriter(epoch, number int64) error {
 		return chunkInvalid("epoch and number are above 0; they are %d and %d", epoch, number)
 	}
 	return nil
+}
+
+// checkBatch checks what is said together: Invalid (BATCH_INVALID).
+func checkBatch(r *streamv1.AppendRequest) error {
+	more := r.GetMore()
+	if len(more) == 0 {
+		return nil
+	}
+	if r.GetTerminal() != nil {
+		return batchInvalid("chunks stand beside a terminal record; append them before it")
+	}
+	if len(more) > maxMore {
+		return batchInvalid("%d chunks stand in more, and at most %d may; send the rest with the next number", len(more), maxMore)
+	}
+	bytes := proto.Size(r.GetChunk())
+	for _, chunk := range more {
+		bytes += proto.Size(chunk)
+	}
+	if bytes > maxBatchBytes {
+		return batchInvalid("the chunks take %d bytes together, and at most %d may; send fewer at once", bytes, maxBatchBytes)
+	}
+	return nil
+}
+
+func batchInvalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "BATCH_INVALID", format, args...)
 }
 
 func checkChunk(c *eventv1.Chunk) error {

@@ -31,8 +31,34 @@ var streamStatus = map[chunklog.Status]streamv1.StreamStatus{
 	chunklog.Failed: streamv1.StreamStatus_STREAM_STATUS_FAILED,
 }
 
-// recordOf makes the record of a checked append, with a payload of limit bytes
-// at most.
+// Limits of a request with several chunks.
+const (
+	maxMore       = 63
+	maxBatchBytes = 256 << 10
+)
+
+// recordsOf makes the records of an append, each with a payload of limit bytes at
+// most: all of them, or none.
+func recordsOf(r *streamv1.AppendRequest, limit int) ([]*chunklog.Record, error) {
+	if err := checkBatch(r); err != nil {
+		return nil, err
+	}
+	first, err := recordOf(r, limit)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]*chunklog.Record, 1, 1+len(r.GetMore()))
+	records[0] = first
+	for i, chunk := range r.GetMore() {
+		record := &chunklog.Record{Epoch: r.GetEpoch(), Number: r.GetNumber() + int64(i) + 1}
+		if err := putChunk(record, chunk, limit); err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
+
 func recordOf(r *streamv1.AppendRequest, limit int) (*chunklog.Record, error) {
 	record := &chunklog.Record{Epoch: r.GetEpoch(), Number: r.GetNumber()}
 	switch body := r.GetRecord().(type) {

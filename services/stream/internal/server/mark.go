@@ -65,7 +65,11 @@ func (q *marking) mark(ctx context.Context) (chunklog.Decision, error) {
 		if err := q.complete(ctx, tail, decision); err != nil {
 			return 0, err
 		}
-		if q.record.Sequence, err = q.store(ctx, tail); !errors.Is(err, bus.ErrConflict) {
+		marked, err := q.store(ctx, tail)
+		if err == nil {
+			q.record.Sequence = marked.Sequence
+		}
+		if !errors.Is(err, bus.ErrConflict) {
 			return decision, err
 		}
 	}

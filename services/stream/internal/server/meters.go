@@ -34,7 +34,7 @@ func (m *meters) open(meter metric.Meter) error {
 	m.stored = outcome("stored")
 	var errs [6]error
 	m.appends, errs[0] = meter.Int64Counter("holdfast.stream.appends", metric.WithUnit("{append}"),
-		metric.WithDescription("appends, by outcome: stored, or the reason of the refusal"))
+		metric.WithDescription("records that were stored, and requests that were refused, by outcome: stored, or the reason"))
 	m.took, errs[1] = meter.Float64Histogram("holdfast.stream.append.time", metric.WithUnit("s"),
 		metric.WithDescription("time from an append's arrival to its acknowledgement"),
 		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
@@ -56,12 +56,13 @@ func outcome(word string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", word)))
 }
 
-// appended notes what became of an append that took so long.
-func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
+// appended notes what became of an append that took so long and stored so many
+// records.
+func (m *meters) appended(ctx context.Context, took time.Duration, stored int32, err error) {
 	if err != nil {
 		m.appends.Add(ctx, 1, outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL")))
 		return
 	}
-	m.appends.Add(ctx, 1, m.stored)
+	m.appends.Add(ctx, int64(stored), m.stored)
 	m.took.Record(ctx, took.Seconds())
 }

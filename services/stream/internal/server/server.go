@@ -8,6 +8,12 @@
 //	Read     hub.Join ──▶ bus.History from the cursor ──▶ caught_up ──▶ hub, history again after a gap
 //	List     bus.History from the cursor, until the page is full
 //
+// Several chunks of one request are several appends, each decided, linked and fenced
+// by itself behind the one before. All are checked before the first; from the first
+// that is stored on the answer is how many are, and what stopped the next one is told
+// to the request that brings it again. So a writer never has an error and a stored
+// record of one request.
+//
 // In the usual case an append is one round trip to the log, and so is a read of
 // what is stored: history is read from the cursor's own record on, which proves
 // that the cursor is of this log. Only where it is not there the log is asked

@@ -13,7 +13,8 @@ type writing struct {
 	server *Server
 	stream bus.Stream
 	record *chunklog.Record
-	former uint64 // see chunklog.Write; 0 once it has proved to be wrong
+	more   int64  // see chunklog.Write
+	former uint64 // the same; 0 once it has proved to be wrong
 	doubts int    // since the log was last begun anew
 }
 
@@ -27,6 +28,7 @@ var errLags = errors.New("the log does not show yet what it has acknowledged")
 func (q *writing) write() chunklog.Write {
 	return chunklog.Write{
 		Epoch: q.record.Epoch, Number: q.record.Number, Kind: q.record.Kind, Run: q.record.Run, Former: q.former,
+		More: q.more,
 	}
 }
 
@@ -95,31 +97,32 @@ func (s *Server) renew(ctx context.Context, stream bus.Stream, witness uint64) (
 	return renewed, err
 }
 
-// store stores the linked record behind the tail. When the bus cannot say
-// whether it did, the log is asked: the record stands at the end, or it is not
-// known, and the writer repeats.
-func (q *writing) store(ctx context.Context, tail chunklog.Tail) (uint64, error) {
+// store stores the linked record behind the tail and returns the new one. When the
+// bus cannot say whether it did, the log is asked: the record stands at the end, or
+// before others of its request, or it is not known, and the writer repeats.
+func (q *writing) store(ctx context.Context, tail chunklog.Tail) (chunklog.Tail, error) {
 	s := q.server
 	sequence, err := s.bus.Append(ctx, q.stream, tail.Sequence, q.record)
 	if err == nil {
 		q.record.Sequence = sequence
-		s.tails.put(q.stream, chunklog.TailOf(q.record))
-		return sequence, nil
+		stored := chunklog.TailOf(q.record)
+		s.tails.put(q.stream, stored)
+		return stored, nil
 	}
 	s.tails.forget(q.stream)
 	if !errors.Is(err, bus.ErrUnknown) {
-		return 0, err
+		return tail, err
 	}
 	last, lookErr := s.lookUp(ctx, q.stream)
 	if lookErr != nil {
-		return 0, err // the first error says more
+		return tail, err // the first error says more
 	}
 	decision, decideErr := chunklog.Decide(last, q.write())
 	if decideErr != nil {
-		return 0, decideErr
+		return tail, decideErr
 	}
 	if decision == chunklog.Repeat {
-		return last.Sequence, nil
+		return last, nil
 	}
-	return 0, err
+	return tail, err
 }

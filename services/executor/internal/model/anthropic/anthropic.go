@@ -70,7 +70,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 // of ctx, and none holds the API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		m.generate(ctx, r, func(e model.Event, err error) bool { return yield(e, model.Redact(err, m.key)) })
+		m.generate(ctx, r, model.Out(yield, m.key))
 	}
 }
 

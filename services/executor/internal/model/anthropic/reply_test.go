@@ -51,7 +51,7 @@ func stop(reason string) string { return stopped(reason) + event("message_stop",
 func hear(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	return modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(ctx, modeltest.Ask("m")))
 }

@@ -35,7 +35,7 @@ func says(parts, finish string) string {
 func hear(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	return modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(ctx, modeltest.Ask("m")))
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// patience is how long the suite waits for what must happen soon.
-const patience = 10 * time.Second
+// patience is how long the suite waits for what must happen soon. Many tests may share
+// few processors.
+const patience = 90 * time.Second
 
 // Reply names a logical reply.
 type Reply string
@@ -46,6 +47,13 @@ const (
 	Length Reply = "length"
 	// Filtered says "I cannot" and is stopped by a filter.
 	Filtered Reply = "filtered"
+	// CutCall calls clock without arguments, begins a call of weather and is at its limit
+	// before the arguments.
+	CutCall Reply = "cut_call"
+	// HalfCall calls weather with {"city": and is at its limit.
+	HalfCall Reply = "half_call"
+	// FilteredCall begins a call of clock and is stopped by a filter.
+	FilteredCall Reply = "filtered_call"
 	// Interrupted says "The sea " and then that it is overloaded.
 	Interrupted Reply = "interrupted"
 	// Cut says "The sea " and then the connection breaks.
@@ -152,6 +160,11 @@ var whole = map[Reply]Heard{
 	Usage:    {Text: "Counted.", Finish: model.FinishStop},
 	Length:   {Text: "Once upon a", Finish: model.FinishLength},
 	Filtered: {Text: "I cannot", Finish: model.FinishContentFilter},
+	CutCall: {Finish: model.FinishLength, Calls: []HeardCall{
+		{Name: "clock", Arguments: `{}`}, {Name: "weather", Arguments: `""`},
+	}},
+	HalfCall:     {Finish: model.FinishLength, Calls: []HeardCall{{Name: "weather", Arguments: `"{\"city\":"`}}},
+	FilteredCall: {Finish: model.FinishContentFilter, Calls: []HeardCall{{Name: "clock", Arguments: `""`}}},
 }
 
 // broken is what is heard of the others.
@@ -232,7 +245,7 @@ func watched(ctx context.Context, t *testing.T, f func(context.Context)) {
 	case <-deadline:
 		t.Fatalf("the sequence did not end within %v", patience)
 	}
-	tick := time.NewTicker(2 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond) // a profile is of all goroutines, also those of other tests
 	defer tick.Stop()
 	for {
 		var profile strings.Builder

@@ -34,7 +34,7 @@ func finish(reason string) string {
 func hear(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	return modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(ctx, modeltest.Ask("m")))
 }

@@ -93,7 +93,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 // ctx, and none holds the API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		out := func(e model.Event, err error) bool { return yield(e, model.Redact(err, m.key)) }
+		out := model.Out(yield, m.key)
 		if m.api == APIResponses {
 			m.respond(ctx, r, out)
 			return

@@ -113,7 +113,7 @@ func done(index int, item string) string {
 func hearResponse(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	return modeltest.Listen(t, connect(t, server, openai.Config{API: openai.APIResponses}).Generate(ctx, modeltest.Ask("m")))
 }

@@ -39,7 +39,7 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 			yield(nil, err)
 			return
 		}
-		s.yield = yield
+		s.yield = model.Out(yield, "")
 		if err := s.say(ctx, reply); err != nil && !s.stopped {
 			yield(nil, err)
 		}

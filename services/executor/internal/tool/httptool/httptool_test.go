@@ -197,15 +197,15 @@ func TestOnlyASafeToolTriesAgain(t *testing.T) {
 func TestARetryThatWouldComeTooLateIsNotMade(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "10")
+		w.Header().Set("Retry-After", "600")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(web.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Second) // less than the longest pause
 	defer cancel()
 	begin := time.Now()
 	got := run(ctx, define(t, agent.Tool{Retry: agent.RetrySafe}, httptool.Config{URL: web.URL}, peers()), `{}`)
-	if got != "error: HTTP status 503 Service Unavailable" || time.Since(begin) > 4*time.Second {
+	if got != "error: HTTP status 503 Service Unavailable" || time.Since(begin) > 12*time.Second {
 		t.Errorf("got %s after %v, want the 503 at once", got, time.Since(begin))
 	}
 }

@@ -104,10 +104,12 @@ func newServer() *mcp.Server {
 		os.Exit(1)
 		return "", nil
 	})
-	text("freeze", func(context.Context, *mcp.CallToolRequest) (string, error) {
-		return "", syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	})
 	text("hang", func(ctx context.Context, r *mcp.CallToolRequest) (string, error) {
+		if path := os.Getenv("CALLED_FILE"); path != "" {
+			if err := os.WriteFile(path, []byte("called"), 0o600); err != nil {
+				return "", err
+			}
+		}
 		<-ctx.Done()
 		if path := os.Getenv("CANCELLED_FILE"); path != "" {
 			return "", os.WriteFile(path, []byte("cancelled"), 0o600)

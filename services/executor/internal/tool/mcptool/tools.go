@@ -128,6 +128,7 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 		InputSchema: schema,
 		Retry:       agent.RetryNever,
 		Timeout:     s.config.Timeout,
+		Dynamic:     true,
 		Approval:    names(s.config.Approve, t.Name),
 	}
 	if len(tool.Name) > maxToolName {

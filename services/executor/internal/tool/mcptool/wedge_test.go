@@ -8,10 +8,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,19 +38,57 @@ func brief(t *testing.T, s *mcptool.Server, name, input string, limit time.Durat
 func startsAnew(t *testing.T, s *mcptool.Server, before string) {
 	t.Helper()
 	eventually(t, "the server is started again", func() bool {
-		after := brief(t, s, "pid", `{}`, time.Second)
+		after := brief(t, s, "pid", `{}`, 10*time.Second)
 		return !strings.HasPrefix(after, "error: ") && after != before
 	})
 	eventually(t, "the former process has ended", func() bool { return !exists(t, before) })
 }
 
+// openHasty opens a server that is given up soon. It may be too slow to start in that
+// time where much runs beside it, and is started again then.
+func openHasty(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server {
+	t.Helper()
+	c.ConnectTimeout = 3 * time.Second
+	var s *mcptool.Server
+	eventually(t, "the server has started in its time", func() bool {
+		var err error
+		s, err = mcptool.Open(t.Context(), c, p)
+		if err != nil && !strings.Contains(err.Error(), "in time") {
+			t.Fatalf("Open: %v", err)
+		}
+		return err == nil
+	})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// freeze stops a process, and waits until it stands still where the system tells.
+func freeze(t *testing.T, pid string) {
+	t.Helper()
+	pid = strings.Trim(pid, `"`)
+	number, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(number, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process stands still", func() bool {
+		status, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil {
+			return true // there is no such file on other systems than Linux
+		}
+		_, state, _ := strings.Cut(string(status), ") ") // behind the name
+		return strings.HasPrefix(state, "T")
+	})
+}
+
 func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
-	c.ConnectTimeout = 3 * time.Second
-	s := open(t, c, p)
+	s := openHasty(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
-	brief(t, s, "freeze", `{}`, 100*time.Millisecond)
+	freeze(t, pid)
 
 	large := `{"x":"` + strings.Repeat("x", 1<<20) + `"}` // more than a pipe holds
 	var calls sync.WaitGroup
@@ -66,13 +107,12 @@ func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
 func TestAChildThatAnswersNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
-	c.ConnectTimeout = 3 * time.Second
 	var log bytes.Buffer
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
-	s := open(t, c, p)
+	s := openHasty(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
-	brief(t, s, "freeze", `{}`, 100*time.Millisecond)
-	for range 2 {
+	freeze(t, pid)
+	for range 3 {
 		brief(t, s, "add", `{"a":1,"b":1}`, 100*time.Millisecond)
 	}
 	startsAnew(t, s, pid)
@@ -133,7 +173,7 @@ func TestAToolThatCannotBeUsedTakesNoOthersWithItLater(t *testing.T) {
 	call(t.Context(), t, s, "grow", `{}`) // lists again
 	select {
 	case <-changed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nobody was told of the new tool")
 	}
 	_ = s.Close()

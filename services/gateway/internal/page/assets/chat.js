@@ -171,12 +171,33 @@ async function work(task) {
   setBusy(true);
   try {
     await task();
-    notice(messages.at(-1)?.message.asked?.length > 0 ? 'The agent waits for your answer.' : '');
+    notice(waits() ? 'The agent waits for your answer.' : '');
   } catch (error) {
     if (error.name === 'AbortError') return;
     notice(error.message, true);
   }
   setBusy(false);
+}
+
+const waits = () => messages.at(-1)?.message.asked?.length > 0;
+
+// look asks whether the agent still waits for the user. Somebody else may have answered, or
+// the conversation was stopped: then nobody is asked any more, and no stream tells of it.
+const lookEvery = 5000; // milliseconds
+let looking = false;
+async function look() {
+  if (looking || busy || document.hidden || !waits()) return;
+  const { signal } = attempt;
+  looking = true;
+  try {
+    const { status } = await get(`/status?sessionId=${encodeURIComponent(chat)}`);
+    if (signal.aborted || busy || !waits() || /^(suspended|interrupted|paused)/.test(status)) return;
+    work(show);
+  } catch {
+    // The next look may see more.
+  } finally {
+    looking = false;
+  }
 }
 
 // post sends a message, as often as it takes: it counts once.
@@ -199,8 +220,7 @@ async function answer(entry, part) {
     response = await post({ id: message.id, role: 'assistant', parts });
   } catch (error) {
     if (error instanceof Refused) { // somebody else may have gone on: this is how it stands
-      await persist(loadMessages);
-      await follow();
+      await show();
     }
     throw error;
   }
@@ -247,7 +267,11 @@ async function load() {
     option.title = a.description;
     return option;
   }));
-  if (!begun) return;
+  if (begun) await show();
+}
+
+// show shows the conversation as it stands, and what is going on in it.
+async function show() {
   await persist(loadMessages);
   await follow();
 }
@@ -358,6 +382,9 @@ $('fresh').addEventListener('click', () => {
   if (begun) history.pushState(null, '', location.pathname);
   open();
 });
+
+setInterval(look, lookEvery);
+document.addEventListener('visibilitychange', look);
 
 // A step back or forward in the history, or an address typed by hand.
 window.addEventListener('popstate', () => {

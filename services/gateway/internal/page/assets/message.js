@@ -33,7 +33,7 @@ export class Builder {
     const parts = this.message.parts;
     let found = parts.findLast((p) => p.toolCallId === part.toolCallId);
     if (!found) {
-      found = { type: `tool-${part.toolName}`, toolCallId: part.toolCallId };
+      found = { ...kindOf(part), toolCallId: part.toolCallId };
       parts.push(found);
     }
     return found;
@@ -127,6 +127,9 @@ export class Builder {
   }
 }
 
+// kindOf gives the type of a call's part. A dynamic tool is one that is known at run time only.
+const kindOf = ({ toolName, dynamic }) => (dynamic ? { type: 'dynamic-tool', toolName } : { type: `tool-${toolName}` });
+
 // parsed gives what a JSON text says, or undefined while it is not whole.
 function parsed(text) {
   try {
@@ -206,7 +209,7 @@ function gist(input) {
 }
 
 function fillTool(element, part, asked) {
-  const name = part.type.slice('tool-'.length);
+  const name = part.toolName ?? part.type.slice('tool-'.length);
   element.dataset.call = part.toolCallId;
   write(element.querySelector('.name'), name);
   write(element.querySelector('.gist'), gist(part.input));

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -67,6 +68,31 @@ func (m *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 		}
 	}
 	return forgotten, nil
+}
+
+// Heard implements store.Registry.
+func (m *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	return maps.Clone(m.executors), nil
+}
+
+// ForgetUnheard implements store.Registry.
+func (m *Store) ForgetUnheard(ctx context.Context, since map[string]session.Millis) ([]string, error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var gone []string
+	for id, then := range since {
+		if heard, known := m.executors[id]; known && heard == then {
+			delete(m.executors, id)
+			gone = append(gone, id)
+		}
+	}
+	return gone, nil
 }
 
 // Agents implements store.Registry.

@@ -150,8 +150,8 @@ func (r *rows) viewCheckpoint(need session.Need, v *session.View) (err error) {
 		if v.Checkpoint != nil {
 			v.CheckpointState, err = r.state(v.Checkpoint.StateBase, v.Checkpoint.StateVersion)
 		}
-	case need.CheckpointIn > 0:
-		v.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool { return c.MessageCount <= need.CheckpointIn })
+	case need.CheckpointBelow > 0:
+		v.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool { return c.MessageCount < need.CheckpointBelow })
 	case need.CheckpointAt != 0 && need.CheckpointAt == r.session.StepCount:
 		v.Checkpoint = r.checkpoint(func(c *session.Checkpoint) bool { return c.Step == need.CheckpointAt })
 	}

@@ -147,10 +147,7 @@ func TestACutMidBatchFailsTheBatchAndNothingOfItIsWritten(t *testing.T) {
 		if err != nil && fault.ReasonOf(err) != "STORE_UNAVAILABLE" {
 			t.Errorf("command %d: got %v, want STORE_UNAVAILABLE", i, err)
 		}
-		_, read := s.Session(t.Context(), keys[i])
-		for fault.ReasonOf(read) == "STORE_UNAVAILABLE" && t.Context().Err() == nil { // by a connection that was cut as well
-			_, read = s.Session(t.Context(), keys[i])
-		}
+		read := readBehindCut(t, s, keys[i])
 		if (err == nil) != (read == nil) {
 			t.Errorf("command %d: got %v, and then %v from a read", i, err, read)
 		}

@@ -150,7 +150,7 @@ func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
 func TestAReplicaThatStandsStillLetsGoOfItsRows(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	frozen, other := open(t, url), open(t, url)
+	frozen, other := openAsIs(t, url), open(t, url)
 	key := session.Key{Tenant: "t", SessionID: "s"}
 	update := func(s *Store, before func()) error {
 		return s.Update(t.Context(), targets(session.Need{}, key), 1, func(views []*session.View) ([]*session.Change, error) {
@@ -185,9 +185,8 @@ func TestAReplicaThatStandsStillLetsGoOfItsRows(t *testing.T) {
 
 func TestAStatementThatTakesTooLongFailsAlone(t *testing.T) {
 	t.Parallel()
-	const limit = "&statement_timeout=300"
 	url := pgtest.URL(t)
-	keeper, s := open(t, url), open(t, url+limit+"&lock_timeout=0")
+	keeper, s := open(t, url), open(t, pgtest.With(t, pgtest.With(t, url, "statement_timeout", "3000"), "lock_timeout", "0"))
 	keys := keysOf("t", 6)
 	for _, key := range keys {
 		if err := keeper.Update(t.Context(), targets(session.Need{}, key), 1, func([]*session.View) ([]*session.Change, error) {

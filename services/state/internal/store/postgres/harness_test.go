@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
@@ -17,7 +18,21 @@ const connections = 6
 
 var commits = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
 
+// open opens a store whose process may stand still for a while, as it may where many
+// tests share few processors.
 func open(t testing.TB, url string) *Store {
+	t.Helper()
+	return openAsIs(t, unhurried(t, url))
+}
+
+// unhurried allows a process to stand still in a transaction.
+func unhurried(t testing.TB, url string) string {
+	t.Helper()
+	return pgtest.With(t, url, "idle_in_transaction_session_timeout", "60000")
+}
+
+// openAsIs opens a store with all limits that the URL leaves to it.
+func openAsIs(t testing.TB, url string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, connections, commits, nil)
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuer
 	params, err := s.listing(ctx, tenant, q)
 	if err == nil {
 		params = append(params, number(q.Offset), number(q.Limit))
-		err = s.query(ctx, pageOfSessions, func(r *row) {
+		err = s.ask(ctx, pageOfSessions, func(r *row) {
 			found := session.Session{Key: session.Key{Tenant: tenant, SessionID: r.text()}}
 			r.session(&found)
 			page = append(page, found)
@@ -73,7 +73,7 @@ func (s *Store) CountSessions(ctx context.Context, tenant string, q store.Sessio
 	q.After = nil
 	params, err := s.listing(ctx, tenant, q)
 	if err == nil {
-		err = s.query(ctx, countOfSessions, func(r *row) { count = r.number() }, append(params, number(most))...)
+		err = s.ask(ctx, countOfSessions, func(r *row) { count = r.number() }, append(params, number(most))...)
 	}
 	return count, wrap(ctx, err, "count sessions of tenant %q", tenant)
 }
@@ -117,7 +117,7 @@ func (s *Store) smallest(ctx context.Context, tenant string, among []session.Fac
 		return 0, nil
 	}
 	var sizes []int64
-	err := s.query(ctx, sizesOfFacets, func(r *row) { sizes = append(sizes, r.number()) },
+	err := s.ask(ctx, sizesOfFacets, func(r *row) { sizes = append(sizes, r.number()) },
 		text(tenant), facets(among), number(from), number(before), number(sizesMatter))
 	if err != nil {
 		return 0, err
@@ -156,7 +156,7 @@ func (s *Store) Expired(ctx context.Context, now session.Millis, limit int) ([]s
 }
 
 func (s *Store) keys(ctx context.Context, query *statement, now session.Millis, limit int) (keys []session.Key, err error) {
-	err = s.query(ctx, query, func(r *row) {
+	err = s.ask(ctx, query, func(r *row) {
 		keys = append(keys, session.Key{Tenant: r.text(), SessionID: r.text()})
 	}, number(now), number(limit))
 	return keys, err

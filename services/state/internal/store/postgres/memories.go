@@ -51,7 +51,7 @@ var readMemory = prepared(`SELECT ` + memoryColumns + ` FROM memories m WHERE m.
 // Memory implements store.Memories.
 func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
 	var found *session.Memory
-	err := s.query(ctx, readMemory, func(r *row) {
+	err := s.ask(ctx, readMemory, func(r *row) {
 		m := r.memory()
 		found = &m
 	}, text(tenant), text(id))
@@ -84,11 +84,11 @@ func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) 
 	}
 	switch {
 	case len(q.Words) > 0:
-		err = s.query(ctx, recallByWords, add, text(tenant), texts(q.Words), text(q.EntityID), text(q.Source), number(q.MinHits), number(q.Limit))
+		err = s.ask(ctx, recallByWords, add, text(tenant), texts(q.Words), text(q.EntityID), text(q.Source), number(q.MinHits), number(q.Limit))
 	case q.EntityID != "":
-		err = s.query(ctx, recallOfEntity, add, text(tenant), text(q.Source), number(q.Limit), text(q.EntityID))
+		err = s.ask(ctx, recallOfEntity, add, text(tenant), text(q.Source), number(q.Limit), text(q.EntityID))
 	default:
-		err = s.query(ctx, recallAll, add, text(tenant), text(q.Source), number(q.Limit))
+		err = s.ask(ctx, recallAll, add, text(tenant), text(q.Source), number(q.Limit))
 	}
 	return found, wrap(ctx, err, "search the memories of tenant %q", tenant)
 }
@@ -115,7 +115,7 @@ var readEntities = prepared(`SELECT m.entity_id, m.source, count(*) FROM memorie
 // Entities implements store.Memories. The zero value of after is before every
 // pair, also the one without entity and source.
 func (s *Store) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (page []store.EntityCount, err error) {
-	err = s.query(ctx, readEntities, func(r *row) {
+	err = s.ask(ctx, readEntities, func(r *row) {
 		page = append(page, store.EntityCount{EntityID: r.text(), Source: r.text(), Count: r.number()})
 	}, text(tenant), truth(after == store.EntityCount{}), text(after.EntityID), text(after.Source), number(limit))
 	return page, wrap(ctx, err, "list the entities of tenant %q", tenant)

@@ -178,8 +178,8 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := open(t, url)
-		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 4 {
-			t.Errorf("%s: %d migrations are recorded, want 4", name, n)
+		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 5 {
+			t.Errorf("%s: %d migrations are recorded, want 5", name, n)
 		}
 	}
 }

@@ -55,7 +55,10 @@ var (
 // pipeline is statements that travel to the server together and are answered
 // together. Without a BEGIN among them they are one transaction. After an error
 // the server passes over the rest.
-type pipeline struct{ steps []step }
+type pipeline struct {
+	steps []step
+	gave  bool // a row was read
+}
 
 type step struct {
 	statement *statement
@@ -186,7 +189,7 @@ func (p *pipeline) read(pipe *pgconn.Pipeline, have map[string]*pgconn.Statement
 		if !ok {
 			return fmt.Errorf("the server answers %q with %T", s.statement.text, results)
 		}
-		unread, err := s.read(reader)
+		unread, err := p.rows(s, reader)
 		if err != nil {
 			return err
 		}
@@ -195,12 +198,13 @@ func (p *pipeline) read(pipe *pgconn.Pipeline, have map[string]*pgconn.Statement
 	return broken
 }
 
-// read returns the first row that could not be read, and what the server says.
-func (s *step) read(reader *pgconn.ResultReader) (broken, err error) {
+// rows returns the first row that could not be read, and what the server says.
+func (p *pipeline) rows(s *step, reader *pgconn.ResultReader) (broken, err error) {
 	for reader.NextRow() {
 		if s.scan == nil || broken != nil {
 			continue
 		}
+		p.gave = true
 		r := row{values: reader.Values()}
 		s.scan(&r)
 		broken = r.err

@@ -103,7 +103,7 @@ func alone(t *testing.T) *Store {
 	t.Helper()
 	one := commits
 	one.Lanes = 1
-	s, err := Open(t.Context(), pgtest.URL(t), 1, one, nil)
+	s, err := Open(t.Context(), unhurried(t, pgtest.URL(t)), 1, one, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		return nil, nil
 	}))
 	count("a command that wants everything, and what it would take to undo a run", 2)
-	w.must(w.run(t.Context(), keys[1], session.Need{CheckpointIn: old - 2, BackTo: "old-1998"}, func(v *session.View) (*session.Change, error) {
+	w.must(w.run(t.Context(), keys[1], session.Need{CheckpointBelow: old - 1, BackTo: "old-1998"}, func(v *session.View) (*session.Change, error) {
 		if b := v.Back; b == nil || b.Before != old-3 || b.Checkpoint == nil || b.State == "" || len(b.Told) != 0 || v.Checkpoint == nil || v.Checkpoint.Step != old-2 {
 			t.Errorf("got %+v", v)
 		}

@@ -73,7 +73,7 @@ var (
 		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id") + between("c") + ` ORDER BY v.n, st.version`)
 	readWithin = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
-			AND message_count <= v.messages ORDER BY step DESC LIMIT 1) c`)
+			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
 	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))
 
 	readTaken = prepared(`SELECT v.n, m.message_id, m.ordinal FROM ` + asked("message_id text") + found("m", "messages", "message_id", "v.message_id"))

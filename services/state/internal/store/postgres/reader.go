@@ -13,19 +13,39 @@ import (
 )
 
 // read runs the queries that f queues in one round trip and with one snapshot:
-// what they see is as of one moment.
+// what they see is as of one moment. f may be called several times.
 func (s *Store) read(ctx context.Context, f func(*pipeline)) error {
-	return s.with(ctx, func(conn *pgconn.PgConn) error {
-		var p pipeline
+	return s.look(ctx, func(p *pipeline) {
 		p.exec(snapshot)
-		f(&p)
+		f(p)
 		p.exec(commit)
-		err := p.run(ctx, conn)
-		if err != nil {
-			abandon(ctx, conn)
-		}
-		return err
 	})
+}
+
+// look runs queries that change nothing. The database may have ended a connection while
+// it was at rest, which is only known by using it: the queries are run again on another
+// one, as long as none has given a row. That many connections of the pool may have ended.
+func (s *Store) look(ctx context.Context, f func(*pipeline)) error {
+	for tries := int32(0); ; tries++ {
+		var p pipeline
+		ended := false
+		err := s.with(ctx, func(conn *pgconn.PgConn) error {
+			f(&p)
+			err := p.run(ctx, conn)
+			if ended = conn.IsClosed(); err != nil && !ended {
+				abandon(ctx, conn)
+			}
+			return err
+		})
+		if err == nil || !ended || p.gave || ctx.Err() != nil || tries == s.pool.Stat().MaxConns() {
+			return lasting(err)
+		}
+	}
+}
+
+// ask runs one query that changes nothing.
+func (s *Store) ask(ctx context.Context, query *statement, scan func(*row), params ...[]byte) error {
+	return s.look(ctx, func(p *pipeline) { p.queue(query, params, scan) })
 }
 
 // pipe runs the statements that f queues in one round trip, as one transaction
@@ -43,7 +63,7 @@ func (s *Store) pipe(ctx context.Context, f func(*pipeline)) error {
 	})
 }
 
-// query runs one query.
+// query runs one statement that gives rows, and may write.
 func (s *Store) query(ctx context.Context, query *statement, scan func(*row), params ...[]byte) error {
 	return s.pipe(ctx, func(p *pipeline) { p.queue(query, params, scan) })
 }

@@ -41,6 +41,7 @@ var (
 		WHERE r.executor_id = ANY ($1::text[]) AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id COLLATE "C"`)
 	beat       = prepared(`UPDATE executors SET heard_at = $1::bigint WHERE executor_id = $2::text`)
 	forget     = prepared(`DELETE FROM executors WHERE heard_at < $1::bigint`)
+	readHeard  = prepared(`SELECT executor_id, heard_at FROM executors`)
 	listAgents = prepared(`SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type COLLATE "C"`)
 )
 
@@ -66,6 +67,39 @@ func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 	var gone int64
 	err := s.pipe(ctx, func(p *pipeline) { p.count(forget, &gone, number(heardBefore)) })
 	return int(gone), wrap(ctx, err, "forget silent executors")
+}
+
+// Heard implements store.Registry.
+func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
+	heard := map[string]session.Millis{}
+	err := s.ask(ctx, readHeard, func(r *row) {
+		id := r.text()
+		heard[id] = session.Millis(r.number())
+	})
+	return heard, wrap(ctx, err, "read when executors were heard")
+}
+
+// forgetUnheard passes over the rows that somebody else has locked: a heartbeat,
+// or another replica that comes to the same end. So nobody waits for it.
+var forgetUnheard = prepared(`DELETE FROM executors WHERE executor_id IN (
+	SELECT e.executor_id FROM executors e
+	JOIN unnest($1::text[], $2::bigint[]) AS u (executor_id, heard_at) ON u.executor_id = e.executor_id AND u.heard_at = e.heard_at
+	FOR UPDATE OF e SKIP LOCKED) RETURNING executor_id`)
+
+// ForgetUnheard implements store.Registry.
+func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
+	if len(since) == 0 {
+		return nil, nil
+	}
+	var w rows
+	for id, then := range since {
+		w.next().text(id).number(int64(then))
+	}
+	err = s.pipe(ctx, func(p *pipeline) {
+		gone = nil
+		p.queue(forgetUnheard, w.params(), func(r *row) { gone = append(gone, r.text()) })
+	})
+	return gone, wrap(ctx, err, "forget %d executors", len(since))
 }
 
 // Agents implements store.Registry.

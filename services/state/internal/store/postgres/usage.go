@@ -67,7 +67,7 @@ func (s *Store) UsageSums(ctx context.Context, tenant string, q store.UsageQuery
 	case len(q.Sessions) > 0:
 		query = sumsOfSessions
 	}
-	err = s.query(ctx, query, func(r *row) { sums = append(sums, r.sum()) },
+	err = s.ask(ctx, query, func(r *row) { sums = append(sums, r.sum()) },
 		text(tenant), text(q.Family), texts(q.Sessions), number(q.From), number(before), text(q.RunID), text(q.UserID), text(q.AgentType),
 		texts(q.Kinds), texts(q.Models), number(q.Bucket), number(limit))
 	return sums, wrap(ctx, err, "add up the usage of tenant %q", tenant)

@@ -223,8 +223,8 @@ func (r *reader) states() {
 	r.read(readCheckpoints, checkpoint, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
 	r.read(readCheckpointStates, checkpoint, func(s *shown, row *row) { s.checkpoint.scan(row) })
 	r.read(readWithin, func(w *wanted, s *shown) {
-		if s.Need.CheckpointIn > 0 {
-			w.add(s).number(s.Need.CheckpointIn)
+		if s.Need.CheckpointBelow > 0 {
+			w.add(s).number(s.Need.CheckpointBelow)
 		}
 	}, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
 	r.read(readSteps, func(w *wanted, s *shown) {

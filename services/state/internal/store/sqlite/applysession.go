@@ -136,13 +136,13 @@ func (w *writer) insertRun(r *session.Run) {
 	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
 			step_count, output, failure, completion_reason, settled, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
 			finish_step, finish_version, traceparent, tracestate, created_at, started_at, completed_at,
-			deadline_at, on_busy, place, start_message_count, start_state_version, start_state_base, turn_message_count)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			deadline_at, on_busy, place, start_message_count, start_state_version, start_state_base, turn_message_count, finish_reason)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, blob(r.RequestHash), r.MessageID, r.StartSequence,
 		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Settled, r.Attempt, r.Entry, store.In(&r.Stop),
 		r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt,
 		r.StartedAt, r.CompletedAt, r.DeadlineAt, r.OnBusy, r.Place, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
-		r.TurnMessageCount)
+		r.TurnMessageCount, r.Outcome.FinishReason)
 }
 
 // begin gives a run that has waited its turn.
@@ -175,11 +175,11 @@ func (w *writer) updateRun(r *session.Run) {
 	}
 	w.update("run", `UPDATE runs SET status = ?, start_sequence = ?, step_count = ?, output = ?, failure = ?, completion_reason = ?,
 			settled = ?, attempt = ?, stop = ?, due_at = ?, losses = ?, epoch = ?, executor_id = ?, claimed_at = ?, finish_step = ?,
-			finish_version = ?, started_at = ?, completed_at = ?
+			finish_version = ?, started_at = ?, completed_at = ?, finish_reason = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
 		r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
 		r.Settled, r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
-		r.StartedAt, r.CompletedAt, r.RunID)
+		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.RunID)
 }
 
 // goesOn reports whether the run was shown and differs by a step at most.

@@ -66,6 +66,39 @@ func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 	return int(n), wrap(ctx, err, "forget silent executors")
 }
 
+// Heard implements store.Registry.
+func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
+	heard := map[string]session.Millis{}
+	err := s.read(ctx, func(c *connection) error {
+		return c.each(ctx, `SELECT executor_id, heard_at FROM executors`, nil, func(row scanner) error {
+			var id string
+			var at session.Millis
+			err := row.Scan(&id, &at)
+			heard[id] = at
+			return err
+		})
+	})
+	return heard, wrap(ctx, err, "read when executors were heard")
+}
+
+// ForgetUnheard implements store.Registry.
+func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
+	err = s.write(ctx, func(ctx context.Context, c *connection) error {
+		gone = nil
+		for id, then := range since {
+			n, err := c.exec(ctx, `DELETE FROM executors WHERE executor_id = ? AND heard_at = ?`, id, then)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				gone = append(gone, id)
+			}
+		}
+		return nil
+	})
+	return gone, wrap(ctx, err, "forget %d executors", len(since))
+}
+
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.read(ctx, func(c *connection) error {

@@ -66,7 +66,8 @@ func runColumns(output string) string {
 	return `r.run_id, r.agent_type, r.turn, r.status, r.request_key, r.request_hash, r.message_id, r.start_sequence,
 		r.step_count, ` + output + `, r.failure, r.completion_reason, r.settled, r.attempt, r.entry, r.stop, r.due_at, r.losses, r.epoch,
 		r.executor_id, r.claimed_at, r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at,
-		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base, r.turn_message_count`
+		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base, r.turn_message_count,
+		r.finish_reason`
 }
 
 func runFields(r *session.Run) []any {
@@ -76,6 +77,7 @@ func runFields(r *session.Run) []any {
 		store.In(&r.Stop), &r.DueAt, &r.Losses, &r.Epoch, &r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent,
 		&r.Tracestate, &r.CreatedAt, &r.StartedAt, &r.CompletedAt,
 		&r.DeadlineAt, &r.OnBusy, &r.Place, &r.StartMessageCount, &r.StartStateVersion, &r.StartStateBase, &r.TurnMessageCount,
+		&r.Outcome.FinishReason,
 	}
 }
 

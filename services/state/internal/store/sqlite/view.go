@@ -121,8 +121,8 @@ func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need se
 		if v.Checkpoint != nil {
 			v.CheckpointState, err = readState(ctx, c, key, v.Checkpoint.StateBase, v.Checkpoint.StateVersion)
 		}
-	case need.CheckpointIn > 0:
-		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count <= ?`, need.CheckpointIn)
+	case need.CheckpointBelow > 0:
+		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count < ?`, need.CheckpointBelow)
 	case need.CheckpointAt != 0 && need.CheckpointAt == v.Session.StepCount:
 		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step = ?`, need.CheckpointAt)
 	}

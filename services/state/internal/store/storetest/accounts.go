@@ -29,6 +29,26 @@ var accounts = []test{
 		c := session.RecordUsage{Key: at("nobody"), Usage: []session.Usage{custom}, Now: b.now}
 		b.refuses(b.send(c.Key, c.Need(), c.Decide), fault.NotFound, "SESSION_NOT_FOUND")
 	}},
+	{"what was spent before a claim is given back is recorded once", func(b *bench) {
+		b.start(b.startOf(home))
+		release := func(ref session.Ref, n int64) {
+			b.Helper()
+			c := session.Release{Ref: ref, Usage: []session.Usage{tokens(n), tokens(n)}, Now: b.now}
+			b.must(b.send(c.Key, c.Need(), c.Decide))
+			b.must(b.send(c.Key, c.Need(), c.Decide))
+		}
+		ref, _ := b.claim(executor)
+		release(ref, 3)
+		ref, _ = b.claim(executor)
+		b.commit(b.commitOf(ref, 1))
+		b.finish(ref)
+		release(ref, 7) // of the settling
+		entry := func(place int32, n int64) session.UsageEntry {
+			return session.UsageEntry{RunID: ref.RunID, Position: place, At: b.now, Usage: tokens(n)}
+		}
+		same(b, "entries", b.usage(home), []session.UsageEntry{entry(0, 3), entry(1, 3), entry(2, 7), entry(3, 7)})
+		same(b, "count", b.snapshot(home).Session.UsageCount, int32(4))
+	}},
 	{"usage that is recorded at once is all there", func(b *bench) {
 		b.create(b.createOf(home))
 		together(func(i int) {

@@ -281,6 +281,7 @@ func (w *world) stop(key session.Key) act {
 		case p.Status == session.Completed, p.Status == session.Failed, p.Status == session.Interrupted && kind == session.StopInterrupt:
 		case kind == session.StopAbort:
 			p.force(session.Failed, "") // it has no live run
+			p.Aborted = true
 			p.next(nil, w.starts)
 		default:
 			p.force(session.Interrupted, "")

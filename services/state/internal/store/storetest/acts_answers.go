@@ -103,15 +103,11 @@ func (p *plain) take(answer session.Answer, over bool) session.SubmitStatus {
 	return session.Accepted
 }
 
-// given takes the answers that a start brings. It reports false for one of the wrong
-// kind to a call that is open.
-func (p *plain) given(answers []session.Answer) bool {
+// given takes the answers that a start brings; those that do not fit change nothing.
+func (p *plain) given(answers []session.Answer) {
 	for _, answer := range answers {
-		if p.take(answer, false) == "" {
-			return false
-		}
+		p.take(answer, false)
 	}
-	return true
 }
 
 // takeBack starts a run at a message, most of them of users.

@@ -84,10 +84,10 @@ func (w *world) goBack(key session.Key) act {
 func (p *plain) back(to *plainCheckpoint) {
 	p.cut(to.Messages)
 	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k plainCheckpoint) bool { return k.StateVersion > to.StateVersion })
-	p.Status, p.Interrupted, p.Failed, p.State, p.StateVersion = session.Paused, false, false, maps.Clone(to.State), to.StateVersion
+	p.Status, p.Interrupted, p.Failed, p.Aborted, p.State, p.StateVersion = session.Paused, false, false, false, maps.Clone(to.State), to.StateVersion
 	p.drop("")
 	for id, call := range p.Calls {
-		if !call.Consumed && call.Step > to.Step {
+		if call.Step > to.Step {
 			delete(p.Calls, id)
 		}
 	}
@@ -146,9 +146,7 @@ func (w *world) abandon(key session.Key) act {
 			p.next(nil, w.starts)
 			return ""
 		}
-		if !p.given(c.Answers) {
-			return "KIND_MISMATCH"
-		}
+		p.given(c.Answers)
 		p.Version++
 		p.answer(p.open(), session.AnswerAbandoned)
 		p.bring(c, session.EntryStart)
@@ -159,14 +157,10 @@ func (w *world) abandon(key session.Key) act {
 
 // bringing is wait for a start that brings answers: they are taken when it is.
 func (p *plain) bringing(c session.Start, wait func(session.Start) string) string {
-	was := p.clone()
 	if reason := wait(c); reason != "" {
 		return reason
 	}
-	if !p.given(c.Answers) {
-		*p = *was
-		return "KIND_MISMATCH"
-	}
+	p.given(c.Answers)
 	return ""
 }
 
@@ -191,6 +185,8 @@ func (w *world) resume(key session.Key) act {
 			return "SESSION_BUSY"
 		case p.Status.Suspended() && len(p.open()) > 0:
 			return "SESSION_SUSPENDED"
+		case p.Aborted:
+			return "RUN_CANCELLED"
 		}
 		p.Version++
 		p.bring(c, session.EntryResume)

@@ -163,14 +163,16 @@ var bulks = []test{
 			b.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"a start with answers of the wrong kind starts nothing", func(b *bench) {
+	{"a start passes over answers that do not fit, and abandons their calls", func(b *bench) {
 		b.suspended(home, "c1", "c2")
-		before := b.snapshot(home)
-		c := b.abandoning(home, "c1")
+		c := b.abandoning(home, "c1", "c2")
 		c.Answers[0].Kind = session.Approval
-		_, err := b.try(c)
-		b.refuses(err, fault.Invalid, "KIND_MISMATCH")
-		same(b, "snapshot", b.snapshot(home), before)
+		same(b, "abandoned", b.start(c).Abandoned, []string{"c1"})
+		answers := map[string]session.AnswerKind{}
+		for _, call := range b.snapshot(home).Calls {
+			answers[call.CallID] = call.Answer
+		}
+		same(b, "answers", answers, map[string]session.AnswerKind{"c1": session.AnswerAbandoned, "c2": session.AnswerClient})
 	}},
 	{"a start brings answers to a session that was interrupted", func(b *bench) {
 		b.suspended(home, "c1", "c2")

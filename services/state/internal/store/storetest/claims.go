@@ -97,6 +97,35 @@ var claims = []test{
 		b.heard(executor, true)
 		b.heard("stranger", false)
 	}},
+	{"only an executor that was not heard since is forgotten for it", func(b *bench) {
+		b.announce("beats")
+		b.announce("dies")
+		b.now++
+		b.announce("comes back")
+		since, err := b.Store.Heard(b.Context())
+		b.must(err)
+		same(b, "heard", since, map[string]session.Millis{executor: b.now - 1, "beats": b.now - 1, "dies": b.now - 1, "comes back": b.now})
+		gone, err := b.Store.ForgetUnheard(b.Context(), nil)
+		if err != nil || len(gone) != 0 {
+			b.Errorf("got %v, %v of nobody", gone, err)
+		}
+		b.now -= 500 // of another replica, whose clock is behind
+		b.heard("beats", true)
+		b.announce("comes back")
+		delete(since, executor)
+		since["stranger"] = b.now
+		gone, err = b.Store.ForgetUnheard(b.Context(), since)
+		b.must(err)
+		same(b, "gone", gone, []string{"dies"})
+		b.heard("dies", false)
+		for _, id := range []string{executor, "beats", "comes back"} {
+			b.heard(id, true)
+		}
+		gone, err = b.Store.ForgetUnheard(b.Context(), since)
+		if err != nil || len(gone) != 0 {
+			b.Errorf("got %v, %v of one that is gone", gone, err)
+		}
+	}},
 	{"the next run waits until the former one is settled", func(b *bench) {
 		b.start(b.startOf(home))
 		first, _ := b.claim(executor)

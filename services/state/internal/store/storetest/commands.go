@@ -131,7 +131,7 @@ func (b *bench) tryFinish(ref session.Ref, o session.Outcome) (version int64, er
 	return version, err
 }
 
-var completed = session.Outcome{Status: session.RunCompleted, Output: `{"a": 1}`, CompletionReason: "max_steps"}
+var completed = session.Outcome{Status: session.RunCompleted, Output: `{"a": 1}`, CompletionReason: "max_steps", FinishReason: "length"}
 
 func (b *bench) finish(ref session.Ref) {
 	b.Helper()

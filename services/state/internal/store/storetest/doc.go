@@ -131,6 +131,10 @@
 //	races    An answer or the session's expiry → a session is answered or it expires
 //	races    An answer or the way back → a call is answered or its session is taken back
 //	races    Equal requests are one → of equal starts on two replicas one starts, whatever it brings
+//	usage    What was spent without a plan is not lost → what was spent before a claim is given back is recorded once
+//	stops    What was aborted does not go on → a session that was aborted goes on with a message only
+//	back     An id of a call that was taken back is free again → a call that was taken back is unknown, and another may have its id
+//	back     The newest checkpoint is one that there is → the newest checkpoint of a session is one that there is
 //	drain    A step may suspend on the calls of an earlier one → a step suspends on calls that an earlier one has left open
 //	drain    A plan need not be a message of its step → a step whose plan is none of its messages commits the writes of its calls in the plan's order
 //	owners   No two claims of one run → claimers on two replicas never share a run

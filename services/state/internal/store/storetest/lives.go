@@ -202,4 +202,30 @@ var lives = []test{
 		_, err = b.try(c)
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
+	{"a session that was aborted goes on with a message only", func(b *bench) {
+		b.start(b.startOf(at("running")))
+		ref, _ := b.claim(executor)
+		point := b.commit(b.commitOf(ref, 1))
+		b.stop(at("running"), session.StopAbort, "why")
+		_, err := b.tryFinish(ref, session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "x", Code: "framework_cancelled"}})
+		b.must(err)
+		b.must(b.trySettle(ref, 1000))
+		b.suspended(at("suspended"), "c1")
+		b.stop(at("suspended"), session.StopAbort, "why")
+		for _, key := range []session.Key{at("running"), at("suspended")} {
+			before := b.snapshot(key)
+			c := b.startOf(key)
+			c.Resume = true
+			for range 2 { // with a message, and without
+				_, err := b.try(c)
+				b.refuses(err, fault.Conflict, "RUN_CANCELLED")
+				c.Messages = nil
+			}
+			same(b, "snapshot", b.snapshot(key), before)
+		}
+		b.start(b.startOf(at("suspended")))
+		c := b.startOf(at("running")) // that of before the abort is something else
+		c.Resume, c.RewindTo = true, point.ID
+		b.start(c)
+	}},
 }

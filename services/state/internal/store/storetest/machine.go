@@ -305,6 +305,7 @@ func (w *world) observe(key session.Key) *plain {
 	p := &plain{
 		Status: s.Status, Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, Steps: s.StepCount, Resumes: s.ResumeCount, State: decoded(w.T, s.State), StateVersion: s.StateVersion,
 		Runner: map[string]string{}, Origins: map[string]map[string]string{}, Calls: map[string]plainCall{}, Expires: s.ExpiresAt, Interrupted: s.Interruption != nil, Failed: s.Failure != nil,
+		Aborted: s.Failure != nil && s.Failure.Code == "framework_cancelled",
 	}
 	if s.Status.Suspended() != (s.Suspension != nil) {
 		w.Fatalf("%v is %s with the suspension %+v", key, s.Status, s.Suspension)

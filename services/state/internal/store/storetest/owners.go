@@ -293,7 +293,7 @@ func (p *plain) commitCalls(c session.Commit) {
 func (p *plain) suspend(c session.Commit, stop session.StopKind) {
 	switch stop {
 	case session.StopAbort:
-		p.Status, p.Failed = session.Failed, true
+		p.Status, p.Failed, p.Aborted = session.Failed, true, true
 		p.drop("")
 	case session.StopInterrupt:
 		p.Status, p.Interrupted = session.Interrupted, true

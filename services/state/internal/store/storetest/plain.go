@@ -35,6 +35,7 @@ type plain struct {
 	Expires      session.Millis
 	Interrupted  bool
 	Failed       bool
+	Aborted      bool // what has failed was aborted
 }
 
 type plainRun struct {
@@ -152,7 +153,7 @@ func (p *plain) drop(run string) {
 // begin makes the next run.
 func (p *plain) begin(id, key string, entry session.Entry, now session.Millis) {
 	p.Turn++
-	p.Status, p.Expires, p.Interrupted, p.Failed = session.Active, 0, p.Interrupted && entry == session.EntryContinuation, false
+	p.Status, p.Expires, p.Interrupted, p.Failed, p.Aborted = session.Active, 0, p.Interrupted && entry == session.EntryContinuation, false, false
 	if entry != session.EntryStart {
 		p.Resumes++
 	}
@@ -337,7 +338,7 @@ func (p *plain) writes(run string, epoch int64, step int32) string {
 func (p *plain) end(r *plainRun, status session.RunStatus, step int32) {
 	r.Status, r.Finished, r.Failure = status, step, failureOf(status)
 	p.Status = session.Status(status)
-	p.Interrupted, p.Failed = status == session.RunInterrupted, status == session.RunFailed
+	p.Interrupted, p.Failed, p.Aborted = status == session.RunInterrupted, status == session.RunFailed, false
 	if p.Failed {
 		p.drop(r.ID)
 	}
@@ -355,7 +356,7 @@ func failureOf(status session.RunStatus) string {
 // session that fails.
 func (p *plain) force(status session.Status, failure string) (ended *plainRun) {
 	p.Version++
-	p.Status, p.Interrupted, p.Failed = status, status == session.Interrupted, status == session.Failed
+	p.Status, p.Interrupted, p.Failed, p.Aborted = status, status == session.Interrupted, status == session.Failed, false
 	if p.Failed {
 		p.drop("")
 	}

@@ -55,6 +55,33 @@ var replicas = []test{
 		}
 		same(b, "messages", s.MessageCount, int64(1))
 	}},
+	{"an executor that dies on two replicas is forgotten by one", func(b *bench) {
+		both := b.both()
+		for range 5 {
+			since := map[string]session.Millis{}
+			for i := range crowd {
+				since[fmt.Sprint("dies", i)] = b.now
+				b.announce(fmt.Sprint("dies", i))
+			}
+			var gone atomic.Int32
+			together(func(i int) {
+				for {
+					struck, err := both[i%2].ForgetUnheard(b.Context(), since)
+					if err != nil {
+						b.Errorf("replica %d: %v", i%2, err)
+					}
+					gone.Add(int32(len(struck)))
+					left, err := both[i%2].Heard(b.Context())
+					if err != nil || len(left) == 1 { // what another has locked is passed over
+						return
+					}
+				}
+			})
+			if int(gone.Load()) != crowd {
+				b.Errorf("%d were forgotten, want each of %d once", gone.Load(), crowd)
+			}
+		}
+	}},
 	{"of creates on two replicas one makes the session", func(b *bench) {
 		both := b.both()
 		for round := range 5 {

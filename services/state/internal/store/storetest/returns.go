@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
@@ -81,6 +82,18 @@ var returns = []test{
 		newest("")
 		b.start(b.backTo(home, first.message, true))
 		newest("")
+		empty := b.startOf(at("empty"))
+		empty.Messages = nil
+		b.start(empty)
+		ref = b.claimOf(at("empty"))
+		step := b.commitOf(ref, 1)
+		step.Messages = nil
+		b.commit(step)
+		b.commit(b.commitOf(ref, 2))
+		b.finish(ref)
+		_, err = b.truncate(at("empty"), 0)
+		b.must(err)
+		same(b, "newest checkpoint, of no message", b.snapshot(at("empty")).Session.CheckpointID, step.CheckpointID)
 	}},
 	{"a first run that is taken back leaves no checkpoint", func(b *bench) {
 		b.start(b.startOf(home))
@@ -189,6 +202,47 @@ var returns = []test{
 			if child.SessionID == "child" && child.Status != session.Failed {
 				b.Errorf("got %+v", child)
 			}
+		}
+	}},
+	{"a call that was taken back is unknown, and another may have its id", func(b *bench) {
+		for name, back := range map[string]func(key session.Key, checkpoint string){
+			"rewound": func(key session.Key, checkpoint string) {
+				_, err := b.rewind(key, checkpoint)
+				b.must(err)
+				b.start(b.startOf(key))
+			},
+			"started at a checkpoint": func(key session.Key, checkpoint string) {
+				c := b.startOf(key)
+				c.RewindTo = checkpoint
+				b.start(c)
+			},
+		} {
+			key := at(name)
+			b.start(b.startOf(key))
+			ref := b.claimOf(key)
+			first := b.commit(b.commitOf(ref, 1))
+			b.commit(b.suspending(ref, 2, "taken", "late", "answered"))
+			b.settled(ref)
+			for _, id := range []string{"taken", "late", "answered"} {
+				b.submit(b.submitOf(key, id))
+			}
+			ref = b.claimOf(key)
+			step := b.takes(ref, 3, "taken", "late")
+			step.Outcome = &session.Outcome{Status: session.RunInterrupted}
+			b.commit(step)
+			b.settled(ref)
+			back(key, first.ID)
+			for _, id := range []string{"taken", "late", "answered"} {
+				_, err := b.trySubmit(b.submitOf(key, id))
+				b.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
+			}
+			ref = b.claimOf(key)
+			b.commit(b.suspending(ref, 4, "taken", "late"))
+			b.settled(ref)
+			for _, id := range []string{"taken", "late"} {
+				same(b, "answer to the new call", b.submit(b.submitOf(key, id)).Status, session.Accepted)
+			}
+			b.finish(b.claimOf(key))
 		}
 	}},
 	{"a session that is rewound ends what it waits for", func(b *bench) {

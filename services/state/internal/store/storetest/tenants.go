@@ -117,7 +117,7 @@ var tenants = []test{
 		}
 		for _, elsewhere := range []string{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // written out in the tests
-			"Announce", "Beat", "Stops", "Forget", "Agents", "Close", // of no tenant
+			"Announce", "Beat", "Stops", "Forget", "Heard", "ForgetUnheard", "Agents", "Close", // of no tenant
 		} {
 			known[elsewhere] = true
 		}

@@ -20,6 +20,7 @@ func (b *Bus) Append(ctx context.Context, s bus.Stream, expected uint64, r *chun
 	defer cancel()
 	p := b.partitionOf(s)
 	m := &nats.Msg{Subject: b.names.subject(p.number, s), Header: encode(r, expected), Data: r.Payload}
+	pause := firstInFlightPause
 	for began := time.Now(); ; {
 		answer, err := b.nc.RequestMsgWithContext(ctx, m)
 		if err != nil {
@@ -33,21 +34,24 @@ func (b *Bus) Append(ctx context.Context, s bus.Stream, expected uint64, r *chun
 			return 0, b.stuck(ctx, p, m.Subject, expected, err)
 		}
 		select {
-		case <-time.After(inFlightPause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return 0, bus.Unavailable("append", err)
 		}
+		pause = min(2*pause, lastInFlightPause)
 	}
 }
 
 // The leader of a common partition refuses a record while it takes another one
 // of the subject for in flight. It does so for a moment after it has acknowledged
-// that one, and until it is leader no more when a purge to above the end has
+// that one, mostly some microseconds, so the pause between two attempts doubles from
+// the first to the last; and until it is leader no more when a purge to above the end has
 // overtaken it (seen in nats-server 2.15.1: the entry is skipped, and its mark
 // stays).
 const (
-	inFlightPause    = 5 * time.Millisecond
-	inFlightPatience = 3 * time.Second
+	firstInFlightPause = 250 * time.Microsecond
+	lastInFlightPause  = 5 * time.Millisecond
+	inFlightPatience   = 3 * time.Second
 )
 
 // stuck says why a record was refused for so long. Others who write the subject

@@ -192,7 +192,7 @@ func TestARecordThatIsRefusedForLong(t *testing.T) {
 			}
 			began := time.Now()
 			group.Wait()
-			if took := time.Since(began); took > requestTimeout {
+			if took := time.Since(began); took > 12*requestTimeout {
 				t.Errorf("took %v", took)
 			}
 			pl.mu.Lock()

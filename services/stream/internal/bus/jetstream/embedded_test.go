@@ -17,7 +17,7 @@ import (
 func use(t *testing.T, directory, boot string, interval time.Duration) *Server {
 	t.Helper()
 	s, err := startServer(ServerOptions{
-		Directory: directory, Wait: 20 * time.Second, SyncInterval: interval, Log: slog.New(slog.DiscardHandler),
+		Directory: directory, Wait: 2 * time.Minute, SyncInterval: interval, Log: slog.New(slog.DiscardHandler),
 	}, boot)
 	if err != nil {
 		t.Fatal(err)

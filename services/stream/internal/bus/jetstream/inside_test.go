@@ -175,7 +175,7 @@ func TestALeaderGivesWhatACopyThatLagsDoesNotHave(t *testing.T) {
 func TestHistoryOfCopiesIsComparedWithTheLeader(t *testing.T) {
 	t.Parallel()
 	server, err := StartServer(ServerOptions{
-		Directory: t.TempDir(), Wait: 20 * time.Second, SyncInterval: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Directory: t.TempDir(), Wait: 2 * time.Minute, SyncInterval: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestHistoryOfCopiesIsComparedWithTheLeader(t *testing.T) {
 	defer server.Close()
 	b, err := Open(t.Context(), server.Endpoint(), Options{
 		Namespace: "holdfast", Partitions: 1, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 1 << 20,
-		RecordBytes: 1 << 10, Check: time.Second, Boot: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
+		RecordBytes: 1 << 10, Check: time.Second, Boot: 2 * time.Minute, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

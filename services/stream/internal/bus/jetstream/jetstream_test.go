@@ -21,7 +21,7 @@ func options() jetstream.Options {
 		PartitionBytes: 64 << 20,
 		RecordBytes:    512 << 10,
 		Check:          time.Second,
-		Boot:           20 * time.Second,
+		Boot:           2 * time.Minute,
 		Log:            slog.New(slog.DiscardHandler),
 	}
 }
@@ -30,7 +30,7 @@ func options() jetstream.Options {
 func embedded(t *testing.T, directory string) *jetstream.Server {
 	t.Helper()
 	server, err := jetstream.StartServer(jetstream.ServerOptions{
-		Directory: directory, Wait: 20 * time.Second, SyncInterval: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Directory: directory, Wait: 2 * time.Minute, SyncInterval: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/bustest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream"
+	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
 )
 
@@ -79,25 +80,23 @@ func TestAnEmbeddedLogMayLoseItsEnd(t *testing.T) {
 	bustest.PowerCut(t, newInProcess(t))
 }
 
-// overWire is a NATS server on a port, whose data directory is put back to
+// overWire is a NATS server with an address, whose data directory is put back to
 // older copies.
 type overWire struct {
 	owner  *testing.T
-	server *server.Server
-	port   int
+	server *natstest.Solo
 	at     string
 	noted  string
 }
 
 func newOverWire(t *testing.T) *overWire {
 	l := &overWire{owner: t, at: t.TempDir()}
-	l.server = listening(t, l.at, 0)
-	l.port = portOf(t, l.server)
+	l.server = natstest.StartSolo(t, l.at)
 	return l
 }
 
 func (l *overWire) endpoint() jetstream.Endpoint {
-	return jetstream.Endpoint{URL: l.server.ClientURL()}
+	return jetstream.Endpoint{URL: l.server.URL()}
 }
 
 func (l *overWire) Open(t *testing.T) bus.Bus {
@@ -108,9 +107,9 @@ func (l *overWire) Open(t *testing.T) bus.Bus {
 func (l *overWire) Snapshot(*testing.T) { l.noted = copyOf(l.owner, l.at) }
 
 func (l *overWire) Restore(*testing.T) {
-	shutDown(l.server)
+	l.server.Stop()
 	l.at = l.noted
-	l.server = listening(l.owner, l.at, l.port)
+	l.server.Start(l.owner, l.at)
 }
 
 func TestALogOnAServerMayLoseItsEnd(t *testing.T) {
@@ -118,13 +117,18 @@ func TestALogOnAServerMayLoseItsEnd(t *testing.T) {
 	bustest.PowerCut(t, newOverWire(t))
 }
 
+// infoOf asks until the log answers, as a client does.
 func infoOf(t *testing.T, log bus.Bus, s bus.Stream) bus.Info {
 	t.Helper()
-	info, err := log.Info(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(patience); ; {
+		info, err := log.Info(t.Context(), s)
+		if err == nil {
+			return info
+		}
+		if !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
-	return info
 }
 
 func TestALogThatHasLessThanWasHeardIsBegunAnewByItself(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package natstest runs a cluster of NATS servers in the process of a test, as
+// Package natstest runs NATS servers in the process of a test: one, or a cluster as
 // hard as that allows: its nodes can be cut off, killed, lose their disks, and be
 // put back to older copies of them.
 //

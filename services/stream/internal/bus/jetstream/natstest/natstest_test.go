@@ -1,6 +1,7 @@
 package natstest_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -45,7 +46,9 @@ func TestANodeIsKilledLosesItsDiskAndComesBack(t *testing.T) {
 	t.Parallel()
 	c := natstest.Start(t, 3)
 	js := connect(t, c.URL())
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{"s"}, Replicas: 3}); err != nil {
+	patient, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if _, err := js.CreateStream(patient, jetstream.StreamConfig{Name: stream, Subjects: []string{"s"}, Replicas: 3}); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, js)

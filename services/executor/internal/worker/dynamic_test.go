@@ -1,0 +1,66 @@
+package worker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// Calls of tools that are known at run time only say so wherever they are told and kept, by
+// whomever, also where the log was lost.
+func TestACallOfADynamicToolSaysSoEverywhere(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		playEverywhere(t, func(t *testing.T, c *cut) {
+			p := newPlay(t)
+			far := p.tool("far", agent.RetrySafe, nil)
+			far.Dynamic = true
+			p.agents["demo"] = definition("demo", replies(ask("near", `{}`, "far", `{}`, "nowhere", `{}`), text("done")), p.tool("near", agent.RetrySafe, nil), far)
+			p.start(c)
+			dies := p.passed
+			var loses atomic.Bool
+			loses.Store(lost)
+			p.passed = func(ctx context.Context, e *executor, point worker.Point) {
+				if point == worker.PointPlanRecorded && loses.CompareAndSwap(true, false) {
+					p.stream.lose()
+				}
+				dies(ctx, e, point)
+			}
+			p.end(p.state.startRun("s", "demo", "hi"))
+			p.verifyDynamic()
+			p.once()
+		}, dieBefore, dieAfter)
+	}
+}
+
+func (p *play) verifyDynamic() {
+	p.t.Helper()
+	told, kept := 0, 0
+	check := func(what, name string, dynamic bool, n *int) {
+		*n++
+		if dynamic != (name == "far") {
+			p.t.Errorf("%s of %s: dynamic = %v", what, name, dynamic)
+		}
+	}
+	for _, r := range p.stream.records("s") {
+		if e := r.GetChunk().GetToolArgStreamStart(); e != nil {
+			check("the arguments", e.GetToolName(), e.GetDynamic(), &told)
+		}
+		if e := r.GetChunk().GetToolStart(); e != nil {
+			check("the start", e.GetToolName(), e.GetDynamic(), &told)
+		}
+	}
+	for _, m := range p.state.sessions["s"].messages {
+		for _, part := range m.GetMessage().GetParts() {
+			if c := part.GetToolCall(); c != nil {
+				check("the call", c.GetToolName(), c.GetDynamic(), &kept)
+			}
+		}
+	}
+	if told < 5 || kept != 3 {
+		p.t.Errorf("%d chunks and %d parts of calls, want those of three", told, kept)
+	}
+}

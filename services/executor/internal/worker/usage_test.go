@@ -1,0 +1,188 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// lastTold is what readers are told of the end of the session's last run.
+func (p *play) lastTold() string {
+	records := p.stream.records("s")
+	end := records[len(records)-1].GetTerminal().GetEnd()
+	for _, r := range slices.Backward(records) {
+		if e := r.GetChunk().GetRunCompleted(); e != nil {
+			return fmt.Sprintf("%s %s, %s; end %s, %s", e.GetOutput(), e.GetFinishReason(), usageText(e.GetUsage()), end.GetOutput(), usageText(end.GetUsage()))
+		}
+	}
+	return "nothing"
+}
+
+func usageText(u *eventv1.Usage) string {
+	return fmt.Sprintf("%d+%d(%d)/%d=%d", u.GetPromptTokens(), u.GetCompletionTokens(), u.GetReasoningTokens(), u.GetCachedTokens(), u.GetTotalTokens())
+}
+
+// spent is the tokens of the session's entries.
+func (p *play) spent() (total int64) {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	for _, u := range p.state.sessions["s"].usage {
+		total += u.GetTokens().GetTotalTokens()
+	}
+	return total
+}
+
+func TestWhoeverTellsTheEndTellsWhyTheModelStoppedAndWhatTheWholeRunHasUsed(t *testing.T) {
+	t.Parallel()
+	step := func(finish model.FinishReason, events ...model.Event) func(func(model.Event) bool) {
+		return func(say func(model.Event) bool) {
+			for _, e := range append(events, model.Usage{PromptTokens: 10, CompletionTokens: 5, ReasoningTokens: 2, CachedTokens: 1, TotalTokens: 15}, model.Finish{Reason: finish}) {
+				say(e)
+			}
+		}
+	}
+	hits := playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		p.agents["demo"] = definition("demo", replies(
+			step(model.FinishToolCalls, model.CallStart{ID: "c1", Name: "look"}, model.CallEnd{}),
+			step(model.FinishToolCalls, model.CallStart{ID: "c2", Name: "look"}, model.CallEnd{}),
+			step(model.FinishLength, model.TextDelta{Text: "It was"}),
+		), p.tool("look", agent.RetrySafe, nil))
+		p.start(c)
+		run := p.end(p.state.startRun("s", "demo", "hi"))
+		if want := `"It was" length, 30+15(6)/3=45; end "It was", 30+15(6)/3=45`; p.lastTold() != want {
+			t.Errorf("told:\n%s\nwant:\n%s", p.lastTold(), want)
+		}
+		if run.GetFinishReason() != "length" || p.spent() != 45 {
+			t.Errorf("run = %v, having used %d tokens; want the length and 45", run, p.spent())
+		}
+	}, dieBefore, dieAfter)
+	if !hits["finished"] || !hits["last_told"] {
+		t.Errorf("hit %v, want the end too", hits)
+	}
+}
+
+func TestAReasonToStopOfNobodyIsAnotherOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			say(model.TextDelta{Text: "ok"})
+			say(model.Finish{Reason: model.FinishReason(strings.Repeat("because ", 100))})
+			return nil
+		})))
+		p.open()
+		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed || run.GetFinishReason() != "other" {
+			t.Errorf("run = %v, want it completed for another reason", run)
+		}
+	})
+}
+
+func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) {
+	t.Parallel()
+	counted := model.Usage{PromptTokens: 7, CompletionTokens: 1, TotalTokens: 8}
+	for name, test := range map[string]struct {
+		set  func(a *worker.Agent, calls *atomic.Int32)
+		want int64
+	}{
+		"in the wait behind a failed attempt": {func(a *worker.Agent, calls *atomic.Int32) {
+			a.Models["fake/mind"] = mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+				say(counted)
+				if calls.Add(1) == 1 {
+					return &model.Error{Code: model.CodeOverloaded, Retryable: true, RetryAfter: time.Minute}
+				}
+				say(model.TextDelta{Text: "ok"})
+				say(model.Finish{Reason: model.FinishStop})
+				return nil
+			})
+		}, 16},
+		"behind a summary": {func(a *worker.Agent, calls *atomic.Int32) {
+			a.Context = agent.ContextPolicy{MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary, Count: func(agent.Message) int { return 10 }}
+			a.Models["fake/mind"] = mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+				if len(r.Tools) > 0 && len(r.Messages) == 1 { // the first step
+					request(say, "nothing", `{}`)
+					return nil
+				}
+				say(counted)
+				if calls.Add(1) == 1 {
+					select {
+					case <-time.After(10 * time.Second): // within the drain's grace
+					case <-ctx.Done():
+					}
+				}
+				say(model.TextDelta{Text: "ok"})
+				say(model.Finish{Reason: model.FinishStop})
+				return nil
+			})
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int32
+				p := newPlay(t)
+				a := definition("demo", replies(), p.tool("nothing", agent.RetrySafe, nil))
+				test.set(&a, &calls)
+				a.Hooks.BeforeRun = func(_ context.Context, h *agent.HookCall) error { h.RecordUsage("seen", "run", 1); return nil }
+				p.agents["demo"] = a
+				p.config.DrainGrace = time.Minute
+				first := p.open()
+				run := p.state.startRun("s", "demo", "hi")
+				time.Sleep(5 * time.Second)
+				first.stop()
+				<-first.ended
+				if p.state.find(run).released != 1 {
+					t.Fatal("the run was not given back")
+				}
+				p.open()
+				p.end(run)
+				total := p.spent()
+				if test.want > 0 && total != test.want || total < int64(calls.Load())*8 {
+					t.Errorf("%d tokens are kept of %d calls", total, calls.Load())
+				}
+				if told := p.lastTold(); !strings.HasSuffix(told, fmt.Sprintf("=%d", total)) {
+					t.Errorf("told %s, want %d tokens", told, total)
+				}
+				if got := p.seen("run"); got != 1 {
+					t.Errorf("the hook has counted %v, want 1", got)
+				}
+			})
+		})
+	}
+}
+
+// seen is what hooks have counted under the name.
+func (p *play) seen(name string) (value float64) {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	for _, u := range p.state.sessions["s"].usage {
+		if u.GetCustom().GetName() == name {
+			value += u.GetCustom().GetValue()
+		}
+	}
+	return value
+}
+
+func TestWhatTheHookBeforeARunCountsIsKeptOnce(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		a := definition("demo", replies(ask("look", `{}`), text("done")), p.tool("look", agent.RetrySafe, nil))
+		a.Hooks.BeforeRun = func(_ context.Context, h *agent.HookCall) error { h.RecordUsage("seen", "run", 1); return nil }
+		p.agents["demo"] = a
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		if got := p.seen("run"); got != 1 {
+			t.Errorf("the hook has counted %v, want 1", got)
+		}
+	}, dieBefore, dieAfter)
+}

@@ -1,0 +1,78 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// answers are the bodies with which the calls are answered by a call of its own.
+var answers = map[string]string{
+	"c1": `{"toolCallId":"c1","result":"of c1"}`,
+	"y1": `{"toolCallId":"y1","kind":"approval-response","approvalId":"a-y1","approved":true}`,
+}
+
+// Somebody has the streams of both runs of a message up to some event, and comes back for
+// what follows, while the second run is live and when it is over.
+func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
+	t.Parallel()
+	for call, body := range answers {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			stream := h.chat(t, say("s1", "hi"))
+			first := h.Started(t, "default", "s1", nil)
+			ask(first, 1, call)
+			events := stream.rest()
+			end := events[len(events)-2] // before [DONE]
+			if end.id == "" || !strings.Contains(end.data, `"finish"`) {
+				t.Fatalf("got %v", end)
+			}
+			if r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body); r.StatusCode != http.StatusOK {
+				t.Fatalf("got %d", r.StatusCode)
+			}
+			second := h.Started(t, "default", "s1", first)
+			behind := h.resume(t, "/chat/s1/stream", "Last-Event-ID", end.id)
+			live := map[string]*reader{}
+			for _, e := range events {
+				if e.id != "" {
+					live[e.id] = h.resume(t, "/chat/s1/stream?fromSequence="+e.id)
+				}
+			}
+			goesOn(second, call)
+			rest := behind.rest()
+			if got := datas(rest); strings.Contains(got, `"start"`) || !strings.Contains(got, "It is ") {
+				t.Errorf("behind the end of the first run: got %s", got)
+			}
+			whole := has(t, events, rest)
+			wantTail := func(what string, seen, tail []event) {
+				t.Helper()
+				c := has(t, seen, tail)
+				if c.String() != whole.String() || c.reason != "stop" || strings.Contains(datas(tail), `"start"`) {
+					t.Errorf("%s: got\n%s\nwant\n%s\nfrom %s", what, c, whole, datas(tail))
+				}
+			}
+			all := slices.Concat(events[:len(events)-1], rest)
+			for i, e := range all {
+				if e.id == "" {
+					continue
+				}
+				what := fmt.Sprintf("behind %s, %s", e.id, e.data)
+				wantTail(what, all[:i+1], h.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id).rest())
+				if tail := live[e.id]; tail != nil {
+					wantTail(what+", live", all[:i+1], tail.rest())
+				}
+			}
+		})
+	}
+}
+
+// has is a client that was told the one, and then the other as what follows.
+func has(t *testing.T, seen, tail []event) *uiClient {
+	t.Helper()
+	c := &uiClient{}
+	c.take(t, slices.Concat(slices.DeleteFunc(slices.Clone(seen), func(e event) bool { return e.data == "[DONE]" }), tail))
+	return c
+}

@@ -1,0 +1,358 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+const submitC1 = `{"toolCallId":"c1","result":1}`
+
+// telling plays a run of s1 that has told the call c1 and does not suspend on it yet, and
+// gives a client that has run the tool.
+func telling(t *testing.T, h *house) (*Run, *uiClient) {
+	t.Helper()
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(1, Started(), StepStarted(), Call("server", `{"a":1}`), Asks("c1", `{"a":1}`))
+	c := &uiClient{}
+	c.take(t, stream.until(`"toolCallId":"c1","toolName":"add","input"`))
+	return run, c.output("c1", 2)
+}
+
+// suspends plays the end of that step.
+func suspends(run *Run) {
+	run.Say(1, Result("server", "1"), StepCommitted(), Suspended())
+	run.Suspend([]*statev1.Call{{
+		ToolCallId: "c1", SessionId: "s1", RunId: run.GetRunId(), Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
+	}}, Says(1, "", "server", "c1"), Returns(1, "server", "1"))
+}
+
+func TestAnAnswerBeforeTheSuspensionWaitsForIt(t *testing.T) {
+	t.Parallel()
+	for name, plans := range map[string]func(*Run){
+		"not planned": func(*Run) {}, "planned": func(run *Run) { run.Plans("server", "c1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			run, _ := telling(t, h)
+			plans(run)
+			var pending []<-chan *reply
+			for range 8 {
+				pending = append(pending, h.post(t, "/chat/s1/submit-tool-result", submitC1))
+			}
+			before := h.State.Entered()
+			waitFor(t, "the answers are given again", func() bool { return h.State.Entered() >= before+16 })
+			suspends(run)
+			counts := map[string]int{}
+			for _, answered := range pending {
+				var got struct{ Status, Code string }
+				if err := json.Unmarshal([]byte(text(t, <-answered)), &got); err != nil {
+					t.Fatal(err)
+				}
+				counts[got.Status+got.Code]++
+			}
+			if counts["accepted"] != 1 || counts["already_completed"] != 7 {
+				t.Errorf("got %v, want one accepted and seven already_completed", counts)
+			}
+			if got := h.State.Newest("default", "s1"); got.GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION {
+				t.Errorf("got %v, want it continued", got)
+			}
+		})
+	}
+}
+
+func TestAnAnswerThatWaitsTooLongForTheSuspensionMayBeGivenAgain(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.StatePatience = 0 })
+	run, _ := telling(t, h)
+	early := func() {
+		t.Helper()
+		r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", submitC1)
+		refused(t, r, http.StatusServiceUnavailable, "CALL_NOT_OPEN")
+		if got := r.Header.Get("Retry-After"); got != "1" {
+			t.Errorf("Retry-After: got %q, want 1", got)
+		}
+	}
+	early()
+	run.Plans("server", "c1")
+	early()
+	client := clients(t, h)["connect"]
+	q := &agentv1.SubmitToolResultRequest{SessionId: "s1", ToolCallId: "c1", Answer: &agentv1.SubmitToolResultRequest_Result{Result: "1"}}
+	if _, err := client.SubmitToolResult(t.Context(), q); !errors.Is(rpc.FromConnect(err), fault.Unavailable) || reason(err) != "CALL_NOT_OPEN" {
+		t.Errorf("got %v, want CALL_NOT_OPEN", err)
+	}
+	refused(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c2","result":1}`), 404, "UNKNOWN_TOOL_CALL")
+	suspends(run)
+	if got, err := client.SubmitToolResult(t.Context(), q); err != nil || got.GetStatus() != agentv1.SubmitToolResultResponse_STATUS_ACCEPTED {
+		t.Errorf("got %v, %v; want it accepted", got, err)
+	}
+}
+
+func TestAnAnswerToASessionThatWasAbortedSaysSo(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	_, c := asking(t, h, "c1")
+	text(t, h.request(t, http.MethodPost, "/chat/s1/abort", ""))
+	refused(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", submitC1), 409, "OWNER_NOT_CONTINUABLE")
+	refused(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 2).post("s1")), 409, "OWNER_NOT_CONTINUABLE")
+}
+
+// next is a new message of the user's behind what the client has.
+func (c *uiClient) next(more ...string) string {
+	body := map[string]any{"id": "s1", "messages": []any{userMessage("u-hi", "hi"), c.message(), userMessage("u-two", "two")}}
+	for i := 0; i < len(more); i += 2 {
+		body[more[i]] = more[i+1]
+	}
+	return text2(body)
+}
+
+func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.StatePatience = 0 })
+	run, c := telling(t, h)
+	body := c.next("onBusy", "enqueue")
+	refused(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN") // only the stream knows
+	refused(t, h.request(t, http.MethodPost, "/chat", c.next()), 409, "SESSION_BUSY")
+	run.Plans("server", "c1")
+	refused(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN")
+	suspends(run)
+	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() || conversed(t, h) != "u-hi: hi; msg-run-1: " {
+		t.Errorf("something of it was written: %v, %s", got, conversed(t, h))
+	}
+	stream := h.chat(t, body)
+	says(t, h, run, 2, "Two.")
+	if got := datas(stream.rest()); !strings.Contains(got, "Two.") {
+		t.Errorf("got %s", got)
+	}
+	if got := last(h).GetAnswers(); len(got) != 1 || got[0].GetToolCallId() != "c1" {
+		t.Errorf("got %v, want the answer with the message", got)
+	}
+}
+
+func TestAMessageWithAnEarlyAnswerGoesOnWhenTheCallIsOpen(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run, c := telling(t, h)
+	run.Plans("server", "c1")
+	before := h.State.Entered()
+	pending := h.post(t, "/chat", c.next("onBusy", "enqueue"))
+	waitFor(t, "the message is tried again", func() bool { return h.State.Entered() >= before+5 })
+	suspends(run)
+	stream := streamOf(t, <-pending)
+	says(t, h, run, 2, "Two.")
+	if got := datas(stream.rest()); !strings.Contains(got, "Two.") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAnAnswerThatDoesNotFitKeepsNoMessageFromBeingSaid(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run, c := asking(t, h, "y1")
+	stream := h.chat(t, c.output("y1", 1).next())
+	says(t, h, run, 2, "Two.")
+	if got := datas(stream.rest()); !strings.Contains(got, "Two.") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAnswersThatNobodyHasTakenGoOn(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	first, c := asking(t, h, "c1")
+	text(t, h.request(t, http.MethodPost, "/chat/s1/interrupt", ""))
+	body := c.output("c1", 2).post("s1")
+	stream := h.chat(t, body)
+	second := h.Started(t, "default", "s1", first)
+	second.Untaken()
+	second.Say(1, Interrupted())
+	second.Interrupt()
+	stream.rest()
+	stream = h.chat(t, body)
+	third := h.Started(t, "default", "s1", second)
+	goesOn(third, "c1")
+	if got := datas(stream.rest()); !strings.Contains(got, "It is ") || !strings.Contains(got, `"of c1"`) {
+		t.Errorf("got %s", got)
+	}
+	if got := last(h); !got.GetResume() || got.GetExpect().GetCurrentRunId() != second.GetRunId() {
+		t.Errorf("got %v, want the session resumed behind %s", got, second.GetRunId())
+	}
+}
+
+func TestAMessageWaitsWhoseAnswersAreForFormerSteps(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.State.Announce(&statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
+	first, c := asking(t, h, "c1")
+	stream := h.chat(t, c.output("c1", 1).post("s1"))
+	run := h.Started(t, "default", "s1", first)
+	run.Say(2, Resumed(), Result("c1", "1"))
+	run.Commit(Returns(2, "c1", "1"))
+	run.Say(3, StepStarted())
+	run.Say(3, Call("server", `{}`), Result("server", "1"))
+	waiting := h.chat(t, c.next())
+	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() {
+		t.Errorf("got %v, want the message to wait", got)
+	}
+	run.Say(3, StepCommitted(), Completed())
+	run.Complete(Says(3, "One.", "server"), Returns(3, "server", "1"))
+	stream.rest()
+	says(t, h, run, 4, "Two.")
+	if got := datas(waiting.rest()); !strings.Contains(got, "Two.") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// inTurn lets two equal requests come to StartRun before either goes on, and the second
+// wait there for release.
+func inTurn(h *house) (release func()) {
+	var mu sync.Mutex
+	both, over := make(chan struct{}), make(chan struct{})
+	n := 0
+	h.State.Hold(func(*statev1.StartRunRequest) {
+		mu.Lock()
+		n++
+		turn := n
+		if turn == 2 {
+			close(both)
+		}
+		mu.Unlock()
+		if turn <= 2 {
+			<-both
+		}
+		if turn == 2 {
+			<-over
+		}
+	})
+	return sync.OnceFunc(func() { close(over) })
+}
+
+func TestEqualRequestsToGoBackAreOneRun(t *testing.T) {
+	t.Parallel()
+	hi, answered, two := userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")
+	for name, body := range map[string]string{
+		"an edit":                         edited("u-two", "three"),
+		"another answer":                  regenerate(hi, answered, two),
+		"another answer, by the question": `{"id":"s1","trigger":"regenerate-message","messageId":"u-two"}`,
+		"another answer, by its id":       `{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2"}`,
+		"another answer, by both": text2(map[string]any{
+			"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-2", "messages": []any{hi, answered, two},
+		}),
+	} {
+		for end, play := range map[string]func(*Run){
+			"completes": func(run *Run) {
+				run.Say(3, Started(), StepStarted(), Text("Three."), StepCommitted(), Completed())
+				run.Complete(Says(3, "Three."))
+			},
+			"fails": func(run *Run) { run.Fail("It broke.", "framework_internal_error") },
+		} {
+			t.Run(name+" that "+end, func(t *testing.T) {
+				t.Parallel()
+				h := open(t, nil)
+				h.chat(t, say("s1", "hi"))
+				first := says(t, h, nil, 1, "One.")
+				h.chat(t, say("s1", "two"))
+				second := says(t, h, first, 2, "Two.")
+				release := inTurn(h)
+				defer release()
+				one, other := h.post(t, "/chat", body), h.post(t, "/chat", body)
+				play(h.Started(t, "default", "s1", second))
+				release()
+				var streams []string
+				for _, pending := range []<-chan *reply{one, other} {
+					r := <-pending
+					if got := r.Header.Get("X-Holdfast-Run-Id"); got != "run-3" {
+						t.Fatalf("got %d, run %q; want run-3", r.StatusCode, got)
+					}
+					streams = append(streams, datas(streamOf(t, r).rest()))
+				}
+				if streams[0] != streams[1] {
+					t.Errorf("got %s and %s", streams[0], streams[1])
+				}
+				if got := h.State.Newest("default", "s1").GetRunId(); got != "run-3" {
+					t.Errorf("the newest run is %s, want run-3", got)
+				}
+			})
+		}
+	}
+}
+
+func TestAnEditThatIsAlwaysTooLateIsGivenUp(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.chat(t, say("s1", "hi"))
+	says(t, h, nil, 1, "One.")
+	h.State.Hold(func(r *statev1.StartRunRequest) {
+		if r.GetExpect() != nil {
+			r.Expect.CurrentRunId = &r.RequestKey // another run has begun
+		}
+	})
+	refused(t, h.request(t, http.MethodPost, "/chat", edited("u-hi", "ho")), 409, "RUN_STALE")
+}
+
+func TestAnotherAnswerToAQuestionWithoutIDSaysNothingAgain(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.chat(t, say("s1", "hi"))
+	first := says(t, h, nil, 1, "One.")
+	question := userMessage("", "hi")
+	delete(question, "id")
+	stream := h.chat(t, text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-1", "message": question}))
+	says(t, h, first, 2, "Two.")
+	stream.rest()
+	if got, want := conversed(t, h), "u-hi: hi; msg-run-2: Two."; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAKeyOfAnotherKindOfRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"another answer": regenerate(userMessage("u-hi", "hi")), "an edit": edited("u-hi", "ho"), "another message": say("s1", "two"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			h.chat(t, say("s1", "hi"), "X-Holdfast-Request-Key", "k1")
+			says(t, h, nil, 1, "One.")
+			refused(t, h.request(t, http.MethodPost, "/chat", body, "X-Holdfast-Request-Key", "k1"), 409, "REQUEST_KEY_REUSED")
+		})
+	}
+}
+
+func TestWhoGoesBackWithAKeyToWhatNeverArrivedIsToldItAgain(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"another answer": regenerate(userMessage("u-hi", "hi")), "an edit": edited("u-hi", "hi")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			h.chat(t, body, "X-Holdfast-Request-Key", "k1")
+			first := says(t, h, nil, 1, "One.")
+			for range 2 {
+				if got := datas(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest()); !strings.Contains(got, "One.") {
+					t.Errorf("got %s, want the first answer", got)
+				}
+				if first != nil {
+					h.chat(t, say("s1", "two"))
+					says(t, h, first, 2, "Two.")
+					first = nil
+				}
+			}
+			if got, want := conversed(t, h), "u-hi: hi; msg-run-1: One.; u-two: two; msg-run-2: Two."; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package chat
+
+import (
+	"context"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+// saidWith is said for a message that brings answers. One that would wait must not bring
+// the answer to a call that the live run has told and not opened: nobody would take it,
+// and behind that run the session would wait for it. Such a message is refused as a whole:
+// Unavailable (CALL_NOT_OPEN), after the call was waited for.
+func (p *post) saidWith(ctx context.Context, r *statev1.StartRunRequest, derived bool) (*statev1.StartRunResponse, error) {
+	policy := r.GetOnBusy()
+	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && policy != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE || len(r.GetAnswers()) == 0 {
+		return p.said(ctx, r, derived)
+	}
+	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // most come to a session where nothing runs
+	started, err := p.said(ctx, r, derived)
+	if fault.ReasonOf(err) != sessionBusy {
+		return started, err
+	}
+	r.OnBusy = policy
+	if err := retry.Do(ctx, p.chat.policy, func() error { return p.early(ctx, r) }); err != nil {
+		return nil, err
+	}
+	return p.said(ctx, r, derived)
+}
+
+// early gives Unavailable (CALL_NOT_OPEN) for a message that would wait with an early
+// answer. The state service refuses it as well, in the transaction, but knows of a call
+// only when the plan is recorded; before that the stream does. What cannot be read there
+// is passed over.
+func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
+	session, run, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	if err != nil || !conversation.Executing(run) {
+		return err
+	}
+	waits, err := p.waits(ctx, run.GetAgentType(), r.GetOnBusy())
+	if err != nil || !waits {
+		return err
+	}
+	from := session.GetStreamSequence()
+	told := &asked{at: map[string]int64{}}
+	err = p.chat.feed.Follow(ctx, &streamv1.ReadRequest{
+		Stream: conversation.Stream(session), RunId: run.GetRunId(), RecordedSequence: from, FromSequence: from, HistoryOnly: true,
+	}, told)
+	if err != nil {
+		return ctx.Err()
+	}
+	for _, a := range r.GetAnswers() {
+		if id := a.GetToolCallId(); told.at[id] != 0 {
+			return fault.New(fault.Unavailable, "CALL_NOT_OPEN", "the run of call %q has not suspended yet; send the same message again", id)
+		}
+	}
+	return nil
+}
+
+// waits reports whether a message waits for the agent's live run, as the policy or else
+// the agent says.
+func (p *post) waits(ctx context.Context, agent string, policy statev1.BusyPolicy) (bool, error) {
+	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+		return policy == statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, nil
+	}
+	got, err := p.chat.sessions.Sessions.ListAgents(ctx, &statev1.ListAgentsRequest{})
+	return slices.ContainsFunc(got.GetAgents(), func(a *statev1.Agent) bool {
+		return a.GetAgentType() == agent && a.GetOnBusy() == statev1.BusyPolicy_BUSY_POLICY_ENQUEUE
+	}), err
+}
+
+// asked is what the step in flight has asked somebody outside: the sequences of the
+// questions, by call. It is the sink of a feed.
+type asked struct{ at map[string]int64 }
+
+// Frame takes the next frame of the run.
+func (a *asked) Frame(frame *feed.Frame) error {
+	switch f := frame.GetFrame().(type) {
+	case *streamv1.ReadResponse_Chunk:
+		c, at := f.Chunk.GetChunk(), f.Chunk.GetSequence()
+		switch {
+		case c.GetToolStart().GetAwaitsClient():
+			a.at[c.GetToolStart().GetToolCallId()] = at
+		case c.GetToolApprovalRequest() != nil:
+			a.at[c.GetToolApprovalRequest().GetToolCallId()] = at
+		case c.GetStepCommitted() != nil:
+			clear(a.at)
+		}
+	case *streamv1.ReadResponse_Rewound:
+		for call, at := range a.at {
+			if at > f.Rewound.GetAt() {
+				delete(a.at, call)
+			}
+		}
+	}
+	return nil
+}
+
+// Flush has nothing to send.
+func (*asked) Flush() error { return nil }
+
+// Beat has nobody to tell.
+func (*asked) Beat() error { return nil }

@@ -1,0 +1,191 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/services/gateway"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// another is a second gateway before the same services, which has seen nothing.
+func (h *house) another(t *testing.T) *house {
+	t.Helper()
+	c := gateway.Config{}
+	if err := config.Load(&c, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.StateAddress, c.StreamAddress = StateAddress, StreamAddress
+	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata = true, "demo", false
+	service, err := gateway.New(t.Context(), c, gateway.Peers{Network: h.Network, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listening net.ListenConfig
+	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- service.Serve(ctx, listener, time.Second) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &house{World: h.World, service: service, url: "http://" + listener.Addr().String()}
+}
+
+// wasStopped is what calls and messages say of a session that was stopped while it waited.
+const wasStopped = "The conversation was stopped before this call was answered."
+
+// openCalls gives the calls of the message that somebody could still answer, or that seem
+// to go on.
+func (c *uiClient) openCalls() []string {
+	var open []string
+	for _, p := range c.parts {
+		if state, _ := p["state"].(string); p["toolCallId"] != nil && !strings.HasPrefix(state, "output-") {
+			open = append(open, p["toolCallId"].(string)+" "+state)
+		}
+	}
+	return open
+}
+
+// wantsNobody wants a message in which nobody is asked anything, and which has failed.
+func wantsNobody(t *testing.T, what string, c *uiClient) {
+	t.Helper()
+	if open := c.openCalls(); len(open) > 0 || c.failed != wasStopped {
+		t.Errorf("%s: %v still seem to wait, and it ends with %q: %s", what, open, c.failed, c)
+	}
+}
+
+// shownAll gives the first answer of the conversation as /messages and as /snapshot have it.
+func (h *house) shownAll(t *testing.T, session string) map[string]*uiClient {
+	t.Helper()
+	all := map[string]*uiClient{}
+	for _, path := range []string{"/messages?sessionId=", "/snapshot?sessionId="} {
+		var page struct {
+			Messages []struct {
+				ID    string
+				Role  string
+				Parts []uiPart
+			}
+		}
+		if err := json.Unmarshal([]byte(text(t, h.request(t, http.MethodGet, path+session, ""))), &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range page.Messages {
+			if m.Role == "assistant" && all[path] == nil {
+				all[path] = with(m.ID, m.Parts...)
+			}
+		}
+	}
+	return all
+}
+
+func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	ask(run, 1, "c1", "y1")
+	events := stream.rest()
+	other := h.another(t)
+	if r := h.request(t, http.MethodPost, "/chat/s1/abort", ""); r.StatusCode != http.StatusAccepted {
+		t.Fatalf("got %d", r.StatusCode)
+	}
+	for name, g := range map[string]*house{"the same gateway": h, "another one": other} {
+		if got := g.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
+			t.Errorf("%s: got %d", name, got)
+		}
+		c := &uiClient{}
+		c.replay(t, g.resume(t, "/chat/s1/stream?fromSequence=0").rest())
+		wantsNobody(t, name+", from the start", c)
+		if slices.Contains(c.asked, "c1") {
+			t.Errorf("%s: the tool of c1 would be run", name)
+		}
+		for i, e := range events {
+			if e.id == "" {
+				continue
+			}
+			c := &uiClient{}
+			c.take(t, events[:i+1])
+			c.take(t, g.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id).rest())
+			wantsNobody(t, name+", behind "+e.data, c)
+		}
+		again := &uiClient{}
+		again.take(t, g.chat(t, say("s1", "hi")).rest())
+		wantsNobody(t, name+", sent again", again)
+		for path, c := range g.shownAll(t, "s1") {
+			if open := c.openCalls(); len(open) > 0 || c.call("y1")["errorText"] != wasStopped || c.call("c1")["input"] == nil {
+				t.Errorf("%s: %s: got %s", name, path, c)
+			}
+		}
+	}
+	// Another message does not bring them back.
+	second := h.begin(t, "s1", "and now?", run)
+	second.Say(2, Started(), StepStarted(), Text("Yes."), StepCommitted(), Completed())
+	second.Complete(Says(2, "Yes."))
+	for path, c := range h.shownAll(t, "s1") {
+		if open := c.openCalls(); len(open) > 0 || len(c.parts) == 0 {
+			t.Errorf("%s: got %s", path, c)
+		}
+	}
+}
+
+func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two beats tell that a log is lost
+		stream := h.chat(t, say("s1", "hi"))
+		run := h.Started(t, "default", "s1", nil)
+		stream.until("") // the start
+		h.Stream.Away(true)
+		ask(run, 1, "c1", "y1")
+		if r := h.request(t, http.MethodPost, "/chat/s1/abort", ""); r.StatusCode != http.StatusAccepted {
+			t.Fatalf("got %d", r.StatusCode)
+		}
+		if lost {
+			h.Stream.Lose("default", "s1")
+		}
+		h.Stream.Away(false)
+		c := &uiClient{}
+		c.take(t, append([]event{{data: `{"type":"start","messageId":"msg-run-1"}`}}, stream.rest()...))
+		wantsNobody(t, map[bool]string{true: "from the store", false: "from the log"}[lost], c)
+		if lost && slices.Contains(c.asked, "c1") { // the log tells it to who was there when it was made
+			t.Error("the tool of c1 would be run")
+		}
+	}
+}
+
+func TestAConversationThatWasInterruptedWhileItWaitedStillAsks(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	_, c := asking(t, h, "c1", "y1")
+	if r := h.request(t, http.MethodPost, "/chat/s1/interrupt", ""); r.StatusCode != http.StatusAccepted {
+		t.Fatalf("got %d", r.StatusCode)
+	}
+	page := &uiClient{}
+	page.replay(t, h.another(t).resume(t, "/chat/s1/stream").rest())
+	if page.String() != c.String() || page.reason != "tool-calls" {
+		t.Errorf("got %s, want %s", page, c)
+	}
+	for path, c := range h.shownAll(t, "s1") {
+		if open := c.openCalls(); !slices.Equal(open, []string{"c1 input-available", "y1 approval-requested"}) {
+			t.Errorf("%s: got %v", path, open)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package gateway_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// cut closes the stream of one of the readers, and waits until the gateway has noticed.
+func (h *house) cut(t *testing.T, r *reply) {
+	t.Helper()
+	open := h.service.OpenStreams()
+	_ = r.Body.Close()
+	waitFor(t, "the reader is gone", func() bool { return h.service.OpenStreams() == open-1 })
+}
+
+func (h *house) wantNothing(t *testing.T) {
+	t.Helper()
+	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
+		t.Errorf("got %d, want 204", got)
+	}
+}
+
+func TestATabThatWasCutIsToldTheEndThatAnotherTabHasSeen(t *testing.T) {
+	t.Parallel()
+	for _, firstIsCut := range []bool{true, false} {
+		h := open(t, nil)
+		first := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+		run := h.Started(t, "default", "s1", nil)
+		second := h.request(t, http.MethodGet, "/chat/s1/stream", "")
+		run.Say(0, Started())
+		run.Say(1, StepStarted(), Text("Let me "))
+		lost, stays := first, second
+		if !firstIsCut {
+			lost, stays = second, first
+		}
+		streamOf(t, lost).until("Let me ")
+		whole := streamOf(t, stays)
+		begin := whole.until("Let me ")
+		h.cut(t, lost)
+		run.Say(1, Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
+		run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+		run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
+		if got := datas(append(begin, whole.rest()...)); got != uncut {
+			t.Errorf("the other tab: got %s", got)
+		}
+		if got := datas(h.resume(t, "/chat/s1/stream").rest()); got != uncut {
+			t.Errorf("the tab that was cut: got\n%s\nwant\n%s", got, uncut)
+		}
+		h.wantNothing(t) // it has come back
+	}
+}
+
+func TestATabThatWasCutBeforeAnotherTabHasAnsweredIsToldAll(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	lost := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	first := h.Started(t, "default", "s1", nil)
+	first.Say(1, Started())
+	streamOf(t, lost).until("start")
+	stays := h.resume(t, "/chat/s1/stream")
+	begin := stays.until("start")
+	h.cut(t, lost)
+	ask(first, 1, "c1")
+	c := &uiClient{}
+	c.take(t, slices.Concat(begin, stays.rest()))
+	stream := h.chat(t, c.output("c1", "of c1").post("s1"))
+	goesOn(h.Started(t, "default", "s1", first), "c1")
+	c.take(t, stream.rest())
+	page := &uiClient{}
+	page.replay(t, h.resume(t, "/chat/s1/stream").rest())
+	if page.String() != c.String() || !strings.Contains(page.String(), "It is 2.") {
+		t.Errorf("got\n%s\nwant\n%s", page, c)
+	}
+	h.wantNothing(t)
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+)
+
+func TestWhoTakesARunOverLearnsWhatItHasUsedAndWhyTheModelStopped(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.open("e1", 10)
+		b.start("s")
+		first := s.execute()
+		if first.GetUsed() != nil {
+			t.Errorf("got %v used of a run that nobody has claimed before", first.GetUsed())
+		}
+		commit := step(refTo(first), 1)
+		commit.Usage = []*statev1.UsageEntry{model("big", 10, 5), model("small", 1, 1), tool("add", true, 3)}
+		b.commit(commit)
+		b.record("s", "another run", model("big", 1000, 1000))
+		_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: refTo(first), Usage: []*statev1.UsageEntry{model("big", 20, 0)}})
+		b.must(err)
+		second := s.execute()
+		checkTokens(t, "at the second claim", second.GetUsed(), 31, 6)
+		_, err = b.work.FinishRun(t.Context(), &statev1.FinishRunRequest{
+			Run: refTo(second), Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED, FinishReason: "length"},
+			Usage: []*statev1.UsageEntry{model("big", 100, 10)},
+		})
+		b.must(err)
+		_, err = b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: refTo(second)})
+		b.must(err)
+		settle := s.next().GetSettle()
+		checkTokens(t, "at the settling", settle.GetUsed(), 131, 16)
+		if got := settle.GetRun().GetFinishReason(); got != "length" {
+			t.Errorf("got the finish reason %q, want length", got)
+		}
+		got, err := b.runs.GetRun(t.Context(), &statev1.GetRunRequest{Tenant: "acme", SessionId: "s", RunId: first.GetRun().GetRunId()})
+		b.must(err)
+		if got.GetRun().GetFinishReason() != "length" {
+			t.Errorf("got %v, want the finish reason", got)
+		}
+	})
+}
+
+func checkTokens(t *testing.T, when string, got *statev1.TokenSums, prompt, completion int64) {
+	t.Helper()
+	if got.GetPromptTokens() != prompt || got.GetCompletionTokens() != completion || got.GetTotalTokens() != prompt+completion {
+		t.Errorf("%s: got %v used, want %d and %d", when, got, prompt, completion)
+	}
+}
+
+// adding counts how often usage is added up.
+type adding struct {
+	store.Store
+	times atomic.Int32
+}
+
+func (a *adding) UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error) {
+	a.times.Add(1)
+	return a.Store.UsageSums(ctx, tenant, q, limit)
+}
+
+func TestAFirstClaimAsksForNoUsage(t *testing.T) {
+	t.Parallel()
+	a := &adding{Store: memory.New()}
+	b := newBenchOn(t, a)
+	s := b.open("e1", 10)
+	b.start("s")
+	claim := s.execute()
+	if n := a.times.Load(); n != 0 {
+		t.Errorf("usage was added up %d times", n)
+	}
+	_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: refTo(claim)})
+	b.must(err)
+	s.execute()
+	if n := a.times.Load(); n != 1 {
+		t.Errorf("usage was added up %d times for a second claim, want once", n)
+	}
+}
+
+func TestAFinishReasonIsShortText(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.open("e1", 1)
+	b.start("s")
+	ref := refTo(s.execute())
+	finish := func(reason string) error {
+		_, err := b.work.FinishRun(t.Context(), &statev1.FinishRunRequest{
+			Run: ref, Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED, FinishReason: reason},
+		})
+		return err
+	}
+	for _, reason := range []string{strings.Repeat("x", 65), "a\x00b", "a\nb"} {
+		b.refuses(finish(reason), fault.Invalid, "OUTCOME_INVALID")
+	}
+	_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: ref, Usage: []*statev1.UsageEntry{{}}})
+	b.refuses(err, fault.Invalid, "USAGE_INVALID")
+	b.must(finish(strings.Repeat("x", 64)))
+}

@@ -1,0 +1,3 @@
+-- Why the model stopped last, for whoever tells of the end of a run.
+
+ALTER TABLE runs ADD COLUMN finish_reason TEXT NOT NULL DEFAULT '';

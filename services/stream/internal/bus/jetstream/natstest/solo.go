@@ -1,0 +1,62 @@
+package natstest
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Solo is one server with JetStream behind a front, and so at one address however
+// often it is started. Its methods are for one goroutine at a time.
+type Solo struct {
+	front  *link
+	server *server.Server // nil: it is not running
+}
+
+// NewSolo returns a server that does not run, and ends it with the test.
+func NewSolo(t *testing.T) *Solo {
+	t.Helper()
+	s := &Solo{front: newLink(t)}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// StartSolo starts a server with what the directory holds.
+func StartSolo(t *testing.T, directory string) *Solo {
+	t.Helper()
+	s := NewSolo(t)
+	s.Start(t, directory)
+	return s
+}
+
+// URL returns the address for clients.
+func (s *Solo) URL() string { return "nats://" + s.front.address() }
+
+// Start starts the server, which does not run, with what the directory holds.
+func (s *Solo) Start(t *testing.T, directory string) {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: directory, NoSigs: true, NoLog: true,
+		Cluster: server.ClusterOpts{NoAdvertise: true}, // nobody is told of the address behind the front
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	s.server = ns
+	if !ns.ReadyForConnections(patience) {
+		t.Fatal("the server is not ready")
+	}
+	s.front.lead(ns.Addr().String())
+}
+
+// Stop ends the server, if it runs.
+func (s *Solo) Stop() {
+	if s.server == nil {
+		return
+	}
+	s.server.Shutdown()
+	s.server.WaitForShutdown()
+	s.server = nil
+	s.front.cut()
+}
