@@ -22,7 +22,7 @@ const (
 	// ackBetween is how many appends are acknowledged before the next kill, so that
 	// each meets writers at work.
 	ackBetween = 400
-	ackLimit   = 90 * time.Second
+	ackLimit   = 5 * time.Minute
 	ackPause   = 20 * time.Millisecond
 )
 

@@ -67,8 +67,8 @@ models:
               reply:
                 - calls:
                     - {name: note, arguments: {text: quick}}
-                    - {name: note, arguments: {text: slow-never, afterMs: 3000}}
-                    - {name: note_once, arguments: {text: slow-safe, afterMs: 3000}}
+                    - {name: note, arguments: {text: slow-never, afterMs: 20000}}
+                    - {name: note_once, arguments: {text: slow-safe, afterMs: 8000}}
             - reply: 'I only take notes.'
 agents:
   - {name: talker, description: Talks., model: scripted/talker}

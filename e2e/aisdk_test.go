@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	scenarioLimit = 90 * time.Second
-	installLimit  = 3 * time.Minute
+	scenarioLimit = 5 * time.Minute
+	installLimit  = 5 * time.Minute
 )
 
 // installSDK brings the npm packages up to the lock file, once.
@@ -45,8 +45,7 @@ type chatOptions struct {
 	Agent   string   `json:"agent"`
 	Session string   `json:"session"`
 	Texts   []string `json:"texts"`
-	Half    int      `json:"half,omitempty"`   // characters
-	Chunks  int      `json:"chunks,omitempty"` // pieces of a body
+	Half    int      `json:"half,omitempty"` // characters
 }
 
 // chatResult is what the SDK's chat held at the end.

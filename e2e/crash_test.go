@@ -10,14 +10,19 @@ import (
 
 func TestAnotherExecutorFinishesTheTextOfAKilledOne(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: agents(), Executors: 2})
-	asking := s.Chat(t, "story", "talker", "tell me a story")
+	model := newTeller(t)
+	s := harness.Start(t, harness.Options{Agents: model.agents(), Executors: 2})
+	asking := s.Chat(t, "story", "teller", "tell me a story")
 	asking.UntilText(len(story()) / 2)
 	watching := s.Attach(t, "story")
+	if watching == nil {
+		t.Fatal("there is nothing to attach to (204) in the middle of the story")
+	}
 	native := s.Native(t, "story", 0)
 	native.Until("half of the text", func(n *harness.NativeStream) bool { return len(n.Text()) >= len(story())/2 })
 
 	s.Busy().Kill()
+	model.goOn("tell me a story")
 
 	checkContent(t, "who had asked", asking.Whole(), said(story()))
 	checkContent(t, "who had attached", watching.Whole(), said(story()))
@@ -46,6 +51,9 @@ func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T)
 	s.Effects.Wait("slow-never")
 	s.Effects.Wait("slow-safe")
 	watching := s.Attach(t, "tools")
+	if watching == nil {
+		t.Fatal("there is nothing to attach to (204) while tools are at work")
+	}
 	asking.Close()
 
 	s.Busy().Kill()
@@ -108,7 +116,11 @@ func TestAConversationSurvivesTheDeathOf(t *testing.T) {
 	for name, pick := range processes() {
 		t.Run("the "+name, func(t *testing.T) {
 			t.Parallel()
-			s := harness.Start(t, harness.Options{Agents: agents()})
+			o := harness.Options{Agents: agents()}
+			if name != "executor" {
+				o.StateEnv = []string{harness.PatientState} // the tool's executor is not lost
+			}
+			s := harness.Start(t, o)
 			victim := pick(s)
 			asking := s.Chat(t, "talk", "talker", "tell me a story")
 			working := s.Chat(t, "work", "worker", "note slowly")

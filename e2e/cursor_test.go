@@ -8,7 +8,7 @@ import (
 
 func TestReadersGoOnFromTheirCursors(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: agents()})
+	s := harness.Start(t, harness.Options{Agents: agents(), StateEnv: []string{harness.PatientState}})
 
 	t.Run("in the native stream", func(t *testing.T) {
 		t.Parallel()

@@ -8,12 +8,14 @@ import (
 
 func TestASingleProcessKeepsItsConversationsWhenItIsKilled(t *testing.T) {
 	t.Parallel()
-	d := harness.StartDev(t, agents())
+	model := newTeller(t)
+	d := harness.StartDev(t, model.agents())
 	checkContent(t, "the answer before", d.Chat(t, "kept", "talker", "my name is Ada").Whole(), said("You said: my name is Ada"))
-	asking := d.Chat(t, "cut", "talker", "tell me a story")
+	asking := d.Chat(t, "cut", "teller", "tell me a story")
 	asking.UntilText(len(story()) / 2)
 
 	d.Restart()
+	model.goOn("tell me a story")
 
 	if err := asking.Rest(); err == nil {
 		t.Errorf("the answer ended well though its process was killed\n%s", asking.Heard())

@@ -28,7 +28,7 @@ type dictated struct {
 
 // dictationLimit is how long an answer may wait for its next word, and a word for
 // the model to be asked.
-const dictationLimit = 30 * time.Second
+const dictationLimit = 2 * time.Minute
 
 // startDictation starts the server; it ends with the test.
 func startDictation(t *testing.T) *dictation {

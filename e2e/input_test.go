@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,7 +16,8 @@ const largeBody = 9 << 20
 
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: agents()})
+	model := newTeller(t)
+	s := harness.Start(t, harness.Options{Agents: model.agents(), StateEnv: []string{harness.PatientState}})
 	long := strings.Repeat("x", 300)
 
 	refused := map[string]struct {
@@ -57,13 +59,13 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 
-	for _, session := range []string{
+	for i, session := range []string{
 		"with.dots..and...more", "*", ">", "a > b.*", "with spaces ", "a/b//c", "/", "..a", "%2F", "50% + 1 & 2 = ?#x",
 		"日本語 🙂 é", "'; DROP TABLE sessions; --", `"quoted\`, strings.Repeat("x", 256), strings.Repeat("é", 128),
 	} {
 		t.Run("the session id "+session+" works", func(t *testing.T) {
 			t.Parallel()
-			checkSession(t, s.Client, session)
+			checkSession(t, s.Client, model, session, fmt.Sprint("tell me a story, number ", i))
 		})
 	}
 
@@ -100,9 +102,11 @@ func TestBadInput(t *testing.T) {
 
 	t.Run("a message while the last one is answered is refused", func(t *testing.T) {
 		t.Parallel()
-		asking := s.Chat(t, "busy", "talker", "tell me a story")
+		const text = "tell me a story, and do not listen"
+		asking := s.Chat(t, "busy", "teller", text)
 		asking.UntilText(10)
-		checkRefused(t, s.Do(t, http.MethodPost, "/chat", harness.ChatBody("busy", "talker", "and?")), 409, "SESSION_BUSY")
+		checkRefused(t, s.Do(t, http.MethodPost, "/chat", harness.ChatBody("busy", "teller", "and?")), 409, "SESSION_BUSY")
+		model.goOn(text)
 		checkContent(t, "the answer", asking.Whole(), said(story()))
 	})
 
@@ -131,26 +135,27 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// checkSession uses a session on every route.
-func checkSession(t *testing.T, c harness.Client, session string) {
+// checkSession uses a session on every route. No other one has the text.
+func checkSession(t *testing.T, c harness.Client, model *teller, session, text string) {
 	t.Helper()
-	asking := c.Chat(t, session, "talker", "tell me a story")
+	asking := c.Chat(t, session, "teller", text)
 	asking.UntilText(10)
 	again := c.Attach(t, session)
 	if again == nil {
 		t.Fatal("there is nothing to attach to (204) while the session is answered")
 	}
+	model.goOn(text)
 	checkContent(t, "who had asked", asking.Whole(), said(story()))
 	checkContent(t, "who attached", again.Whole(), said(story()))
 	c.WaitStatus(t, session, "completed")
 	if got := c.Status(t, session); got.SessionID != session || got.StepCount != 1 || got.IsExecuting {
 		t.Errorf("the status is %+v, want one step of %q, not executing", got, session)
 	}
-	checkTranscript(t, c, session, "user:", said("tell me a story"), "assistant:", said(story()))
+	checkTranscript(t, c, session, "user:", said(text), "assistant:", said(story()))
 	late := c.Native(t, session, 0)
 	late.Whole()
 	checkNative(t, "the stream from its beginning", late, told(story())+"end\n")
-	checkContent(t, "the second answer", c.Chat(t, session, "talker", "recite").Whole(), said("You said: tell me a story, recite"))
+	checkContent(t, "the second answer", c.Chat(t, session, "teller", "recite").Whole(), said("You said: "+text+", recite"))
 }
 
 // internals are words that no answer to a client may hold.

@@ -15,7 +15,7 @@ import (
 // before a reader is there.
 const (
 	cutWords  = 30
-	paceLimit = 20 * time.Second // for the readers to follow one word
+	paceLimit = 2 * time.Minute // for the readers to follow one word
 	// minFrames and maxFrames is how many frames it has.
 	minFrames = 40
 	maxFrames = 64
@@ -34,15 +34,12 @@ type pacer struct {
 	late    bool          // the readers do not follow: the model waits for none any more
 }
 
-// newPacer starts the model. Follows may be nil: then it only waits for the watching reader.
+// newPacer starts the model, which answers with the run that is cut. Follows may be nil:
+// then it only waits for the watching reader.
 func newPacer(t *testing.T, follows func(frames, back int) bool) *pacer {
 	t.Helper()
-	if follows == nil {
-		follows = func(int, int) bool { return true }
-	}
-	p := &pacer{follows: follows, changed: make(chan struct{})}
-	p.provider = harness.StartProvider(t, func(s *harness.Speech) {
-		switch strings.Count(fmt.Sprint(s.Body["messages"]), "role:tool") {
+	p := startPacer(t, func(p *pacer, s *harness.Speech) {
+		switch results(s) {
 		case 0:
 			p.say(s, "First I note it down. ")
 			s.Call("call-note", "note", `{"text":"one\n\"two\" ✂"}`)
@@ -54,9 +51,28 @@ func newPacer(t *testing.T, follows func(frames, back int) bool) *pacer {
 				p.say(s, fmt.Sprintf("wört%02d ", i))
 			}
 		}
+	})
+	if follows != nil {
+		p.follows = follows
+	}
+	return p
+}
+
+// startPacer starts a model that answers as it is told, and only waits for the watching
+// reader.
+func startPacer(t *testing.T, answer func(*pacer, *harness.Speech)) *pacer {
+	t.Helper()
+	p := &pacer{follows: func(int, int) bool { return true }, changed: make(chan struct{})}
+	p.provider = harness.StartProvider(t, func(s *harness.Speech) {
+		answer(p, s)
 		s.End()
 	})
 	return p
+}
+
+// results is how many results of tools the model is asked with.
+func results(s *harness.Speech) int {
+	return strings.Count(fmt.Sprint(s.Body["messages"]), "role:tool")
 }
 
 // agents is an agents file with the agent "long", which the model speaks for.

@@ -15,7 +15,7 @@ import (
 
 // goneLimit is how long chunks may take to be gone whose time has come, and a reader
 // to get everything after a loss.
-const goneLimit = 40 * time.Second
+const goneLimit = 3 * time.Minute
 
 // onNATS are options for a stream service with its log on a NATS server of its own.
 func onNATS(t *testing.T) harness.Options {
@@ -29,18 +29,28 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		options func(*testing.T) harness.Options
+		paced   bool // the answer waits for its reader: that one is there before chunks go
 		lose    func(*testing.T, *harness.System, harness.Options)
 	}{
-		"which are too old":           {embedded("HOLDFAST_STREAM_TTL=3s", "HOLDFAST_STREAM_PARTITIONS=1"), waitGone},
-		"of which there are too many": {embedded("HOLDFAST_STREAM_SESSION_CHUNKS=4"), waitGone},
-		"whose folder is lost":        {embedded(), loseFolder},
-		"whose NATS volume is lost":   {onNATS, loseNATS},
+		// The answer is over long before its first chunk is too old.
+		"which are too old":           {embedded("HOLDFAST_STREAM_TTL=12s", "HOLDFAST_STREAM_PARTITIONS=1"), false, waitGone},
+		"of which there are too many": {embedded("HOLDFAST_STREAM_SESSION_CHUNKS=20"), true, waitGone},
+		"whose folder is lost":        {embedded(), false, loseFolder},
+		"whose NATS volume is lost":   {onNATS, false, loseNATS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := c.options(t)
+			watch := func(*harness.System) {}
+			if c.paced {
+				model := newPacedNoter(t)
+				o.Agents = model.noter()
+				watch = func(s *harness.System) { model.watch(t, s, "old") }
+			}
 			s := harness.Start(t, o)
-			checkContent(t, "the answer", s.Chat(t, "old", "worker", "note and tell").Whole(), noteAndTell())
+			asking := s.Chat(t, "old", "worker", "note and tell")
+			watch(s)
+			checkContent(t, "the answer", asking.Whole(), noteAndTell())
 			s.WaitStatus(t, "old", "completed")
 			c.lose(t, s, o)
 			checkOutlived(t, s)
@@ -50,6 +60,35 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 				"user:", said("note it"), "assistant:", said("Let me see. "), noted("note", `{"text":"it"}`, `{"written":true}`), said("It is noted."))...)
 		})
 	}
+}
+
+// newPacedNoter starts a pacer that answers "note and tell" and "note it" as the worker
+// does, and to the first of them tells the story word by word.
+func newPacedNoter(t *testing.T) *pacer {
+	t.Helper()
+	return startPacer(t, func(p *pacer, s *harness.Speech) {
+		switch telling := s.LastUser() == "note and tell"; {
+		case results(s) < len(s.Users()): // each of its answers has one
+			s.Text("Let me see. ")
+			s.Call(fmt.Sprint("call-note-", s.Number), "note", `{"text":"it"}`)
+		case telling:
+			for word := range strings.SplitAfterSeq(story(), " ") {
+				p.say(s, word)
+			}
+		default:
+			s.Text("It is noted.")
+		}
+	})
+}
+
+// noter is an agents file with the agent "worker", which the model speaks for.
+func (p *pacer) noter() string {
+	return fmt.Sprintf(`
+models:
+  openai: {baseURL: %q}
+agents:
+  - {name: worker, description: Takes notes., model: openai/paced, tools: [note]}
+`, p.provider.URL)
 }
 
 // noteAndTell is the content of the answer to "note and tell".
@@ -226,6 +265,7 @@ func TestALiveRunIsReadWholeWhenItHasMoreChunksThanAreKept(t *testing.T) {
 		a.say(word)
 		text += word
 		there.Until(text, func(n *harness.NativeStream) bool { return n.Text() == text })
+		asking.UntilText(len(text))
 	}
 	late := s.Native(t, "long", there.Chunks[1].Sequence)
 	late.Whole()

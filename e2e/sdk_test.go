@@ -10,7 +10,8 @@ import (
 // The AI SDK's chat against a gateway on which nothing is killed.
 func TestTheAISDK(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: agents()})
+	model := newTeller(t)
+	s := harness.Start(t, harness.Options{Agents: model.agents(), StateEnv: []string{harness.PatientState}})
 	options := func(session, agent string, texts ...string) chatOptions {
 		return chatOptions{API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: agent, Session: session, Texts: texts}
 	}
@@ -54,24 +55,26 @@ func TestTheAISDK(t *testing.T) {
 	t.Run("resumes what a broken connection has cut", func(t *testing.T) {
 		t.Parallel()
 		proxy := harness.StartProxy(t, s.Gateway.Address)
-		proxy.CutOnceAfter(4000)
-		o := options("cut", "talker", "tell me a story")
+		proxy.CutOnceBehind("word040")
+		const text = "tell me a story, and I lose it"
+		o := options("cut", "teller", text)
 		o.API = proxy.URL + "/chat"
-		r := runScenario(t, "resumeAfterCut", o, nil)
+		r := runScenario(t, "resumeAfterCut", o, func(string) { model.goOn(text) })
 		if got, want := proxy.Cuts(), 1; got != want {
 			t.Errorf("the proxy has cut %d connections, want %d", got, want)
 		}
 		r.checkCut(t, story())
 		checkContent(t, "the resumed answer", r.answer(t), said(story()))
 		checkStored(t, s.Client, "cut", r.Messages)
-		checkUncut(t, r, runScenario(t, "turns", options("uncut", "talker", "tell me a story"), nil))
+		checkUncut(t, r, runScenario(t, "turns", options("uncut", "teller", text), nil))
 	})
 
 	t.Run("resumes after a network error", func(t *testing.T) {
 		t.Parallel()
-		o := options("network", "talker", "tell me a story")
-		o.Chunks = 30
-		r := runScenario(t, "resumeAfterNetworkError", o, nil)
+		const text = "tell me a story, and I go away"
+		o := options("network", "teller", text)
+		o.Half = len(story()) / 2
+		r := runScenario(t, "resumeAfterNetworkError", o, func(string) { model.goOn(text) })
 		r.checkCut(t, story())
 		checkContent(t, "the resumed answer", r.answer(t), said(story()))
 		if len(r.Finishes) != 2 || !r.Finishes[0].IsDisconnect || r.Finishes[1].FinishReason != "stop" {
@@ -82,9 +85,10 @@ func TestTheAISDK(t *testing.T) {
 
 	t.Run("resumes on a reloaded page", func(t *testing.T) {
 		t.Parallel()
-		o := options("reload", "talker", "tell me a story")
+		const text = "tell me a story, and I come back"
+		o := options("reload", "teller", text)
 		o.Half = len(story()) / 2
-		r := runScenario(t, "reload", o, nil)
+		r := runScenario(t, "reload", o, func(string) { model.goOn(text) })
 		r.checkCut(t, story())
 		checkContent(t, "the resumed answer", r.answer(t), said(story()))
 		checkStored(t, s.Client, "reload", r.Messages)
@@ -109,15 +113,17 @@ func TestTheAISDK(t *testing.T) {
 
 func TestTheAISDKHoldsTheWholeTextWhenTheExecutorIsKilledUnderIt(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: agents(), Executors: 2})
+	model := newTeller(t)
+	s := harness.Start(t, harness.Options{Agents: model.agents(), Executors: 2})
 	o := chatOptions{
-		API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: "talker", Session: "killed",
+		API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: "teller", Session: "killed",
 		Texts: []string{"tell me a story"}, Half: len(story()) / 2,
 	}
 	killed := 0
 	r := runScenario(t, "watch", o, func(told string) {
 		s.Busy().Kill()
 		killed++
+		model.goOn("tell me a story")
 	})
 	if killed != 1 {
 		t.Fatalf("%d executors were killed, want 1", killed)

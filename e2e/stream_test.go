@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
@@ -80,13 +79,13 @@ func TestAConversationGoesOnAfterTheStreamServiceHasLostItsData(t *testing.T) {
 func TestAConversationGoesOnAfterItsChunksHaveExpired(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Options{Agents: agents(), StreamEnv: []string{
-		"HOLDFAST_STREAM_TTL=2s", "HOLDFAST_STREAM_PARTITIONS=1",
+		"HOLDFAST_STREAM_TTL=8s", "HOLDFAST_STREAM_PARTITIONS=1",
 	}})
 	checkContent(t, "the answer before", s.Chat(t, "old", "talker", "hello").Whole(), said("You said: hello"))
 	// Another conversation in the same partition moves the log on.
 	checkContent(t, "the other answer", s.Chat(t, "other", "talker", "hello").Whole(), said("You said: hello"))
 	for _, session := range []string{"old", "other"} {
-		harness.WaitFor(t, 20*time.Second, "the chunks of "+session+" to expire", func() (bool, string) {
+		harness.WaitFor(t, goneLimit, "the chunks of "+session+" to expire", func() (bool, string) {
 			n := s.Native(t, session, 0)
 			n.Whole()
 			return len(n.Chunks) == 0, n.Heard()

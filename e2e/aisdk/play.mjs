@@ -4,8 +4,8 @@ import { openChat } from './chat.mjs';
 import { Recorder } from './record.mjs';
 import { Line } from './socket.mjs';
 
-const playLimit = 60_000; // milliseconds for one scenario
-const stepLimit = 30_000; // and for what one step waits for
+const playLimit = 300_000; // milliseconds for one scenario
+const stepLimit = 120_000; // and for what one step waits for
 const quiet = 150; // so long nothing happens in a chat that has settled
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -170,8 +170,9 @@ class Play {
 
   // The network.
 
-  breakNext({ bytes }) {
-    this.recorder.breakAfter = bytes;
+  // Breaks the next stream when the chat has this text of it.
+  breakNext({ behind }) {
+    this.recorder.breakWhen = () => this.until(`the chat to have ${behind}`, () => this.chat.text().includes(behind));
   }
 
   loseNext({ what }) {

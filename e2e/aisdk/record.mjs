@@ -10,9 +10,9 @@ export class Recorder {
   streams = [];
   open = 0;
 
-  // breakAfter makes the next stream break off behind this many bytes, with the
-  // error of a browser whose network is gone.
-  breakAfter = Infinity;
+  // breakWhen makes the next stream break off when the promise that it gives resolves,
+  // with the error of a browser whose network is gone.
+  breakWhen = null;
 
   // lose makes the next POST get nowhere ("request"), or its answer ("answer").
   lose = '';
@@ -66,8 +66,8 @@ export class Recorder {
   watch(body, stream) {
     const reader = body.getReader();
     const decoder = new TextDecoder();
-    let left = this.breakAfter;
-    this.breakAfter = Infinity;
+    const broken = this.breakWhen?.().then(() => null);
+    this.breakWhen = null;
     let ended = false;
     const end = () => {
       this.open -= ended ? 0 : 1;
@@ -76,20 +76,19 @@ export class Recorder {
     return new ReadableStream({
       async pull(controller) {
         try {
-          if (left === 0) {
+          const piece = await Promise.race([...(broken ? [broken] : []), reader.read()]);
+          if (piece === null) {
             await reader.cancel();
             throw new TypeError('network error');
           }
-          const { done, value } = await reader.read();
+          const { done, value } = piece;
           if (done) {
             end();
             controller.close();
             return;
           }
-          const piece = value.subarray(0, left);
-          left -= piece.length;
-          stream.text += decoder.decode(piece, { stream: true });
-          controller.enqueue(piece);
+          stream.text += decoder.decode(value, { stream: true });
+          controller.enqueue(value);
         } catch (error) {
           end();
           controller.error(error);

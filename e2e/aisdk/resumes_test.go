@@ -22,7 +22,7 @@ func resumes(c client) []scenario {
 		},
 		{
 			Name: "a network that is gone in mid-answer", Agent: "narrator", from: 6,
-			Steps: []step{do("breakNext", "bytes", someBytes), send("tell me a story"), mark(), resume()},
+			Steps: []step{do("breakNext", "behind", someWord), send("tell me a story"), mark(), resume()},
 			check: func(t *testing.T, p *played) {
 				p.cut(t)
 				if len(p.Marks[0].Finishes) != 1 || !p.Marks[0].Finishes[0].IsDisconnect {
@@ -46,7 +46,7 @@ func resumes(c client) []scenario {
 		{
 			Name: "a network that is gone in a continuation", Agent: "narrator", Auto: "tools", from: 6,
 			Steps: []step{
-				send("ask me"), do("breakNext", "bytes", someBytes), output("ask", map[string]any{"name": "Ada"}), mark(), resume(),
+				send("ask me"), do("breakNext", "behind", someWord), output("ask", map[string]any{"name": "Ada"}), mark(), resume(),
 			},
 			check: func(t *testing.T, p *played) {
 				p.cut(t)

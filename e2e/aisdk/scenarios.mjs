@@ -22,32 +22,38 @@ export async function watch(options, tell) {
 }
 
 // Loses the connection in the middle of the answer (the test's proxy cuts it)
-// and resumes with the same chat.
-export async function resumeAfterCut(options) {
+// and resumes with the same chat. It tells the test when the connection is lost, as
+// the ones below do.
+export async function resumeAfterCut(options, tell) {
   const chat = await openChat(options);
   await chat.sendMessage({ text: options.texts[0] });
   const cut = chat.result();
+  tell('cut');
   await chat.resumeStream();
   return { ...chat.result(), cut };
 }
 
 // The same with a fetch that fails as a browser's does.
-export async function resumeAfterNetworkError(options) {
-  const chat = await openChat({ ...options, fetch: fetchThatBreaksOnce(options.chunks) });
+export async function resumeAfterNetworkError(options, tell) {
+  let chat = null;
+  const shown = () => chat.textOf(options.half);
+  chat = await openChat({ ...options, fetch: fetchThatBreaksOnce(shown) });
   await chat.sendMessage({ text: options.texts[0] });
   const cut = chat.result();
+  tell('cut');
   await chat.resumeStream();
   return { ...chat.result(), cut };
 }
 
 // Leaves the page in the middle of the answer; a new page loads the
 // conversation and resumes.
-export async function reload(options) {
+export async function reload(options, tell) {
   const left = await openChat(options);
   const answered = left.sendMessage({ text: options.texts[0] });
   await left.textOf(options.half);
   await left.stop();
   await answered;
+  tell('cut');
 
   const url = `${options.gateway}/messages?sessionId=${encodeURIComponent(options.session)}`;
   const response = await fetch(url, { headers: options.key ? { Authorization: `Bearer ${options.key}` } : {} });
@@ -64,26 +70,32 @@ export async function resume(options) {
   return chat.result();
 }
 
-// A fetch whose first answer breaks off, with the error of a browser whose
-// network is gone, after this many pieces of its body.
-function fetchThatBreaksOnce(pieces) {
-  let broken = false;
+// A fetch whose first answer breaks off when the promise that it is given resolves,
+// with the error of a browser whose network is gone.
+function fetchThatBreaksOnce(when) {
+  let answers = 0;
   return async (url, init) => {
     const response = await fetch(url, init);
-    if (broken || !response.body) {
+    if (!response.body || answers++ > 0) {
       return response;
     }
-    broken = true;
-    const body = response.body.pipeThrough(
-      new TransformStream({
-        transform(piece, controller) {
-          if (pieces-- <= 0) {
-            throw new TypeError('network error');
-          }
-          controller.enqueue(piece);
-        },
-      }),
-    );
+    const broken = when().then(() => null);
+    const reader = response.body.getReader();
+    const body = new ReadableStream({
+      async pull(controller) {
+        const piece = await Promise.race([broken, reader.read()]);
+        if (piece === null) {
+          await reader.cancel();
+          throw new TypeError('network error');
+        }
+        if (piece.done) {
+          controller.close();
+        } else {
+          controller.enqueue(piece.value);
+        }
+      },
+      cancel: (reason) => reader.cancel(reason),
+    });
     return new Response(body, { status: response.status, headers: response.headers });
   };
 }

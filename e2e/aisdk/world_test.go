@@ -17,19 +17,22 @@ import (
 
 const (
 	// playLimit is for all scenarios of one version together.
-	playLimit    = 4 * time.Minute
-	installLimit = 3 * time.Minute
+	playLimit    = 15 * time.Minute
+	installLimit = 5 * time.Minute
 	// players is how many scenarios are played at a time.
 	players = 6
 )
 
 // What the narrator says. Every word is another one, so that a lost or repeated one
-// shows; it lasts some seconds.
+// shows. It begins fast and goes on slowly, so that there are some seconds to do things
+// in the middle of it.
 const (
 	storyWords = 120
-	wordDelay  = "30ms"
-	someText   = 200  // characters: the story is under way
-	someBytes  = 4000 // of its stream: the same
+	fastWords  = 40
+	fastDelay  = "15ms"
+	slowDelay  = "55ms"
+	someText   = 200       // characters: the story is under way
+	someWord   = "word020" // the same
 )
 
 func story() string {
@@ -40,12 +43,19 @@ func story() string {
 	return strings.Join(words, " ")
 }
 
+// telling is a reply that tells the story.
+func telling() string {
+	words := strings.SplitAfter(story(), " ")
+	return fmt.Sprintf("[{text: '%s', chunk: 1 word, delay: %s}, {text: '%s', chunk: 1 word, delay: %s}]",
+		strings.Join(words[:fastWords], ""), fastDelay, strings.Join(words[fastWords:], ""), slowDelay)
+}
+
 // answerWithin is how long the hasty agent waits for an answer.
 const answerWithin = "2s"
 
 // agents is the agents file.
 func agents(provider string) string {
-	return strings.NewReplacer("PROVIDER", provider, "STORY", story(), "DELAY", wordDelay, "WITHIN", answerWithin).Replace(`
+	return strings.NewReplacer("PROVIDER", provider, "TELLING", telling(), "WITHIN", answerWithin).Replace(`
 models:
   openai: {baseURL: PROVIDER/v1, apiKeyEnv: FAKE_KEY}
   scripted:
@@ -54,9 +64,9 @@ models:
         narrator:
           rules:
             - when: {toolResult: ask}
-              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+              reply: TELLING
             - when: {lastUser: '^tell me a story'}
-              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+              reply: TELLING
             - when: {lastUser: '^fail'}
               reply: [{text: 'This goes ', chunk: whole}, {error: {code: provider_denied, message: 'secret detail of the provider'}}]
             - when: {lastUser: '^ask me'}
@@ -108,7 +118,7 @@ func newWorld(t *testing.T) *world {
 	install(t)
 	b := &brain{}
 	b.provider = harness.StartProvider(t, b.say)
-	s := harness.Start(t, harness.Options{Agents: agents(b.provider.URL), ExecutorEnv: []string{"FAKE_KEY=a-key"}})
+	s := harness.Start(t, harness.Options{Agents: agents(b.provider.URL), StateEnv: []string{harness.PatientState}, ExecutorEnv: []string{"FAKE_KEY=a-key"}})
 	crier := s.Executor(t, "crier", harness.Program(t, "e2e/aisdk/testdata/crier"))
 	crier.Start()
 	s.WaitAgent(t, "crier")

@@ -49,7 +49,7 @@ func TestARunSurvivesTheFaultsOfItsProvider(t *testing.T) {
 			s.End()
 		}
 	})
-	s := harness.Start(t, harness.Options{Agents: providersFile(p.URL), ExecutorEnv: []string{fakeKey}})
+	s := harness.Start(t, harness.Options{Agents: providersFile(p.URL), StateEnv: []string{harness.PatientState}, ExecutorEnv: []string{fakeKey}})
 	for _, test := range []struct{ agent, say, want string }{
 		{"openai", "limited openai", "All is well: openai."},
 		{"anthropic", "limited anthropic", "All is well: anthropic."},

@@ -13,9 +13,9 @@ import (
 
 const (
 	rollers     = 10 // conversations at a time
-	rollingTime = 60 * time.Second
+	rollingTime = 5 * time.Minute
 	// drainTime is what a step in flight gets: its tool takes rollingTool.
-	drainTime   = "3s"
+	drainTime   = "20s"
 	rollingTool = 400
 )
 
@@ -39,8 +39,8 @@ agents:
 
 func TestARollingRestartOfTheExecutorsIsSeenByNobody(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Options{Agents: rollingFile, Executors: 2, ExecutorEnv: []string{
-		"HOLDFAST_EXECUTOR_DRAIN_GRACE=" + drainTime, "HOLDFAST_SHUTDOWN_GRACE=8s",
+	s := harness.Start(t, harness.Options{Agents: rollingFile, Executors: 2, StateEnv: []string{harness.PatientState}, ExecutorEnv: []string{
+		"HOLDFAST_EXECUTOR_DRAIN_GRACE=" + drainTime, "HOLDFAST_SHUTDOWN_GRACE=40s",
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), rollingTime)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 
 const (
 	// hangLimit is how long the provider waits for its caller to go away.
-	hangLimit = 60 * time.Second
+	hangLimit = 4 * time.Minute
 	// posts is how many messages come at once.
 	posts = 20
 )
@@ -44,7 +44,7 @@ func hanging(t *testing.T) (p *harness.Provider, closed chan string) {
 // through, and one executor, which talks to the first state replica.
 func startReplicated(t *testing.T, agents string) *harness.System {
 	t.Helper()
-	return harness.Start(t, harness.Options{Agents: agents, States: 2, Gateways: 2, ExecutorEnv: []string{fakeKey}})
+	return harness.Start(t, harness.Options{Agents: agents, States: 2, Gateways: 2, StateEnv: []string{harness.PatientState}, ExecutorEnv: []string{fakeKey}})
 }
 
 func TestAStopReachesTheProvidersSocketFromAnyReplica(t *testing.T) {

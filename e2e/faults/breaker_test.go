@@ -10,8 +10,13 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// round is how long the breaker takes to break everything once.
-const round = 20 * time.Second
+const (
+	// round is how long the breaker takes to break everything once.
+	round = 20 * time.Second
+	// frozenFor is for how long an executor is frozen at least: so long that its runs
+	// are given away.
+	frozenFor = 5 * time.Second
+)
 
 // breaker breaks things, on one goroutine. An event has a time, so that events
 // overlap: a server may still be down when the next one is frozen.
@@ -20,6 +25,7 @@ type breaker struct {
 	nats   *harness.NATS
 	system *harness.System
 	random *rand.Rand
+	since  time.Time // an executor is frozen
 
 	// What was done.
 	leadersKilled, nodesFrozen, streamsKilled, executorsFrozen, switches int
@@ -76,7 +82,7 @@ func (b *breaker) plan() []event {
 	victim := b.system.Executors[b.random.IntN(len(b.system.Executors))]
 	add(14*time.Second, time.Second, func() { b.freezeExecutor(victim) })
 	add(15*time.Second, time.Second, func() { dead = b.killLeader() })
-	add(18500*time.Millisecond, time.Second, victim.Thaw)
+	add(18500*time.Millisecond, time.Second, func() { b.thawExecutor(victim) })
 	add(18500*time.Millisecond, time.Second, func() { b.nats.Start(dead) })
 	add(round, 1, func() {})
 	slices.SortStableFunc(events, func(x, y event) int { return cmp.Compare(x.at, y.at) })
@@ -121,5 +127,13 @@ func (b *breaker) switchTo(i int) {
 
 func (b *breaker) freezeExecutor(p *harness.Process) {
 	p.Freeze()
+	b.since = time.Now()
 	b.executorsFrozen++
+}
+
+// thawExecutor waits until the executor was frozen for long enough, however late that
+// was in the round.
+func (b *breaker) thawExecutor(p *harness.Process) {
+	time.Sleep(time.Until(b.since.Add(frozenFor)))
+	p.Thaw()
 }

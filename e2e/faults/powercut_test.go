@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	cutSteps = 3 // of the tales that are told while the power goes
+	cutSteps = 5 // of the tales that are told while the power goes
 	each     = 4 // sessions of each kind
 
-	powerLimit = 100 * time.Second
+	powerLimit = 5 * time.Minute
 )
 
 // power is where the log is, and how to take back what it has kept.

@@ -16,7 +16,7 @@ import (
 )
 
 // callLimit bounds one call with its whole answer, streams included.
-const callLimit = 90 * time.Second
+const callLimit = 4 * time.Minute
 
 // Client speaks HTTP with a gateway. Methods that take a T fail it when the
 // gateway does not answer as it should.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Effects reads what the note tools have done to the outside world: a line in
@@ -45,7 +44,7 @@ func (e Effects) Lines(text string) []string {
 // Wait waits until there is a line with the text.
 func (e Effects) Wait(text string) {
 	e.t.Helper()
-	WaitFor(e.t, 30*time.Second, "the effect "+text, func() (bool, string) {
+	WaitFor(e.t, startLimit, "the effect "+text, func() (bool, string) {
 		return len(e.Lines(text)) > 0, show(e.Lines(""))
 	})
 }

@@ -18,7 +18,7 @@ import (
 // stream may be without a leader.
 const (
 	askLimit    = 5 * time.Second
-	leaderLimit = 40 * time.Second
+	leaderLimit = 3 * time.Minute
 )
 
 // NATS is a NATS system with JetStream: its servers are processes on loopback.

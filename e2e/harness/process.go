@@ -14,9 +14,9 @@ import (
 
 const (
 	// startLimit is how long a process may take until it is ready.
-	startLimit = 30 * time.Second
+	startLimit = 3 * time.Minute
 	// killLimit is how long a killed process may take to be gone.
-	killLimit = 10 * time.Second
+	killLimit = time.Minute
 	// logKept is how much of a log is kept, logShown how much is printed when
 	// the test has failed.
 	logKept  = 1 << 20
@@ -150,11 +150,14 @@ func (p *Process) Restart() {
 	p.Start()
 }
 
-// Terminate sends SIGTERM and does not wait: see Ended.
+// Terminate sends SIGTERM, where the process has not ended by itself, and does not wait:
+// see Ended.
 func (p *Process) Terminate() {
 	p.t.Helper()
 	p.life.ordered = true
-	p.signal(syscall.SIGTERM)
+	if err := p.life.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatalf("send SIGTERM to %s: %v", p.Name, err)
+	}
 }
 
 // Doom says that the process, which runs, may end by itself from now on.

@@ -30,14 +30,23 @@ type ProviderRequest struct {
 
 // LastUser is the newest text of a user in the request.
 func (r ProviderRequest) LastUser() string {
+	users := r.Users()
+	if len(users) == 0 {
+		return ""
+	}
+	return users[len(users)-1]
+}
+
+// Users are the texts of the user in the request, in order.
+func (r ProviderRequest) Users() []string {
+	var texts []string
 	messages, _ := r.Body["messages"].([]any)
-	for i := len(messages) - 1; i >= 0; i-- {
-		m, _ := messages[i].(map[string]any)
-		if m["role"] == "user" {
-			return contentText(m["content"])
+	for _, message := range messages {
+		if m, _ := message.(map[string]any); m["role"] == "user" {
+			texts = append(texts, contentText(m["content"]))
 		}
 	}
-	return ""
+	return texts
 }
 
 func contentText(content any) string {
@@ -192,6 +201,18 @@ func (s *Speech) Hang(limit time.Duration) bool {
 	case <-s.r.Context().Done():
 		return true
 	case <-time.After(limit):
+		return false
+	}
+}
+
+// Await says nothing until the channel is closed, and reports whether it was: not when
+// the caller has gone away before.
+func (s *Speech) Await(closed <-chan struct{}) bool {
+	s.begin()
+	select {
+	case <-closed:
+		return true
+	case <-s.r.Context().Done():
 		return false
 	}
 }

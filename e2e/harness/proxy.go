@@ -1,14 +1,17 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
+
+// longestMark is the longest text, in bytes, behind which a proxy can cut.
+const longestMark = 64
 
 // Proxy is a TCP proxy that can cut the connections that pass through it.
 type Proxy struct {
@@ -21,15 +24,18 @@ type Proxy struct {
 	mu     sync.Mutex
 	target string
 	pairs  map[*pair]struct{}
-	cutAt  int64
-	cuts   int
-	ended  bool
+	// cutAt and cutBehind say where the next cut is due; zero values ask for none.
+	cutAt     int64
+	cutBehind string
+	cuts      int
+	ended     bool
 }
 
 // pair is a connection of a client and its continuation to the target.
 type pair struct {
 	client, server net.Conn
-	answered       atomic.Int64
+	answered       int64
+	heard          []byte // the end of what was answered, in which a text may have begun
 }
 
 // StartProxy starts a proxy to the address; it ends with the test.
@@ -52,6 +58,14 @@ func (p *Proxy) CutOnceAfter(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutAt = bytes
+}
+
+// CutOnceBehind makes the proxy reset the next connection whose answer holds the text,
+// behind the piece of it in which the text ends; connections after that one pass whole.
+func (p *Proxy) CutOnceBehind(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutBehind = text
 }
 
 // CutAll resets every connection that is open now; new ones pass.
@@ -144,7 +158,7 @@ func (p *Proxy) answer(c *pair) {
 			if _, err := c.client.Write(buffer[:n]); err != nil {
 				return
 			}
-			if p.due(c.answered.Add(int64(n))) {
+			if p.due(c, buffer[:n]) {
 				reset(c.client)
 				return
 			}
@@ -155,13 +169,19 @@ func (p *Proxy) answer(c *pair) {
 	}
 }
 
-func (p *Proxy) due(answered int64) bool {
+// due notes a piece of the answer, and reports whether the connection is cut behind it.
+func (p *Proxy) due(c *pair, piece []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cutAt == 0 || answered < p.cutAt {
+	c.answered += int64(len(piece))
+	c.heard = append(c.heard, piece...)
+	reached := p.cutAt > 0 && c.answered >= p.cutAt
+	said := p.cutBehind != "" && bytes.Contains(c.heard, []byte(p.cutBehind))
+	c.heard = c.heard[max(0, len(c.heard)-longestMark):]
+	if !reached && !said {
 		return false
 	}
-	p.cutAt = 0
+	p.cutAt, p.cutBehind = 0, ""
 	p.cuts++
 	return true
 }

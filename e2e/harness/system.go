@@ -36,10 +36,14 @@ const internalToken = "e2e-internal-token"
 // meet executors that give half a step back; StopLimit is how long any process
 // may take.
 const (
-	grace      = 4 * time.Second
+	grace      = 15 * time.Second
 	drainGrace = 500 * time.Millisecond
-	StopLimit  = grace + 6*time.Second
+	StopLimit  = grace + 45*time.Second
 )
+
+// PatientState is for the StateEnv of a system in which no executor dies: none of them is
+// given up for lost on a machine that lets it wait for its processor.
+const PatientState = "HOLDFAST_STATE_SILENT_AFTER=30s"
 
 // Options say how a system differs from the plain one.
 type Options struct {

@@ -3,6 +3,7 @@ package history_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -26,7 +27,11 @@ const (
 	cutPause     = 400 * time.Millisecond
 	burst        = 4 // faults, and then calm: long enough that silent executors are found
 	calm         = 1500 * time.Millisecond
-	settleWithin = 60 * time.Second
+	settleWithin = 4 * time.Minute
+	// enough is how often everything has to have happened that the test is about. The
+	// window stays open until then, for no longer than longest.
+	enough  = 5
+	longest = 2 * time.Minute
 )
 
 // Which of the things that may go wrong comes next.
@@ -42,7 +47,7 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 		"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL="+url,
 		"HOLDFAST_STATE_SILENT_AFTER=700ms", "HOLDFAST_STATE_SWEEP_EVERY=100ms", "HOLDFAST_STATE_EXPIRE_EVERY=200ms",
 		"HOLDFAST_STATE_CLAIM_FRESH=500ms", "HOLDFAST_STATE_CLAIM_POLL=50ms")
-	ctx, cancel := context.WithTimeout(t.Context(), *window+2*settleWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), max(*window, longest)+2*settleWithin)
 	defer cancel()
 	w := &world{T: t, ctx: ctx, history: history{versions: map[string]map[int64]string{}, acked: map[string]int64{}, faults: map[string]int{}}}
 	for _, p := range states {
@@ -86,13 +91,18 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 	w.checkThatMuchHappened()
 }
 
-// breakThings kills, cuts and terminates until the window closes.
+// breakThings kills, cuts and terminates until the window closes and enough has
+// happened.
 func (w *world) breakThings(states []*harness.Process, url string) {
 	seed := uint64(time.Now().UnixNano())
 	w.Logf("the seed of the faults is %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	end := time.Now().Add(*window)
-	for n := 1; time.Now().Before(end); n++ {
+	begun := time.Now()
+	open := func() bool {
+		since := time.Since(begun)
+		return since < *window || since < longest && len(w.tooFew()) > 0
+	}
+	for n := 1; open(); n++ {
 		// No event to wait for: that the moment is arbitrary is the point.
 		if n%burst == 0 {
 			time.Sleep(calm)
@@ -124,32 +134,42 @@ func cutSessions(t *testing.T, url string) {
 	}
 }
 
-// checkThatMuchHappened keeps the test from passing because nothing was done.
-func (w *world) checkThatMuchHappened() {
-	h := &w.history
-	begun, steps, consumed, accepted := 0, 0, 0, 0
+// happened counts what the test is about.
+func (h *history) happened() map[string]int {
+	n := map[string]int{"starts": 0, "steps": 0, "answers accepted": 0, "answers consumed": 0}
 	for _, s := range h.starts {
 		if s.fate == acked {
-			begun++
+			n["starts"]++
 		}
 	}
 	for _, c := range h.commits {
 		if c.fate == acked && c.step > 0 {
-			steps++
-			consumed += len(c.consumed)
+			n["steps"]++
+			n["answers consumed"] += len(c.consumed)
 		}
 	}
 	for _, s := range h.submits {
 		if s.outcome == statev1.SubmitCallResponse_OUTCOME_ACCEPTED {
-			accepted++
+			n["answers accepted"]++
 		}
 	}
-	w.Logf("told: %d starts, %d claims, %d steps, %d answers accepted, %d consumed, %d reads; refused: %v",
-		begun, len(h.claims), steps, accepted, consumed, h.reads, h.faults)
-	for what, n := range map[string]int{"starts": begun, "steps": steps, "answers accepted": accepted, "answers consumed": consumed} {
-		if n < 5 {
-			w.Errorf("there were only %d %s; the test has proved little", n, what)
-		}
+	return n
+}
+
+// tooFew is what has not happened often enough until now.
+func (w *world) tooFew() map[string]int {
+	var n map[string]int
+	w.told(func(h *history) { n = h.happened() })
+	maps.DeleteFunc(n, func(_ string, times int) bool { return times >= enough })
+	return n
+}
+
+// checkThatMuchHappened keeps the test from passing because nothing was done.
+func (w *world) checkThatMuchHappened() {
+	h := &w.history
+	w.Logf("told: %v, claims: %d, reads: %d, refused: %v", h.happened(), len(h.claims), h.reads, h.faults)
+	for what, n := range w.tooFew() {
+		w.Errorf("there were only %d %s; the test has proved little", n, what)
 	}
 }
 

@@ -23,8 +23,8 @@ const (
 	roots  = 8 // each with one child
 
 	// callLimit bounds one attempt, patience all attempts of one request.
-	callLimit = 5 * time.Second
-	patience  = 40 * time.Second
+	callLimit = 20 * time.Second
+	patience  = 3 * time.Minute
 	retry     = 20 * time.Millisecond
 )
 

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,23 +150,23 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 				}
 				return happened
 			})
-			if min(count["late"], count["in time"]) < meanwhileRounds/3 {
-				t.Errorf("%v, want each in all %d rounds in which it is sure", count, meanwhileRounds/3)
+			// Late is who waits for it; in time only who is not kept waiting by the machine.
+			if count["late"] < meanwhileRounds/3 || count["in time"] == 0 {
+				t.Errorf("%v, want it late in the %d rounds in which that is sure, and in time in some", count, meanwhileRounds/3)
 			}
 		})
 	}
 }
 
-// notContinuable is what somebody is told who answers a call of a session that is over:
-// such calls are forgotten with its failure.
-var notContinuable = []string{"OWNER_NOT_CONTINUABLE", "UNKNOWN_TOOL_CALL"}
+// notContinuable is what somebody is told who answers a call of a session that is over.
+const notContinuable = "OWNER_NOT_CONTINUABLE"
 
 // sessionLife is how long a suspended session waits where that is tested.
-const sessionLife = 1500 * time.Millisecond
+const sessionLife = 4 * time.Second
 
 func TestAnAnswerAtTheEndOfItsSessionIsTakenOrRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "HOLDFAST_STATE_SUSPENDED_TTL="+sessionLife.String(), "HOLDFAST_STATE_EXPIRE_EVERY=100ms")
+	w := newWorld(t, harness.PatientState, "HOLDFAST_STATE_SUSPENDED_TTL="+sessionLife.String(), "HOLDFAST_STATE_EXPIRE_EVERY=100ms")
 	for _, door := range []string{"route 1", "chat 0"} {
 		t.Run(door, func(t *testing.T) {
 			count := w.rounds(t, meanwhileRounds, func(r *round) string {
@@ -193,8 +192,9 @@ func TestAnAnswerAtTheEndOfItsSessionIsTakenOrRefused(t *testing.T) {
 					}
 					return "taken"
 				}
-				if !slices.Contains(notContinuable, was.status) && !strings.HasPrefix(door, "chat") {
-					r.Errorf("told %+v, want it taken, or one of %q", was, notContinuable)
+				// A chat may have begun before the session has ended, and tells that end.
+				if was.status != notContinuable && (was.status != "streamed" || door != "chat 0") {
+					r.Errorf("told %+v, want it taken, or %s", was, notContinuable)
 				}
 				r.settled("failed")
 				r.last(1)
@@ -203,8 +203,8 @@ func TestAnAnswerAtTheEndOfItsSessionIsTakenOrRefused(t *testing.T) {
 				}
 				return "refused: " + was.status
 			})
-			if taken := count["taken"]; taken < meanwhileRounds/3 || meanwhileRounds-taken < meanwhileRounds/3 {
-				t.Errorf("%v, want each in all %d rounds in which it is sure", count, meanwhileRounds/3)
+			if taken := count["taken"]; taken == 0 || meanwhileRounds-taken < meanwhileRounds/3 {
+				t.Errorf("%v, want it refused in the %d rounds in which that is sure, and taken in some", count, meanwhileRounds/3)
 			}
 		})
 	}
@@ -283,7 +283,7 @@ func (r *round) afterAbort(was told) string {
 	stored := r.settled("failed")
 	there := r.ledger.Entry("pay " + r.session)
 	p := stored[len(stored)-1].Call("pay")
-	if slices.Contains(notContinuable, was.status) && there.Posts > 0 {
+	if was.status == notContinuable && there.Posts > 0 {
 		r.Errorf("the answer was refused, and it was paid: %+v", there)
 	}
 	if there.Posts > 1 {

@@ -12,7 +12,7 @@ import (
 )
 
 // paceLimit is how long the model waits for its reader to have what it said.
-const paceLimit = 30 * time.Second
+const paceLimit = 2 * time.Minute
 
 // done is what the model says when it has the results of its calls.
 const done = "Now it is done ."

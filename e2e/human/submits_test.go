@@ -3,13 +3,15 @@ package human_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
 // TestWhateverComesAtTheSameMomentHasOneOutcome plays everything that may come together
 // in one system.
 func TestWhateverComesAtTheSameMomentHasOneOutcome(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, harness.PatientState)
 	for name, play := range map[string]func(*testing.T, *world){
 		"of two answers one is taken":                           ofTwoAnswersOneIsTaken,
 		"of a yes and a no one is taken":                        ofAYesAndANoOneIsTaken,

@@ -3,7 +3,7 @@
 import { chromium } from 'playwright-core';
 
 // patience ends a wait that would never end; it is no measure of speed.
-const patience = 60_000;
+const patience = 180_000;
 
 const launchFlags = [
   '--no-sandbox', // the tests may run as root

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	scenarioLimit = 3 * time.Minute
+	scenarioLimit = 10 * time.Minute
 	// closeLimit is how long a browser may take to be gone when its scenario is
 	// given up.
-	closeLimit   = 10 * time.Second
-	installLimit = 3 * time.Minute
+	closeLimit   = time.Minute
+	installLimit = 5 * time.Minute
 )
 
 var shots = flag.String("shots", "", "a folder for screenshots of what the tests look at")
@@ -61,7 +61,10 @@ type options struct {
 type step struct {
 	// Until tells the test the session's id, and waits until the session has this
 	// status, or the server is "gone".
-	Until    string `json:"until,omitempty"`
+	Until string `json:"until,omitempty"`
+	// AsksNobody waits until the page asks nobody any more, by itself.
+	AsksNobody bool `json:"asksNobody,omitempty"`
+
 	Fill     string `json:"fill,omitempty"` // the field of this label, with Text
 	Text     string `json:"text,omitempty"`
 	Press    string `json:"press,omitempty"`    // the button of this name

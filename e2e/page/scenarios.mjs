@@ -61,8 +61,9 @@ export async function outlive(chat, { texts, half }, tell) {
 }
 
 // Says something to a server that the test has taken away at "open".
-export async function sayToNobody(chat, { texts }, tell) {
+export async function sayToNobody(chat, { gateway, texts }, tell) {
   tell('open');
+  await stands(`${gateway}/status?sessionId=nobody`, 'gone');
   await chat.say(texts[0]);
   await chat.noticed('lost');
   tell('lost');
@@ -104,18 +105,22 @@ export async function newChat(chat, { texts }) {
 
 // Says the first text, and does step by step what is to be done then: tells the test
 // which session it is and waits until the session stands as wanted ("gone": until there
-// is no server), fills a field, presses a button, says something, loads the page anew.
+// is no server), waits until the page asks nobody any more, fills a field, presses a button,
+// says something, loads the page anew.
 export async function answers(chat, { gateway, texts, steps }, tell) {
   await chat.say(texts[0]);
   await chat.settled();
   const looks = [await chat.look()];
   for (const step of steps) {
+    const see = step.until && step.press ? await blindfold(chat) : undefined;
     if (step.until) {
       tell(chat.session);
       await stands(`${gateway}/status?sessionId=${encodeURIComponent(chat.session)}`, step.until);
     }
+    if (step.asksNobody) await chat.page.locator('.ask').first().waitFor({ state: 'detached' });
     if (step.fill) await chat.fill(step.fill, step.text);
     if (step.press) await (step.keyboard ? chat.pressByKeyboard(step.press) : chat.press(step.press));
+    see?.();
     if (step.say) await chat.say(step.say);
     if (step.notice) {
       await chat.noticed(step.notice);
@@ -126,6 +131,20 @@ export async function answers(chat, { gateway, texts, steps }, tell) {
     looks.push(await chat.look());
   }
   return { looks };
+}
+
+// blindfold keeps the page from learning how the session stands, so that what it asks is
+// still there to be answered; what it gives ends that.
+async function blindfold(chat) {
+  let see;
+  const seen = new Promise((resolve) => {
+    see = resolve;
+  });
+  await chat.page.route(/\/status\?/, async (route) => {
+    await seen;
+    await route.continue();
+  });
+  return see;
 }
 
 // stands resolves when the session stands as wanted.

@@ -11,7 +11,7 @@ import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
 // patience ends a wait that would never end; it is no measure of speed.
-const patience = 30_000;
+const patience = 120_000;
 
 const launchFlags = [
   '--no-sandbox', // the tests may run as root
@@ -68,7 +68,9 @@ const commands = {
   },
   async look({ tab }) {
     const { page, complaints } = tabs.get(tab);
-    return { ...(await page.evaluate(seenInDocument)), complaints: [...complaints] };
+    const see = () => page.evaluate(seenInDocument);
+    const seen = await see().catch(see); // once more where the page was just being loaded anew
+    return { ...seen, complaints: [...complaints] };
   },
 };
 

@@ -15,9 +15,9 @@ import (
 const (
 	// commandLimit is how long a browser may take for one command. A command waits
 	// for what it needs for less than that.
-	commandLimit = 45 * time.Second
+	commandLimit = 150 * time.Second
 	// closeLimit is how long a browser may take to be gone.
-	closeLimit = 20 * time.Second
+	closeLimit = time.Minute
 )
 
 // browser is a Chromium that does what browser.mjs is told. It may be used by many

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	installLimit = 3 * time.Minute
-	bundleLimit  = time.Minute
+	installLimit = 5 * time.Minute
+	bundleLimit  = 5 * time.Minute
 )
 
 // install brings the npm packages up to the lock file, once.

@@ -18,6 +18,7 @@ func TestUseChat(t *testing.T) {
 		"talking":   talking,
 		"tools":     tools,
 		"approvals": approvals,
+		"tabs":      tabs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,7 +36,7 @@ func startWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{app: startApp(t), browser: startBrowser(t)}
 	w.System = harness.Start(t, harness.Options{
-		Agents: agents(), GatewayEnv: []string{"HOLDFAST_GATEWAY_CORS_ORIGINS=" + w.app.url},
+		Agents: agents(), StateEnv: []string{harness.PatientState}, GatewayEnv: []string{"HOLDFAST_GATEWAY_CORS_ORIGINS=" + w.app.url},
 	})
 	w.app.front(w.URL)
 	other := httptest.NewServer(http.HandlerFunc(w.app.pass))

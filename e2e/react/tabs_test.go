@@ -1,0 +1,30 @@
+package react_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+// tabs is what one tab sees while something happens to another one.
+var tabs = map[string]func(*testing.T, *chat){
+	"a tab that was cut has the end that another one has seen": func(t *testing.T, c *chat) {
+		c.lost = true
+		proxy := harness.StartProxy(t, c.app.url[len("http://"):])
+		lost := c.open(proxy.URL)
+		lost.say(tellStory)
+		lost.writes(60)
+		stays := c.open("")
+		stays.writes(61)
+		proxy.Switch(harness.FreeAddress(t)) // where nobody is
+		proxy.CutAll()
+		conversation := []string{user(tellStory), agent(text(story()))}
+		stays.keeps(conversation...)
+		if seen := lastText(lost.look().Messages); seen == story() {
+			t.Error("the tab had the whole story before the network was back")
+		}
+		proxy.Switch(c.app.url[len("http://"):])
+		lost.keeps(conversation...)
+		c.checkPosts(said)
+	},
+}
