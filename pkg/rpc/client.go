@@ -36,9 +36,9 @@ var reconnect = grpc.ConnectParams{
 type ClientConfig struct {
 	Security        Security
 	MaxMessageBytes int // 0 is DefaultMaxMessageBytes
-	// Untraced are the full names of methods whose calls get no span: those that
-	// come so often, or so regularly, that a trace would show nothing else. They are in
-	// their caller's trace nevertheless.
+	// Untraced are the full names of methods whose calls get no span, and are not
+	// measured: those that come so often, or so regularly, that a trace would show
+	// nothing else. They are in their caller's trace nevertheless.
 	Untraced []string
 }
 

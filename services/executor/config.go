@@ -15,7 +15,7 @@ type Config struct {
 	StreamAddress string `env:"HOLDFAST_EXECUTOR_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
 	Slots         int    `env:"HOLDFAST_EXECUTOR_SLOTS" envDefault:"256" doc:"runs at once"`
 
-	HeartbeatInterval time.Duration `env:"HOLDFAST_EXECUTOR_HEARTBEAT_INTERVAL" envDefault:"500ms" doc:"time between two signs of life; well below the state service's limit"`
+	HeartbeatInterval time.Duration `env:"HOLDFAST_EXECUTOR_HEARTBEAT_INTERVAL" envDefault:"500ms" doc:"time between two signs of life; at most half of HOLDFAST_STATE_BROKEN_AFTER"`
 	HeldInterval      time.Duration `env:"HOLDFAST_EXECUTOR_HELD_INTERVAL" envDefault:"15s" doc:"time between two heartbeats that list the runs held"`
 	CallTimeout       time.Duration `env:"HOLDFAST_EXECUTOR_CALL_TIMEOUT" envDefault:"10s" doc:"limit of one attempt at a call to the state or stream service"`
 	DrainGrace        time.Duration `env:"HOLDFAST_EXECUTOR_DRAIN_GRACE" envDefault:"5s" doc:"time for the steps in flight at shutdown; at least 4s below HOLDFAST_SHUTDOWN_GRACE"`

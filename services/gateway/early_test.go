@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -354,5 +355,51 @@ func TestWhoGoesBackWithAKeyToWhatNeverArrivedIsToldItAgain(t *testing.T) {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		})
+	}
+}
+
+func TestAStopIsNotUndoneByAClientThatSendsByItself(t *testing.T) {
+	t.Parallel()
+	for _, major := range []string{"5", "6"} {
+		h := open(t, nil)
+		first, c := asking(t, h, "c1")
+		body := c.output("c1", 2).post("s1")
+		stream := h.chat(t, body)
+		second := h.Started(t, "default", "s1", first)
+		second.Untaken()
+		second.Say(1, Interrupted())
+		second.Interrupt()
+		stream.rest()
+		got := datas(streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk="+major, body)).rest())
+		if newest := h.State.Newest("default", "s1"); newest.GetRunId() != second.GetRunId() {
+			t.Errorf("ai %s: run %s was begun behind the stop", major, newest.GetRunId())
+		}
+		if !strings.Contains(got, `"type":"error"`) {
+			t.Errorf("ai %s: got %s, want an end behind which nothing is sent by itself", major, got)
+		}
+	}
+}
+
+func TestAMessageWaitsThoughTheStreamIsAway(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.StreamPatience = time.Hour })
+	h.State.Announce(&statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
+	first, c := asking(t, h, "c1")
+	stream := h.chat(t, c.output("c1", 1).post("s1"))
+	run := h.Started(t, "default", "s1", first)
+	stream.until("start")
+	h.Stream.Away(true)
+	waiting := h.post(t, "/chat", c.next())
+	waitFor(t, "the message is taken", func() bool {
+		starts := h.State.Starts()
+		return starts[len(starts)-1].GetOnBusy() == statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && len(starts[len(starts)-1].GetAnswers()) > 0
+	})
+	h.Stream.Away(false)
+	run.Say(2, Resumed(), Result("c1", "1"), StepStarted(), Text("One."), StepCommitted(), Completed())
+	run.Complete(Returns(2, "c1", "1"), Says(2, "One."))
+	stream.rest()
+	says(t, h, run, 3, "Two.")
+	if got := datas(streamOf(t, <-waiting).rest()); !strings.Contains(got, "Two.") {
+		t.Errorf("got %s", got)
 	}
 }

@@ -189,3 +189,40 @@ func TestAConversationThatWasInterruptedWhileItWaitedStillAsks(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatWasAnsweredBeforeTheStopStaysAnswered(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	ask(run, 1, "c1", "c2", "y1")
+	stream.rest()
+	for _, answer := range []string{
+		`{"toolCallId":"c1","result":"mine"}`, `{"toolCallId":"y1","kind":"approval-response","approvalId":"a-y1","approved":true}`,
+	} {
+		if r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", answer); r.StatusCode != http.StatusOK {
+			t.Fatalf("got %d: %s", r.StatusCode, text(t, r))
+		}
+	}
+	if r := h.request(t, http.MethodPost, "/chat/s1/abort", ""); r.StatusCode != http.StatusAccepted {
+		t.Fatalf("got %d", r.StatusCode)
+	}
+	told := &uiClient{}
+	told.replay(t, h.resume(t, "/chat/s1/stream?fromSequence=0").rest())
+	if told.failed != wasStopped {
+		t.Errorf("the stream ends with %q", told.failed)
+	}
+	all := h.shownAll(t, "s1")
+	all["the stream"] = told
+	for name, c := range all {
+		if c.call("c1")["state"] != "output-available" || c.call("c1")["output"] != "mine" {
+			t.Errorf("%s: the answered call is %v", name, c.call("c1"))
+		}
+		if c.call("y1")["state"] != "approval-responded" {
+			t.Errorf("%s: the call that was allowed, which the next run runs, is %v", name, c.call("y1"))
+		}
+		if c.call("c2")["state"] != "output-error" {
+			t.Errorf("%s: the call that nobody answered is %v", name, c.call("c2"))
+		}
+	}
+}

@@ -30,7 +30,7 @@ func TestAChunkIsOneFlatObjectWithTheNamesOfTheSpecification(t *testing.T) {
 			func(c *eventv1.Chunk) {
 				c.Event = &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: "c1", ToolName: "add", Arguments: "{\n\"n\": 9007199254740993\n}"}}
 			},
-			`{"type":"tool_start",` + base + `,"toolCallId":"c1","toolName":"add","arguments":{"n": 9007199254740993},"awaitsClient":false}`,
+			`{"type":"tool_start",` + base + `,"toolCallId":"c1","toolName":"add","arguments":{"n": 9007199254740993},"awaitsClient":false,"dynamic":false}`,
 		},
 		"no result": {
 			func(c *eventv1.Chunk) {

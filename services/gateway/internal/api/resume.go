@@ -201,7 +201,7 @@ func unresumable(got *statev1.GetSessionResponse) string {
 		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN:
 		return awaited(got)
 	case statev1.SessionStatus_SESSION_STATUS_FAILED:
-		if got.GetSession().GetFailure().GetCode() == codeCancelled {
+		if aborted(got.GetSession().GetFailure()) {
 			return "aborted"
 		}
 		return ""

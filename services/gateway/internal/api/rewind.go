@@ -23,6 +23,12 @@ const (
 	codeMaxSteps  = "framework_max_steps"
 )
 
+// aborted reports whether somebody has ended for good what failed so. What ended with its
+// parent was not.
+func aborted(f *statev1.Failure) bool {
+	return f.GetCode() == codeCancelled && f.GetFailureReason() == ""
+}
+
 // retry begins again behind the last good step of a run that has failed. A run without
 // one is begun again where it stands, since the checkpoints before it do not have the
 // messages that it is about. So is one whose last step stays, see stays. One that was
@@ -41,7 +47,7 @@ func (s *Server) retry(ctx context.Context, start *statev1.StartRunRequest, key 
 			return nil, err
 		}
 	}
-	if failed.GetFailure().GetCode() == codeCancelled {
+	if aborted(failed.GetFailure()) {
 		return nil, fault.New(fault.Conflict, "RUN_CANCELLED",
 			"run %q was aborted, and is not tried again; start a run with a message", failed.GetRunId())
 	}

@@ -8,6 +8,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // taken is what has become of the answers, and how the session stands since.
@@ -59,7 +60,7 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case left:
+	case left && p.chat.majorOr(p.request.Major) >= uistream.Newest: // before, a stop made the client send by itself
 		return p.resume(ctx, t, runs)
 	}
 	return p.goOn(t, runs)

@@ -62,7 +62,8 @@ var errStopped = errors.New("nobody is asked any more")
 // left gives the calls that the run, which has suspended, leaves to somebody outside.
 // errNext: the message goes on in another run, which is d.run now. It may do so because
 // the client had answers before the run suspended on their calls: they are given here.
-// errStopped: the message goes on in none, and d.session says why.
+// errStopped, with the calls that were answered before: the message goes on in none, and
+// d.session says why.
 func (d *delivery) left() ([]uistream.Asked, error) {
 	whole, err := d.now(pendingTimeout)
 	if err != nil {
@@ -76,7 +77,7 @@ func (d *delivery) left() ([]uistream.Asked, error) {
 	}
 	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
 		d.session = whole.GetSession()
-		return nil, errStopped
+		return conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls()), errStopped
 	}
 	asked := conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls())
 	if d.back == nil || d.back.submit == nil || !slices.ContainsFunc(asked, d.thinksEnded) {

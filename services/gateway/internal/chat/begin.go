@@ -136,8 +136,9 @@ func (p *post) replace(ctx context.Context, seen *string) (*Exchange, error) {
 		if e, _, looking := p.same(ctx, true); e != nil && looking == nil { // an equal one came first
 			return e, nil
 		}
-		if e, saying := p.sayInstead(ctx); saying == nil { // it waits, or may
-			return e, nil
+		e, saying := p.sayInstead(ctx) // it waits, or may
+		if saying == nil || fault.ReasonOf(saying) == callNotOpen {
+			return e, saying
 		}
 		return nil, err
 	case err != nil:

@@ -23,8 +23,8 @@
 //   - Nobody is asked any more when the session was stopped while it waited: who reads, or
 //     names a place in the message, is told the ends of its calls and an error, and
 //     there is nothing to take up for others.
-//   - What one reader was told says nothing of another one who was cut: while one is
-//     known that has not come back, the message is told again to whoever asks.
+//   - What one reader was told says nothing of another one who was cut: while more were
+//     cut than have come to take it up, the message is told again to whoever asks.
 //   - Of an answer to a call that is told and that the run has not suspended on yet, the
 //     stream is what says that it was taken: whose stream breaks before is asked again.
 //   - A stream that began before its message was continued goes on with the run that

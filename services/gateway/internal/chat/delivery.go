@@ -233,6 +233,7 @@ func (d *delivery) finish(f *streamv1.EndFrame) error {
 		var err error
 		asked, err = d.left()
 		if errors.Is(err, errStopped) {
+			d.write(0, d.t.Pending(asked))
 			d.stop()
 			return nil
 		}

@@ -36,7 +36,7 @@ func (p *post) saidWith(ctx context.Context, r *statev1.StartRunRequest, derived
 // early gives Unavailable (CALL_NOT_OPEN) for a message that would wait with an early
 // answer. The state service refuses it as well, in the transaction, but knows of a call
 // only when the plan is recorded; before that the stream does. What cannot be read there
-// is passed over.
+// within a moment is passed over.
 func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 	session, run, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
 	if err != nil || !conversation.Executing(run) {
@@ -47,8 +47,10 @@ func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 		return err
 	}
 	from := session.GetStreamSequence()
-	told := &asked{at: map[string]int64{}}
-	err = p.chat.feed.Follow(ctx, &streamv1.ReadRequest{
+	told := &questions{at: map[string]int64{}}
+	look, cancel := context.WithTimeout(ctx, answeredTimeout)
+	defer cancel()
+	err = p.chat.feed.Follow(look, &streamv1.ReadRequest{
 		Stream: conversation.Stream(session), RunId: run.GetRunId(), RecordedSequence: from, FromSequence: from, HistoryOnly: true,
 	}, told)
 	if err != nil {
@@ -56,7 +58,7 @@ func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 	}
 	for _, a := range r.GetAnswers() {
 		if id := a.GetToolCallId(); told.at[id] != 0 {
-			return fault.New(fault.Unavailable, "CALL_NOT_OPEN", "the run of call %q has not suspended yet; send the same message again", id)
+			return fault.New(fault.Unavailable, callNotOpen, "the run of call %q has not suspended yet; send the same message again", id)
 		}
 	}
 	return nil
@@ -74,12 +76,12 @@ func (p *post) waits(ctx context.Context, agent string, policy statev1.BusyPolic
 	}), err
 }
 
-// asked is what the step in flight has asked somebody outside: the sequences of the
+// questions is what the step in flight has asked somebody outside: the sequences of the
 // questions, by call. It is the sink of a feed.
-type asked struct{ at map[string]int64 }
+type questions struct{ at map[string]int64 }
 
 // Frame takes the next frame of the run.
-func (a *asked) Frame(frame *feed.Frame) error {
+func (a *questions) Frame(frame *feed.Frame) error {
 	switch f := frame.GetFrame().(type) {
 	case *streamv1.ReadResponse_Chunk:
 		c, at := f.Chunk.GetChunk(), f.Chunk.GetSequence()
@@ -102,7 +104,7 @@ func (a *asked) Frame(frame *feed.Frame) error {
 }
 
 // Flush has nothing to send.
-func (*asked) Flush() error { return nil }
+func (*questions) Flush() error { return nil }
 
 // Beat has nobody to tell.
-func (*asked) Beat() error { return nil }
+func (*questions) Beat() error { return nil }

@@ -49,6 +49,7 @@ const (
 	sessionUnknown = "SESSION_NOT_FOUND"
 	sessionChanged = "SESSION_CHANGED"
 	sessionBusy    = "SESSION_BUSY"
+	callNotOpen    = "CALL_NOT_OPEN"
 	keyReused      = "REQUEST_KEY_REUSED"
 )
 

@@ -37,6 +37,7 @@ func (d *delivery) fromStore() error {
 	d.stored()
 	d.write(0, d.t.Replay(answer))
 	if stopped {
+		d.write(0, d.t.Pending(asked))
 		d.stop()
 		return d.out.Flush()
 	}

@@ -33,23 +33,23 @@ func WhyStopped(s *statev1.Session) string {
 }
 
 // Unanswered says what became of the calls that stored messages leave open, as uistream.Close
-// wants it. The state service drops the calls of a session that is stopped, and no message
-// tells of that. A call may still end that waits, or that belongs to what is going on: the
+// wants it. The state service drops the open calls of a session that is stopped, and no
+// message tells of that; those that were answered stay, for the next run. A call may still end that waits, or that belongs to what is going on: the
 // newest run, until the session has ended, and before its first step whatever it takes over
 // from the run before it.
 func Unanswered(s *statev1.GetSessionResponse) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
 	over := Stopped(session, run) || Ended(session.GetStatus()) && !Live(run)
-	waits := map[string]bool{}
+	waits, answered := map[string]bool{}, map[string]bool{}
 	for _, c := range s.GetCalls() {
 		if c.GetSessionId() == session.GetSessionId() && c.GetConsumedAt() == 0 {
-			waits[c.GetToolCallId()] = true
+			waits[c.GetToolCallId()], answered[c.GetToolCallId()] = true, c.GetAnswer() != nil
 		}
 	}
 	return func(message, call string) string {
 		newest := message == run.GetMessageId()
 		switch {
-		case run == nil:
+		case run == nil || answered[call]:
 			return ""
 		case over && newest:
 			return WhyStopped(session)

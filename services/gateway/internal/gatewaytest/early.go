@@ -61,5 +61,5 @@ func (s *State) early(found *session, r *statev1.StartRunRequest) error {
 }
 
 func notOpen(call string) error {
-	return fault.New(fault.Unavailable, "CALL_NOT_OPEN", "the run of call %q has not suspended yet; send the same answer again", call)
+	return fault.New(fault.Unavailable, "CALL_NOT_OPEN", "the run of call %q has not suspended yet; send the same request again", call)
 }

@@ -88,7 +88,8 @@ func (s *State) RequestStop(_ context.Context, r *statev1.RequestStopRequest) (*
 	if found.GetStatus() == statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL {
 		found.Status = statev1.SessionStatus_SESSION_STATUS_INTERRUPTED
 		if r.GetKind() == statev1.StopKind_STOP_KIND_ABORT {
-			found.Status, found.calls = statev1.SessionStatus_SESSION_STATUS_FAILED, nil
+			found.Status = statev1.SessionStatus_SESSION_STATUS_FAILED
+			found.calls = slices.DeleteFunc(found.calls, func(c *statev1.Call) bool { return c.GetAnswer() == nil })
 		}
 		return &statev1.RequestStopResponse{Effect: statev1.RequestStopResponse_EFFECT_DONE, RunId: current.GetRunId()}, nil
 	}

@@ -11,7 +11,7 @@ const (
 )
 
 const (
-	exposed = SessionHeader + ", " + RunHeader + ", Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin"
+	exposed = SessionHeader + ", " + RunHeader + ", Retry-After, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin"
 	// preflightAge is how long a browser may remember a preflight, in seconds.
 	preflightAge = "600"
 )

@@ -2,10 +2,11 @@ package uistream
 
 // Stopped ends the message of a run that had suspended and whose session was ended then,
 // so that nobody is asked any more: the calls that it has left open end with the sentence,
-// but for those that were refused, and the message fails with it.
+// but for those that were decided, and the message fails with it. A call that was allowed
+// is run by the next run, when there is one.
 func (t *Translator) Stopped(sentence string) []Part {
 	parts := t.Start()
-	for _, id := range t.callsThat(func(c call) bool { return !c.ended }) {
+	for _, id := range t.callsThat(func(c call) bool { return !c.ended && (!c.responded || c.denied) }) {
 		t.ended(id)
 		if t.calls[id].denied && t.major.approves() {
 			parts = append(parts, toolDenied(id))

@@ -150,11 +150,12 @@ type claimer struct {
 }
 
 // claim claims at most limit runs and sends them: with all finished ones as well,
-// whose end nobody tells. It returns how many.
-func (c *claimer) claim(ctx context.Context, limit int, all bool) (int, error) {
+// whose end nobody tells. It returns how many, and whether there may be more: it has
+// found as many as it may, of which another replica may have been faster with some.
+func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more bool, err error) {
 	select {
 	case <-c.server.stopping:
-		return 0, stopping()
+		return 0, false, stopping()
 	default:
 	}
 	s := c.server
@@ -164,21 +165,20 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (int, error) {
 		// They come first: readers wait for their end, and the next runs of their
 		// sessions wait for it as well. There are hardly ever any.
 		settling := session.ClaimSettling(command)
-		var err error
-		ends, err = c.due(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit, settling.Decide)
+		ends, more, err = c.due(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit, settling.Decide)
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if err := c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
-			return len(ends), err
+			return len(ends), more, err
 		}
 	}
 	need := session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
-	runs, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit-len(ends), command.Decide)
+	runs, moreRuns, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit-len(ends), command.Decide)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	return len(ends) + len(runs), c.send(ctx, runs, executeOut)
+	return len(ends) + len(runs), more || moreRuns, c.send(ctx, runs, executeOut)
 }
 
 // claimWithin bounds one transaction of claims, so that a database that has
@@ -186,10 +186,15 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (int, error) {
 // nevertheless comes back by the executor's list of runs.
 const claimWithin = 10 * time.Second
 
-func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
+func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) (done []store.Decided, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWithin)
 	defer cancel()
-	return c.server.store.UpdateDue(ctx, due, need, limit, decide)
+	found := 0
+	done, err = c.server.store.UpdateDue(ctx, due, need, limit, func(v *session.View) (*session.Change, error) {
+		found++ // of all attempts: one look too many does no harm
+		return decide(v)
+	})
+	return done, found >= limit, err
 }
 
 // send hands the claims over. Those that could not be sent are released.

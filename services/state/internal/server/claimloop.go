@@ -94,7 +94,7 @@ func (c *claimer) waitForCredits(ctx context.Context) error {
 // serve claims and sends until the credits are used up or the client has no more
 // to say, and waits while there is no work.
 //
-// A look that found less than it may take has taken everything: what comes
+// A look that found less than it may take has seen everything: what comes
 // later leaves a signal, and is not looked for before. But see search.
 func (c *claimer) serve(ctx context.Context) error {
 	w := c.server.hub.join(c.agents)
@@ -107,7 +107,7 @@ func (c *claimer) serve(ctx context.Context) error {
 		}
 		missing.tell(c.server.hub.take(w))
 		limit, all := min(left, claimBatch), c.polled() || missing.ends
-		n, err := c.claim(ctx, limit, all)
+		n, more, err := c.claim(ctx, limit, all)
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (c *claimer) serve(ctx context.Context) error {
 		if n == left {
 			c.server.hub.pass(w, all) // there may be more than this one can take
 		}
-		if n == limit {
+		if more && n > 0 {
 			continue
 		}
 		if all {

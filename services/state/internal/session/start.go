@@ -210,7 +210,7 @@ func (c Start) admit(v *View) (waits bool, err error) {
 
 // admitEnded refuses to go on with what was aborted: that was to end it for good.
 func (c Start) admitEnded(s *Session) error {
-	if c.Resume && c.RewindTo == "" && s.Failure != nil && s.Failure.Code == cancelled {
+	if c.Resume && c.RewindTo == "" && s.Failure != nil && s.Failure.Code == cancelled && s.Failure.Reason == "" {
 		return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and does not go on; start a run with a message", s.CurrentRunID, c.SessionID)
 	}
 	return nil

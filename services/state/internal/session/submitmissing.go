@@ -54,5 +54,5 @@ func (c Child) mayOpen() bool {
 
 func notOpen(callID string) error {
 	return fault.New(fault.Unavailable, "CALL_NOT_OPEN",
-		"the run of call %q has not suspended yet; send the same answer again", callID)
+		"the run of call %q has not suspended yet; send the same request again", callID)
 }

@@ -59,6 +59,7 @@ func recordsOf(r *streamv1.AppendRequest, limit int) ([]*chunklog.Record, error)
 	return records, nil
 }
 
+// recordOf makes the first record of an append.
 func recordOf(r *streamv1.AppendRequest, limit int) (*chunklog.Record, error) {
 	record := &chunklog.Record{Epoch: r.GetEpoch(), Number: r.GetNumber()}
 	switch body := r.GetRecord().(type) {

@@ -268,7 +268,7 @@ func TestARowThatCannotBeReadLeavesTheConnectionAsItWas(t *testing.T) {
 			t.Error("the row was read")
 		}
 	}
-	if err := s.query(t.Context(), behind, func(r *row) { n += r.number() }); err != nil || n != 3 {
+	if err := s.ask(t.Context(), behind, func(r *row) { n += r.number() }); err != nil || n != 3 {
 		t.Errorf("got %d, %v; want 3 from what stood behind", n, err)
 	}
 }

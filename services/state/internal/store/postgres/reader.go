@@ -63,11 +63,6 @@ func (s *Store) pipe(ctx context.Context, f func(*pipeline)) error {
 	})
 }
 
-// query runs one statement that gives rows, and may write.
-func (s *Store) query(ctx context.Context, query *statement, scan func(*row), params ...[]byte) error {
-	return s.pipe(ctx, func(p *pipeline) { p.queue(query, params, scan) })
-}
-
 func (s *Store) with(ctx context.Context, f func(*pgconn.PgConn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

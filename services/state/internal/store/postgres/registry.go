@@ -54,7 +54,7 @@ func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis)
 
 // Stops implements store.Registry.
 func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
-	err = s.query(ctx, readStops, func(r *row) {
+	err = s.ask(ctx, readStops, func(r *row) {
 		one := store.StoppedRun{ExecutorID: r.text(), RunID: r.text()}
 		r.json(store.In(&one.Stop))
 		stopped = append(stopped, one)
@@ -104,7 +104,7 @@ func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Mill
 
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
-	err = s.query(ctx, listAgents, func(r *row) {
+	err = s.ask(ctx, listAgents, func(r *row) {
 		agents = append(agents, session.Agent{Type: r.text(), Description: r.text(), OnBusy: session.BusyPolicy(r.text())})
 	})
 	return agents, wrap(ctx, err, "read agents")
