@@ -10,8 +10,8 @@ import (
 // delivered remembers of the newest messages, up to its size, whether this gateway has told
 // some reader the end, and how many more readers were cut than have come to take it up: one
 // reader's end says nothing of another one's. Readers cannot be told apart: one that comes
-// for the first time counts as one that comes back. What it has forgotten, or another gateway has told,
-// is told once more: a replay puts the same message in place.
+// for the first time counts as one that comes back. What it has forgotten, or another
+// gateway has told, is told once more: a replay puts the same message in place.
 type delivered struct {
 	size int
 

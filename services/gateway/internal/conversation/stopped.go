@@ -34,9 +34,9 @@ func WhyStopped(s *statev1.Session) string {
 
 // Unanswered says what became of the calls that stored messages leave open, as uistream.Close
 // wants it. The state service drops the open calls of a session that is stopped, and no
-// message tells of that; those that were answered stay, for the next run. A call may still end that waits, or that belongs to what is going on: the
-// newest run, until the session has ended, and before its first step whatever it takes over
-// from the run before it.
+// message tells of that; those that were answered stay, for the next run. A call may still
+// end that waits, or that belongs to what is going on: the newest run, until the session has
+// ended, and before its first step whatever it takes over from the run before it.
 func Unanswered(s *statev1.GetSessionResponse) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
 	over := Stopped(session, run) || Ended(session.GetStatus()) && !Live(run)
