@@ -43,22 +43,28 @@ func newBreaker(t *testing.T, nats *harness.NATS, system *harness.System) *break
 	return &breaker{t: t, nats: nats, system: system, random: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// run breaks things in rounds, until the window closes, and leaves everything
-// running.
+// run breaks things in rounds, until the window closes. It leaves every process
+// started, though not yet ready: see mend.
 func (b *breaker) run(window time.Duration) {
 	b.t.Helper()
 	for end := time.Now().Add(window); time.Now().Before(end); {
+		b.mend()
 		began := time.Now()
 		for _, e := range b.plan() {
 			// No event to wait for: that the moment is arbitrary is the point.
 			time.Sleep(time.Until(began.Add(e.at)))
 			e.do()
 		}
-		for _, p := range b.system.Streams {
-			p.WaitReady()
-		}
-		b.nats.WaitReady()
 	}
+}
+
+// mend waits until everything that was broken is ready again.
+func (b *breaker) mend() {
+	b.t.Helper()
+	for _, p := range b.system.Streams {
+		p.WaitReady()
+	}
+	b.nats.WaitReady()
 }
 
 // plan is one round. A leader dies; the stream service dies while there is none,

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -33,8 +34,9 @@ const (
 func TestUnderFaultsNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	// Tales last longer than the window, and are begun before it.
-	steps := int(*window/stepTime) + 3
+	// Tales last longer than the window, and are begun before it; on a slow machine a
+	// round of faults takes longer than it should.
+	steps := int(*window/stepTime) + 8
 	nats := harness.StartNATS(t, 3)
 	t.Logf("NATS is ready after %v", time.Since(start).Round(time.Second))
 	s := harness.Start(t, harness.Options{
@@ -82,6 +84,9 @@ func TestUnderFaultsNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	b.run(*window)
 	t.Logf("the window closes after %v", time.Since(start).Round(time.Second))
 	checkThatRunsLive(t, s.Client, sessions)
+	b.mend()
+	t.Logf("everything runs again after %v", time.Since(start).Round(time.Second))
+	undead.waitForAll(ctx)
 	for i := 0; i < len(sessions); i += chatEvery {
 		readers.begin(ctx, "the late reader", &harness.Reader{Client: client, Session: sessions[i].id}, sessions[i].text())
 	}
@@ -139,11 +144,12 @@ func checkThatMuchHappened(t *testing.T, b *breaker, z *zombies, r *readings) {
 	t.Logf("%d readers: %d drops, %d resumes, %d times told rewound, %d times truncated, %d reloads", len(r.all), drops, resumes, rewound,
 		count(r.all, told("truncated")), count(r.all, reloads))
 	t.Logf("zombies: %v refused, %d not answered, %d sessions were taken over under them", z.refused, z.unanswered, len(z.takeovers))
-	for what, n := range map[string]int{
+	counts := map[string]int{
 		"leaders killed": b.leadersKilled, "NATS servers frozen": b.nodesFrozen, "stream services killed": b.streamsKilled,
-		"executors frozen": b.executorsFrozen, "frames rewound": rewound, "sessions taken over": len(z.takeovers),
-		"old writers fenced": z.refused["WRITER_FENCED"], "numbers refused": z.refused["APPEND_OUT_OF_ORDER"],
-	} {
+		"executors frozen": b.executorsFrozen, "frames rewound": rewound,
+	}
+	maps.Copy(counts, z.counts())
+	for what, n := range counts {
 		if n == 0 {
 			t.Errorf("there were no %s; the test has proved little", what)
 		}

@@ -17,8 +17,13 @@ type readings struct {
 	mu  sync.Mutex
 	all []*reading
 
-	seen map[place]string // used by the checks alone
+	// Used by the checks alone.
+	seen   map[place]string
+	failed int
 }
+
+// failuresShown is how many of the failures of all readers are told at length.
+const failuresShown = 5
 
 // place is where a chunk stands, which no other one ever may.
 type place struct{ session, sequence string }
@@ -74,7 +79,7 @@ func (r *readings) check() {
 	wait(r.all)
 	for _, one := range r.all {
 		if r.checkEnd(one) && one.Text() != one.want {
-			r.t.Errorf("%s of %s holds another text:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
+			r.fail("%s of %s holds another text:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
 		}
 	}
 }
@@ -86,19 +91,29 @@ func (r *readings) checkWholeOrNothing() {
 	wait(r.all)
 	for _, one := range r.all {
 		if r.checkEnd(one) && one.Text() != one.want && len(one.Held.Chunks) > 0 {
-			r.t.Errorf("%s of %s holds a part, and was not told to load the rest:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
+			r.fail("%s of %s holds a part, and was not told to load the rest:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
 		}
 	}
+}
+
+// fail is Errorf, of which only the first say what.
+func (r *readings) fail(format string, args ...any) {
+	r.t.Helper()
+	if r.failed++; r.failed > failuresShown {
+		r.t.Errorf("failure %d of readers", r.failed)
+		return
+	}
+	r.t.Errorf(format, args...)
 }
 
 func (r *readings) checkEnd(one *reading) (ended bool) {
 	r.t.Helper()
 	if one.err != nil {
-		r.t.Errorf("%s: %v", one.who, one.err)
+		r.fail("%s: %v", one.who, one.err)
 		return false
 	}
 	if one.Held.End != "end" || !strings.Contains(one.Held.EndData, `"completed"`) {
-		r.t.Errorf("%s of %s ends with %s %s, want that the run is completed", one.who, one.Session, one.Held.End, one.Held.EndData)
+		r.fail("%s of %s ends with %s %s, want that the run is completed", one.who, one.Session, one.Held.End, one.Held.EndData)
 	}
 	r.checkPlaces(one)
 	return true
@@ -114,7 +129,7 @@ func (r *readings) checkPlaces(one *reading) {
 		}
 		at, text := place{one.Session, e.ID}, chunkOf(r.t, e)
 		if other, ok := r.seen[at]; ok && other != text {
-			r.t.Errorf("sequence %s of %s is\n%s\nand\n%s", at.sequence, at.session, other, text)
+			r.fail("sequence %s of %s is\n%s\nand\n%s", at.sequence, at.session, other, text)
 		}
 		r.seen[at] = text
 	}

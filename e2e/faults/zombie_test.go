@@ -3,7 +3,9 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -124,6 +126,24 @@ func (z *zombies) judge(err error, ref *streamv1.StreamRef, epoch, number, seque
 		z.note(func() { z.unanswered++ })
 	default:
 		z.t.Errorf("session %s: number %d of the old epoch %d: %v (%s), want that it is refused as stale", ref.GetSessionId(), number, epoch, err, reason)
+	}
+}
+
+// counts is how often the zombies have met what they are there for.
+func (z *zombies) counts() map[string]int {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return map[string]int{
+		"sessions taken over": len(z.takeovers),
+		"old writers fenced":  z.refused["WRITER_FENCED"],
+		"numbers refused":     z.refused["APPEND_OUT_OF_ORDER"],
+	}
+}
+
+// waitForAll waits until the zombies have met everything, or ctx ends.
+func (z *zombies) waitForAll(ctx context.Context) {
+	for ctx.Err() == nil && slices.Contains(slices.Collect(maps.Values(z.counts())), 0) {
+		time.Sleep(zombiePause) // until their next attacks
 	}
 }
 

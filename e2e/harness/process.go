@@ -17,10 +17,15 @@ const (
 	startLimit = 3 * time.Minute
 	// killLimit is how long a killed process may take to be gone.
 	killLimit = time.Minute
-	// logKept is how much of a log is kept, logShown how much is printed when
-	// the test has failed.
+	// logKept is how many bytes of a log are kept, logShown how many are printed
+	// beside a failure of the process itself.
 	logKept  = 1 << 20
 	logShown = 8 << 10
+	// endLines of endWidth bytes each are printed of every process of a test that
+	// has failed. All that is kept is in a file then: many logs would bury what
+	// the test itself says.
+	endLines = 5
+	endWidth = 240
 )
 
 // Process is one process of the system under test. It is used by one
@@ -220,8 +225,33 @@ func (p *Process) cleanup() {
 		p.t.Errorf("%s ended though nobody had asked for it: %v", p.Name, p.life.err)
 	}
 	if p.t.Failed() {
-		p.t.Logf("the log of %s ends with\n%s", p.Name, p.log.last(logShown))
+		p.t.Logf("the log of %s, whole in %s, ends with\n%s", p.Name, p.saveLog(), ending(p.log.last(logShown)))
 	}
+}
+
+// saveLog writes what is kept of the log to a file, which stays behind the test.
+func (p *Process) saveLog() (path string) {
+	file, err := os.CreateTemp("", "holdfast-"+p.Name+"-*.log")
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = file.Close() }() // what is missing then is the log of a test that has failed
+	if _, err := file.WriteString(p.Log()); err != nil {
+		return err.Error()
+	}
+	return file.Name()
+}
+
+// ending is the end of a text, in few lines that are not long.
+func ending(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	lines = lines[max(0, len(lines)-endLines):]
+	for i, line := range lines {
+		if len(line) > endWidth {
+			lines[i] = line[:endWidth] + " …"
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // tail keeps the end of what is written to it. Safe for concurrent use.

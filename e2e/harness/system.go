@@ -172,6 +172,8 @@ func (s *System) addStreams(o Options) (readFrom, writeTo string) {
 			fmt.Sprintf("HOLDFAST_STREAM_REPLICAS=%d", o.NATS.Nodes()),
 		}
 	}
+	// A service that boots while its NATS servers are broken waits as long as the test does.
+	env = append(env, "HOLDFAST_STREAM_BOOT_TIMEOUT="+startLimit.String())
 	env = append(env, o.StreamEnv...)
 	if o.Streams <= 1 {
 		s.Stream = o.service(s.t, "stream", "", env...)

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -26,11 +27,29 @@ func WaitFor(t testing.TB, limit time.Duration, what string, look func() (bool, 
 	}
 }
 
+// The first and the last values are shown where there are many, and the beginning of
+// each: a failure that is too long is not read.
+const (
+	firstShown = 5
+	lastShown  = 25
+	widthShown = 400
+)
+
 // show prints values one a line.
 func show[T any](values []T) string {
-	text := ""
-	for _, v := range values {
-		text += fmt.Sprintf("  %v\n", v)
+	var text strings.Builder
+	for i, v := range values {
+		if left := len(values) - firstShown - lastShown; left > 0 && i >= firstShown && i < firstShown+left {
+			if i == firstShown {
+				fmt.Fprintf(&text, "  … %d more …\n", left)
+			}
+			continue
+		}
+		line := fmt.Sprint(v)
+		if len(line) > widthShown {
+			line = line[:widthShown] + " …"
+		}
+		fmt.Fprintf(&text, "  %s\n", line)
 	}
-	return text
+	return text.String()
 }
