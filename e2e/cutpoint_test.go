@@ -333,7 +333,7 @@ func checkPages(t *testing.T, s *harness.System, session string) {
 		t.Fatalf("the history has %d chunks (more: %v), the stream %d", len(all.Chunks), all.HasMore, len(native.Chunks))
 	}
 	for i, c := range all.Chunks {
-		if c.Sequence != native.Chunks[i].Sequence || !strings.Contains(native.Heard(), string(c.Chunk)) {
+		if c.Sequence != native.Chunks[i].Sequence || !native.Holds(string(c.Chunk)) {
 			t.Errorf("chunk %d of the history is %d %s, want that of the stream, %v", i, c.Sequence, c.Chunk, native.Chunks[i])
 		}
 	}

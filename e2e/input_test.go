@@ -122,13 +122,13 @@ func TestBadInput(t *testing.T) {
 		if err := asking.Rest(); err != nil {
 			t.Fatalf("the stream broke: %v", err)
 		}
-		if asking.ErrorText == "" || !asking.Done || strings.Contains(asking.Heard(), "secret") {
+		if asking.ErrorText == "" || !asking.Done || asking.Holds("secret") {
 			t.Errorf("got the error %q and [DONE] %v, want a sentence without details\n%s", asking.ErrorText, asking.Done, asking.Heard())
 		}
 		s.WaitStatus(t, "fails", "failed")
 		late := s.Native(t, "fails", 0)
 		late.Whole()
-		if late.End != "fail" || strings.Contains(late.Heard(), "secret") {
+		if late.End != "fail" || late.Holds("secret") {
 			t.Errorf("the native stream ends with %s %s, want fail without details\n%s", late.End, late.EndData, late.Heard())
 		}
 		checkContent(t, "the next answer", s.Chat(t, "fails", "talker", "hello").Whole(), said("You said: hello"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +17,11 @@ type Event struct {
 }
 
 func (e Event) String() string { return fmt.Sprintf("%s %s %s", e.ID, e.Name, e.Data) }
+
+// holds reports whether one of the events has the text.
+func holds(events []Event, text string) bool {
+	return slices.ContainsFunc(events, func(e Event) bool { return strings.Contains(e.String(), text) })
+}
 
 // ErrDropped says that a body broke off instead of ending.
 var ErrDropped = errors.New("the connection broke")

@@ -228,5 +228,8 @@ func (s *NativeStream) Content() string {
 // Close goes away in the middle.
 func (s *NativeStream) Close() { s.events.Close() }
 
-// Heard prints every frame of the stream so far.
+// Heard prints the stream so far, for messages of failures.
 func (s *NativeStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }
+
+// Holds reports whether a frame of the stream so far has the text.
+func (s *NativeStream) Holds(text string) bool { return holds(s.events.Seen, text) }

@@ -57,7 +57,7 @@ func (r *Reader) Text() string {
 	return text.String() + r.Held.Text()
 }
 
-// Heard prints every frame that the reader has been given.
+// Heard prints what the reader has been given, for messages of failures.
 func (r *Reader) Heard() string { return "the reader was given\n" + show(r.Frames) }
 
 // Read reads on until the frame that ends the stream, `end` or `fail`, which Held

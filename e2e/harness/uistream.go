@@ -127,8 +127,11 @@ func (s *UIStream) Whole() UIMessage {
 // Close goes away in the middle.
 func (s *UIStream) Close() { s.events.Close() }
 
-// Heard prints every event of the stream so far.
+// Heard prints the stream so far, for messages of failures.
 func (s *UIStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }
+
+// Holds reports whether a frame of the stream so far has the text.
+func (s *UIStream) Holds(text string) bool { return holds(s.events.Seen, text) }
 
 func (s *UIStream) apply(c uiChunk) error {
 	m := &s.Message
