@@ -141,6 +141,8 @@ func (s *System) addGateways(o Options, keys, readFrom string) {
 			"HOLDFAST_GATEWAY_API_KEYS=" + keys,
 			"HOLDFAST_GATEWAY_STATE_ADDRESS=" + s.States[i%len(s.States)].Address,
 			"HOLDFAST_GATEWAY_STREAM_ADDRESS=" + readFrom,
+			// A state service that has to wait for its processor is no failure of a request.
+			"HOLDFAST_GATEWAY_STATE_PATIENCE=" + startLimit.String(),
 		}, o.GatewayEnv...)...)
 		p.ready = ok("http://" + p.Address + "/readyz")
 		s.Gateways = append(s.Gateways, p)
