@@ -56,9 +56,12 @@ func (z *zombies) begin(ctx context.Context, s *session) {
 		var first int64
 		for ctx.Err() == nil {
 			client := z.clients[rand.IntN(len(z.clients))]
-			if epoch := z.attack(ctx, client, s.id, first); epoch > 0 && first == 0 {
+			epoch := z.attack(ctx, client, s.id, first)
+			switch {
+			case epoch < int64(len(s.turns)): // not known, or that of the turn before the tale
+			case first == 0:
 				first = epoch
-			} else if epoch > first {
+			case epoch > first:
 				z.note(func() { z.takeovers[s.id] = true })
 			}
 			time.Sleep(rand.N(2 * zombiePause)) // writers come when they come

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 )
@@ -46,6 +49,24 @@ func (b *Bus) api(ctx context.Context, method string, request []byte, answer any
 	if err != nil {
 		return err
 	}
+	return readAnswer(m, method, answer)
+}
+
+// askAgain is how long a question waits before it is asked again.
+const askAgain = time.Second
+
+// ask is api for a question: it is asked again and again until ctx ends. Servers that
+// take a dead one for their leader drop what only the leader answers, and say nothing
+// of it; the next leader answers the first question that it hears.
+func (b *Bus) ask(ctx context.Context, method string, question []byte, answer any) error {
+	m, err := b.inbox.askAgain(ctx, "$JS.API."+method, question, askAgain)
+	if err != nil {
+		return err
+	}
+	return readAnswer(m, method, answer)
+}
+
+func readAnswer(m *nats.Msg, method string, answer any) error {
 	var refusal struct {
 		Error *apiError `json:"error"`
 	}
@@ -93,7 +114,7 @@ func (b *Bus) look(ctx context.Context, partition int, subject string) (state, e
 		} `json:"cluster"`
 	}
 	name := b.names.stream(partition)
-	if err := b.api(ctx, "STREAM.INFO."+name, request, &body); err != nil {
+	if err := b.ask(ctx, "STREAM.INFO."+name, request, &body); err != nil {
 		return state{}, bus.Unavailable("look at "+name, err)
 	}
 	answer := body.State
@@ -134,7 +155,7 @@ func (b *Bus) remove(ctx context.Context, partition int, sequence uint64) error 
 		return nil
 	}
 	// The server has several answers for a record that has gone; look instead.
-	lookErr := b.api(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"seq":%d}`, sequence), &ignored)
+	lookErr := b.ask(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"seq":%d}`, sequence), &ignored)
 	if isCode(lookErr, apiNoMessage) {
 		return nil
 	}

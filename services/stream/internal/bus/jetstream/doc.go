@@ -184,6 +184,14 @@
 // two of them exchanged, is refused as another number of partitions is. A stream
 // that says nothing of shards is of the time when there was one.
 //
+// # Dead leaders
+//
+// Servers that take a dead one for a partition's leader, until they elect another
+// some seconds later, drop what only the leader may answer, and nobody is told. So
+// what is asked of a leader is asked again each second (askAgain), and the answer to
+// any of these questions counts. Records are not sent twice: their outcome is looked
+// for when no acknowledgement comes.
+//
 // # Ownership
 //
 // The embedded server owns its directory by a lock that ends with the process.

@@ -132,7 +132,7 @@ func (c *collector) take(m *nats.Msg) (done bool, err error) {
 		return true, p.err
 	case "404": // no record
 		return true, nil
-	case "503":
+	case noResponders:
 		return true, nats.ErrNoResponders
 	}
 	return true, fmt.Errorf("the server answers %s %s", p.value(headerCode), p.value("Description"))
@@ -187,7 +187,7 @@ func (b *Bus) one(ctx context.Context, p *partition, request []byte) (*chunklog.
 			Data     []byte `json:"data"`
 		} `json:"message"`
 	}
-	err := b.api(ctx, "STREAM.MSG.GET."+name, request, &body)
+	err := b.ask(ctx, "STREAM.MSG.GET."+name, request, &body)
 	if isCode(err, apiNoMessage) {
 		return nil, nil
 	}

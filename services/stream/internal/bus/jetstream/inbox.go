@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -61,6 +62,36 @@ func (in *inbox) ask(ctx context.Context, subject string, request []byte, limit 
 			}
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// noResponders is the code of the answer to a question that nobody hears.
+const noResponders = "503"
+
+// answersKept is how many answers to one repeated question are held; the first is read.
+const answersKept = 2
+
+// askAgain sends a question with one answer, again after each pause, until an answer
+// to one of them comes or ctx ends. nats.ErrNoResponders: nobody hears the subject.
+func (in *inbox) askAgain(ctx context.Context, subject string, question []byte, pause time.Duration) (*nats.Msg, error) {
+	token, answers := in.register(answersKept)
+	defer in.forget(token)
+	again := time.NewTicker(pause)
+	defer again.Stop()
+	for {
+		if err := in.nc.PublishRequest(subject, in.prefix+token, question); err != nil {
+			return nil, err
+		}
+		select {
+		case m := <-answers:
+			if len(m.Data) == 0 && m.Header.Get(headerCode) == noResponders {
+				return nil, nats.ErrNoResponders
+			}
+			return m, nil
+		case <-again.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -95,6 +95,10 @@ func (b *Bus) openPartition(ctx context.Context, number int) (*partition, error)
 func (b *Bus) openOnce(ctx context.Context, p *partition) error {
 	ctx, cancel := b.link.request(ctx)
 	defer cancel()
+	// What follows asks its leader once, and hears nothing where that one is dead.
+	if _, err := b.look(ctx, p.number, ""); err != nil && !isCode(err, apiNoStream) {
+		return err
+	}
 	if err := b.ensure(ctx, p); err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func (b *Bus) stored(ctx context.Context, p *partition, sequence uint64) (string
 		} `json:"message"`
 	}
 	name := b.names.stream(p.number)
-	err := b.api(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"seq":%d,"no_hdr":true}`, sequence), &body)
+	err := b.ask(ctx, "STREAM.MSG.GET."+name, fmt.Appendf(nil, `{"seq":%d,"no_hdr":true}`, sequence), &body)
 	switch {
 	case isCode(err, apiNoMessage):
 		return "", time.Time{}, nil

@@ -99,8 +99,8 @@ func (pl *play) lead(request []byte) []byte {
 	return fmt.Appendf(nil, `{"message":{"subject":%q,"seq":%d,"hdrs":%q}}`, doubtedSubject, body.Sequence, header)
 }
 
-// start returns a bus that the play answers.
-func (pl *play) start(t *testing.T) (*Bus, *partition) {
+// connector returns what connects to a server without JetStream.
+func connector(t *testing.T) (connect func() *nats.Conn) {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
 	if err != nil {
@@ -108,7 +108,7 @@ func (pl *play) start(t *testing.T) (*Bus, *partition) {
 	}
 	ns.Start()
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	connect := func() *nats.Conn {
+	return func() *nats.Conn {
 		nc, err := nats.Connect("", nats.InProcessServer(ns))
 		if err != nil {
 			t.Fatal(err)
@@ -116,6 +116,12 @@ func (pl *play) start(t *testing.T) (*Bus, *partition) {
 		t.Cleanup(nc.Close)
 		return nc
 	}
+}
+
+// start returns a bus that the play answers.
+func (pl *play) start(t *testing.T) (*Bus, *partition) {
+	t.Helper()
+	connect := connector(t)
 	stage := connect()
 	for _, subject := range []string{"$JS.API.>", "holdfast.chunks.>"} {
 		if _, err := stage.Subscribe(subject, func(m *nats.Msg) { pl.answer(stage, m) }); err != nil {
@@ -126,6 +132,7 @@ func (pl *play) start(t *testing.T) (*Bus, *partition) {
 		t.Fatal(err)
 	}
 	b := &Bus{nc: connect(), names: names{"holdfast"}, link: newLink(), log: slog.New(slog.DiscardHandler), options: Options{Now: time.Now}}
+	var err error
 	if b.inbox, err = openInbox(b.nc); err != nil {
 		t.Fatal(err)
 	}
