@@ -63,8 +63,8 @@ func BenchmarkHoldfast(b *testing.B) {
 		turns(b, s.Client, "text", warmUp)
 
 		first := firstChunks(b, s.Client)
-		text := turns(b, s.Client, "text", turnWindow)
-		tool := turns(b, s.Client, "tool", turnWindow)
+		text, textCost := costOfTurns(b, s, "text")
+		tool, toolCost := costOfTurns(b, s, "tool")
 
 		fmt.Printf("\nraw SQL, one transaction a step commit, %d connections:  %8.0f commits/s\n", rawWriters, commits)
 		fmt.Printf("raw JetStream, fenced publish, %d writers:               %8.0f publishes/s\n", rawWriters, publishes)
@@ -72,13 +72,26 @@ func BenchmarkHoldfast(b *testing.B) {
 			firstChunkRate, quantile(first, 0.50), quantile(first, 0.99), len(first))
 		fmt.Printf("turns of one step (text), %d clients:                    %8.0f turns/s = %.2fx raw commits, %.3fx raw publishes\n",
 			turnClients, text, text/commits, text/publishes)
-		fmt.Printf("turns of two steps (model, tool, model), %d clients:     %8.0f turns/s = %.0f steps/s = %.2fx raw commits\n\n",
+		fmt.Printf("  processor time a turn: %v\n", textCost)
+		fmt.Printf("turns of two steps (model, tool, model), %d clients:     %8.0f turns/s = %.0f steps/s = %.2fx raw commits\n",
 			turnClients, tool, 2*tool, 2*tool/commits)
+		fmt.Printf("  processor time a turn: %v\n\n", toolCost)
 		b.ReportMetric(text, "turns/s")
 		b.ReportMetric(2*tool, "steps/s")
+		b.ReportMetric(ms(textCost.sum()), "cpu-ms/turn")
 		b.ReportMetric(float64(quantile(first, 0.50).Microseconds())/1000, "ms-first-p50")
 		b.ReportMetric(float64(quantile(first, 0.99).Microseconds())/1000, "ms-first-p99")
 	}
+}
+
+// costOfTurns is turns in the window for measuring, with the processor time that each
+// turn takes.
+func costOfTurns(b *testing.B, s *harness.System, agent string) (rate float64, each spending) {
+	b.Helper()
+	before, begin := spendings(b, s), time.Now()
+	rate = turns(b, s.Client, agent, turnWindow)
+	ran := rate * time.Since(begin).Seconds()
+	return rate, spendings(b, s).since(before, ran)
 }
 
 // turns lets clients run one turn after the other, each in a session of its
