@@ -107,10 +107,11 @@ func (s *Server) write(ctx context.Context, stream bus.Stream, records []*chunkl
 var errTailMoves = errors.New("other writers keep changing the tail")
 
 // remembered returns the tail that this process knows, unless the writer knows
-// a later one.
+// a later one. A stream of which neither knows a record is taken for new: where it is
+// not, the bus refuses what was to be the first of it.
 func (s *Server) remembered(stream bus.Stream, former uint64) (chunklog.Tail, bool) {
 	tail, ok := s.tails.get(stream)
-	return tail, ok && former <= tail.Sequence
+	return tail, (ok || former == 0) && former <= tail.Sequence
 }
 
 func (s *Server) lookUp(ctx context.Context, stream bus.Stream) (chunklog.Tail, error) {

@@ -89,8 +89,8 @@ func TestTheChunksOfARequestAreRecordsOfTheirOwn(t *testing.T) {
 	last := wantStored(t, s, log, batchRequest(1, 2, first, "b", "c", "d"), 3)
 	wantStored(t, s, log, batchRequest(1, 5, last, "e"), 1)
 	wantTexts(t, log, "a", "b", "c", "d", "e")
-	if got, want := log.asked(), "last 1, history 4, info 0, renew 0"; got != want { // the histories are this test's
-		t.Errorf("got %s, want one look-up for five chunks: %s", got, want)
+	if got, want := log.asked(), "last 0, history 4, info 0, renew 0"; got != want { // the histories are this test's
+		t.Errorf("got %s, want no look-up for five chunks: %s", got, want)
 	}
 }
 

@@ -227,7 +227,7 @@ func TestTheUsualCaseAsksTheLogOnce(t *testing.T) {
 	for number := range int64(5) {
 		last = mustAppend(t, s, expecting(chunkRequest(1, number+1, 1), last))
 	}
-	if got, want := log.asked(), "last 1, history 0, info 0, renew 0"; got != want {
+	if got, want := log.asked(), "last 0, history 0, info 0, renew 0"; got != want {
 		t.Errorf("five appends: got %s, want %s", got, want)
 	}
 	for name, r := range map[string]*streamv1.ReadRequest{

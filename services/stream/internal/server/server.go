@@ -1,7 +1,7 @@
 // Package server answers StreamService: it checks requests, asks the heart,
 // and has the bus do it.
 //
-//	Append   tail (remembered or looked up) ──▶ chunklog.Decide ──▶ bus.Append, expecting the tail
+//	Append   tail (remembered, guessed or looked up) ──▶ chunklog.Decide ──▶ bus.Append, expecting the tail
 //	Rewind   the same for the marker, then bus.Void
 //	Reset    the same for the marker, then bus.Purge
 //	Resume   the same for the marker
@@ -15,9 +15,10 @@
 // record of one request.
 //
 // In the usual case an append is one round trip to the log, and so is a read of
-// what is stored: history is read from the cursor's own record on, which proves
-// that the cursor is of this log. Only where it is not there the log is asked
-// where it stands.
+// what is stored. The first record of a stream is appended as such; only a bus that
+// refuses it is asked for the tail. History is read from the cursor's own record on,
+// which proves that the cursor is of this log. Only where it is not there the log is
+// asked where it stands.
 //
 // A doubt whether the log has lost its end (a writer, or the state service, knows
 // a sequence that is not there) is settled by bus.Renew before anything final is
