@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -155,71 +154,6 @@ func shape(message []byte) (role string, err error) {
 		err = fault.New(fault.Invalid, "MESSAGE_INVALID", "the message has more than %d parts; send fewer and longer ones", maxParts)
 	}
 	return role, err
-}
-
-// object calls f with each key of a valid JSON object, its value, and where in
-// the text the value begins. null has no keys.
-func object(text []byte, f func(name string, value []byte, at int64) error) error {
-	if text[0] != '{' {
-		return json.Unmarshal(text, &struct{}{}) // says what it is
-	}
-	d, err := within(text)
-	for err == nil && d.More() {
-		var key json.Token
-		if key, err = d.Token(); err != nil {
-			break
-		}
-		var value []byte
-		var at int64
-		if value, at, err = next(d, text); err == nil {
-			name, _ := key.(string)
-			err = f(name, value, at)
-		}
-	}
-	return err
-}
-
-// array calls f with each entry of a valid JSON array, and where in the text it
-// begins. null has no entries.
-func array(text []byte, f func(value []byte, at int64) error) error {
-	if text[0] != '[' {
-		return json.Unmarshal(text, &[]struct{}{})
-	}
-	d, err := within(text)
-	for err == nil && d.More() {
-		var value []byte
-		var at int64
-		if value, at, err = next(d, text); err == nil {
-			err = f(value, at)
-		}
-	}
-	return err
-}
-
-// within gives a decoder that stands behind the text's opening bracket.
-func within(text []byte) (*json.Decoder, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	_, err := d.Token()
-	return d, err
-}
-
-// next gives the next value that d reads from the text, as a part of the text,
-// and where it begins.
-func next(d *json.Decoder, text []byte) (value []byte, at int64, err error) {
-	var n length
-	if err := d.Decode(&n); err != nil {
-		return nil, 0, err
-	}
-	end := d.InputOffset()
-	return text[end-int64(n) : end], end - int64(n), nil
-}
-
-// length is how many bytes a JSON value has; it keeps nothing of the value.
-type length int
-
-func (l *length) UnmarshalJSON(text []byte) error {
-	*l = length(len(text))
-	return nil
 }
 
 // located makes the place of a type error that of the whole body.

@@ -1,0 +1,118 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// What follows walks through JSON that encoding/json has found valid, as it has whatever
+// it gives to an UnmarshalJSON. A client sends the whole conversation with every message,
+// so it is walked through without being read again for every bracket that it stands in.
+
+// object calls f with each key of a valid JSON object, its value, and where in
+// the text the value begins. null has no keys.
+func object(text []byte, f func(name string, value []byte, at int64) error) error {
+	if text[0] != '{' {
+		return json.Unmarshal(text, &struct{}{}) // says what it is
+	}
+	for at := space(text, 1); text[at] != '}'; {
+		end := behindString(text, at)
+		name, err := nameOf(text[at:end])
+		if err != nil {
+			return err
+		}
+		begin := space(text, space(text, end)+len(":"))
+		end = behindValue(text, begin)
+		if err := f(name, text[begin:end], int64(begin)); err != nil {
+			return err
+		}
+		at = following(text, end)
+	}
+	return nil
+}
+
+// array calls f with each entry of a valid JSON array, and where in the text it
+// begins. null has no entries.
+func array(text []byte, f func(value []byte, at int64) error) error {
+	if text[0] != '[' {
+		return json.Unmarshal(text, &[]struct{}{})
+	}
+	for at := space(text, 1); text[at] != ']'; {
+		end := behindValue(text, at)
+		if err := f(text[at:end], int64(at)); err != nil {
+			return err
+		}
+		at = following(text, end)
+	}
+	return nil
+}
+
+// nameOf reads a key.
+func nameOf(quoted []byte) (name string, err error) {
+	for _, c := range quoted {
+		if c == '\\' || c >= 0x80 {
+			err = json.Unmarshal(quoted, &name)
+			return name, err
+		}
+	}
+	return string(quoted[1 : len(quoted)-1]), nil
+}
+
+// space gives where the space ends that begins at the place, if one does.
+func space(text []byte, at int) int {
+	for text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r' {
+		at++
+	}
+	return at
+}
+
+// following gives where the next entry begins, or the bracket behind the last one.
+func following(text []byte, end int) int {
+	at := space(text, end)
+	if text[at] == ',' {
+		at = space(text, at+1)
+	}
+	return at
+}
+
+// behindValue gives where the value ends that begins at the place.
+func behindValue(text []byte, at int) int {
+	switch text[at] {
+	case '"':
+		return behindString(text, at)
+	case '{', '[':
+		return behindBracket(text, at)
+	}
+	for at < len(text) && bytes.IndexByte([]byte(",]} \n\t\r"), text[at]) < 0 {
+		at++
+	}
+	return at
+}
+
+func behindBracket(text []byte, at int) int {
+	for open := 0; ; at++ {
+		switch text[at] {
+		case '"':
+			at = behindString(text, at) - 1
+		case '{', '[':
+			open++
+		case '}', ']':
+			if open--; open == 0 {
+				return at + 1
+			}
+		}
+	}
+}
+
+func behindString(text []byte, at int) int {
+	for at++; ; at++ {
+		at += bytes.IndexByte(text[at:], '"')
+		escapes := at
+		for text[escapes-1] == '\\' {
+			escapes--
+		}
+		if (at-escapes)%2 == 0 {
+			return at + 1
+		}
+	}
+}
