@@ -1,10 +1,12 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -89,6 +91,9 @@ func (b *Bus) freeInFlight(ctx context.Context, p *partition) {
 
 // acknowledged reads what the server says to a record.
 func acknowledged(answer *nats.Msg) (uint64, error) {
+	if sequence := plainSequence(answer.Data); sequence > 0 {
+		return sequence, nil
+	}
 	var ack struct {
 		Sequence uint64    `json:"seq"`
 		Error    *apiError `json:"error"`
@@ -100,6 +105,23 @@ func acknowledged(answer *nats.Msg) (uint64, error) {
 		return 0, refusal(ack.Error)
 	}
 	return ack.Sequence, nil
+}
+
+// plainSequence reads an acknowledgement that says no more than the stream and the
+// sequence, as nearly all do; 0 for anything else. One comes for each record.
+func plainSequence(answer []byte) uint64 {
+	rest, begins := bytes.CutPrefix(answer, []byte(`{"stream":"`))
+	_, rest, named := bytes.Cut(rest, []byte(`"`))
+	rest, numbered := bytes.CutPrefix(bytes.TrimLeft(rest, ", "), []byte(`"seq":`))
+	digits, ends := bytes.CutSuffix(rest, []byte("}"))
+	if !begins || !named || !numbered || !ends {
+		return 0
+	}
+	sequence, err := strconv.ParseUint(string(digits), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return sequence
 }
 
 // appendError tells a request that was never sent from one whose answer was

@@ -29,6 +29,34 @@ func TestEveryIdIsOneTokenOfItsOwn(t *testing.T) {
 	})
 }
 
+func TestAnAcknowledgementSaysTheSameHoweverItIsRead(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]struct {
+		plain, sequence uint64
+		refused         bool
+	}{
+		`{"stream":"A_CHUNKS_01","seq":17}`:                    {plain: 17, sequence: 17},
+		`{"stream":"A_CHUNKS_01", "seq":18446744073709551615}`: {plain: 1<<64 - 1, sequence: 1<<64 - 1},
+		`{"stream":"A_CHUNKS_01","domain":"hub","seq":17}`:     {sequence: 17},
+		`{"stream":"A_CHUNKS_01","seq":17,"duplicate":true}`:   {sequence: 17},
+		`{"seq":17,"stream":"A_CHUNKS_01"}`:                    {sequence: 17},
+		`{"stream":"A_CHUNKS_01","seq":18446744073709551616}`:  {refused: true},
+		`{"stream":"A_CHUNKS_01","seq":}`:                      {refused: true},
+		`{"stream":"A_CHUNKS_01`:                               {refused: true},
+		``:                                                     {refused: true},
+		`{"error":{"code":400,"err_code":10071,"description":"wrong last"},"stream":"A_CHUNKS_01","seq":0}`: {refused: true},
+		`{"stream":"A_CHUNKS_01","seq":0,"error":{"code":400,"err_code":10071}}`:                            {refused: true},
+	} {
+		if got := plainSequence([]byte(answer)); got != want.plain {
+			t.Errorf("%s: got %d at first sight, want %d", answer, got, want.plain)
+		}
+		got, err := acknowledged(&nats.Msg{Data: []byte(answer)})
+		if got != want.sequence || (err != nil) != want.refused {
+			t.Errorf("%s: got %d, %v, want %d and refused %v", answer, got, err, want.sequence, want.refused)
+		}
+	}
+}
+
 func TestAnOrdinaryIdIsReadableInItsSubject(t *testing.T) {
 	t.Parallel()
 	s := bus.Stream{Tenant: "acme", Root: "chat-17", Session: "chat-17.child"}
