@@ -30,8 +30,8 @@ type Config struct {
 	HeartbeatPadding int           `env:"HOLDFAST_GATEWAY_HEARTBEAT_PADDING" envDefault:"2048" doc:"bytes that such a comment has more where the request came through a proxy, which may hold back what does not fill its buffer; 0 for none"`
 	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"chunks that a live reader may lag behind before it is cut"`
 	ReaderBytes      int           `env:"HOLDFAST_GATEWAY_READER_BYTES" envDefault:"4194304" doc:"the same in bytes; shared by the readers of a session"`
-	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end a run that no reader saw end is told again"`
-	DeliveredRuns    int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"of how many messages it is remembered whether they were seen to their end"`
+	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end a run is told again that no reader saw end, or of which a reader was cut; from a cut that comes later, again so long"`
+	DeliveredRuns    int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"of how many messages it is remembered whether they were seen to their end, and whether a reader was cut"`
 	ReadTimeout      time.Duration `env:"HOLDFAST_GATEWAY_READ_TIMEOUT" envDefault:"30s" doc:"how long a request body may take to arrive"`
 	WriteTimeout     time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read what is written at once"`
 }

@@ -135,8 +135,22 @@ func TestARunWhoseEndNobodySawIsToldOnceMore(t *testing.T) {
 	if got := datas(h.resume(t, "/chat/s1/stream").rest()); !strings.Contains(got, "Hi.") || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("got %s", got)
 	}
-	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
-		t.Errorf("got %d, want 204", got)
+}
+
+func TestAnAnswerThatNobodyWasWaitingForIsToldOnce(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	elsewhere := h.another(t)
+	stream := h.chat(t, say("s1", "hi"))
+	answer(h.Started(t, "default", "s1", nil))
+	stream.rest()
+	if got := datas(elsewhere.resume(t, "/chat/s1/stream").rest()); got != uncut {
+		t.Errorf("at a gateway that has not told it: got %s", got)
+	}
+	for name, g := range map[string]*house{"the first gateway": h, "the other one": elsewhere} {
+		if got := g.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
+			t.Errorf("%s: got %d, want 204", name, got)
+		}
 	}
 }
 

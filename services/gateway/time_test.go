@@ -146,17 +146,59 @@ func TestAReplayIsGivenForTenMinutes(t *testing.T) {
 			synctest.Wait()
 			run.Complete()
 			time.Sleep(wait)
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/chat/s1/stream", nil)
-			if err != nil {
-				t.Fatal(err)
+			if got := resume(t, client).StatusCode; got != want {
+				t.Errorf("after %v: got %d, want %d", wait, got, want)
 			}
-			again, err := client.Do(r)
-			if err != nil {
-				t.Fatal(err)
+		})
+	}
+}
+
+// resume takes up the stream of s1.
+func resume(t *testing.T, client *http.Client) *reply {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/chat/s1/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return &reply{response}
+}
+
+func TestAfterACutTheAnswerIsToldToWhoeverComesForTenMinutes(t *testing.T) {
+	t.Parallel()
+	for wait, want := range map[time.Duration]int{9 * time.Minute: http.StatusOK, 11 * time.Minute: http.StatusNoContent} {
+		bubble(t, func(t *testing.T, w *World, client *http.Client) {
+			told := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
+			run := w.Started(t, "default", "s1", nil)
+			run.Say(1, Started(), StepStarted(), Text("One"))
+			told.until("One")
+			lost := resume(t, client)
+			synctest.Wait()
+			_ = lost.Body.Close()
+			time.Sleep(time.Hour) // the answer is long
+			for range 200 {
+				run.Say(1, Text(strings.Repeat("x", 10<<10)))
 			}
-			_ = again.Body.Close()
-			if again.StatusCode != want {
-				t.Errorf("after %v: got %d, want %d", wait, again.StatusCode, want)
+			run.Complete()
+			told.rest()
+			time.Sleep(wait)
+			lost = resume(t, client) // of which nothing is read
+			if got := lost.StatusCode; got != want {
+				t.Errorf("%v after the end: got %d, want %d", wait, got, want)
+			}
+			if want != http.StatusOK {
+				return
+			}
+			synctest.Wait()
+			_ = lost.Body.Close()
+			synctest.Wait()
+			time.Sleep(wait)
+			if got := resume(t, client).StatusCode; got != want {
+				t.Errorf("%v after the cut of a replay: got %d, want %d", wait, got, want)
 			}
 		})
 	}

@@ -23,8 +23,9 @@
 //   - Nobody is asked any more when the session was stopped while it waited: who reads, or
 //     names a place in the message, is told the ends of its calls and an error, and
 //     there is nothing to take up for others.
-//   - What one reader was told says nothing of another one who was cut: while more were
-//     cut than have come to take it up, the message is told again to whoever asks.
+//   - What one reader was told says nothing of another one who was cut: where somebody was,
+//     the message is told to whoever asks, however many have asked before, for a while
+//     after its end and after the cut.
 //   - Of an answer to a call that is told and that the run has not suspended on yet, the
 //     stream is what says that it was taken: whose stream breaks before is asked again.
 //   - A stream that began before its message was continued goes on with the run that
@@ -71,7 +72,7 @@ import (
 
 // Config are the chat routes' own settings.
 type Config struct {
-	ReplayWindow  time.Duration // for how long after its end a run that nobody saw end is told again
+	ReplayWindow  time.Duration // for how long after its end a run is told again that nobody saw end, or of which a reader was cut
 	DeliveredRuns int           // of how many messages it is remembered whether they were seen to their end
 	Padding       int           // of comments, in bytes, where a proxy stands between
 	Major         uistream.Major

@@ -3,15 +3,16 @@ package chat
 import (
 	"container/list"
 	"sync"
+	"time"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
 // delivered remembers of the newest messages, up to its size, whether this gateway has told
-// some reader the end, and how many more readers were cut than have come to take it up: one
-// reader's end says nothing of another one's. Readers cannot be told apart: one that comes
-// for the first time counts as one that comes back. What it has forgotten, or another
-// gateway has told, is told once more: a replay puts the same message in place.
+// some reader the end, and when a reader was last cut. Readers cannot be told apart: who
+// asks may be the one who was cut or another, so nobody who comes settles what a cut has
+// left open, and only time does. What it has forgotten, or another gateway has told, is told
+// once more: a replay puts the same message in place.
 type delivered struct {
 	size int
 
@@ -23,8 +24,8 @@ type delivered struct {
 // toldMessage is a message that was told.
 type toldMessage struct {
 	key string
-	run string // whose end was told; "" for none
-	cut int    // readers
+	run string    // whose end was told; "" for none
+	cut time.Time // when a reader was last cut; zero for never
 }
 
 func newDelivered(size int) *delivered {
@@ -41,30 +42,22 @@ func (d *delivered) add(message, run string) {
 	d.change(message, func(m *toldMessage) { m.run = run })
 }
 
-// lose says that somebody was cut.
-func (d *delivered) lose(message string) { d.change(message, func(m *toldMessage) { m.cut++ }) }
-
-// comeBack says that somebody has come to take the message up, one of those who were cut, if
-// any were.
-func (d *delivered) comeBack(message string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if e := d.messages[message]; e != nil {
-		m := e.Value.(*toldMessage)
-		m.cut = max(0, m.cut-1)
-	}
+// lose says that somebody was cut then.
+func (d *delivered) lose(message string, then time.Time) {
+	d.change(message, func(m *toldMessage) { m.cut = then })
 }
 
-// has reports whether nobody is known who lacks the end of the run, and somebody was told it.
-func (d *delivered) has(message, run string) bool {
+// of says whether somebody was told the end of the run, and when a reader of its message was
+// last cut: zero for never.
+func (d *delivered) of(message, run string) (told bool, cut time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.messages[message]
 	if e == nil {
-		return false
+		return false, time.Time{}
 	}
 	m := e.Value.(*toldMessage)
-	return m.run == run && m.cut == 0
+	return m.run == run, m.cut
 }
 
 func (d *delivered) change(message string, change func(*toldMessage)) {

@@ -82,13 +82,10 @@ func (e *Exchange) RunID() string { return e.run.GetRunId() }
 // connection has to be broken, which a client takes for a drop, and resumes.
 func (e *Exchange) Tell(ctx context.Context, out Out) error {
 	message := messageKey(e.session, e.run)
-	if e.path == pathAttach || e.path == pathRetry {
-		e.chat.delivered.comeBack(message)
-	}
 	d := &delivery{Exchange: e, ctx: ctx, out: out}
 	if err := d.tell(); err != nil { //nolint:contextcheck // the delivery has ctx
 		e.chat.log.DebugContext(ctx, "chat stream cut", "run", e.RunID(), "error", err)
-		e.chat.delivered.lose(message)
+		e.chat.delivered.lose(message, e.chat.limits.Now())
 		return err
 	}
 	if !d.lost && (e.back == nil || e.back.partial == nil) {
@@ -153,7 +150,8 @@ func (c *Chat) asked(ctx context.Context, r Again) (*statev1.GetSessionResponse,
 }
 
 // resumable reports whether there is something to tell. Who names a cursor has
-// seen no end, whoever else has: delivered does not speak for them. Calls that wait for
+// seen no end, whoever else has: delivered does not speak for them. While a reader was cut
+// and may come back, whoever comes is told: it may be that one. Calls that wait for
 // an answer are told whenever somebody comes, who may be the one to give it. Of a session
 // that was stopped while it waited, only those are told who have a part of the message:
 // its calls may still wait for them there.
@@ -171,7 +169,8 @@ func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, na
 	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !conversation.Ended(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
 		return true
 	default:
-		return c.recent(over) && (named || !c.delivered.has(messageKey(whole.GetSession(), run), run.GetRunId()))
+		told, cut := c.delivered.of(messageKey(whole.GetSession(), run), run.GetRunId())
+		return (named || !told || !cut.IsZero()) && c.recent(max(over, cut.UnixMilli()))
 	}
 }
 
