@@ -152,6 +152,10 @@ func TestEqualRequestsThatComeAtOnceAreOneRun(t *testing.T) {
 				r.suspend("say")
 				return harness.ChatPost{Trigger: "regenerate-message", MessageID: r.said[1].ID, Messages: r.said[:1]}
 			},
+			"regenerates with a key and the id of the answer alone": func(r *round) harness.ChatPost {
+				r.suspend("say")
+				return harness.ChatPost{Trigger: "regenerate-message", MessageID: r.said[1].ID, RequestKey: "the same of all"}
+			},
 			"answers": func(r *round) harness.ChatPost {
 				r.suspend("ask")
 				return harness.ChatPost{Messages: r.answered(r.result("ask", early))}
@@ -164,6 +168,9 @@ func TestEqualRequestsThatComeAtOnceAreOneRun(t *testing.T) {
 					q.Session, q.Agent = r.session, r.agent
 					got := r.postAtOnce(q, posts)
 					stored := r.settled("completed")
+					if q.RequestKey != "" { // a key holds behind the end as well
+						got = append(got, r.postAtOnce(q, posts)...)
+					}
 					if n := len(r.model.requests(r.session)); n != 2 || len(stored) != 2 {
 						r.Errorf("the model was asked %d times, want twice; the conversation is\n%s", n, harness.Transcript(stored))
 					}

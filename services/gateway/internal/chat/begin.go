@@ -241,10 +241,10 @@ func (p *post) again(ctx context.Context) (*Exchange, error) {
 		return nil, err
 	}
 	started, err := p.begin(ctx, r)
-	if derived && fault.ReasonOf(err) == keyReused {
-		if p.wish.instead == "" { // an equal one has found the question
-			return p.begunWith(ctx, r.GetRequestKey())
-		}
+	switch reused := fault.ReasonOf(err) == keyReused; {
+	case reused && p.wish.message.GetId() == "": // an equal one may have found the question
+		return p.againBefore(ctx, r, err)
+	case reused && derived:
 		r.RequestKey, derived = p.chat.newID(), false
 		started, err = p.begin(ctx, r)
 	}
@@ -253,11 +253,8 @@ func (p *post) again(ctx context.Context) (*Exchange, error) {
 	}
 	if unknown(err) { // the id may be the answer's
 		question, finding := p.chat.sessions.Question(ctx, p.request.Tenant, p.body.ID, p.wish.target)
-		if finding != nil {
-			if e, looking := p.begunWith(ctx, r.GetRequestKey()); looking == nil { // an equal one has taken the answer back
-				return e, nil
-			}
-			return nil, finding
+		if finding != nil { // an equal one may have taken the answer back
+			return p.againBefore(ctx, r, finding)
 		}
 		r.TakeBack.MessageId = question
 		started, err = p.begin(ctx, r)
@@ -266,6 +263,27 @@ func (p *post) again(ctx context.Context) (*Exchange, error) {
 		return nil, err
 	}
 	return p.begun(ctx, pathRegenerate, started, derived)
+}
+
+// againBefore tells the run that an equal request has begun, which named the answer that is
+// to be replaced by its id alone. That one is gone with it, so r has another content now than
+// the equal one had; err is what has come of that, and stands where there was none.
+func (p *post) againBefore(ctx context.Context, r *statev1.StartRunRequest, err error) (*Exchange, error) {
+	question, looking := p.chat.sessions.Replaced(ctx, p.request.Tenant, p.body.ID, r.GetRequestKey(), p.wish.target)
+	switch {
+	case errors.Is(looking, fault.NotFound):
+		return nil, err
+	case looking != nil:
+		return nil, looking
+	case question == "":
+		return nil, p.stale()
+	}
+	r.TakeBack.MessageId = question
+	started, err := p.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return p.begun(ctx, pathRegenerate, started, p.key == "")
 }
 
 // keyAgain gives r a key where the client has none: there is one answer in the place of
@@ -285,19 +303,6 @@ func (p *post) keyAgain(ctx context.Context, r *statev1.StartRunRequest) (derive
 	}
 	r.RequestKey = keyOf("again", p.wish.target, newest.GetRunId())
 	return true, err
-}
-
-// begunWith tells the newest run, which the key has begun. Conflict (RUN_STALE) where that
-// is another one.
-func (p *post) begunWith(ctx context.Context, key string) (*Exchange, error) {
-	session, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
-	if err == nil && newest.GetRequestKey() != key {
-		err = p.stale()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p.found(session, newest), nil
 }
 
 // unknown reports whether the conversation does not have the message to go back to.
