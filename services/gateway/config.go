@@ -26,7 +26,7 @@ type Config struct {
 	MaxSocketChats   int           `env:"HOLDFAST_GATEWAY_MAX_SOCKET_CHATS" envDefault:"16" doc:"how many requests may be in flight on one WebSocket of /chat/ws"`
 	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
 	StreamPatience   time.Duration `env:"HOLDFAST_GATEWAY_STREAM_PATIENCE" envDefault:"60s" doc:"how long the stream service may be away before open streams are cut"`
-	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails"`
+	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails, in all the calls of that request together"`
 	HeartbeatPadding int           `env:"HOLDFAST_GATEWAY_HEARTBEAT_PADDING" envDefault:"2048" doc:"bytes that such a comment has more where the request came through a proxy, which may hold back what does not fill its buffer; 0 for none"`
 	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"chunks that a live reader may lag behind before it is cut"`
 	ReaderBytes      int           `env:"HOLDFAST_GATEWAY_READER_BYTES" envDefault:"4194304" doc:"the same in bytes; shared by the readers of a session"`

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -219,5 +220,48 @@ func TestAClientThatStopsReadingIsLeft(t *testing.T) {
 			t.Errorf("%d calls are open", got)
 		}
 		_ = response.Body.Close()
+	})
+}
+
+// nearlyAsLong is how many calls fail in an absence of nine seconds.
+const nearlyAsLong = 9
+
+func TestTheCallsOfOneRequestWaitOnceForTheStateService(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *World, client *http.Client) {
+		for _, tc := range []struct {
+			name        string
+			first, more int // how many calls fail at first, and from the start of the run on
+			status      int
+		}{
+			{"two short absences", 5, 5, http.StatusOK},
+			{"two that are too long together", nearlyAsLong, nearlyAsLong, http.StatusServiceUnavailable},
+		} {
+			w.State.FailNext(tc.first)
+			w.State.Hold(func(*statev1.StartRunRequest) {
+				w.State.Hold(nil)
+				w.State.FailNext(tc.more)
+			})
+			began := time.Now()
+			response := post(t, client, say(strings.ReplaceAll(tc.name, " ", "-"), "hi"))
+			if got := time.Since(began); response.StatusCode != tc.status || got > 13*time.Second {
+				t.Errorf("%s: got %d after %v, want %d within about ten seconds", tc.name, response.StatusCode, got, tc.status)
+			}
+			_ = response.Body.Close()
+			w.State.FailNext(0)
+		}
+	})
+}
+
+func TestAnAnswerThatIsToldHasAPatienceForEachAbsence(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *World, client *http.Client) {
+		w.State.FailNext(nearlyAsLong)
+		stream := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
+		w.State.FailNext(7)
+		ask(w.Started(t, "default", "s1", nil), 1, "c1")
+		if got := datas(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
+			t.Errorf("got %s", got)
+		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
@@ -82,7 +83,7 @@ func (e *Exchange) RunID() string { return e.run.GetRunId() }
 // connection has to be broken, which a client takes for a drop, and resumes.
 func (e *Exchange) Tell(ctx context.Context, out Out) error {
 	message := messageKey(e.session, e.run)
-	d := &delivery{Exchange: e, ctx: ctx, out: out}
+	d := &delivery{Exchange: e, ctx: retry.Stream(ctx), out: out}
 	if err := d.tell(); err != nil { //nolint:contextcheck // the delivery has ctx
 		e.chat.log.DebugContext(ctx, "chat stream cut", "run", e.RunID(), "error", err)
 		e.chat.delivered.lose(message, e.chat.limits.Now())

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
 const tracerName = "github.com/holdfast-run/holdfast/services/gateway"
@@ -35,7 +36,7 @@ func (r *request) serve() {
 	stream, span := otel.Tracer(tracerName).Start(stream, "chat.ws "+r.Type, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("holdfast.session.id", r.ID)))
 	defer span.End()
-	exchange, err := r.open(trace.ContextWithSpan(r.conversation.ctx, span))
+	exchange, err := r.open(retry.Request(trace.ContextWithSpan(r.conversation.ctx, span)))
 	switch {
 	case err != nil:
 		r.fail(err)

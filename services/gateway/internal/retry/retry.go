@@ -29,6 +29,7 @@ type Pause struct {
 	Policy
 	since time.Time
 	wait  time.Duration
+	all   *budget // of the request, which other absences have used as well; nil: there is none
 }
 
 // Over says that the service is back.
@@ -45,7 +46,11 @@ func (p *Pause) Wait(ctx context.Context, err error) error {
 	if p.since.IsZero() {
 		p.since = now
 	}
-	if !Passing(err) || now.Sub(p.since) >= p.Limit {
+	if !Passing(err) {
+		p.all.over(p.Now)
+		return err
+	}
+	if max(now.Sub(p.since), p.all.failing(now)) >= p.Limit {
 		return err
 	}
 	p.wait = min(max(2*p.wait, firstWait), lastWait)
@@ -79,12 +84,14 @@ func Ours(err error) error {
 }
 
 // Do calls f until it succeeds or Pause.Wait gives up, and gives the failure as
-// Ours does. f has to be safe to repeat.
+// Ours does. f has to be safe to repeat. Where ctx is one of Request, the absences before
+// count as well.
 func Do(ctx context.Context, p Policy, f func() error) error {
-	pause := Pause{Policy: p}
+	pause := Pause{Policy: p, all: budgetOf(ctx)}
 	for {
 		err := f()
 		if err == nil {
+			pause.all.over(p.Now)
 			return nil
 		}
 		if err := pause.Wait(ctx, err); err != nil {

@@ -28,6 +28,7 @@ import (
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 )
 
@@ -118,7 +119,7 @@ func (w *Watcher) Newest(ctx context.Context, r Request) (*Watch, error) {
 // Follow gives the frames to the sink until the end of the run, of which exactly one
 // terminal frame tells. It returns as feed.Feed.Follow does.
 func (w *Watch) Follow(ctx context.Context, sink feed.Sink) error {
-	w.sink = sink
+	w.sink, ctx = sink, retry.Stream(ctx)
 	if conversation.Waiting(w.run) {
 		if err := w.await(ctx); err != nil {
 			return err
