@@ -26,9 +26,10 @@ const (
 // at once, on any executor, and again after a crash.
 //
 // Those that are given no context, which are Prompt, StopWhen, ContextPolicy.Count and
-// Tool.ApproveWhen, must return at once: they are called between the effects of a run, where
-// nothing can cut them. One that waits holds up its run for as long, and no stop and no
-// timeout helps. They compute; they do no I/O and take no locks that others hold for long.
+// Tool.ApproveWhen, have to return soon: they compute, do no I/O and take no locks that others
+// hold for long. One that takes longer than a hook may (HOLDFAST_EXECUTOR_HOOK_TIMEOUT), or
+// panics, has given no answer; nothing can end it, and when too many calls of it have not
+// returned it is not called any more.
 type Agent struct {
 	// Name is the agent type: the key by which runs name it.
 	Name        string
@@ -41,8 +42,8 @@ type Agent struct {
 	// SystemPrompt is the text that every model call begins with.
 	SystemPrompt string
 	// Prompt, where it is set, makes the system prompt from the custom state as it is
-	// when the step begins. It decides from its argument alone, changes nothing in it, and
-	// must return at once. A panic fails the run.
+	// when the step begins. It decides from its argument alone, and changes nothing
+	// in it. Without an answer the run fails.
 	Prompt func(state State) string
 	Tools  []Tool
 	// StateSchema is a JSON Schema of the custom state: an object. Defaults of its
@@ -79,8 +80,8 @@ type Agent struct {
 	RunTimeout time.Duration
 	// StopWhen ends the run, completed, behind a step that does not end it: one with calls,
 	// with a text that the guard wants to be another, or with none of the output that is
-	// owed. It decides from its argument alone, and before MaxSteps does, changes nothing in
-	// it, and must return at once. Nil never does, nor one that panics.
+	// owed. It decides from its argument alone, and before MaxSteps does, and changes
+	// nothing in it. Nil never does, nor one that gives no answer.
 	StopWhen func(Progress) bool
 	// Guard may refuse the end of a run; nil accepts every end.
 	Guard Guard
@@ -153,8 +154,9 @@ type ContextPolicy struct {
 	// Compact, where it is set, writes the summary in place of the agent's own model.
 	// It may be called again for the same messages.
 	Compact func(ctx context.Context, older []Message) (summary string, err error)
-	// Count estimates the tokens of a message, and must return at once: it is called for
-	// each message of each request. Nil, and one that panics, takes a quarter of its bytes.
+	// Count estimates the tokens of a message, and must be quick: it is called for each
+	// message of each request, and one answer for all of them has to come in time. Nil, and one
+	// that gives none, takes a quarter of its bytes.
 	Count func(Message) int
 }
 

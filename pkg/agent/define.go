@@ -70,8 +70,8 @@ func Timeout(limit time.Duration) ToolOption { return func(t *Tool) { t.Timeout 
 func RequireApproval() ToolOption { return func(t *Tool) { t.Approval = true } }
 
 // ApproveWhen makes those calls wait for the yes of a human that needs says. In is the
-// input of the tool. needs decides from its arguments alone and must return at once: see
-// Agent. A panic counts as yes, as does an input that does not fit In.
+// input of the tool. needs decides from its arguments alone: see Agent. A panic and no
+// answer in time count as yes, as does an input that does not fit In.
 func ApproveWhen[In any](needs func(in In, state State) bool) ToolOption {
 	return func(t *Tool) {
 		t.ApproveWhen = func(input json.RawMessage, state State) bool {

@@ -45,8 +45,8 @@ type Tool struct {
 	// programs that read a stream have no type of their own for it.
 	Dynamic bool
 	// Approval makes every call wait for the yes of a human, ApproveWhen those that it
-	// says. ApproveWhen decides from its arguments alone, changes nothing in them, and must
-	// return at once: see Agent. A panic counts as yes.
+	// says. ApproveWhen decides from its arguments alone, and changes nothing in them: see
+	// Agent. No answer counts as yes.
 	Approval    bool
 	ApproveWhen func(input json.RawMessage, state State) bool
 	// AnswerWithin bounds the wait for a client's or a human's answer; 0 means that it

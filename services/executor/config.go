@@ -23,7 +23,7 @@ type Config struct {
 	ModelTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_MODEL_TIMEOUT" envDefault:"10m" doc:"limit of one model call"`
 	ToolTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_TOOL_TIMEOUT" envDefault:"60s" doc:"limit of a call of a tool that names none"`
 	ParallelCalls int           `env:"HOLDFAST_EXECUTOR_PARALLEL_CALLS" envDefault:"8" doc:"calls of one step at once"`
-	HookTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook"`
+	HookTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook, and of the other functions of an agent that have no limit of their own"`
 	GuardTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_GUARD_TIMEOUT" envDefault:"1m" doc:"limit of one question to an agent's guard"`
 
 	AbsentDelay time.Duration `env:"HOLDFAST_EXECUTOR_ABSENT_DELAY" envDefault:"5s" doc:"how long a run is left to others whose agent this executor does not have any more"`

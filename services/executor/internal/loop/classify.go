@@ -116,7 +116,7 @@ func (p *Planner) classify(call agent.ToolCall, allowed bool) *task {
 	t := p.newTask(call)
 	t.Tool, t.finishes = tool, finishes
 	switch {
-	case tool != nil && !allowed && (tool.Client || tool.NeedsApproval(call.Arguments, p.state)):
+	case tool != nil && !allowed && (tool.Client || p.needsApproval(tool, call)):
 		t.class = classOpen
 	case finishes:
 		t.class = classLast

@@ -48,7 +48,7 @@ func (p *Planner) shown(transcript []agent.Message) (messages, older []agent.Mes
 	budget, from := policy.MaxTokens, 0
 	if summary, behind := newestSummary(transcript, groups); summary != nil {
 		messages = append(messages, *summary)
-		budget, from = budget-p.tokens(*summary), behind
+		budget, from = budget-p.weigh([]agent.Message{*summary})[0], behind
 	}
 	if policy.MaxTokens > 0 && sum(groups[from:])+lead(groups, from) > budget {
 		if policy.Compaction == agent.CompactSummary && !p.shortening.tried {
@@ -105,23 +105,21 @@ func (p *Planner) CompactFailed(error) {
 
 func (p *Planner) groups(messages []agent.Message) []group {
 	var groups []group
-	for _, m := range messages {
+	tokens := p.weigh(messages)
+	for i, m := range messages {
 		if m.Role == agent.RoleTool && len(groups) > 0 { // behind its calls: see conversation
 			last := &groups[len(groups)-1]
 			last.messages = append(last.messages, m)
-			last.tokens += p.tokens(m)
+			last.tokens += tokens[i]
 			continue
 		}
-		groups = append(groups, group{messages: []agent.Message{m}, tokens: p.tokens(m), user: m.Role == agent.RoleUser && !m.Hidden})
+		groups = append(groups, group{messages: []agent.Message{m}, tokens: tokens[i], user: m.Role == agent.RoleUser && !m.Hidden})
 	}
 	return groups
 }
 
-// tokens estimates the tokens of a message.
-func (p *Planner) tokens(m agent.Message) int {
-	if tokens, counted := p.counted(m); counted {
-		return tokens
-	}
+// estimate takes a quarter of the bytes of a message.
+func estimate(m agent.Message) int {
 	bytes := 0
 	for _, part := range m.Parts {
 		switch part := part.(type) {

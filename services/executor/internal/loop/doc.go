@@ -78,6 +78,7 @@
 // judged before it is a result; a tool that has run keeps its result, and the wish
 // follows as a note.
 //
-// Nothing here reads a clock, does I/O or starts a goroutine. The same start and
-// the same answers give the same effects, message ids and keys.
+// Nothing here reads a clock, does I/O or starts a goroutine: functions of the agent without
+// a context are called by Start.Apart, which may. The same start and the same answers give
+// the same effects, message ids and keys.
 package loop

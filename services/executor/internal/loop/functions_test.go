@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func TestAPromptThatPanicsFailsTheRun(t *testing.T) {
 	if !ok || finish.Outcome.Status != loop.StatusFailed || finish.Outcome.Failure == nil {
 		t.Fatalf("next = %#v, want the end of a failed run", p.Next())
 	}
-	if f := finish.Outcome.Failure; f.Code != loop.CodeInternal || !strings.Contains(f.Detail, `the Prompt function of the agent "helper" has panicked`) {
+	if f := finish.Outcome.Failure; f.Code != loop.CodeInternal || !strings.Contains(f.Detail, `the Prompt function of the agent "helper" has given no answer: it panicked`) {
 		t.Errorf("failure = %+v, want one that names the function", f)
 	}
 	p.Finished()
@@ -92,5 +93,38 @@ func TestACountThatPanicsIsThatOfTheRuntime(t *testing.T) {
 	}
 	if got := shown(func(agent.Message) int { return 1 }); len(got) != 3 {
 		t.Errorf("%d messages are shown, want that the function counts", len(got))
+	}
+}
+
+func TestACountWithoutAnAnswerIsNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	p := loop.New(loop.Start{
+		Agent: agent.Agent{Model: "t/m", Context: agent.ContextPolicy{MaxTokens: 250, Count: func(agent.Message) int { return 1 }}},
+		Apart: func(what string, _ func() any) (any, error) {
+			asked++
+			return nil, errors.New(what + " is away")
+		},
+	})
+	p.Next()
+	callOnce(t, p)
+	p.Committed()
+	if _, ok := p.Next().(loop.CallModel); !ok || asked != 1 {
+		t.Errorf("next = %#v, with %d questions, want the next step with one", p.Next(), asked)
+	}
+}
+
+func TestWhereAFunctionWasCutTheStopDecidesWhatIsKept(t *testing.T) {
+	t.Parallel()
+	cut := errors.New("the context of the run has ended")
+	p := loop.New(loop.Start{
+		Agent: agent.Agent{Model: "t/m", StopWhen: func(agent.Progress) bool { return true }},
+		Apart: func(string, func() any) (any, error) { return nil, errors.Join(loop.ErrCut, cut) },
+	})
+	callOnce(t, p)
+	p.Stopped(loop.Stop{Kind: loop.StopInterrupt}, nil)
+	commit, ok := p.Next().(loop.Commit)
+	if !ok || !commit.Cut || commit.Outcome == nil || commit.Outcome.Status != loop.StatusInterrupted || len(commit.Messages) != 2 {
+		t.Errorf("next = %#v, want the end of the run with the calls and their results", p.Next())
 	}
 }

@@ -23,7 +23,8 @@ type Planner struct {
 	shortening shortening
 	work       work
 	stop       *Stop
-	cut        bool // the next effect ends a run whose calls were cut, before Stopped has said why
+	cut        bool // calls or a function were cut: Stopped, which says why, takes the place of any effect
+	uncounted  bool // the agent's Count is not asked any more
 	next       Effect
 }
 
@@ -48,10 +49,13 @@ func New(s Start) *Planner {
 }
 
 // Next gives the effect to perform now. It gives the same until it is answered. The
-// request of a CallModel is made when it is given first, from the state as it is then.
+// request of a CallModel is made when it is given first, from the state as it is then. Where
+// a function of the agent was cut, the effect is not to be performed, see ErrCut.
 func (p *Planner) Next() Effect {
 	if _, ok := p.next.(due); ok {
-		p.next = p.modelCall()
+		if e := p.modelCall(); !p.cut {
+			p.next = e
+		}
 	}
 	return p.next
 }

@@ -23,10 +23,16 @@ func (p *Planner) callModel() Effect { return due{} }
 func (p *Planner) modelCall() Effect {
 	late, _ := p.notices()
 	messages, older := p.shown(slices.Concat(p.transcript, late))
-	if len(older) > 0 {
+	if len(older) > 0 && !p.cut {
 		return p.compact(older)
 	}
+	if p.cut {
+		return due{}
+	}
 	system, err := p.system()
+	if p.cut {
+		return due{}
+	}
 	if err != nil {
 		return failed(InternalFailure(err))
 	}

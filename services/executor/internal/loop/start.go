@@ -35,6 +35,9 @@ type Start struct {
 	// Calls are those of the session that no step has taken the answer of, and those
 	// with a late answer that the model was not told of.
 	Calls []Asked
+	// Apart calls functions of the agent. Nil calls them on the planner's goroutine, where
+	// one that does not return holds it for ever.
+	Apart Apart
 	// Jitter gives numbers in [0, 1) that spread retries; nil spreads nothing.
 	Jitter func() float64
 }

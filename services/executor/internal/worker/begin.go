@@ -31,6 +31,7 @@ func (r *runner) start(ctx context.Context) (loop.Start, error) {
 		Transcript: transcript, Begin: begin, State: state, Now: r.writes.merged,
 		Turn: int(r.started.GetTurn()), SessionSteps: int(r.session.GetStepCount()),
 		Calls:  toAsked(r.claim.GetCalls()),
+		Apart:  func(what string, f func() any) (any, error) { return r.apart(ctx, what, f) },
 		Jitter: r.worker.peers.Jitter,
 	}
 	start.Journal, err = r.journal()

@@ -90,8 +90,10 @@
 // any more until some of it has ended. A hook that fails changes nothing, except BeforeRun.
 //
 // The functions that the planner calls (Prompt, StopWhen, ApproveWhen, Count) have no
-// context and no time limit: they have to return soon. One that does not keeps its run and
-// the slot of it, and no stop gets through, until the executor stops, which leaves it behind.
+// context, and are called in the same way: with the time limit of hooks, on another goroutine,
+// which may outlive the run. One that gives no answer is logged. A Prompt fails the run then;
+// a StopWhen does not stop it, an ApproveWhen means yes, and instead of a Count the runtime
+// estimates. A stop cuts them: what the step has come to until then is kept.
 //
 // The journal has no writes of hooks beside calls. So an executor that takes up a
 // recorded plan calls AfterModel again, without the call, which nobody knows any more, and

@@ -140,6 +140,9 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	if r.heed(ctx, nil) {
 		return false, nil
 	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx) // a function of the agent may have been cut: see loop.ErrCut
+	}
 	return false, r.effect(ctx, effect)
 }
 

@@ -40,6 +40,27 @@ func (r *runner) summary(ctx context.Context, e loop.Compact) (string, error) {
 	return agent.Message{Parts: reply.Parts()}.Text(), nil
 }
 
+// apart calls a function of the agent for the planner, within the time limit of hooks. A stop
+// cuts it as the end of the run does. What it has done instead of an answer is logged.
+func (r *runner) apart(ctx context.Context, what string, f func() any) (any, error) {
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	if cuttable.Err() != nil {
+		return nil, loop.ErrCut
+	}
+	answer, err := foreign(cuttable, r.worker, r.code(what), r.worker.config.HookTimeout, func(context.Context) (any, error) { return f(), nil })
+	switch {
+	case err == nil:
+		return answer, nil
+	case cuttable.Err() != nil:
+		return nil, loop.ErrCut
+	case errors.Is(err, errTooLong):
+		err = fmt.Errorf("it did not return within %v", r.worker.config.HookTimeout)
+	}
+	r.log.WarnContext(ctx, "a function of the agent has given no answer", "function", what, "error", err)
+	return nil, err
+}
+
 // judge asks the agent's guard about the end of the run.
 func (r *runner) judge(ctx context.Context, e loop.Guard) error {
 	cuttable, end := r.halt.within(ctx)

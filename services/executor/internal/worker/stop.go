@@ -37,9 +37,9 @@ func cutByStop(ctx context.Context) bool {
 // halt is where a runner hears that its run is to end early. Safe for concurrent use.
 type halt struct {
 	mu   sync.Mutex
-	stop loop.Stop // the strongest so far; without a kind there is none
-	news bool      // the planner does not know it yet
-	cut  context.CancelCauseFunc
+	stop loop.Stop               // the strongest so far; without a kind there is none
+	news bool                    // the planner does not know it yet
+	cut  context.CancelCauseFunc // of what is under way; nil where nothing is
 }
 
 // ranks orders stops: one that is not above the former changes nothing.
@@ -58,23 +58,29 @@ func (h *halt) request(s loop.Stop) {
 	}
 }
 
-// within gives a context that a stop ends, with the cause Stopped. One at a time:
-// end it before the next one begins. It has ended already where the planner has to be
-// told of a stop first.
+// within gives a context that a stop ends, with the cause Stopped. One that begins while
+// another one has not ended is inside of it, and has to end first. It has ended already where
+// the planner has to be told of a stop first.
 func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()) {
 	cuttable, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.cut = cancel
+	outer := h.cut
+	h.cut = func(cause error) {
+		cancel(cause)
+		if outer != nil {
+			outer(cause)
+		}
+	}
 	if h.news {
 		cancel(Stopped{h.stop.Kind})
 	}
-	return cuttable, func() {
+	return cuttable, sync.OnceFunc(func() {
 		h.mu.Lock()
-		h.cut = nil
+		h.cut = outer
 		h.mu.Unlock()
 		cancel(nil)
-	}
+	})
 }
 
 // hurried gives a context that ends stopPatience behind a stop, with the cause Stopped. It

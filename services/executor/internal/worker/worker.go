@@ -148,7 +148,7 @@ func (w *Worker) LiveRunIDs() []string {
 
 // Run claims and executes runs until ctx ends. It then drains as the package
 // comment says, and returns nil when all its goroutines have ended; code of an agent that
-// ignores its context is left behind and logged, and so is a run in the middle of it.
+// ignores its context is left behind and logged.
 func (w *Worker) Run(ctx context.Context) error {
 	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -165,7 +165,7 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // drain waits for the runners, and cuts them after the grace. Those that do not end then
-// are left behind: a function of the agent that the planner calls does not return.
+// are left behind, as the last resort.
 func (w *Worker) drain(end context.CancelCauseFunc) {
 	defer end(errDrained)
 	if w.runners.Wait(w.config.DrainGrace) {
@@ -173,7 +173,7 @@ func (w *Worker) drain(end context.CancelCauseFunc) {
 	}
 	w.cutAll(errDrained)
 	if !w.runners.Wait(runnersAfterCut) {
-		w.peers.Log.Error("runs hang in a function of their agent (Prompt, StopWhen, ApproveWhen or Count) and are left behind; others take them over", "runs", w.LiveRunIDs())
+		w.peers.Log.Error("runs have not ended with their context and are left behind; others take them over", "runs", w.LiveRunIDs())
 	}
 }
 
