@@ -315,7 +315,7 @@ var commands = map[string]func(*stage, []string){
 	// quit shows what is left of the run where its executor gives it up.
 	"quit": func(s *stage, _ []string) {
 		outcome := loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &loop.Failure{Error: "It was lost.", Detail: "lost", Code: "framework_run_lost"}}
-		effect := loop.Quit(s.world.begins(), outcome)
+		effect := loop.Quit(s.world.begins(), outcome).Next()
 		s.said = strings.TrimSuffix(strings.TrimPrefix(describe(effect), "> "), "\n")
 		s.open, s.planner = false, nil
 		s.world.start.Journal = nil

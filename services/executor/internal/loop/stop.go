@@ -84,19 +84,25 @@ func (p *Planner) stopWork(s Stop) Effect {
 	return c
 }
 
-// Quit gives the end of a run that cannot go on, whatever it is at: a Finish or, where the
-// journal has the plan of a drain, a Commit of what is known of its calls, so that no later
-// run makes them again. Of one that may have begun and has left no result nobody knows how it
-// ended. Answers that need no tool stay for the run that goes on. It uses neither the agent,
-// which may not be known, nor the transcript.
-func Quit(s Start, o Outcome) Effect {
-	p := &Planner{start: s, step: s.SessionSteps + 1}
-	if s.Journal == nil || !IsDrain(s.Run, p.step, s.Journal.Plan) {
-		return Finish{o}
+// Quit gives a planner for nothing but the end of a run that cannot go on, whatever it is at:
+// a Finish or, where the journal has a plan, a Commit of what is known of its calls, so that
+// neither a later run nor its model makes them again unaware. Of one that may have begun and
+// has left no result nobody knows how it ended. Answers that need no tool stay for the run
+// that goes on. It uses neither the agent, which may not be known, nor the transcript.
+func Quit(s Start, o Outcome) *Planner {
+	p := &Planner{start: s, step: s.SessionSteps + 1, next: Finish{o}}
+	if s.Journal == nil {
+		return p
 	}
-	p.work = work{message: s.Journal.Plan, drain: true, planned: true}
-	for _, call := range s.Journal.Plan.Calls() {
-		t := p.known(call, errUnknown)
+	drain := IsDrain(s.Run, p.step, s.Journal.Plan)
+	plan, asks := asked(s.Journal.Plan)
+	p.work = work{message: plan, drain: drain, planned: true}
+	for _, call := range plan.Calls() {
+		reason := errUnknown
+		if !drain && (call.Name == agent.FinishTool || slices.Contains(asks, call.ID)) {
+			reason = errStopped // no tool has run for it
+		}
+		t := p.known(call, reason)
 		if t.asked = askedOf(s.Calls, call.ID); t.asked != nil {
 			t.Decision = t.asked.decision()
 		}
@@ -107,7 +113,8 @@ func Quit(s Start, o Outcome) Effect {
 		return !t.Recorded && t.asked != nil && (t.Decision == nil || !t.Decision.Approved)
 	}))
 	c.Cut, c.Outcome = true, &o
-	return c
+	p.next = c
+	return p
 }
 
 // keptOfDrain are the calls of an earlier step about which something has happened. With

@@ -68,9 +68,7 @@ func (r *runner) journal() (*loop.Journal, error) {
 		journal.Results = append(journal.Results, loop.Recorded{Result: toResult(result.GetResult()), Ops: ops})
 	}
 	r.writes.found = journal
-	if r.drains(plan) {
-		r.drain.begin(plan, journal.Results...)
-	}
+	r.kept.begin(plan, journal.Results...)
 	return journal, nil
 }
 

@@ -200,7 +200,7 @@ func (r *runner) recordResult(ctx context.Context, step int, o *outcome, decided
 	if err != nil {
 		return fmt.Errorf("record the result of call %s: %w", o.Result.CallID, err)
 	}
-	r.drain.record(loop.Recorded{Result: o.Result, Ops: o.Ops})
+	r.kept.record(loop.Recorded{Result: o.Result, Ops: o.Ops})
 	return nil
 }
 

@@ -31,9 +31,7 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	if err != nil {
 		return fmt.Errorf("record the plan of step %d: %w", e.Step, err)
 	}
-	if r.drains(e.Plan) {
-		r.drain.begin(e.Plan)
-	}
+	r.kept.begin(e.Plan)
 	r.worker.passed(ctx, PointPlanRecorded)
 	r.planner.Recorded()
 	return nil
@@ -170,7 +168,7 @@ func (r *runner) commitStep(ctx, hurried context.Context, e loop.Commit) error {
 	for _, warning := range answer.GetWarnings() {
 		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
 	}
-	r.drain.end()
+	r.kept.end()
 	r.writes.commit()
 	r.said.forget()
 	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {

@@ -60,7 +60,11 @@
 //
 // A run that is to stop waits a second at most for the stream tier before it commits, also
 // where the stop comes while it waits. One whose agent is not here ends all the same when it
-// is to stop or its deadline has passed: without what its step in flight has come to.
+// is to stop or its deadline has passed.
+//
+// However a run ends, what the journal has of its step in flight is committed with the end,
+// also where the run is given up (quit.go): its reply, and of each call the result or that
+// nobody knows it.
 //
 // # Suspension
 //

@@ -81,8 +81,8 @@ func (r *runner) resolve(ctx context.Context) (err error) {
 	return fmt.Errorf("make the agent %q: %w", r.started.GetAgentType(), err)
 }
 
-// orphaned ends a run whose agent is not here, where it is to stop or its time is over.
-// Nobody knows then what its step in flight has come to. Any other goes back to the queue.
+// orphaned ends a run whose agent is not here, where it is to stop or its time is over. Any
+// other goes back to the queue.
 func (r *runner) orphaned(ctx context.Context) error {
 	stop, ends := r.halt.take()
 	if at := r.deadline(); !ends && !at.IsZero() && !r.worker.peers.Now().Before(at) {

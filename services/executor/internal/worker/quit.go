@@ -6,53 +6,57 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// draining is what the journal has of a step that runs calls of an earlier one. The zero value
-// has no plan. Safe for concurrent use.
-type draining struct {
+// kept is what the journal has of the step in flight. The zero value has no plan. Safe for
+// concurrent use.
+type kept struct {
 	mu      sync.Mutex
 	planned bool
 	plan    agent.Message
 	results []loop.Recorded
 }
 
-func (d *draining) begin(plan agent.Message, results ...loop.Recorded) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.planned, d.plan, d.results = true, plan, slices.Clone(results)
+func (k *kept) begin(plan agent.Message, results ...loop.Recorded) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.planned, k.plan, k.results = true, plan, slices.Clone(results)
 }
 
-func (d *draining) record(result loop.Recorded) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.planned {
-		d.results = append(d.results, result)
+func (k *kept) record(result loop.Recorded) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.planned {
+		k.results = append(k.results, result)
 	}
 }
 
 // end is for a step that is committed.
-func (d *draining) end() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.planned, d.plan, d.results = false, agent.Message{}, nil
+func (k *kept) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.planned, k.plan, k.results = false, agent.Message{}, nil
 }
 
 // journal gives what there is; nil without a plan.
-func (d *draining) journal() *loop.Journal {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.planned {
+func (k *kept) journal() *loop.Journal {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.planned {
 		return nil
 	}
-	return &loop.Journal{Plan: d.plan, Results: slices.Clone(d.results)}
+	return &loop.Journal{Plan: k.plan, Results: slices.Clone(k.results)}
 }
 
-// quit ends the run outside of a step, whatever it is at. Where it runs calls of an earlier
-// step, what is known of them is committed with the end: no later run makes them again.
+// quit ends the run, whatever it is at. Where the journal has a plan, what is known of its calls
+// is committed with the end: it may have taken effect, and nobody would know.
 func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 	journal := r.journaled(ctx)
+	r.planner = loop.Quit(loop.Start{
+		Run: r.named(), SessionSteps: int(r.step), Calls: toAsked(r.claim.GetCalls()), Journal: journal,
+	}, o)
 	switch {
 	case !r.opened:
 		if err := r.open(ctx, journal); err != nil {
@@ -60,12 +64,15 @@ func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 		}
 	case journal != nil: // what was told of the step may not be what is known
 		r.said.forget()
-		r.retell(true)
+		var plan []*eventv1.Chunk
+		if !r.drains(journal.Plan) {
+			plan = planChunks(journal.Plan, r.fate())
+			r.said.begun(journal.Plan.Calls())
+		}
+		r.retell(true, plan...)
 		r.writes.again(journal)
 	}
-	commit, ok := loop.Quit(loop.Start{
-		Run: r.named(), SessionSteps: int(r.step), Calls: toAsked(r.claim.GetCalls()), Journal: journal,
-	}, o).(loop.Commit)
+	commit, ok := r.planner.Next().(loop.Commit)
 	if !ok {
 		return r.finish(ctx, o)
 	}
@@ -76,13 +83,12 @@ func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 	case r.over(ctx, err):
 		return err
 	}
-	r.log.ErrorContext(ctx, "what is known of approved calls cannot be kept, and the run ends without", "error", err)
+	r.log.ErrorContext(ctx, "what is known of the calls of the step cannot be kept, and the run ends without", "error", err)
 	return r.finish(ctx, o)
 }
 
-// journaled gives what the journal has, where the step in flight is one that runs calls of an
-// earlier one; nil where it is not. Where the run was not begun here, it takes the state of
-// the session up, which the commit of such a step needs.
+// journaled gives what the journal has of the step in flight; nil where that is no plan. Where
+// the run was not begun here, it takes the state of the session up, which the commit needs.
 func (r *runner) journaled(ctx context.Context) *loop.Journal {
 	if found := r.claim.GetJournal(); found.GetPlan() != nil { // nobody has looked at it
 		_, err := r.begunState()
@@ -94,5 +100,5 @@ func (r *runner) journaled(ctx context.Context) *loop.Journal {
 		}
 		r.claim.Journal = nil
 	}
-	return r.drain.journal()
+	return r.kept.journal()
 }

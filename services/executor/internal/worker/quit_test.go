@@ -16,21 +16,21 @@ import (
 )
 
 // giveUps are ways in which a run ends outside of a step: what happens to it while the result
-// of its first approved call is recorded and the second is under way, and how it ends.
+// of its first call is recorded and the second is under way, and how it ends.
 var giveUps = map[string]struct {
 	dies   bool // its executor
-	do     func(p *play, refuses *atomic.Bool)
+	do     func(p *play, run string, refuses *atomic.Bool)
 	status statev1.RunStatus
 	code   string
 }{
-	"too many executors were lost with it": {true, func(p *play, _ *atomic.Bool) { p.state.find("s/run 2").run.Losses = 5 }, failed, "framework_run_lost"},
-	"its agent is not here when it is to stop": {true, func(p *play, _ *atomic.Bool) {
+	"too many executors were lost with it": {true, func(p *play, run string, _ *atomic.Bool) { p.state.find(run).run.Losses = 5 }, failed, "framework_run_lost"},
+	"its agent is not here when it is to stop": {true, func(p *play, run string, _ *atomic.Bool) {
 		p.agents["other"], p.agents["away"] = definition("other", replies(text("never"))), p.agents["demo"]
 		delete(p.agents, "demo")
-		p.state.find("s/run 2").run.Stop = &statev1.Stop{Kind: interrupt}
+		p.state.find(run).run.Stop = &statev1.Stop{Kind: interrupt}
 	}, interrupted, ""},
-	"a hook refuses it":       {true, func(_ *play, refuses *atomic.Bool) { refuses.Store(true) }, failed, "framework_run_refused"},
-	"a result cannot be kept": {false, func(*play, *atomic.Bool) {}, failed, "framework_internal_error"},
+	"a hook refuses it":       {true, func(_ *play, _ string, refuses *atomic.Bool) { refuses.Store(true) }, failed, "framework_run_refused"},
+	"a result cannot be kept": {false, func(*play, string, *atomic.Bool) {}, failed, "framework_internal_error"},
 }
 
 func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *testing.T) {
@@ -81,7 +81,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 							return
 						}
 						p.state.mu.Lock()
-						test.do(p, &refuses)
+						test.do(p, "s/run 2", &refuses)
 						p.state.mu.Unlock()
 					}
 					dies(ctx, e, point)
@@ -116,6 +116,93 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 				})
 				p.verifyReaders("s")
 				p.verifyState()
+			})
+		})
+	}
+}
+
+// What the journal has of a step is in the conversation when the run ends, however it does:
+// what has taken effect, and what may have.
+func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range giveUps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlay(t)
+				var refuses atomic.Bool
+				paid := make(chan struct{})
+				pay := p.tool("pay", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
+					if err := c.Emit(ctx, "paying", 1); err != nil {
+						return nil, err
+					}
+					return "done " + c.ID, c.Update(func(draft agent.State) error { draft["paid"] = true; return nil })
+				})
+				crunch := p.tool("crunch", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
+					select {
+					case <-paid:
+						return "done " + c.ID, nil
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				})
+				a := definition("demo", replies(ask("pay", `{}`, "crunch", `{}`, "locate", `{}`), text("ok")), pay, crunch,
+					agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
+				a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error {
+					if refuses.Load() {
+						return errors.New("not today")
+					}
+					return nil
+				}
+				p.agents["demo"] = a
+				p.state.refuseResult = func(r *statev1.RecordResultRequest) error {
+					if r.GetResult().GetResult().GetToolCallId() == "call_1" {
+						return fault.New(fault.Invalid, "ODD", "no such result")
+					}
+					return nil
+				}
+				c := &cut{point: worker.PointCallTold, n: 1}
+				if !test.dies {
+					c.n = 0
+				}
+				p.start(c)
+				dies := p.passed
+				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
+					if point == worker.PointCallTold && p.journaled() == 1 && e.id == "executor 1" {
+						if !test.dies {
+							close(paid)
+							return
+						}
+						p.state.mu.Lock()
+						test.do(p, "s/run 1", &refuses)
+						p.state.mu.Unlock()
+					}
+					dies(ctx, e, point)
+				}
+				run := p.end(p.state.startRun("s", "demo", "hi"))
+				if run.GetStatus() != test.status || run.GetFailure().GetCode() != test.code {
+					t.Errorf("run = %v, want it %v", run, test.status)
+				}
+				if p.state.sessions["s"].state["paid"] != true {
+					t.Errorf("state = %v, want what the recorded call has written", p.state.sessions["s"].state)
+				}
+				if away, ok := p.agents["away"]; ok {
+					p.agents["demo"] = away
+					p.open()
+				}
+				refuses.Store(false)
+				if run := p.end(p.state.startRun("s", "demo", "again")); run.GetStatus() != completed {
+					t.Errorf("run = %v, want it completed", run)
+				}
+				equalLines(t, "messages", p.dialogue(), []string{
+					"user: hi", "assistant: [call_0 pay] [call_1 crunch] [call_2 locate]", "tool: [result call_0 done]", "tool: [result call_1 unknown]",
+					"tool: [result call_2 failed]", "user: again", "assistant: ok",
+				})
+				p.verifyReaders("s")
+				p.verifyState()
+				if ran := p.ran(); ran["call_0"] != 1 || ran["call_1"] != 1 {
+					t.Errorf("executions = %v, want one of each call", ran)
+				}
 			})
 		})
 	}

@@ -67,7 +67,7 @@ type runner struct {
 	usage    *eventv1.Usage        // of the run, from its begin
 	pending  []*statev1.UsageEntry // of the step in flight, not in the journal
 	writes   writes                // to the custom state
-	drain    draining              // of the step in flight
+	kept     kept                  // in the journal
 	early    []*eventv1.Chunk      // what hooks have emitted before the stream was opened
 	branched bool                  // the session has steps of the one that it was made from, and none of its own
 	after    sync.WaitGroup        // of the hook of the run's end

@@ -196,14 +196,17 @@ func (r *runner) note(step int32, chunks []*eventv1.Chunk) {
 	}
 }
 
-// retell takes back what was told of the step in flight where discard says so, and
-// has the mender write the rest again.
-func (r *runner) retell(discard bool) {
+// retell takes back what was told of the step in flight where discard says so, with other
+// chunks in its place, and has the mender write the rest again.
+func (r *runner) retell(discard bool, instead ...*eventv1.Chunk) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if discard {
 		r.current = slices.DeleteFunc(r.current, func(chunk *eventv1.Chunk) bool { return chunk.GetStep() > r.step })
 		r.emitted = 0
+	}
+	for _, chunk := range instead {
+		r.keep(r.stamp(r.step+1, chunk))
 	}
 	if r.live { // else the mender is at it, and will see what is left
 		r.lose()
