@@ -4,7 +4,9 @@
 // A Server is one server with at most one session, which all calls share. Open connects and
 // lists the tools, so that a server that does not work is noticed when agents are
 // loaded. From then on a session that dies takes nothing with it but the calls in
-// flight, which fail; the next call connects again, and where that fails, later ones
+// flight, which fail; the next call connects again. Calls wait for that as long as they may
+// take, also for the end of the session before and for a second behind its begin, and so does
+// one of which nothing had reached the child that died. Where connecting fails, later calls
 // fail at once until a pause is over that grows from one second to half a minute. When the
 // server says that its tools have changed they are listed again: Tools gives the
 // new ones, Changed tells. Where that fails, the former ones stay.

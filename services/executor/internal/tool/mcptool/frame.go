@@ -8,7 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 const (
@@ -86,5 +90,26 @@ func (w *watched) Write(p []byte) (int, error) {
 		w.fail(fmt.Errorf("it has not read a message within %v", w.limit))
 	})
 	defer timer.Stop()
-	return w.WriteCloser.Write(p)
+	n, err := w.WriteCloser.Write(p)
+	if n == 0 && err != nil {
+		err = fmt.Errorf("%w: %w", errUnwritten, err)
+	}
+	return n, err
+}
+
+// errUnwritten says that nothing of a message has reached a child.
+var errUnwritten = errors.New("nothing was written")
+
+// writtenKey is under which a context has an *atomic.Bool that says that a message may have reached the server.
+type writtenKey struct{}
+
+// noted notes which messages may have reached a child.
+type noted struct{ mcp.Connection }
+
+func (n noted) Write(ctx context.Context, message jsonrpc.Message) error {
+	err := n.Connection.Write(ctx, message)
+	if written, ok := ctx.Value(writtenKey{}).(*atomic.Bool); ok && !errors.Is(err, errUnwritten) {
+		written.Store(true)
+	}
+	return err
 }

@@ -142,39 +142,54 @@ func (s *Server) Close() error {
 }
 
 // connected gives the session, and makes one where there is none. Calls share the
-// attempt to make one.
+// attempt to make one, and wait for the session before to end and for the pause behind it. It
+// fails at once as long as the last attempt has failed and its pause is not over.
 func (s *Server) connected(ctx context.Context) (*session, error) {
 	for {
-		session, attempt, err := s.current(ctx)
+		session, wait, err := s.current(ctx)
 		if session != nil || err != nil {
 			return session, err
 		}
+		pause := time.NewTimer(wait.pause)
 		select {
-		case <-attempt:
+		case <-wait.until:
+		case <-pause.C:
 		case <-ctx.Done():
+		}
+		pause.Stop()
+		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// current gives the session, or the attempt that has to be waited for.
-func (s *Server) current(ctx context.Context) (*session, <-chan struct{}, error) {
+// wait is what has to be waited for: until it is closed, or the pause is over.
+type wait struct {
+	until <-chan struct{}
+	pause time.Duration
+}
+
+// current gives the session, or what has to be waited for.
+func (s *Server) current(ctx context.Context) (*session, wait, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.peers.Now()
 	switch {
 	case s.closed:
-		return nil, nil, s.unavailable(errClosed)
+		return nil, wait{}, s.unavailable(errClosed)
 	case s.session != nil && s.session.cause() != nil:
-		return nil, nil, s.unavailable(fmt.Errorf("its session is being ended: %w", s.session.cause()))
+		return nil, wait{s.session.lost, lastPause}, nil
 	case s.session != nil:
-		return s.session, nil, nil
+		return s.session, wait{}, nil
 	case s.attempt != nil:
-		return nil, s.attempt, nil
-	case s.peers.Now().Before(s.retryAt):
+		return nil, wait{s.attempt, lastPause}, nil
+	case now.Before(s.retryAt) && s.pause == 0: // the session has died soon after its begin
+		return nil, wait{nil, min(s.retryAt.Sub(now), firstPause)}, nil
+	case now.Before(s.retryAt):
 		if f, ok := fault.From(s.failure); ok {
-			return nil, nil, f
+			return nil, wait{}, f
 		}
-		return nil, nil, s.unavailable(s.failure)
+		return nil, wait{}, s.unavailable(s.failure)
 	}
 	done := make(chan struct{})
 	s.attempt = done
@@ -184,7 +199,7 @@ func (s *Server) current(ctx context.Context) (*session, <-chan struct{}, error)
 		s.settle(session, tools, err)
 		close(done)
 	})
-	return nil, done, nil
+	return nil, wait{done, lastPause}, nil
 }
 
 // settle notes how an attempt to connect has ended.
@@ -225,6 +240,7 @@ func (s *Server) lost(session *session) {
 		s.log.Warn("MCP session has ended", "cause", session.cause())
 	}
 	s.mu.Unlock()
+	close(session.lost)
 	session.close()
 }
 

@@ -264,18 +264,6 @@ func TestADeadServerFailsTheCallAndIsStartedAgain(t *testing.T) {
 	eventually(t, "no zombie is left", func() bool { return !exists(t, before) })
 }
 
-func TestAServerThatDiesAtOnceIsNotStartedAtOnceAgain(t *testing.T) {
-	t.Parallel()
-	c, p := stdio(t, "serve")
-	now := time.Now()
-	p.Now = func() time.Time { return now }
-	s := open(t, c, p)
-	call(t.Context(), t, s, "die", `{}`)
-	eventually(t, "the end is noticed", func() bool {
-		return strings.Contains(call(t.Context(), t, s, "pid", `{}`), "not available: its session has ended")
-	})
-}
-
 // exists reports whether there is a process, also one that nobody has waited for.
 func exists(t *testing.T, pid string) bool {
 	t.Helper()

@@ -22,6 +22,7 @@ const maxUnanswered = 3
 var (
 	errLate   = errors.New("it did not answer in time")
 	errClosed = errors.New("it was closed")
+	errDeaf   = errors.New("it takes no more messages")
 )
 
 // session is one connection to a server.
@@ -30,6 +31,7 @@ type session struct {
 	names  []string                // of all tools of the server, when it was opened
 	life   context.Context         //nolint:containedctx // it ends with the session
 	end    context.CancelCauseFunc // of life; closes the connection
+	lost   chan struct{}           // closed when it is not the server's any more
 	once   sync.Once
 	stop   func()
 
@@ -128,7 +130,7 @@ func (s *Server) dial(life context.Context, end context.CancelCauseFunc) (*sessi
 		transport.close()
 		return nil, err
 	}
-	return &session{client: connected, life: life, end: end, stop: func() {
+	return &session{client: connected, life: life, end: end, lost: make(chan struct{}), stop: func() {
 		// The order matters: a session waits for the calls in flight, which end with the
 		// connection, and the connection says good-bye.
 		transport.close()
@@ -160,6 +162,9 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.conn = conn
+	if t.child != nil && err == nil {
+		conn = noted{conn}
+	}
 	return conn, err
 }
 

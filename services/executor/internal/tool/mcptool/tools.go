@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -212,7 +213,9 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 		if err != nil {
 			return nil, err
 		}
-		result, err := session.client.CallTool(ctx, params)
+		var written atomic.Bool
+		written.Store(len(s.config.Command) == 0) // of other servers nobody knows
+		result, err := session.client.CallTool(context.WithValue(ctx, writtenKey{}, &written), params)
 		if _, refused := errors.AsType[*jsonrpc.Error](err); refused || err == nil {
 			session.unanswered.Store(0)
 		}
@@ -224,16 +227,24 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			return nil, ctx.Err()
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case !written.Load() && (session.cause() != nil || closed(err)):
+			session.end(errDeaf)
+			continue // the next child gets the call
 		case session.cause() != nil:
 			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; it is not known whether the call took effect", session.cause()))
 		case errors.Is(err, mcp.ErrSessionMissing) && !again:
 			s.forget(session) // the server has begun anew, and has not seen the call
 			continue
-		case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF):
+		case closed(err):
 			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
 		}
 		return nil, fmt.Errorf("the MCP server %q: %w", s.config.Name, err)
 	}
+}
+
+// closed reports whether a call has failed because its session has ended.
+func closed(err error) bool {
+	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, io.EOF) || errors.Is(err, errUnwritten)
 }
 
 // forget makes the next call connect again, without a pause.
