@@ -5,11 +5,16 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"time"
 )
 
 // DefaultMaxSteps is the cap on the steps of a run where an agent names none.
 const DefaultMaxSteps = 50
+
+// NoMaxSteps as MaxSteps is no cap: the run ends when its model, a tool, StopWhen or a limit of
+// time ends it, or somebody stops it.
+const NoMaxSteps = math.MaxInt
 
 // FinishTool is the tool by which the model of an agent with an output schema
 // gives its output. The name is the specification's; no tool of an agent may have it.
@@ -58,7 +63,7 @@ type Agent struct {
 	Completion Completion
 	// StrictOutput asks the provider to constrain the output to its schema, where it can.
 	StrictOutput bool
-	// MaxSteps caps the steps of one run; 0 means DefaultMaxSteps.
+	// MaxSteps caps the steps of one run; 0 means DefaultMaxSteps, NoMaxSteps no cap.
 	MaxSteps int
 	// MaxOutputTokens caps one reply; 0 leaves it to the provider.
 	MaxOutputTokens int
@@ -81,7 +86,8 @@ type Agent struct {
 	// StopWhen ends the run, completed, behind a step that does not end it: one with calls,
 	// with a text that the guard wants to be another, or with none of the output that is
 	// owed. It decides from its argument alone, and before MaxSteps does, and changes
-	// nothing in it. Nil never does, nor one that gives no answer.
+	// nothing in it. Nil never does, nor one that gives no answer, which fails a run without a
+	// cap on its steps.
 	StopWhen func(Progress) bool
 	// Guard may refuse the end of a run; nil accepts every end.
 	Guard Guard

@@ -115,7 +115,9 @@ func (p *problems) checkModelName(field, model string) {
 }
 
 func (a Agent) checkLimits(p *problems) {
-	p.checkRange("maxSteps", a.MaxSteps, maxAgentSteps)
+	if a.MaxSteps != NoMaxSteps {
+		p.checkRange("maxSteps", a.MaxSteps, maxAgentSteps)
+	}
 	p.checkRange("maxOutputTokens", a.MaxOutputTokens, math.MaxInt32)
 	p.checkRange("context.maxTokens", a.Context.MaxTokens, math.MaxInt32)
 	p.checkRange("context.keepTokens", a.Context.KeepTokens, math.MaxInt32)

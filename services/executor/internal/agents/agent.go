@@ -34,7 +34,7 @@ func (r *reader) agent(d declaration) (Agent, value) {
 		StateSchema: r.schema(o, "stateSchema"), OutputSchema: r.schema(o, "outputSchema"),
 		Completion:   agent.Completion(o.oneOf("completion", string(agent.CompletionTool), string(agent.CompletionNative))),
 		StrictOutput: o.boolean("strictOutput"),
-		MaxSteps:     o.integer("maxSteps", 1, maxSteps), MaxOutputTokens: o.integer("maxOutputTokens", 1, math.MaxInt32),
+		MaxSteps:     o.steps("maxSteps"), MaxOutputTokens: o.integer("maxOutputTokens", 1, math.MaxInt32),
 		Temperature: o.number("temperature", 0, maxTemperature), MaxRetries: r.retries(o),
 		Cache: agent.Cache(o.oneOf("cache", string(agent.CacheNone), string(agent.CacheAuto))), ProviderOptions: r.options(o),
 		RunTimeout: o.duration("runTimeout"), Context: r.context(o),

@@ -98,6 +98,24 @@ agents:
 	}
 }
 
+func TestAnAgentMayHaveNoCapOnItsSteps(t *testing.T) {
+	t.Parallel()
+	for _, infinity := range []string{"Infinity", ".inf"} {
+		dir := write(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: " + infinity + "}\n"})
+		set, _, err := Load(t.Context(), []string{dir}, house())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := set.Agents[0]; a.MaxSteps != agent.NoMaxSteps || a.Check() != nil {
+			t.Errorf("%s: maxSteps = %d, %v, want no cap", infinity, a.MaxSteps, a.Check())
+		}
+	}
+	dir := write(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: -.inf}\n"})
+	if _, _, err := Load(t.Context(), []string{dir}, house()); err == nil {
+		t.Error("a cap below every number was taken")
+	}
+}
+
 func TestSeveralFilesFoldersPatternsAndIncludesAreOneSet(t *testing.T) {
 	t.Parallel()
 	dir := write(t, map[string]string{

@@ -22,7 +22,7 @@
 //	    outputSchema: {type: object, …}          # the same
 //	    completion: tool                         # or native: how the output is asked for
 //	    strictOutput: true
-//	    maxSteps: 10
+//	    maxSteps: 10                             # or Infinity: no cap
 //	    maxOutputTokens: 1000
 //	    temperature: 0.7
 //	    maxRetries: 3

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
 // object reads the fields of an object. It knows what it was asked for, so that end can
@@ -104,6 +106,14 @@ func (o *object) integer(name string, lowest, highest int) int {
 		o.mistake(name, "%s is %d, it must be between %d and %d", name, i, lowest, highest)
 	}
 	return i
+}
+
+// steps reads a cap on steps: a number, or that there is none.
+func (o *object) steps(name string) int {
+	if v, _ := o.field(name); v.infinite() {
+		return agent.NoMaxSteps
+	}
+	return o.integer(name, 1, maxSteps)
 }
 
 // number reads a number between limits; nil when it is not there.

@@ -195,6 +195,13 @@ func (v value) integer() (int, bool) {
 	return 0, false
 }
 
+// infinite is for YAML's own infinity, and for what JavaScript calls it.
+func (v value) infinite() bool {
+	n, ok := v.node.(*ast.InfinityNode)
+	text, _ := v.text()
+	return ok && n.Value > 0 || text == "Infinity"
+}
+
 func (v value) number() (float64, bool) {
 	if n, ok := v.node.(*ast.FloatNode); ok {
 		return n.Value, true

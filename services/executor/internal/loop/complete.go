@@ -73,10 +73,7 @@ func (p *Planner) stepsWith(m agent.Message) int {
 }
 
 func (p *Planner) maxSteps() int {
-	if p.start.Agent.MaxSteps > 0 {
-		return p.start.Agent.MaxSteps
-	}
-	return agent.DefaultMaxSteps
+	return cmp.Or(p.start.Agent.MaxSteps, agent.DefaultMaxSteps)
 }
 
 // owes reports whether the next reply must be the output.
@@ -136,7 +133,15 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 		return suspendedAgain(transcript, open), nil
 	}
 	forced := p.forced(transcript)
-	if !forced && p.stopsWhen(transcript) {
+	stops, err := false, error(nil)
+	if !forced {
+		stops, err = p.stopsWhen(transcript)
+	}
+	if err != nil && p.maxSteps() == agent.NoMaxSteps { // nothing else might ever end the run
+		failure := InternalFailure(err)
+		return &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: &failure}, nil
+	}
+	if stops {
 		if !p.hasOutput() {
 			return &Outcome{
 				Status: StatusCompleted, Output: quote(p.work.message.Text()), FinishReason: cmp.Or(p.work.finish, model.FinishToolCalls),
@@ -152,10 +157,11 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 	return o, nil
 }
 
-// stopsWhen asks the agent whether the run ends behind a step.
-func (p *Planner) stopsWhen(transcript []agent.Message) bool {
+// stopsWhen asks the agent whether the run ends behind a step. It does not where there is no
+// answer.
+func (p *Planner) stopsWhen(transcript []agent.Message) (bool, error) {
 	if p.start.Agent.StopWhen == nil {
-		return false
+		return false, nil
 	}
 	progress := agent.Progress{Steps: p.stepsWith(p.work.message), Reply: p.work.message, State: p.State()}
 	for _, call := range p.work.message.Calls() {
@@ -167,7 +173,7 @@ func (p *Planner) stopsWhen(transcript []agent.Message) bool {
 			}
 		}
 	}
-	return p.asksToStop(progress)
+	return called(p, "StopWhen", func() bool { return p.start.Agent.StopWhen(progress) })
 }
 
 // owe is the note that begins the forced phase.

@@ -68,6 +68,7 @@
 //	content filter, nothing left of a reply    failed, provider_content_filtered
 //	StopWhen, before MaxSteps                  completed, stop_when; or the output is owed
 //	MaxSteps                                   failed, framework_max_steps; or the output is owed
+//	StopWhen gives no answer, without a cap    failed
 //	owed, and missed three times               failed, framework_completion_missed
 //	guard                                      failed, framework_guard_refused or _failed
 //	stop                                       interrupted, or failed with framework_cancelled

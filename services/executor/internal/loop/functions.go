@@ -67,13 +67,6 @@ func (p *Planner) system() (string, error) {
 	return called(p, "Prompt", func() string { return a.Prompt(state) })
 }
 
-// asksToStop is StopWhen, which is there. One that gives no answer does not stop the run,
-// which has its cap on steps.
-func (p *Planner) asksToStop(progress agent.Progress) bool {
-	stops, err := called(p, "StopWhen", func() bool { return p.start.Agent.StopWhen(progress) })
-	return err == nil && stops
-}
-
 // needsApproval reports whether a call waits for a human. It does where nobody says that it
 // need not.
 func (p *Planner) needsApproval(tool *agent.Tool, call agent.ToolCall) bool {

@@ -128,3 +128,22 @@ func TestWhereAFunctionWasCutTheStopDecidesWhatIsKept(t *testing.T) {
 		t.Errorf("next = %#v, want the end of the run with the calls and their results", p.Next())
 	}
 }
+
+func TestARunWithoutACapOnItsStepsFailsWhereStopWhenGivesNoAnswer(t *testing.T) {
+	t.Parallel()
+	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", MaxSteps: agent.NoMaxSteps, StopWhen: func(agent.Progress) bool { panic("oh") }}})
+	if o := callOnce(t, p).Outcome; o == nil || o.Status != loop.StatusFailed || !strings.Contains(o.Failure.Detail, "StopWhen") {
+		t.Errorf("outcome = %+v, want a failure that names the function", o)
+	}
+}
+
+func TestARunWithoutACapGoesOnBehindAnyNumberOfSteps(t *testing.T) {
+	t.Parallel()
+	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", MaxSteps: agent.NoMaxSteps}})
+	for range 2 * agent.DefaultMaxSteps {
+		if commit := callOnce(t, p); commit.Outcome != nil {
+			t.Fatalf("outcome = %+v, want none", commit.Outcome)
+		}
+		p.Committed()
+	}
+}

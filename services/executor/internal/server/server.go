@@ -32,8 +32,11 @@ func (s *Server) Describe(context.Context, *executorv1.DescribeRequest) (*execut
 
 func info(a agent.Agent) *executorv1.AgentInfo {
 	i := &executorv1.AgentInfo{AgentType: a.Name, Description: a.Description, Model: a.Model, MaxSteps: int32(a.MaxSteps)}
-	if i.MaxSteps == 0 {
+	switch a.MaxSteps {
+	case 0:
 		i.MaxSteps = agent.DefaultMaxSteps
+	case agent.NoMaxSteps:
+		i.MaxSteps = 0 // which no cap can be
 	}
 	for _, t := range a.Tools {
 		i.Tools = append(i.Tools, t.Name)
