@@ -40,7 +40,7 @@ func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (
 	}
 	command.SessionID = owner
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	submitted, err := spread(ctx, s, target, proto.Size(r), command.Now, alone(bounded(s, command.Decide)))
+	submitted, err := handing(ctx, s, target, proto.Size(r), command.Now, alone(bounded(s, command.Decide)))
 	switch fault.ReasonOf(err) {
 	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // it went away, alone or with its session
 		return nil, s.missing(ctx, asked, command.CallID)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,11 +74,19 @@ func (c *claimer) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c.box = c.server.stops.join(c.executorID)
 	defer c.server.stops.leave(c.box)
-	var telling sync.WaitGroup
-	telling.Go(func() { c.tellStops(ctx) })
-	defer telling.Wait()
-	defer cancel()
-	return c.run(ctx)
+	c.handed.more = make(chan struct{}, 1)
+	var broken error
+	var beside sync.WaitGroup
+	beside.Go(func() { c.tellStops(ctx) })
+	beside.Go(func() {
+		if broken = c.handOut(ctx); broken != nil {
+			cancel()
+		}
+	})
+	err := c.run(ctx)
+	cancel()
+	beside.Wait()
+	return cmp.Or(broken, err)
 }
 
 // announce registers the executor and takes back what it does not know of.
@@ -144,6 +153,7 @@ type claimer struct {
 	credits    *credits
 	box        *stopBox
 	sending    sync.Mutex // one message at a time: claims, and stops beside them
+	handed     handed     // claims that commands have made for this stream
 
 	poll *time.Timer // when to look for everything again
 	all  bool        // that time has come, and a look that found all of it has not
@@ -152,13 +162,16 @@ type claimer struct {
 // claim claims at most limit runs and sends them: with all finished ones as well,
 // whose end nobody tells. It returns how many, and whether there may be more: it has
 // found as many as it may, of which another replica may have been faster with some.
+// Of the limit, which is credits that the caller has taken, it gives back what it does
+// not send.
 func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more bool, err error) {
 	select {
 	case <-c.server.stopping:
 		return 0, false, stopping()
 	default:
 	}
-	s := c.server
+	s, used := c.server, 0
+	defer func() { c.credits.back(limit - used) }()
 	command := session.Claim{ExecutorID: c.executorID, Now: s.millis()}
 	var ends []store.Decided
 	if all {
@@ -169,16 +182,23 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 		if err != nil {
 			return 0, false, err
 		}
-		if err := c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
+		if used, err = c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
 			return len(ends), more, err
 		}
 	}
-	need := session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}}
+	need := session.Need{State: true, Journal: true, Calls: true, Tail: s.tail()}
 	runs, moreRuns, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit-len(ends), command.Decide)
 	if err != nil {
 		return 0, false, err
 	}
-	return len(ends) + len(runs), more || moreRuns, c.send(ctx, runs, executeOut)
+	sent, err := c.send(ctx, runs, executeOut)
+	used += sent
+	return len(ends) + len(runs), more || moreRuns, err
+}
+
+// tail is what a claim carries of the conversation.
+func (s *Server) tail() session.Tail {
+	return session.Tail{Messages: s.config.Limits.TailMessages, Bytes: s.config.Limits.TailBytes}
 }
 
 // claimWithin bounds one transaction of claims, so that a database that has
@@ -197,8 +217,9 @@ func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, lim
 	return done, found >= limit, err
 }
 
-// send hands the claims over. Those that could not be sent are released.
-func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(store.Decided) (*statev1.ClaimRunsResponse, error)) error {
+// send hands the claims over, and returns how many. Those that could not be sent are
+// released.
+func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(store.Decided) (*statev1.ClaimRunsResponse, error)) (sent int, err error) {
 	for i, claim := range claims {
 		answer, err := out(claim)
 		if err == nil {
@@ -213,12 +234,12 @@ func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(sto
 		}
 		if err != nil {
 			c.giveBack(ctx, claims[i:])
-			return err
+			return sent, err
 		}
 		c.server.stops.handed(c.box, claim.Change.Runs[0].RunID)
-		c.credits.take(1)
+		sent++
 	}
-	return nil
+	return sent, nil
 }
 
 // mostClaim is how large a claim may be: what one message may have, less some

@@ -33,10 +33,7 @@ func (c *credits) fill(stream claimStream) {
 		c.ended = err
 		c.left = min(c.left+max(int(r.GetCredits()), 0), mostCredits)
 		c.mu.Unlock()
-		select {
-		case c.more <- struct{}{}:
-		default: // a signal is waiting already
-		}
+		signal(c.more)
 		if err != nil {
 			return
 		}
@@ -49,10 +46,28 @@ func (c *credits) get() (int, error) {
 	return c.left, c.ended
 }
 
-func (c *credits) take(n int) {
+// take takes at most so many, and returns how many. Of a client that has no more to
+// say it takes none.
+func (c *credits) take(most int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ended != nil {
+		return 0
+	}
+	n := min(c.left, most)
 	c.left -= n
+	return n
+}
+
+// back gives back what was taken and is not used.
+func (c *credits) back(n int) {
+	if n == 0 {
+		return
+	}
+	c.mu.Lock()
+	c.left += n
+	c.mu.Unlock()
+	signal(c.more)
 }
 
 func (c *claimer) run(ctx context.Context) error {
@@ -101,18 +116,18 @@ func (c *claimer) serve(ctx context.Context) error {
 	defer c.server.hub.leave(w)
 	var missing search
 	for {
-		left, ended := c.credits.get()
-		if left <= 0 || ended != nil {
+		limit := c.credits.take(claimBatch)
+		if limit == 0 {
 			return nil
 		}
 		missing.tell(c.server.hub.take(w))
-		limit, all := min(left, claimBatch), c.polled() || missing.ends
+		all := c.polled() || missing.ends
 		n, more, err := c.claim(ctx, limit, all)
 		if err != nil {
 			return err
 		}
 		missing.found(n)
-		if n == left {
+		if left, _ := c.credits.get(); n == limit && left == 0 {
 			c.server.hub.pass(w, all) // there may be more than this one can take
 		}
 		if more && n > 0 {
@@ -122,7 +137,11 @@ func (c *claimer) serve(ctx context.Context) error {
 			c.all = false
 			c.poll.Reset(c.pollPause())
 		}
-		if err := c.wait(ctx, w.woken, missing.pause()); err != nil {
+		pause := missing.pause()
+		if pause == 0 && !more {
+			c.server.hub.rest(w, c)
+		}
+		if err := c.wait(ctx, w.woken, pause); err != nil {
 			return err
 		}
 	}

@@ -73,9 +73,12 @@ func TestAClaimCostsOneLook(t *testing.T) {
 	looking(t, time.Hour, func(b *bench, w *searched) {
 		s := b.open("e1", 10)
 		w.wants(b, "a stream opens", looks{1, 1})
-		b.start("a")
+		b.start("handed over")
+		s.execute()
+		w.wants(b, "a run starts while the loop waits", looks{})
+		b.queue("a")
 		ref := refTo(s.execute())
-		w.wants(b, "a run starts", looks{1, 0})
+		w.wants(b, "a run was started elsewhere", looks{1, 0})
 		b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
 		w.wants(b, "more credits", looks{})
 		b.finish(ref)
@@ -106,7 +109,7 @@ func TestARunThatCameDuringALookIsFoundByTheNext(t *testing.T) {
 			}
 			return 10
 		}
-		b.start("a")
+		b.queue("a")
 		s.execute()
 		s.execute()
 		w.wants(b, "two runs", looks{2, 0})
@@ -125,7 +128,7 @@ func TestARunThatWasPassedOverIsFoundSoon(t *testing.T) {
 				}
 				return 10
 			}
-			b.start("a")
+			b.queue("a")
 			began := time.Now()
 			s.execute()
 			if took := time.Since(began); took != want {
@@ -157,7 +160,7 @@ func TestOfTwoRunsTheOneThatWasPassedOverIsFoundSoon(t *testing.T) {
 			}
 			return 1
 		}
-		b.start("a")
+		b.queue("a")
 		began := time.Now()
 		for range 3 {
 			s.execute()
@@ -196,8 +199,7 @@ func TestSignalsDoNotPutThePollOff(t *testing.T) {
 		b.start("a")
 		ref := refTo(s.execute())
 		b.finish(ref)
-		other := New(b.config, b.store, b.now, b.server.newID, b.server.log) // another replica
-		if _, err := other.ReleaseRun(b.Context(), &statev1.ReleaseRunRequest{Run: ref}); err != nil {
+		if _, err := b.replica().ReleaseRun(b.Context(), &statev1.ReleaseRunRequest{Run: ref}); err != nil {
 			b.Fatal(err)
 		}
 		for began := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -225,7 +227,7 @@ func TestWhatOneLoopCannotTakeGoesToAnother(t *testing.T) {
 			}
 			return 10
 		}
-		b.start("a")
+		b.queue("a")
 		first.execute()
 		second.execute()
 	})

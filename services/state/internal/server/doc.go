@@ -33,6 +33,20 @@
 //	                              poll ──────▲               │
 //	                                                         └─ Send fails: release
 //
+// Mostly nobody has to look. A loop that waits and knows of nothing that it has not
+// seen rests; a command that begins a run takes a place of such an executor first, in
+// turn, and then claims the run in the write that begins it:
+//
+//	StartRun ── place taken ──▶ begun and claimed ──commit──▶ handed ──▶ Send ──▶ executor
+//	                                │                            │
+//	                                └─ anything unusual:         └─ the stream has ended: release
+//	                                   queued, place given back
+//
+// The place is a credit, and is the command's until it ends. A command that learns only
+// from the rows whose run it begins, as an answer does, asks then, and is run again with
+// what a claim carries to be seen. Nothing is handed to a loop that is to look for work,
+// so that no run is overtaken, nor to a stream that has not taken what it was handed.
+//
 // A stop goes to the executor of its run on the same stream, beside the claims
 // and at no credit: at once from the replica that has written it, and from the
 // others by a poll (Server.PollStops), one query for all the executors that each
@@ -41,9 +55,9 @@
 //	RequestStop ──commit──▶ box of the stream ──▶ Send ──▶ executor
 //	other replica: poll ───────▲
 //
-// A claim is committed before it is sent. When sending fails it is released;
-// when the process dies in between, or the answer gets lost on a connection
-// that breaks, the claim is one of those that the executor does not list as
+// A claim is committed before it is sent, whichever way it comes. When sending fails
+// it is released; when the process dies in between, or the answer gets lost on a
+// connection that breaks, the claim is one of those that the executor does not list as
 // held, and is taken back as lost. A stream that breaks, rather than that either
 // side ends it, makes its executor a suspect of package sweep.
 package server

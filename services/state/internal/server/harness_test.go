@@ -181,6 +181,18 @@ func (b *bench) start(sessionID string) *statev1.StartRunResponse {
 	return started
 }
 
+// queue starts a run as another replica does, and lets this one know.
+func (b *bench) queue(sessionID string) *statev1.StartRunResponse {
+	b.Helper()
+	started, err := b.replica().StartRun(b.Context(), startOf(sessionID))
+	b.must(err)
+	b.server.hub.signal("support")
+	return started
+}
+
+// replica is another server on the same store, without streams.
+func (b *bench) replica() *Server { return New(b.config, b.store, b.now, b.server.newID, b.server.log) }
+
 // announce makes the agent known, by an executor that takes nothing.
 func (b *bench) announce() {
 	b.Helper()

@@ -18,6 +18,7 @@ type waiter struct {
 	agents map[string]bool
 	woken  chan struct{} // holds one signal, so that none is lost while the loop looks for work
 	told   news          // by the signals that the loop has not followed yet; guarded by hub.mu
+	rests  *claimer      // the loop's, while it waits and knows of nothing that it has not seen; guarded by hub.mu
 }
 
 // news is what signals have told of.
@@ -61,7 +62,33 @@ func (h *hub) leave(w *waiter) {
 func (h *hub) take(w *waiter) news {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	w.rests = nil
 	return w.take()
+}
+
+// rest notes that the loop waits and has seen everything that is due, unless it was
+// told of more: what a command begins from now on may be handed to it at once, and
+// overtakes nothing. That ends with the next signal.
+func (h *hub) rest(w *waiter, of *claimer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.told.runs == 0 {
+		w.rests = of
+	}
+}
+
+// reserve takes a place of an executor that serves the agent and whose loop rests, in
+// turn; nil when there is none.
+func (h *hub) reserve(agent string) *claimer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, w := range h.waiters {
+		if w.rests != nil && w.agents[agent] && w.rests.handed.idle() && w.rests.credits.take(1) == 1 {
+			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
+			return w.rests
+		}
+	}
+	return nil
 }
 
 // take is called under hub.mu.
@@ -121,6 +148,7 @@ func (h *hub) wake(told news, fits func(*waiter) bool) {
 		select {
 		case w.woken <- struct{}{}:
 			w.told.add(told)
+			w.rests = nil
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
 			return
 		default:

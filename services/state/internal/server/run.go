@@ -27,7 +27,24 @@ func update[A any](ctx context.Context, s *Server, target session.Target, bytes 
 // sessions above and below.
 func spread[A any](ctx context.Context, s *Server, target session.Target, bytes int, now session.Millis,
 	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
+	return spreadFrom(ctx, s, nil, target, bytes, now, decide)
+}
+
+// handing is spread for a command that may continue its own session: the run is handed
+// to an executor that waits for one.
+func handing[A any](ctx context.Context, s *Server, target session.Target, bytes int, now session.Millis,
+	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
+	place := s.slotFor("")
+	defer place.leave()
+	answer, err := spreadFrom(ctx, s, place, target, bytes, now, decide)
+	place.end(ctx, err)
+	return answer, err
+}
+
+func spreadFrom[A any](ctx context.Context, s *Server, place *slot, target session.Target, bytes int, now session.Millis,
+	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
 	return run(ctx, s, []session.Target{target}, bytes, func(targets []session.Target, views []*session.View) ([]*session.Change, A, error) {
+		place.try()
 		own, answer, err := decide(views...)
 		if err != nil {
 			return nil, answer, err
@@ -37,6 +54,9 @@ func spread[A any](ctx context.Context, s *Server, target session.Target, bytes 
 			return nil, answer, err
 		}
 		changes, err := family.Spread(views, own)
+		if len(changes) > 0 {
+			err = place.claim(views[0], changes[0])
+		}
 		return changes, answer, err
 	})
 }

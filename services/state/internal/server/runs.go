@@ -21,8 +21,11 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	if err != nil {
 		return nil, err
 	}
-	target := session.Target{Key: command.Key, Need: command.Need()}
+	place := s.slotFor(command.AgentType)
+	defer place.leave()
+	target := session.Target{Key: command.Key, Need: place.need(command.Need())}
 	started, err := run(ctx, s, []session.Target{target}, proto.Size(r), func(targets []session.Target, views []*session.View) ([]*session.Change, session.Started, error) {
+		place.try()
 		own, started, err := command.Decide(views...)
 		if err != nil {
 			return nil, started, err
@@ -34,9 +37,11 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 		changes, err := family.Spread(views, own)
 		if len(changes) > 0 {
 			started.Session = *changes[0].Session // another run may have begun
+			err = place.claim(views[0], changes[0])
 		}
 		return changes, started, err
 	})
+	place.end(ctx, err)
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, s.withKnownAgents(ctx, err)
 	}

@@ -151,7 +151,7 @@ func checkOwners(groups []batch) error {
 // their places in out. It returns the run that goes on with them; empty for none.
 func (s *Server) submitBatch(ctx context.Context, g batch, bytes int, out []*statev1.SubmittedCall) (runID string, err error) {
 	command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.newRunID(), Now: s.millis()}
-	submitted, err := spread(ctx, s, session.Target{Key: g.key, Need: command.Need()}, bytes, command.Now, alone(bounded(s, command.Decide)))
+	submitted, err := handing(ctx, s, session.Target{Key: g.key, Need: command.Need()}, bytes, command.Now, alone(bounded(s, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return "", nil // it went away, and its calls with it
 	}

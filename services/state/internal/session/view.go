@@ -13,6 +13,7 @@ type Need struct {
 	RunID           string   // View.Run
 	RequestKey      string   // View.Keyed; empty for none
 	AgentType       string   // View.AgentKnown
+	Executor        string   // View.ExecutorLives
 	MessageIDs      []string // View.Taken
 	CallIDs         []string // View.Named
 	CheckpointID    string   // View.Checkpoint with View.CheckpointState
@@ -50,6 +51,7 @@ type View struct {
 	Unsettled       *Run        // the run that has finished and is not settled
 	HolderSilent    bool        // nobody who lives holds Run; only for a run that is due
 	AgentKnown      bool        // an executor has announced Need.AgentType
+	ExecutorLives   bool        // Need.Executor is registered
 	Taken           []string    // those of Need.MessageIDs that the conversation has
 	TakenAt         []int64     // their ordinals
 	Journal         *Journal    // of the step in flight; nil: nothing was recorded

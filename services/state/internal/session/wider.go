@@ -59,6 +59,9 @@ func (n Need) with(m Need) Need {
 	n.Waiting = n.Waiting || m.Waiting
 	n.Busy = n.Busy || m.Busy
 	n.Undo = n.Undo || m.Undo
+	if m.Executor != "" {
+		n.Executor, n.Tail = m.Executor, m.Tail
+	}
 	return n
 }
 

@@ -12,6 +12,7 @@ import (
 func (t *tx) view(key session.Key, need session.Need) (v *session.View, err error) {
 	v = &session.View{}
 	_, v.AgentKnown = t.m.agents[need.AgentType]
+	v.ExecutorLives = need.Executor != "" && t.m.lives(need.Executor)
 	r := t.rows(key)
 	if r == nil {
 		return v, nil

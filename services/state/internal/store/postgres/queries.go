@@ -146,7 +146,8 @@ var (
 		listed("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+until("step", "b.step")) + `
 		ORDER BY v.n, c.call_id`)
 
-	readAgents = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
-	readSilent = prepared(`SELECT v.n FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id") + `
+	readAgents    = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
+	readExecutors = prepared(`SELECT executor_id FROM executors WHERE executor_id = ANY ($1::text[])`)
+	readSilent    = prepared(`SELECT v.n FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id") + `
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
 )

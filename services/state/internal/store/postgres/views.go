@@ -105,6 +105,7 @@ func each(names func(*session.Need) []string) func(*wanted, *shown) {
 func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
 	r.sessions()
 	r.agents()
+	r.executors()
 	r.runs()
 	r.states()
 	r.journals()
@@ -131,7 +132,7 @@ func (s *shown) finish() (err error) {
 		// There was no row to lock, and the queries behind it may have met a
 		// session that was created meanwhile. Shown none, a command that creates
 		// it runs into its key and is shown everything.
-		*v = session.View{AgentKnown: v.AgentKnown}
+		*v = session.View{AgentKnown: v.AgentKnown, ExecutorLives: v.ExecutorLives}
 		return nil
 	}
 	if v.Checkpoint != nil && s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
@@ -193,6 +194,27 @@ func (r *reader) agents() {
 		for i := range r.all {
 			if r.all[i].Need.AgentType == known {
 				r.all[i].view.AgentKnown = true
+			}
+		}
+	})
+}
+
+// executors asks for all executors at once, as agents does.
+func (r *reader) executors() {
+	var ids []string
+	for i := range r.all {
+		if id := r.all[i].Need.Executor; id != "" {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	r.queue(readExecutors, [][]byte{texts(ids)}, func(row *row) {
+		known := row.text()
+		for i := range r.all {
+			if r.all[i].Need.Executor == known {
+				r.all[i].view.ExecutorLives = true
 			}
 		}
 	})

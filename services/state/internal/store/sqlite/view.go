@@ -21,6 +21,11 @@ func view(ctx context.Context, c *connection, key session.Key, need session.Need
 			return nil, err
 		}
 	}
+	if need.Executor != "" {
+		if _, err := c.one(ctx, `SELECT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(need.Executor), &v.ExecutorLives); err != nil {
+			return nil, err
+		}
+	}
 	planned, err := viewSession(ctx, c, key, need, v)
 	if err != nil || v.Session == nil {
 		return v, err

@@ -75,13 +75,18 @@ func (w *world) idle() []maker {
 
 // command completes an act on one session.
 func command[A any](w *world, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *plain, all map[session.Key]*plain) string) act {
+	return commandWith(w, name, key, need, decide, nil, predict)
+}
+
+// commandWith is command with more to decide of the change of its session.
+func commandWith[A any](w *world, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), then func(*session.View, *session.Change) error, predict func(p *plain, all map[session.Key]*plain) string) act {
 	next := w.id("next")
 	f := session.Family{Now: w.now, NewID: func() string { return next }, Abandon: gone, Limits: limits}
 	return act{
 		name: fmt.Sprint(name, " ", key.SessionID), key: key,
 		predict: func(all map[session.Key]*plain) string { return predict(all[key], all) },
 		send: func() error {
-			return send(w.t, w.store, f, key, need, keeping(new(A), decide))
+			return sendThen(w.t, w.store, f, key, need, keeping(new(A), decide), then)
 		},
 	}
 }
@@ -357,7 +362,7 @@ func (w *world) submit(key session.Key) act {
 	}
 	ids := append([]string{"none"}, slices.Sorted(maps.Keys(w.sessions[key].Calls))...)
 	c := session.Submit{Key: key, CallID: rapid.SampledFrom(ids).Draw(w.T, "call"), Kind: session.ClientTool, Response: []byte("r"), NewRunID: w.id("run"), Now: w.now}
-	return command(w, "submit "+c.CallID, key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
+	return beginning(w, "submit "+c.CallID, key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
 		if p == nil {
 			return "SESSION_NOT_FOUND"
 		}

@@ -34,7 +34,7 @@ func (w *world) starting(a act, c session.Start) act {
 func (w *world) start(key session.Key) act {
 	c := w.startOf(key)
 	c.RequestKey = rapid.SampledFrom([]string{"", "", "k1", "k2"}).Draw(w.T, "request key")
-	a := command(w, "start "+c.RequestKey, key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
+	a := beginning(w, "start "+c.RequestKey, key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
 		switch {
 		case p == nil:
 			p = newPlain()
@@ -129,7 +129,7 @@ func (w *world) abandon(key session.Key) act {
 	if w.sessions[key] != nil && rapid.Bool().Draw(w.T, "brings answers") {
 		c.Answers = w.answers(key)
 	}
-	a := command(w, "start that abandons", key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
+	a := beginning(w, "start that abandons", key, c.Need(), c.Decide, func(p *plain, all map[session.Key]*plain) string {
 		switch {
 		case p == nil:
 			p = newPlain()
@@ -175,7 +175,7 @@ func (p *plain) answer(ids []string, by session.AnswerKind) {
 func (w *world) resume(key session.Key) act {
 	c := w.startOf(key)
 	c.Resume, c.Messages = true, nil
-	return command(w, "resume", key, c.Need(), c.Decide, func(p *plain, _ map[session.Key]*plain) string {
+	return beginning(w, "resume", key, c.Need(), c.Decide, func(p *plain, _ map[session.Key]*plain) string {
 		switch {
 		case p == nil:
 			return "SESSION_NOT_FOUND"

@@ -64,6 +64,7 @@ type world struct {
 	claims   map[session.Key][]session.Ref // all that there ever were
 	told     []string                      // the calls of any time, for Owner and tombstones
 	starts   map[string]session.Start      // by the id of the run
+	bursts   bool                          // several commands are under way
 }
 
 func newWorld(t *testing.T, s store.Store, n int) *world {
@@ -133,6 +134,8 @@ func (w *world) burst(r *rapid.T) {
 		acts[i] = w.draw()
 	}
 	errs := make([]error, len(acts))
+	w.bursts = true
+	defer func() { w.bursts = false }()
 	var wg sync.WaitGroup
 	for i, a := range acts {
 		wg.Go(func() { errs[i] = a.send() })

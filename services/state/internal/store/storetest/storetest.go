@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 
 func suite() (all []test) {
 	for _, group := range [][]test{
-		starts, claims, steps, ends, reads, crowds, lives, stops, waits, takesBack, goesBack, returns, bulks, begins, options, wholes, states, conversations, checks, calls, answers, families, trees,
+		starts, claims, handsOver, steps, ends, reads, crowds, lives, stops, waits, takesBack, goesBack, returns, bulks, begins, options, wholes, states, conversations, checks, calls, answers, families, trees,
 		lists, walks, accounts, memories, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
@@ -109,6 +109,13 @@ func same(b testing.TB, what string, got, want any) {
 	}
 }
 
+// alike is same for tests of both kinds, and ends them.
+func alike(t fataler, what string, got, want any) {
+	if !reflect.DeepEqual(normal(got), normal(want)) {
+		t.Fatalf("%s\n got %+v\nwant %+v", what, flat(reflect.ValueOf(got)), flat(reflect.ValueOf(want)))
+	}
+}
+
 // normal makes empty lists nil where stores may keep either.
 func normal(value any) any {
 	v := reflect.ValueOf(value)
@@ -150,6 +157,12 @@ func flat(v reflect.Value) reflect.Value {
 // send runs a command on one session and lets what follows from it reach the
 // family, as the server does.
 func send(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error)) error {
+	return sendThen(t, s, f, key, need, decide, nil)
+}
+
+// sendThen is send with more to decide of the change of the command's own session; nil
+// for nothing.
+func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error), then func(*session.View, *session.Change) error) error {
 	const deepest = 20 // generations of a test's family
 	targets := []session.Target{{Key: key, Need: need}}
 	for range deepest {
@@ -160,7 +173,11 @@ func send(t testing.TB, s store.Store, f session.Family, key session.Key, need s
 			}
 			family := f
 			family.Targets = targets
-			return family.Spread(views, own)
+			changes, err := family.Spread(views, own)
+			if then != nil && len(changes) > 0 {
+				err = then(views[0], changes[0])
+			}
+			return changes, err
 		})
 		wider, ok := errors.AsType[*session.Wider](err)
 		if !ok {

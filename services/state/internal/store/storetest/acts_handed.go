@@ -1,0 +1,65 @@
+package storetest
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// handOver is the claim of a run by the command that begins it.
+func handOver(executorID string, now session.Millis) session.HandOver {
+	return session.HandOver{Claim: session.Claim{ExecutorID: executorID, Now: now}, Tail: session.Tail{Messages: 3, Bytes: 1 << 20}, Bytes: 1 << 20}
+}
+
+// beginning is command for one that may begin a run of its own in its session. Half of
+// them hand it over with the same write: then the model has it claimed as well, and
+// what the claim carries has to be what the store has.
+func beginning[A any](w *world, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *plain, all map[session.Key]*plain) string) act {
+	if !rapid.Bool().Draw(w.T, "hand over") {
+		return command(w, name, key, need, decide, predict)
+	}
+	c := handOver(w.name, w.now)
+	var made *store.Decided
+	a := commandWith(w, name+", handed over", key, c.Need(need), decide, handed(c, &made), func(p *plain, all map[session.Key]*plain) string {
+		had := p != nil && p.live() != nil
+		var waited []plainRun
+		if p != nil {
+			waited = slices.Clone(p.Queue)
+		}
+		reason := predict(p, all)
+		if p = all[key]; reason != "" || had || p == nil {
+			return reason
+		}
+		r := p.live()
+		if r == nil || p.unsettled() || slices.ContainsFunc(waited, func(q plainRun) bool { return q.ID == r.ID }) {
+			return ""
+		}
+		r.Status = session.RunRunning
+		w.took(key, p, r)
+		return ""
+	})
+	send := a.send
+	a.send = func() error {
+		err := send()
+		if err == nil && made != nil && !w.bursts {
+			carries(w.t, w.T, w.store, c, *made)
+		}
+		return err
+	}
+	return a
+}
+
+// handed decides c behind a command, and keeps the claim of the last try in made.
+func handed(c session.HandOver, made **store.Decided) func(*session.View, *session.Change) error {
+	return func(v *session.View, own *session.Change) error {
+		*made = nil
+		begun, change, err := c.Decide(v, own)
+		if change != nil {
+			*made = &store.Decided{View: begun, Change: change}
+		}
+		return err
+	}
+}
