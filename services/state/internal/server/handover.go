@@ -11,7 +11,7 @@ import (
 // mostHandedOver is how many bytes a claim may carry that a command makes: it is made
 // while others wait for the same transaction. Larger ones are left to the claim loops,
 // which also know what to do with those that no message can take.
-const mostHandedOver = 1 << 20
+const mostHandedOver = 4 << 20
 
 // slot is room for a place of an executor whose claim loop waits here. A command takes
 // the place for the run that it begins, which is then claimed where it is begun, and

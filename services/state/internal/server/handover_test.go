@@ -544,7 +544,7 @@ func TestAContinuationIsHandedToAnExecutorThatWaits(t *testing.T) {
 
 func TestALargeClaimIsNotHandedOver(t *testing.T) {
 	t.Parallel()
-	b, on := newStaged(t)
+	b, on := newStaged(t, func(c *Config) { c.Limits.StateBytes = 2 * mostHandedOver })
 	s := b.open("e1", 10)
 	b.rests("e1")
 	looks := on.looks.Load()
