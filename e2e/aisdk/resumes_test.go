@@ -7,7 +7,7 @@ import (
 
 // resumes are scenarios of pages that come back.
 func resumes(c client) []scenario {
-	lost, unheard := c.own("count", "lost"), c.own("count", "unheard")
+	lost, unheard := c.own("count", "lost"), "tell me a story"
 	asked := []string{"user:", said("ask me"), "assistant:", done("ask", question, name), said("I was told: " + name)}
 	told := []string{"user:", said("ask me"), "assistant:", said("Let me ask. "), done("ask", question, name), said(story())}
 	answers := post("/chat/{session}/submit-tool-result", map[string]any{"toolCallId": "{call:ask}", "result": map[string]any{"name": "Ada"}})
@@ -116,10 +116,11 @@ func resumes(c client) []scenario {
 			},
 		},
 		{
-			Name: "an answer that is lost", Agent: "helper", Steps: []step{send("hello"), do("loseNext", "what", "answer"), send(unheard), mark(), resume()},
+			// It is long: of a short one the server may have written the end before it hears of the loss.
+			Name: "an answer that is lost", Agent: "narrator", Steps: []step{send("hello"), do("loseNext", "what", "answer"), send(unheard), mark(), resume()},
 			check: func(t *testing.T, p *played) {
 				p.broken(t)
-				p.heldOnly(t, "user:", said("hello"), "assistant:", said("You said: hello"), "user:", said(unheard), "assistant:", said("Answer 1."))
+				p.heldOnly(t, "user:", said("hello"), "assistant:", said("You said: hello"), "user:", said(unheard), "assistant:", said(story()))
 				p.stored(t)
 				p.posted(t, 2)
 			},

@@ -116,6 +116,7 @@ func TestAStreamThatBreaksLosesNothing(t *testing.T) {
 	b.start("lost")
 	lost := s.execute().GetRun().GetRunId() // the client forgets it, as if it had not arrived
 	s.cancel()
+	b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 })
 	again := b.open("e1", 10, kept)
 	claim := again.execute()
 	if claim.GetRun().GetRunId() != lost || claim.GetEpoch() != 2 {

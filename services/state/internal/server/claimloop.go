@@ -137,10 +137,10 @@ func (c *claimer) serve(ctx context.Context) error {
 			c.all = false
 			c.poll.Reset(c.pollPause())
 		}
-		pause := missing.pause()
-		if pause == 0 && !more {
+		if missing.runs == 0 && !more {
 			c.server.hub.rest(w, c)
 		}
+		pause := missing.pause()
 		if err := c.wait(ctx, w.woken, pause); err != nil {
 			return err
 		}

@@ -15,21 +15,23 @@ const mostHandedOver = 4 << 20
 
 // slot is room for a place of an executor whose claim loop waits here. A command takes
 // the place for the run that it begins, which is then claimed where it is begun, and
-// nobody has to look for it. A nil slot never has one.
+// nobody has to look for it. Who begins none takes no place from others. A nil slot never
+// has one.
 //
 // A slot lives as long as its command: end gives the place back, or lets the stream
 // have the claim for it; leave does so for a command that comes to no end.
 type slot struct {
 	server *Server
-	of     *claimer       // whose place it is; nil for none so far
+	of     *claimer       // whose place it may be; nil for nobody's so far
 	asked  bool           // somebody was looked for
+	taken  bool           // the place is the slot's
 	made   *store.Decided // the claim of the last try that has made one
 	stands bool           // the last try has made it
 	wrote  bool           // the last try writes something
 	over   bool
 }
 
-// slotFor takes a place for a run of the agent, where a loop that serves it waits for
+// slotFor finds a place for a run of the agent, where a loop that serves it waits for
 // work with one free. With an empty agent the command finds out for whom to ask.
 func (s *Server) slotFor(agent string) *slot {
 	p := &slot{server: s}
@@ -40,7 +42,7 @@ func (s *Server) slotFor(agent string) *slot {
 }
 
 func (p *slot) ask(agent string) {
-	p.of, p.asked = p.server.hub.reserve(agent), true
+	p.of, p.asked = p.server.hub.resting(agent), true
 }
 
 func (p *slot) handOver() session.HandOver {
@@ -77,7 +79,10 @@ func (p *slot) claim(v *session.View, own *session.Change) error {
 			return &session.Wider{Targets: []session.Target{{Key: own.Session.Key, Need: p.need(session.Need{})}}}
 		}
 	}
-	if p.of == nil {
+	if p.of == nil || !own.Begins() {
+		return nil
+	}
+	if p.taken = p.taken || p.server.hub.reserve(p.of); !p.taken { // others have been faster
 		return nil
 	}
 	begun, change, err := p.handOver().Decide(v, own)
@@ -98,7 +103,7 @@ func (p *slot) claim(v *session.View, own *session.Change) error {
 // whose answer is lost, or a command that has found its own former try written. It
 // goes back too, which changes nothing where there is no such claim.
 func (p *slot) end(ctx context.Context, err error) {
-	if p.over = true; p.of == nil {
+	if p.over = true; !p.taken {
 		return
 	}
 	written := err == nil && p.stands
@@ -115,7 +120,7 @@ func (p *slot) end(ctx context.Context, err error) {
 }
 
 func (p *slot) leave() {
-	if !p.over && p.of != nil {
+	if !p.over && p.taken {
 		p.of.credits.back(1)
 	}
 }

@@ -419,6 +419,7 @@ func TestARunIsNotHandedToAnExecutorThatWasForgotten(t *testing.T) {
 			b.Errorf("got %v, want it queued", got)
 		}
 		s.cancel()
+		b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 }) // which looks for work, too
 		if claim := b.open("e1", 1).execute(); claim.GetEpoch() != 1 {
 			b.Errorf("got %v", claim)
 		}
@@ -620,6 +621,39 @@ func TestReplicasHandEachRunToOneExecutor(t *testing.T) {
 	}
 }
 
+func TestACommandThatBeginsNoRunTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.open("e1", 1)
+	b.rests("e1")
+	place := b.server.slotFor("support")
+	place.try()
+	b.must(place.claim(&session.View{ExecutorLives: true}, &session.Change{}))
+	if left, _ := place.of.credits.get(); left != 1 {
+		t.Errorf("%d places are left, want the one", left)
+	}
+	b.start("a") // begins one meanwhile
+	b.eventually("the run is claimed", func() bool { return b.status("a") == runRunning })
+	place.end(t.Context(), nil)
+	if left, _ := place.of.credits.get(); left != 0 {
+		t.Errorf("%d places are left, want none", left)
+	}
+}
+
+func TestAPlaceThatAnotherCommandHasTakenIsNotTakenAgain(t *testing.T) {
+	t.Parallel()
+	h := newHub()
+	c := &claimer{executorID: "e1", credits: newCredits(1)}
+	h.rest(h.join([]string{"a"}), c)
+	first, second := h.resting("a"), h.resting("a")
+	if first != c || second != c {
+		t.Fatalf("got %v and %v, want the one that rests", first, second)
+	}
+	if !h.reserve(first) || h.reserve(second) {
+		t.Error("want that the first takes the place and the second does not")
+	}
+}
+
 func TestPlacesAreTakenInTurnFromLoopsThatRest(t *testing.T) {
 	t.Parallel()
 	h := newHub()
@@ -637,7 +671,7 @@ func TestPlacesAreTakenInTurnFromLoopsThatRest(t *testing.T) {
 	join(busy, "a")
 	busy.handed.put(store.Decided{})
 	took := func(agent string) string {
-		if c := h.reserve(agent); c != nil {
+		if c := h.resting(agent); c != nil && h.reserve(c) {
 			return c.executorID
 		}
 		return ""

@@ -66,9 +66,9 @@ func (h *hub) take(w *waiter) news {
 	return w.take()
 }
 
-// rest notes that the loop waits and has seen everything that is due, unless it was
-// told of more: what a command begins from now on may be handed to it at once, and
-// overtakes nothing. That ends with the next signal.
+// rest notes that the loop waits and has seen everything that it was told of: what a
+// command begins from now on may be handed to it at once, and overtakes nothing that it
+// knows of. That ends with the next signal.
 func (h *hub) rest(w *waiter, of *claimer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,18 +77,29 @@ func (h *hub) rest(w *waiter, of *claimer) {
 	}
 }
 
-// reserve takes a place of an executor that serves the agent and whose loop rests, in
-// turn; nil when there is none.
-func (h *hub) reserve(agent string) *claimer {
+// resting finds an executor that serves the agent and whose loop rests with a place
+// free, in turn; nil when there is none.
+func (h *hub) resting(agent string) *claimer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, w := range h.waiters {
-		if w.rests != nil && w.agents[agent] && w.rests.handed.idle() && w.rests.credits.take(1) == 1 {
+		if w.rests == nil || !w.agents[agent] || !w.rests.handed.idle() {
+			continue
+		}
+		if left, ended := w.rests.credits.get(); left > 0 && ended == nil {
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
 			return w.rests
 		}
 	}
 	return nil
+}
+
+// reserve takes a place of the executor, if its loop rests still and has one free.
+func (h *hub) reserve(of *claimer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rests := slices.ContainsFunc(h.waiters, func(w *waiter) bool { return w.rests == of })
+	return rests && of.handed.idle() && of.credits.take(1) == 1
 }
 
 // take is called under hub.mu.
