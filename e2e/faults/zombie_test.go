@@ -143,8 +143,14 @@ func (z *zombies) counts() map[string]int {
 	}
 }
 
-// waitForAll waits until the zombies have met everything, or ctx ends.
+// lastAttacks is how long the zombies may go on behind the faults: until those to whom runs
+// were given have come to write.
+const lastAttacks = time.Minute
+
+// waitForAll waits until the zombies have met everything, or that is over.
 func (z *zombies) waitForAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastAttacks)
+	defer cancel()
 	for ctx.Err() == nil && slices.Contains(slices.Collect(maps.Values(z.counts())), 0) {
 		time.Sleep(zombiePause) // until their next attacks
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
@@ -72,4 +74,33 @@ func TestAKeyOfAnEditIsNotThatOfAnotherAnswer(t *testing.T) {
 	stream.rest()
 	h.under(t, "k2", another("msg-run-2"), "Three.")
 	refused(t, h.request(t, http.MethodPost, "/chat", another("msg-run-1"), "X-Holdfast-Request-Key", "k2"), 409, "REQUEST_KEY_REUSED") // gone when k2 came
+}
+
+func TestTwoEqualClicksForAnotherAnswerInThePlaceOfAResumedOneAreOneRun(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.chat(t, say("s1", "hi"))
+	first := h.Started(t, "default", "s1", nil)
+	first.Fail("It is away.", "provider_down")
+	if _, err := clients(t, h)["connect"].Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1"}); err != nil {
+		t.Fatal(err)
+	}
+	resumed := says(t, h, first, 2, "Two.")
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	h.State.Hold(func(*statev1.StartRunRequest) {
+		close(arrived)
+		<-goOn
+	})
+	told := make(chan string)
+	go func() { told <- datas(h.chat(t, another("msg-run-2")).rest()) }()
+	<-arrived
+	h.State.Hold(nil)
+	one := h.chat(t, another("msg-run-2"))
+	run := h.Started(t, "default", "s1", resumed)
+	close(goOn)
+	run.Say(3, Started(), StepStarted(), Text("Three."), StepCommitted(), Completed())
+	run.Complete(Says(3, "Three."))
+	if got, want := <-told, datas(one.rest()); got != want || !strings.Contains(want, "Three.") {
+		t.Errorf("the one that was slower: got %s, want %s", got, want)
+	}
 }

@@ -77,8 +77,11 @@ func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, do
 	w := work{message: m, drain: true, planned: j != nil}
 	var last []*task // calls that nobody was asked about, and that have waited
 	for _, call := range m.Calls() {
+		if askedOf(pending, call.ID) != nil || done[call.ID] {
+			continue
+		}
 		// Others were given up with the run that asked. What is planned was to run.
-		if t := p.classify(call, j != nil && j.has(call.ID)); askedOf(pending, call.ID) == nil && !done[call.ID] && t.class == classLast {
+		if t := p.classify(call, j != nil && j.has(call.ID)); t.class == classLast {
 			last = append(last, t)
 		}
 	}

@@ -62,9 +62,9 @@
 // where the stop comes while it waits. One whose agent is not here ends all the same when it
 // is to stop or its deadline has passed.
 //
-// However a run ends, what the journal has of its step in flight is committed with the end,
-// also where the run is given up (quit.go): its reply, and of each call the result or that
-// nobody knows it.
+// However an executor ends a run, what the journal has of its step in flight is committed with
+// the end, also where the run is given up (quit.go): its reply, and of each call the result or
+// that nobody knows it. Only where the state service refuses that does the run end without.
 //
 // # Suspension
 //

@@ -63,7 +63,7 @@ func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 			r.log.WarnContext(ctx, "readers may miss steps of the run", "error", err)
 		}
 	case journal != nil: // what was told of the step may not be what is known
-		r.said.forget()
+		r.said.untell()
 		var plan []*eventv1.Chunk
 		if !r.drains(journal.Plan) {
 			plan = planChunks(journal.Plan, r.fate())

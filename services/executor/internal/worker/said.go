@@ -55,6 +55,13 @@ func (s *said) adopt(t told) {
 	s.starts, s.ends, s.asked, s.judged = t.toolStart, t.toolEnd, t.asked, t.judged
 }
 
+// untell is for a step that is told anew: what hooks were called for they have seen.
+func (s *said) untell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starts, s.ends, s.asked, s.judged = nil, nil, nil, nil
+}
+
 // forget makes room for the next step, or for another attempt at this one.
 func (s *said) forget() {
 	s.mu.Lock()

@@ -271,6 +271,8 @@ func (p *post) again(ctx context.Context) (*Exchange, error) {
 func (p *post) againBefore(ctx context.Context, r *statev1.StartRunRequest, err error) (*Exchange, error) {
 	question, looking := p.chat.sessions.Replaced(ctx, p.request.Tenant, p.body.ID, r.GetRequestKey(), p.wish.target)
 	switch {
+	case errors.Is(looking, fault.NotFound) && p.key == "":
+		return p.newestWith(ctx, r.GetRequestKey(), err)
 	case errors.Is(looking, fault.NotFound):
 		return nil, err
 	case looking != nil:
@@ -284,6 +286,19 @@ func (p *post) againBefore(ctx context.Context, r *statev1.StartRunRequest, err 
 		return nil, err
 	}
 	return p.begun(ctx, pathRegenerate, started, p.key == "")
+}
+
+// newestWith tells the newest run where a request without a key of the client's, which is
+// equal to this one, has begun it under the derived key. Of any other err stands.
+func (p *post) newestWith(ctx context.Context, key string, err error) (*Exchange, error) {
+	session, newest, looking := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	switch {
+	case looking != nil:
+		return nil, looking
+	case newest.GetRequestKey() != key:
+		return nil, err
+	}
+	return p.found(session, newest), nil
 }
 
 // keyAgain gives r a key where the client has none: there is one answer in the place of

@@ -22,8 +22,8 @@ func Request(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{})
 }
 
-// Stream gives a context for what is told when the request has been answered: there each
-// absence is one by itself.
+// Stream gives a context for what is told when the request has been answered, and for what
+// has a patience of its own: there each absence is one by itself.
 func Stream(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, (*budget)(nil))
 }

@@ -19,7 +19,7 @@ const (
 
 // Policy says how long an absence may last. It may be shared.
 type Policy struct {
-	Limit time.Duration    // from the first failure on; 0 tries once
+	Limit time.Duration    // from the first failure on, and of one request together; 0 tries once
 	Now   func() time.Time // never nil
 }
 
@@ -40,6 +40,7 @@ func (p *Pause) Over() { p.since, p.wait = time.Time{}, 0 }
 // context's error when ctx ends.
 func (p *Pause) Wait(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
+		p.all.over(p.Now)
 		return ctx.Err()
 	}
 	now := p.Now()
@@ -51,6 +52,7 @@ func (p *Pause) Wait(ctx context.Context, err error) error {
 		return err
 	}
 	if max(now.Sub(p.since), p.all.failing(now)) >= p.Limit {
+		p.all.over(p.Now) // who goes on behind the failure does not wait meanwhile
 		return err
 	}
 	p.wait = min(max(2*p.wait, firstWait), lastWait)

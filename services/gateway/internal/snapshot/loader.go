@@ -47,7 +47,7 @@ func (l *Loader) list(ctx context.Context, r *streamv1.ListRequest) (*streamv1.L
 	asking, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
 	var got *streamv1.ListResponse
-	err := retry.Do(asking, retry.Policy{Limit: logPatience, Now: l.Now}, func() (err error) {
+	err := retry.Do(retry.Stream(asking), retry.Policy{Limit: logPatience, Now: l.Now}, func() (err error) {
 		got, err = l.Stream.List(asking, r)
 		return err
 	})

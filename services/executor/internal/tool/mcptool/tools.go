@@ -197,6 +197,9 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 }
 
+// mostUnsent is how many children one call may find that take no message.
+const mostUnsent = 3
+
 func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
 	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: name, Arguments: call.Input}
 	if call.IdempotencyKey != "" {
@@ -208,6 +211,7 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 	if len(call.Input) == 0 {
 		params.Arguments = json.RawMessage("{}")
 	}
+	unsent := 0
 	for again := false; ; again = true {
 		session, err := s.connected(ctx)
 		if err != nil {
@@ -229,6 +233,9 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			return nil, ctx.Err()
 		case !written.Load() && (session.cause() != nil || closed(err)):
 			session.end(errDeaf)
+			if unsent++; unsent == mostUnsent {
+				return nil, s.unavailable(fmt.Errorf("%w; the call was not made", session.cause()))
+			}
 			continue // the next child gets the call
 		case session.cause() != nil:
 			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; it is not known whether the call took effect", session.cause()))
