@@ -86,7 +86,7 @@ func TestUnderFaultsNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	checkThatRunsLive(t, s.Client, sessions)
 	b.mend()
 	t.Logf("everything runs again after %v", time.Since(start).Round(time.Second))
-	undead.waitForAll(ctx)
+	undead.waitForAll()
 	for i := 0; i < len(sessions); i += chatEvery {
 		readers.begin(ctx, "the late reader", &harness.Reader{Client: client, Session: sessions[i].id}, sessions[i].text())
 	}

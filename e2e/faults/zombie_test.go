@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -147,13 +148,13 @@ func (z *zombies) counts() map[string]int {
 // were given have come to write.
 const lastAttacks = time.Minute
 
-// waitForAll waits until the zombies have met everything, or that is over.
-func (z *zombies) waitForAll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lastAttacks)
-	defer cancel()
-	for ctx.Err() == nil && slices.Contains(slices.Collect(maps.Values(z.counts())), 0) {
-		time.Sleep(zombiePause) // until their next attacks
-	}
+// waitForAll waits until the zombies have met everything.
+func (z *zombies) waitForAll() {
+	z.t.Helper()
+	harness.WaitFor(z.t, lastAttacks, "the zombies to meet everything", func() (bool, string) {
+		counts := z.counts()
+		return !slices.Contains(slices.Collect(maps.Values(counts)), 0), fmt.Sprint(counts)
+	})
 }
 
 func (z *zombies) note(change func()) {

@@ -34,8 +34,8 @@
 //	                                                         └─ Send fails: release
 //
 // Mostly nobody has to look. A loop that waits and knows of nothing that it has not
-// seen rests; a command that begins a run takes a place of such an executor first, in
-// turn, and then claims the run in the write that begins it:
+// seen rests; a command finds such an executor first, in turn, takes a place of it when
+// it begins a run, and claims the run in the write that begins it:
 //
 //	StartRun ── place taken ──▶ begun and claimed ──commit──▶ handed ──▶ Send ──▶ executor
 //	                                │                            │
@@ -45,7 +45,8 @@
 // The place is a credit, and is the command's until it ends. A command that learns only
 // from the rows whose run it begins, as an answer does, asks then, and is run again with
 // what a claim carries to be seen. Nothing is handed to a loop that is to look for work,
-// so that no run is overtaken, nor to a stream that has not taken what it was handed.
+// so that no run is overtaken that it knows of, nor to a stream that has not taken what it
+// was handed.
 //
 // A stop goes to the executor of its run on the same stream, beside the claims
 // and at no credit: at once from the replica that has written it, and from the
