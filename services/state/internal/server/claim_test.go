@@ -291,7 +291,7 @@ func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
 
 func TestASignalThatIsNotFollowedGoesToAnother(t *testing.T) {
 	t.Parallel()
-	h := newHub()
+	h := newHub(time.Now)
 	first, second := h.join([]string{"a"}), h.join([]string{"a", "b"})
 	h.signal("a")
 	h.leave(first)

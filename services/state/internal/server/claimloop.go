@@ -120,7 +120,7 @@ func (c *claimer) serve(ctx context.Context) error {
 		if limit == 0 {
 			return nil
 		}
-		missing.tell(c.server.hub.take(w))
+		missing.tell(c.server.hub.take(w, limit))
 		all := c.polled() || missing.ends
 		n, more, err := c.claim(ctx, limit, all)
 		if err != nil {
@@ -130,6 +130,9 @@ func (c *claimer) serve(ctx context.Context) error {
 		if left, _ := c.credits.get(); n == limit && left == 0 {
 			c.server.hub.pass(w, all) // there may be more than this one can take
 		}
+		if more {
+			c.server.hub.behind(w)
+		}
 		if more && n > 0 {
 			continue
 		}
@@ -137,10 +140,10 @@ func (c *claimer) serve(ctx context.Context) error {
 			c.all = false
 			c.poll.Reset(c.pollPause())
 		}
-		if missing.runs == 0 && !more {
-			c.server.hub.rest(w, c)
-		}
 		pause := missing.pause()
+		if !more {
+			c.server.hub.seen(w, c, missing.runs)
+		}
 		if err := c.wait(ctx, w.woken, pause); err != nil {
 			return err
 		}

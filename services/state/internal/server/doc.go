@@ -33,9 +33,11 @@
 //	                              poll ──────▲               │
 //	                                                         └─ Send fails: release
 //
-// Mostly nobody has to look. A loop that waits and knows of nothing that it has not
-// seen rests; a command finds such an executor first, in turn, takes a place of it when
-// it begins a run, and claims the run in the write that begins it:
+// Mostly nobody has to look. An executor whose loop's last look has left no work behind
+// has places to spare: its credits, but for those that the loop has taken for a look and
+// those for runs that it was told of or has missed. A command finds such an executor
+// first, in turn, takes a place of it when it begins a run, and claims the run in the
+// write that begins it:
 //
 //	StartRun ── place taken ──▶ begun and claimed ──commit──▶ handed ──▶ Send ──▶ executor
 //	                                │                            │
@@ -44,9 +46,11 @@
 //
 // The place is a credit, and is the command's until it ends. A command that learns only
 // from the rows whose run it begins, as an answer does, asks then, and is run again with
-// what a claim carries to be seen. Nothing is handed to a loop that is to look for work,
-// so that no run is overtaken that it knows of, nor to a stream that has not taken what it
-// was handed.
+// what a claim carries to be seen. A run that is handed over may overtake queued ones, but
+// takes no place from any that the loop knows of: a loop that looks is handed work
+// beside, or else one run that has to be looked for would keep all that begin meanwhile
+// from being handed over, and those the next. Nothing is handed to a stream that does not
+// take what it was handed.
 //
 // A stop goes to the executor of its run on the same stream, beside the claims
 // and at no credit: at once from the replica that has written it, and from the

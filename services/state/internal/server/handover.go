@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -13,7 +14,14 @@ import (
 // which also know what to do with those that no message can take.
 const mostHandedOver = 4 << 20
 
-// slot is room for a place of an executor whose claim loop waits here. A command takes
+// A stream is handed nothing more while so many claims wait for it, or while it has
+// taken none of those that wait for so long: its client does not read.
+const (
+	mostUnsent = claimBatch
+	handWithin = 50 * time.Millisecond
+)
+
+// slot is room for a place of an executor whose claim loop is here. A command takes
 // the place for the run that it begins, which is then claimed where it is begun, and
 // nobody has to look for it. Who begins none takes no place from others. A nil slot never
 // has one.
@@ -31,8 +39,8 @@ type slot struct {
 	over   bool
 }
 
-// slotFor finds a place for a run of the agent, where a loop that serves it waits for
-// work with one free. With an empty agent the command finds out for whom to ask.
+// slotFor finds a place for a run of the agent, where an executor that serves it has one
+// to spare. With an empty agent the command finds out for whom to ask.
 func (s *Server) slotFor(agent string) *slot {
 	p := &slot{server: s}
 	if agent != "" {
@@ -42,7 +50,7 @@ func (s *Server) slotFor(agent string) *slot {
 }
 
 func (p *slot) ask(agent string) {
-	p.of, p.asked = p.server.hub.resting(agent), true
+	p.of, p.asked = p.server.hub.placed(agent), true
 }
 
 func (p *slot) handOver() session.HandOver {
@@ -107,7 +115,7 @@ func (p *slot) end(ctx context.Context, err error) {
 		return
 	}
 	written := err == nil && p.stands
-	if written && p.of.handed.put(*p.made) {
+	if written && p.of.handed.put(*p.made, p.server.now()) {
 		return
 	}
 	p.of.credits.back(1)
@@ -144,16 +152,20 @@ type handed struct {
 
 	mu     sync.Mutex
 	waits  []store.Decided
-	unsent int // those that wait, and those that are being sent
+	unsent int       // those that wait, and those that are being sent
+	since  time.Time // when the stream has last taken some of them, or the first of them came
 	closed bool
 }
 
 // put reports false when the stream takes no more.
-func (h *handed) put(claim store.Decided) bool {
+func (h *handed) put(claim store.Decided, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return false
+	}
+	if h.unsent == 0 {
+		h.since = now
 	}
 	h.waits = append(h.waits, claim)
 	h.unsent++
@@ -161,18 +173,19 @@ func (h *handed) put(claim store.Decided) bool {
 	return true
 }
 
-// idle reports whether the stream has taken everything so far. Who does not read what
-// it was handed is handed nothing more.
-func (h *handed) idle() bool {
+// room reports whether the stream takes what it is handed.
+func (h *handed) room(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.unsent == 0 && !h.closed
+	slow := h.unsent > 0 && now.Sub(h.since) > handWithin
+	return h.unsent < mostUnsent && !slow && !h.closed
 }
 
-func (h *handed) sent(n int) {
+func (h *handed) sent(n int, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unsent -= n
+	h.since = now
 }
 
 func (h *handed) take() []store.Decided {
@@ -209,7 +222,7 @@ func (c *claimer) handOut(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.handed.sent(len(claims))
+		c.handed.sent(len(claims), c.server.now())
 		c.credits.back(len(claims) - sent)
 	}
 }

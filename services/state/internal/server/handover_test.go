@@ -33,12 +33,16 @@ type staged struct {
 	store.Store
 	looks atomic.Int64 // for queued runs
 	next  atomic.Pointer[func(write func() error) error]
-	again atomic.Bool // every write is tried twice, as after a conflict
+	again atomic.Bool            // every write is tried twice, as after a conflict
+	first atomic.Pointer[func()] // is called once, before a look for queued runs
 }
 
 func (s *staged) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	if _, queued := due.(store.Queued); queued {
 		s.looks.Add(1)
+		if first := s.first.Swap(nil); first != nil {
+			(*first)()
+		}
 	}
 	return s.Store.UpdateDue(ctx, due, need, limit, decide)
 }
@@ -85,8 +89,8 @@ func (b *bench) rests(executorIDs ...string) {
 		defer b.server.hub.mu.Unlock()
 		var resting []string
 		for _, w := range b.server.hub.waiters {
-			if w.rests != nil && w.rests.handed.idle() {
-				resting = append(resting, w.rests.executorID)
+			if w.of != nil && w.told.runs+w.missing == 0 && w.of.handed.sentAll() {
+				resting = append(resting, w.of.executorID)
 			}
 		}
 		return !slices.ContainsFunc(executorIDs, func(id string) bool { return !slices.Contains(resting, id) })
@@ -100,8 +104,8 @@ func (b *bench) left(executorID string) int {
 	b.server.hub.mu.Lock()
 	defer b.server.hub.mu.Unlock()
 	for _, w := range b.server.hub.waiters {
-		if w.rests != nil && w.rests.executorID == executorID {
-			n, _ := w.rests.credits.get()
+		if w.of != nil && w.of.executorID == executorID {
+			n, _ := w.of.credits.get()
 			return n
 		}
 	}
@@ -642,36 +646,41 @@ func TestACommandThatBeginsNoRunTakesNoPlace(t *testing.T) {
 
 func TestAPlaceThatAnotherCommandHasTakenIsNotTakenAgain(t *testing.T) {
 	t.Parallel()
-	h := newHub()
+	h := newHub(time.Now)
 	c := &claimer{executorID: "e1", credits: newCredits(1)}
-	h.rest(h.join([]string{"a"}), c)
-	first, second := h.resting("a"), h.resting("a")
+	h.seen(h.join([]string{"a"}), c, 0)
+	first, second := h.placed("a"), h.placed("a")
 	if first != c || second != c {
-		t.Fatalf("got %v and %v, want the one that rests", first, second)
+		t.Fatalf("got %v and %v, want the one with a place to spare", first, second)
 	}
 	if !h.reserve(first) || h.reserve(second) {
 		t.Error("want that the first takes the place and the second does not")
 	}
 }
 
-func TestPlacesAreTakenInTurnFromLoopsThatRest(t *testing.T) {
+func TestPlacesAreTakenInTurnFromWhoHasThemToSpare(t *testing.T) {
 	t.Parallel()
-	h := newHub()
+	now := time.Now()
+	h := newHub(func() time.Time { return now })
 	of := func(id string, credits int32) *claimer { return &claimer{executorID: id, credits: newCredits(credits)} }
 	join := func(c *claimer, agents ...string) *waiter {
 		w := h.join(agents)
-		h.rest(w, c)
+		h.seen(w, c, 0)
 		return w
 	}
 	first := of("first", 2)
 	w := join(first, "a", "b")
 	join(of("second", 1), "a")
 	join(of("none", 0), "a")
-	busy := of("busy", 1)
-	join(busy, "a")
-	busy.handed.put(store.Decided{})
+	deaf := of("deaf", 1)
+	deaf.handed.more = make(chan struct{}, 1)
+	join(deaf, "a")
+	for range mostUnsent {
+		deaf.handed.put(store.Decided{}, now)
+	}
+	h.join([]string{"a"}) // has not looked for work
 	took := func(agent string) string {
-		if c := h.resting(agent); c != nil && h.reserve(c) {
+		if c := h.placed(agent); c != nil && h.reserve(c) {
 			return c.executorID
 		}
 		return ""
@@ -681,18 +690,72 @@ func TestPlacesAreTakenInTurnFromLoopsThatRest(t *testing.T) {
 			t.Errorf("%d: got a place of %q, want %q", i, got, want)
 		}
 	}
-	first.credits.back(1)
-	h.signal("b") // from now on it does not rest
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which is to look for work", got)
+	deaf.handed.sent(1, now)
+	now = now.Add(handWithin + 1)
+	if got := took("a"); got != "" {
+		t.Errorf("got a place of %q, whose stream takes nothing", got)
 	}
-	h.rest(w, first) // it has not followed the signal
+	deaf.handed.sent(1, now)
+	if got := took("a"); got != "deaf" {
+		t.Errorf("got a place of %q, want of the one that reads again", got)
+	}
+	first.credits.back(1)
+	h.signal("b") // its one place is for that run
 	if got := took("b"); got != "" {
 		t.Errorf("got a place of %q, which was told of work", got)
 	}
-	h.take(w)
-	h.rest(w, first)
+	first.credits.back(1)
+	if got := took("b"); got != "first" {
+		t.Errorf("got %q, want the place beside the one for the run that it was told of", got)
+	}
+	if told := h.take(w, 1); told.runs != 1 {
+		t.Errorf("told of %d runs, want 1", told.runs)
+	}
+	h.seen(w, first, 1)
+	if got := took("b"); got != "" {
+		t.Errorf("got a place of %q, which is to look again for a run that it has missed", got)
+	}
+	h.behind(w)
+	first.credits.back(10)
+	if got := took("b"); got != "" {
+		t.Errorf("got a place of %q, which has work behind", got)
+	}
+	h.seen(w, first, 0)
 	if got := took("b"); got != "first" {
 		t.Errorf("got a place of %q", got)
 	}
+	h.signal("b")
+	h.signal("b")
+	h.take(w, 1) // more than it looks for
+	if got := took("b"); got != "" {
+		t.Errorf("got a place of %q, which has work behind", got)
+	}
+}
+
+// A loop that looks for work does not keep what begins meanwhile from going out.
+func TestAStartHandsItsRunToAnExecutorThatLooksForOthers(t *testing.T) {
+	t.Parallel()
+	b, on := newStaged(t, rarely, func(c *Config) { c.Poll = time.Hour })
+	s := b.open("e1", 2*claimBatch)
+	b.rests("e1")
+	looks, goesOn := make(chan struct{}), make(chan struct{})
+	wait := func() {
+		close(looks)
+		<-goesOn
+	}
+	on.first.Store(&wait)
+	b.server.hub.signal("support")
+	<-looks
+	b.start("a")
+	if claim := s.execute(); claim.GetRun().GetSessionId() != "a" || claim.GetEpoch() != 1 {
+		t.Errorf("got %v", claim)
+	}
+	close(goesOn)
+	b.eventually("all places but one are free", func() bool { return b.left("e1") == 2*claimBatch-1 })
+}
+
+func (h *handed) sentAll() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unsent == 0
 }

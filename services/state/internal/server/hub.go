@@ -3,12 +3,15 @@ package server
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // hub wakes the claim loops that wait for work. A signal wakes one loop that
 // serves the agent, in turn, so that work spreads over the executors; nothing
 // is kept for a loop that is not waiting, and nobody who signals ever waits.
 type hub struct {
+	now func() time.Time
+
 	mu      sync.Mutex
 	waiters []*waiter // whose turn is next comes first
 }
@@ -17,8 +20,11 @@ type hub struct {
 type waiter struct {
 	agents map[string]bool
 	woken  chan struct{} // holds one signal, so that none is lost while the loop looks for work
-	told   news          // by the signals that the loop has not followed yet; guarded by hub.mu
-	rests  *claimer      // the loop's, while it waits and knows of nothing that it has not seen; guarded by hub.mu
+
+	// Guarded by hub.mu.
+	told    news     // by the signals that the loop has not followed yet
+	of      *claimer // the loop's, while its last look has left no work behind; else nil
+	missing int      // runs that it was told of and that its looks have not found yet
 }
 
 // news is what signals have told of.
@@ -32,7 +38,7 @@ func (n *news) add(more news) {
 	n.ends = n.ends || more.ends
 }
 
-func newHub() *hub { return &hub{} }
+func newHub(now func() time.Time) *hub { return &hub{now: now} }
 
 // join adds a loop. It has to look for work after it has joined: what came
 // before is not told.
@@ -58,48 +64,63 @@ func (h *hub) leave(w *waiter) {
 }
 
 // take returns what the loop was told since it last asked. It has to look for
-// that afterwards: nobody else is told.
-func (h *hub) take(w *waiter) news {
+// that afterwards, with so many places: nobody else is told.
+func (h *hub) take(w *waiter, places int) news {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w.rests = nil
-	return w.take()
-}
-
-// rest notes that the loop waits and has seen everything that it was told of: what a
-// command begins from now on may be handed to it at once, and overtakes nothing that it
-// knows of. That ends with the next signal.
-func (h *hub) rest(w *waiter, of *claimer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if w.told.runs == 0 {
-		w.rests = of
+	told := w.take()
+	if told.runs > places {
+		w.of = nil
 	}
+	return told
 }
 
-// resting finds an executor that serves the agent and whose loop rests with a place
-// free, in turn; nil when there is none.
-func (h *hub) resting(agent string) *claimer {
+// seen notes that a look of the loop has left no work behind that it could take, but
+// for so many runs that it was told of and has not found. What a command begins from
+// now on may be handed to its executor at once, while there are places beside those for
+// the runs that the loop knows of.
+func (h *hub) seen(w *waiter, of *claimer, missing int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.of, w.missing = of, missing
+}
+
+// behind notes that there may be more work than the loop has taken: nothing overtakes it.
+func (h *hub) behind(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.of = nil
+}
+
+// spare reports whether a run may be handed to the loop's executor. The caller holds mu.
+func (h *hub) spare(w *waiter) bool {
+	if w.of == nil || !w.of.handed.room(h.now()) {
+		return false
+	}
+	left, ended := w.of.credits.get()
+	return ended == nil && left > w.told.runs+w.missing
+}
+
+// placed finds an executor that serves the agent and has a place to spare, in turn; nil
+// when there is none.
+func (h *hub) placed(agent string) *claimer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, w := range h.waiters {
-		if w.rests == nil || !w.agents[agent] || !w.rests.handed.idle() {
-			continue
-		}
-		if left, ended := w.rests.credits.get(); left > 0 && ended == nil {
+		if w.agents[agent] && h.spare(w) {
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
-			return w.rests
+			return w.of
 		}
 	}
 	return nil
 }
 
-// reserve takes a place of the executor, if its loop rests still and has one free.
+// reserve takes a place of the executor, if it still has one to spare.
 func (h *hub) reserve(of *claimer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	rests := slices.ContainsFunc(h.waiters, func(w *waiter) bool { return w.rests == of })
-	return rests && of.handed.idle() && of.credits.take(1) == 1
+	spare := slices.ContainsFunc(h.waiters, func(w *waiter) bool { return w.of == of && h.spare(w) })
+	return spare && of.credits.take(1) == 1
 }
 
 // take is called under hub.mu.
@@ -159,7 +180,6 @@ func (h *hub) wake(told news, fits func(*waiter) bool) {
 		select {
 		case w.woken <- struct{}{}:
 			w.told.add(told)
-			w.rests = nil
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
 			return
 		default:

@@ -43,7 +43,7 @@ type Server struct {
 
 // New returns a server on the store. It starts nothing.
 func New(config Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
-	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(), stops: newStops(),
+	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(now), stops: newStops(),
 		suspects: sweep.NewSuspects(), stopping: make(chan struct{})}
 }
 

@@ -251,6 +251,9 @@ func TestAClientThatTakesNothingHoldsUpNobodysStop(t *testing.T) {
 			return b.get(start.GetSessionId()).GetCurrentRun().GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING || i > 0
 		})
 	}
+	b.eventually("the deaf one is handed nothing more", func() bool {
+		return b.server.hub.placed("support") == nil
+	})
 	s := b.open("e1", 10)
 	b.requestStop("deaf0", interrupts)
 	b.start("s")
