@@ -36,7 +36,7 @@ type Config struct {
 	Store       string        `env:"HOLDFAST_STATE_STORE" envDefault:"sqlite" doc:"where sessions are kept: memory (gone with the process), sqlite, postgres"`
 	SQLitePath  string        `env:"HOLDFAST_STATE_SQLITE_PATH" envDefault:"holdfast-state.db" doc:"file of the sqlite store; its folder has to exist"`
 	PostgresURL string        `env:"HOLDFAST_STATE_POSTGRES_URL" doc:"postgres:// URL of the postgres store's database"`
-	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres"`
+	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres, beside one for the signals of other replicas"`
 	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for a database that cannot be reached yet"`
 	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor that sent no heartbeat for this long loses its runs"`
 	BrokenAfter time.Duration `env:"HOLDFAST_STATE_BROKEN_AFTER" envDefault:"1s" doc:"an executor whose claim stream has broken, as by its death, and that sends no heartbeat for this long loses its runs; at least two of its heartbeat intervals. 0 leaves it to HOLDFAST_STATE_SILENT_AFTER"`
@@ -176,6 +176,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 func (s *Service) Run(ctx context.Context) error {
 	var polling sync.WaitGroup
 	polling.Go(func() { s.server.PollStops(ctx) })
+	polling.Go(func() { s.server.KeepInTouch(ctx) })
 	err := s.sweep.Run(ctx)
 	s.server.Stop()
 	polling.Wait()

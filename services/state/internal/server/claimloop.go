@@ -207,7 +207,7 @@ type search struct {
 var searchPauses = [...]time.Duration{3 * time.Millisecond, 6 * time.Millisecond, 12 * time.Millisecond}
 
 func (s *search) tell(more news) {
-	if more.runs > 0 {
+	if more.runs > 0 || more.ends {
 		s.add(more)
 		s.looks = 0
 	}

@@ -22,8 +22,8 @@
 // Each ClaimRuns stream has a loop that claims for its executor while it has
 // credits. A loop that has found less than it may take waits for the hub, which is
 // signalled after each write that has made work, or for its poll, which is behind
-// for all that the hub does not see: signals of other replicas, those that were
-// lost, and runs that wait for their time. Nothing puts the poll off. A signal
+// for all that the hub does not see: signals that were lost, and runs that wait for
+// their time. Nothing puts the poll off. A signal
 // says whether it is for a queued run or for a finished one whose end nobody
 // tells; those are looked for when one says so, and with the poll. A look passes
 // sessions over that are locked at the moment: when it finds less than was
@@ -32,6 +32,9 @@
 //	StartRun ──commit──▶ hub ──wakes one──▶ claim loop ──UpdateDue──▶ Send ──▶ executor
 //	                              poll ──────▲               │
 //	                                                         └─ Send fails: release
+//
+// What no loop here can take is signalled to the other replicas, where the store
+// carries signals; those that hear it wake one loop each, and one of them finds it.
 //
 // Mostly nobody has to look. An executor whose loop's last look has left no work behind
 // has places to spare: its credits, but for those that the loop has taken for a look and
@@ -54,11 +57,11 @@
 //
 // A stop goes to the executor of its run on the same stream, beside the claims
 // and at no credit: at once from the replica that has written it, and from the
-// others by a poll (Server.PollStops), one query for all the executors that each
-// has. Heartbeats and commits tell of it as well.
+// others when they are signalled, or by a poll (Server.PollStops), one query for all
+// the executors that each has. Heartbeats and commits tell of it as well.
 //
 //	RequestStop ──commit──▶ box of the stream ──▶ Send ──▶ executor
-//	other replica: poll ───────▲
+//	other replica: signal, poll ▲
 //
 // A claim is committed before it is sent, whichever way it comes. When sending fails
 // it is released; when the process dies in between, or the answer gets lost on a

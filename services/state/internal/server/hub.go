@@ -29,7 +29,7 @@ type waiter struct {
 
 // news is what signals have told of.
 type news struct {
-	runs int  // how many came to be work
+	runs int  // how many came to be work; of those that other replicas tell of, another may have been faster, and they do not count
 	ends bool // there are finished ones among them, whose end nobody tells
 }
 
@@ -157,21 +157,21 @@ func (w *waiter) shares(other *waiter) bool {
 }
 
 // signal wakes one loop that serves the agent and is not awake: a run of it is
-// queued.
-func (h *hub) signal(agent string) { h.tell(agent, news{runs: 1}) }
+// queued. It reports whether a loop serves it that can take work.
+func (h *hub) signal(agent string) bool { return h.tell(agent, news{runs: 1}) }
 
 // signalEnd is signal for a finished run whose end nobody tells.
-func (h *hub) signalEnd(agent string) { h.tell(agent, news{runs: 1, ends: true}) }
+func (h *hub) signalEnd(agent string) bool { return h.tell(agent, news{runs: 1, ends: true}) }
 
-func (h *hub) tell(agent string, told news) {
+func (h *hub) tell(agent string, told news) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.wake(told, func(w *waiter) bool { return w.agents[agent] })
+	return h.wake(told, func(w *waiter) bool { return w.agents[agent] })
 }
 
 // wake wakes the first that fits and is not awake. Where all are awake, the
-// first will find this as well when it looks.
-func (h *hub) wake(told news, fits func(*waiter) bool) {
+// first will find this as well when it looks. It reports whether one fits.
+func (h *hub) wake(told news, fits func(*waiter) bool) bool {
 	var awake *waiter
 	for i, w := range h.waiters {
 		if !fits(w) {
@@ -181,14 +181,16 @@ func (h *hub) wake(told news, fits func(*waiter) bool) {
 		case w.woken <- struct{}{}:
 			w.told.add(told)
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
-			return
+			return true
 		default:
 			if awake == nil {
 				awake = w
 			}
 		}
 	}
-	if awake != nil {
-		awake.told.add(told)
+	if awake == nil {
+		return false
 	}
+	awake.told.add(told)
+	return true
 }

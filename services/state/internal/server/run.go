@@ -132,7 +132,7 @@ func (s *Server) tell(changes []*session.Change) {
 			r := &c.Runs[i]
 			s.wake(r, now)
 			if r.Status == session.RunRunning && r.Stop != nil {
-				s.stops.tell(store.StoppedRun{ExecutorID: r.ExecutorID, RunID: r.RunID, Stop: *r.Stop})
+				s.stop(store.StoppedRun{ExecutorID: r.ExecutorID, RunID: r.RunID, Stop: *r.Stop})
 			}
 		}
 	}
@@ -142,8 +142,8 @@ func (s *Server) tell(changes []*session.Change) {
 func (s *Server) wake(r *session.Run, now session.Millis) {
 	switch {
 	case r.Status == session.RunQueued && r.DueAt <= now:
-		s.hub.signal(r.AgentType)
+		s.signal(r.AgentType)
 	case r.Status.Over() && !r.Settled && r.ExecutorID == "":
-		s.hub.signalEnd(r.AgentType)
+		s.signalEnd(r.AgentType)
 	}
 }

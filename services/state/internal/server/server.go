@@ -32,6 +32,7 @@ type Server struct {
 	log    *slog.Logger
 	hub    *hub
 	stops  *stops
+	others *others
 
 	suspects *sweep.Suspects
 
@@ -43,7 +44,7 @@ type Server struct {
 
 // New returns a server on the store. It starts nothing.
 func New(config Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
-	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(now), stops: newStops(),
+	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(now), stops: newStops(), others: newOthers(s),
 		suspects: sweep.NewSuspects(), stopping: make(chan struct{})}
 }
 
@@ -60,7 +61,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 }
 
 // Wake tells claim streams that there may be work for an agent.
-func (s *Server) Wake(agentType string) { s.hub.signal(agentType) }
+func (s *Server) Wake(agentType string) { s.signal(agentType) }
 
 // Suspects are the executors whose claim stream has broken.
 func (s *Server) Suspects() *sweep.Suspects { return s.suspects }

@@ -18,6 +18,7 @@ type stops struct {
 	mu    sync.Mutex
 	boxes map[*stopBox]bool
 	came  chan struct{} // holds one signal: somebody is connected
+	heard chan struct{} // holds one signal: another replica has taken a stop
 }
 
 // stopBox is what a claim stream is to be told.
@@ -30,7 +31,7 @@ type stopBox struct {
 }
 
 func newStops() *stops {
-	return &stops{boxes: map[*stopBox]bool{}, came: make(chan struct{}, 1)}
+	return &stops{boxes: map[*stopBox]bool{}, came: make(chan struct{}, 1), heard: make(chan struct{}, 1)}
 }
 
 func (s *stops) join(executorID string) *stopBox {
@@ -56,15 +57,19 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// tell is for a stop that this replica has just written.
-func (s *stops) tell(stop store.StoppedRun) {
+// tell is for a stop that this replica has just written. It reports whether the executor
+// is connected here.
+func (s *stops) tell(stop store.StoppedRun) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	here := false
 	for box := range s.boxes {
 		if box.executorID == stop.ExecutorID {
 			box.put(stop)
+			here = true
 		}
 	}
+	return here
 }
 
 func (b *stopBox) put(stop store.StoppedRun) {
@@ -137,6 +142,7 @@ func (s *Server) PollStops(ctx context.Context) {
 			next = poll.C
 			continue
 		case <-next:
+		case <-s.stops.heard:
 		case <-ctx.Done():
 			return
 		}

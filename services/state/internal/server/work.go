@@ -140,7 +140,7 @@ func (s *Server) SettleRun(ctx context.Context, r *statev1.SettleRunRequest) (*s
 		return nil, err
 	}
 	if next != "" {
-		s.hub.signal(next)
+		s.signal(next)
 	}
 	return &statev1.SettleRunResponse{}, nil
 }

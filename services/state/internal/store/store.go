@@ -36,6 +36,19 @@ type Store interface {
 	io.Closer
 }
 
+// Signaler is a store that several replicas of the service share and that carries what
+// they have to tell each other. Signals are as good as those of a bell: they may be lost,
+// come twice, or late; what they are about is in the rows.
+type Signaler interface {
+	// Signal tells all other replicas that hear. A signal has no zero characters and at
+	// most 4 KiB.
+	Signal(ctx context.Context, signals []string) error
+
+	// Hear gives hear the signals of the others, one at a time, until ctx ends or it
+	// cannot hear any more, which the error says.
+	Hear(ctx context.Context, hear func(signal string)) error
+}
+
 // Decide is a command of package session: a pure function from the sessions
 // shown to the rows to write in each. It may be called several times for one
 // Update, and only the last call counts. A nil change writes nothing in its

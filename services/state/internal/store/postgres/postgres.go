@@ -28,6 +28,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -75,9 +76,11 @@ var _ store.Store = (*Store)(nil)
 type Store struct {
 	pool  *pgxpool.Pool
 	group *group.Committer[command]
+	name  string // tells its signals from those of other replicas
 }
 
-// Open connects to the database with at most the given number of connections
+// Open connects to the database with at most the given number of connections, and one
+// more while it hears signals,
 // and brings its schema up to date. Several processes may do so at once. A nil
 // meter measures nothing.
 //
@@ -103,7 +106,7 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	s := &Store{pool: pool}
+	s := &Store{pool: pool, name: rand.Text()}
 	if s.group, err = group.New(commits, s.write, meter); err != nil {
 		pool.Close()
 		return nil, err
