@@ -120,11 +120,12 @@ func (s *Server) send(ctx context.Context, carrier store.Signaler, all []string)
 
 func (s *Server) hear(ctx context.Context, carrier store.Signaler) {
 	for broken := false; ; broken = true {
+		began := s.now()
 		err := carrier.Hear(ctx, s.heard)
 		if ctx.Err() != nil {
 			return
 		}
-		if !broken {
+		if !broken || s.now().Sub(began) > hearAgain { // it has heard them meanwhile
 			s.log.WarnContext(ctx, "other replicas are not heard, and work of theirs is found by polls until they are", "error", err)
 		}
 		if !pause(ctx, hearAgain) {
