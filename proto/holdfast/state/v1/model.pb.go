@@ -1501,7 +1501,10 @@ type Journal struct {
 	// The results of the calls that have ended, in the order of their recording.
 	Results []*CallResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	// Tokens of the model call.
-	Usage         []*UsageEntry `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
+	Usage []*UsageEntry `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
+	// Writes to the custom state that have led to the plan, applied when the step
+	// commits, before those of the results, unless the commit covers them.
+	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1567,6 +1570,13 @@ func (x *Journal) GetResults() []*CallResult {
 func (x *Journal) GetUsage() []*UsageEntry {
 	if x != nil {
 		return x.Usage
+	}
+	return nil
+}
+
+func (x *Journal) GetOps() []*StateOp {
+	if x != nil {
+		return x.Ops
 	}
 	return nil
 }
@@ -2791,13 +2801,14 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\frequested_at\x18\x03 \x01(\x03R\vrequestedAt\"_\n" +
 	"\rStoredMessage\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\x03R\aordinal\x124\n" +
-	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\xe0\x01\n" +
+	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\x8e\x02\n" +
 	"\aJournal\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12.\n" +
 	"\x04plan\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x12#\n" +
 	"\rplan_sequence\x18\x03 \x01(\x03R\fplanSequence\x127\n" +
 	"\aresults\x18\x04 \x03(\v2\x1d.holdfast.state.v1.CallResultR\aresults\x123\n" +
-	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"\xaa\x01\n" +
+	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x12,\n" +
+	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\"\xaa\x01\n" +
 	"\n" +
 	"CallResult\x129\n" +
 	"\x06result\x18\x01 \x01(\v2!.holdfast.event.v1.ToolResultPartR\x06result\x12,\n" +
@@ -3025,29 +3036,30 @@ var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	31, // 14: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
 	18, // 15: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
 	20, // 16: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
-	32, // 17: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
-	19, // 18: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	20, // 19: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
-	21, // 20: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
-	22, // 21: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
-	22, // 22: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
-	23, // 23: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
-	5,  // 24: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	31, // 25: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	25, // 26: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	25, // 27: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	26, // 28: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	6,  // 29: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 30: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	7,  // 31: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	8,  // 32: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 33: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	11, // 34: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	19, // 17: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
+	32, // 18: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	19, // 19: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
+	20, // 20: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
+	21, // 21: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
+	22, // 22: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
+	22, // 23: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
+	23, // 24: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
+	5,  // 25: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	31, // 26: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	25, // 27: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	25, // 28: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	26, // 29: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	6,  // 30: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 31: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	7,  // 32: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	8,  // 33: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 34: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	11, // 35: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }

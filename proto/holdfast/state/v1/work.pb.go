@@ -578,8 +578,11 @@ type RecordPlanRequest struct {
 	Plan           *v1.Message            `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
 	StreamSequence int64                  `protobuf:"varint,4,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
 	Usage          []*UsageEntry          `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Writes to the custom state that have led to the plan and that nobody makes
+	// again. The next owner of the run has them from the journal.
+	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RecordPlanRequest) Reset() {
@@ -643,6 +646,13 @@ func (x *RecordPlanRequest) GetStreamSequence() int64 {
 func (x *RecordPlanRequest) GetUsage() []*UsageEntry {
 	if x != nil {
 		return x.Usage
+	}
+	return nil
+}
+
+func (x *RecordPlanRequest) GetOps() []*StateOp {
+	if x != nil {
+		return x.Ops
 	}
 	return nil
 }
@@ -794,7 +804,8 @@ type CommitStepRequest struct {
 	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	// Appended to the conversation in this order.
 	Messages []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	Ops      []*StateOp    `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
+	// Applied behind those of the journal.
+	Ops []*StateOp `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
 	// The sequence of the stream that stream_step reached.
 	StreamSequence int64 `protobuf:"varint,5,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
 	// The last step that stands in the stream as a whole: `step`, or an earlier
@@ -815,7 +826,10 @@ type CommitStepRequest struct {
 	// Written over the references of the same ids, as by PutSubSession.
 	SubSessions []*SubSession `protobuf:"bytes,13,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
 	// For a suspended outcome.
-	Suspension    *Suspension `protobuf:"bytes,14,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	Suspension *Suspension `protobuf:"bytes,14,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	// `ops` do what those of the journal's plan are to do, and these are not applied
+	// besides. Not set by executors that do not know of them.
+	CoversPlanOps bool `protobuf:"varint,15,opt,name=covers_plan_ops,json=coversPlanOps,proto3" json:"covers_plan_ops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -946,6 +960,13 @@ func (x *CommitStepRequest) GetSuspension() *Suspension {
 		return x.Suspension
 	}
 	return nil
+}
+
+func (x *CommitStepRequest) GetCoversPlanOps() bool {
+	if x != nil {
+		return x.CoversPlanOps
+	}
+	return false
 }
 
 type ConsumedCall struct {
@@ -1506,20 +1527,21 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\xe2\x01\n" +
+	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\x90\x02\n" +
 	"\x11RecordPlanRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x12.\n" +
 	"\x04plan\x18\x03 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x12'\n" +
 	"\x0fstream_sequence\x18\x04 \x01(\x03R\x0estreamSequence\x123\n" +
-	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"\x14\n" +
+	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x12,\n" +
+	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\"\x14\n" +
 	"\x12RecordPlanResponse\"\x8d\x01\n" +
 	"\x13RecordResultRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x125\n" +
 	"\x06result\x18\x03 \x01(\v2\x1d.holdfast.state.v1.CallResultR\x06result\"2\n" +
 	"\x14RecordResultResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xb1\x05\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xd9\x05\n" +
 	"\x11CommitStepRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
@@ -1539,7 +1561,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\fsub_sessions\x18\r \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\x12=\n" +
 	"\n" +
 	"suspension\x18\x0e \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
-	"suspension\"L\n" +
+	"suspension\x12&\n" +
+	"\x0fcovers_plan_ops\x18\x0f \x01(\bR\rcoversPlanOps\"L\n" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
@@ -1631,8 +1654,8 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*Stop)(nil),                 // 29: holdfast.state.v1.Stop
 	(*v1.Message)(nil),           // 30: holdfast.event.v1.Message
 	(*UsageEntry)(nil),           // 31: holdfast.state.v1.UsageEntry
-	(*CallResult)(nil),           // 32: holdfast.state.v1.CallResult
-	(*StateOp)(nil),              // 33: holdfast.state.v1.StateOp
+	(*StateOp)(nil),              // 32: holdfast.state.v1.StateOp
+	(*CallResult)(nil),           // 33: holdfast.state.v1.CallResult
 	(*SubSession)(nil),           // 34: holdfast.state.v1.SubSession
 	(*Suspension)(nil),           // 35: holdfast.state.v1.Suspension
 	(RunStatus)(0),               // 36: holdfast.state.v1.RunStatus
@@ -1655,47 +1678,48 @@ var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	7,  // 13: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
 	30, // 14: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
 	31, // 15: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 16: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	32, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
-	7,  // 18: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	30, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	33, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	31, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	15, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	27, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
-	13, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	34, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	35, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	29, // 27: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	36, // 28: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	37, // 29: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	7,  // 30: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	15, // 31: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	31, // 32: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 33: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	7,  // 34: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 35: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	0,  // 36: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 37: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 38: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 39: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 40: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	16, // 41: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	18, // 42: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
-	20, // 43: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 44: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 45: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 46: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 47: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	14, // 48: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	17, // 49: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	19, // 50: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
-	21, // 51: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	44, // [44:52] is the sub-list for method output_type
-	36, // [36:44] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	32, // 16: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
+	7,  // 17: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
+	33, // 18: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	7,  // 19: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
+	30, // 20: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	32, // 21: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	31, // 22: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	15, // 23: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	27, // 24: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	13, // 25: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
+	34, // 26: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	35, // 27: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	29, // 28: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	36, // 29: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	37, // 30: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	7,  // 31: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	15, // 32: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	31, // 33: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 34: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	7,  // 35: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	31, // 36: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	0,  // 37: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 38: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 39: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 40: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 41: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	16, // 42: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	18, // 43: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
+	20, // 44: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 45: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 46: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 47: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 48: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	14, // 49: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	17, // 50: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	19, // 51: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
+	21, // 52: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	45, // [45:53] is the sub-list for method output_type
+	37, // [37:45] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }

@@ -59,9 +59,11 @@ type WorkServiceClient interface {
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
 	// RecordPlan stores what the model decided in the step in flight, before any
 	// call of it runs. Repeating it for the step is safe; the first plan stands:
-	// another plan for the same step is ABORTED (PLAN_EXISTS). A step that is
+	// another plan for the same step is ABORTED (PLAN_EXISTS). Of a repetition
+	// nothing is kept, also where its writes to the state are others. A step that is
 	// not the session's next is ABORTED (STEP_STALE). INVALID_ARGUMENT:
-	// MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// MESSAGE_INVALID, MESSAGE_TOO_LARGE, and for the writes as with a result
+	// STATE_INVALID and STATE_SIZE_EXCEEDED: without them the plan is taken.
 	RecordPlan(ctx context.Context, in *RecordPlanRequest, opts ...grpc.CallOption) (*RecordPlanResponse, error)
 	// RecordResult stores how a call of the plan ended, before anything else
 	// learns of it. The first result of a call stands; a repetition changes
@@ -226,9 +228,11 @@ type WorkServiceServer interface {
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
 	// RecordPlan stores what the model decided in the step in flight, before any
 	// call of it runs. Repeating it for the step is safe; the first plan stands:
-	// another plan for the same step is ABORTED (PLAN_EXISTS). A step that is
+	// another plan for the same step is ABORTED (PLAN_EXISTS). Of a repetition
+	// nothing is kept, also where its writes to the state are others. A step that is
 	// not the session's next is ABORTED (STEP_STALE). INVALID_ARGUMENT:
-	// MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// MESSAGE_INVALID, MESSAGE_TOO_LARGE, and for the writes as with a result
+	// STATE_INVALID and STATE_SIZE_EXCEEDED: without them the plan is taken.
 	RecordPlan(context.Context, *RecordPlanRequest) (*RecordPlanResponse, error)
 	// RecordResult stores how a call of the plan ended, before anything else
 	// learns of it. The first result of a call stands; a repetition changes

@@ -68,6 +68,10 @@ func (r *runner) journal() (*loop.Journal, error) {
 		journal.Results = append(journal.Results, loop.Recorded{Result: toResult(result.GetResult()), Ops: ops})
 	}
 	r.writes.found = journal
+	if r.writes.asked, err = toOps(found.GetOps()); err != nil {
+		return nil, err
+	}
+	r.writes.planned = true
 	r.kept.begin(plan, journal.Results...)
 	return journal, nil
 }

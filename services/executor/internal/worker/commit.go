@@ -24,17 +24,31 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	r.worker.passed(ctx, PointFlushed)
 	request := &statev1.RecordPlanRequest{
 		Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step), StreamSequence: sequence, Usage: r.report(ctx),
+		Ops: fromOps(r.writes.ofPlan()),
 	}
-	_, err = carry(ctx, r, func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
+	record := func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
 		return r.worker.peers.Work.RecordPlan(ctx, request)
-	})
+	}
+	_, err = carry(ctx, r, record)
+	if unwritable(err) && len(request.GetOps()) > 0 {
+		r.log.WarnContext(ctx, "what hooks have written before the reply is dropped: it cannot be kept", "step", e.Step, "error", err)
+		r.writes.asked, request.Ops = nil, nil
+		_, err = carry(ctx, r, record)
+	}
 	if err != nil {
 		return fmt.Errorf("record the plan of step %d: %w", e.Step, err)
 	}
+	r.writes.planned = true
 	r.kept.begin(e.Plan)
 	r.worker.passed(ctx, PointPlanRecorded)
 	r.planner.Recorded()
 	return nil
+}
+
+// unwritable reports whether the state service refuses writes to the state.
+func unwritable(err error) bool {
+	reason := fault.ReasonOf(err)
+	return reason == reasonStateSizeExceeded || reason == reasonStateInvalid
 }
 
 // commit makes the step durable and says so; with an outcome it ends the run.
@@ -60,9 +74,9 @@ func (r *runner) endWith(ctx context.Context, o loop.Outcome) error {
 }
 
 // commitHurried tells what is left of the step and commits it. Once the run is to stop,
-// neither hooks nor the stream tier hold that up for long. Writes of hooks change nothing in a
-// step that was cut, and where the state would be too large with them: readers, who have heard
-// of them, are told what the state is without.
+// neither hooks nor the stream tier hold that up for long. In a step that was cut those writes of
+// hooks count that were recorded with the plan, and where the state would be too large with
+// them none: readers, who have heard of them, are told what the state is without.
 func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
 	hurried, end := r.halt.hurried(ctx)
 	defer end()
@@ -76,7 +90,7 @@ func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
 	}
 	r.onMessages(hurried, e.Step, e.Messages...)
 	if e.Cut {
-		r.writes.drop()
+		r.writes.cut()
 	}
 	if err := r.tellStep(hurried, e); err != nil {
 		return err
@@ -195,7 +209,7 @@ func (r *runner) standForCommit(ctx, hurried context.Context) (sequence int64, w
 // commitRequest is the commit but for where it stands in the stream.
 func (r *runner) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	request := &statev1.CommitStepRequest{
-		Run: r.ref, Step: int32(e.Step), Usage: r.report(ctx), Ops: fromOps(r.writes.own()), ToldCalls: e.Told,
+		Run: r.ref, Step: int32(e.Step), Usage: r.report(ctx), Ops: fromOps(r.writes.own()), CoversPlanOps: true, ToldCalls: e.Told,
 	}
 	for _, m := range e.Messages {
 		message := fromMessage(m, r.ref.GetRunId(), e.Step)

@@ -52,7 +52,12 @@ func (f *fakeState) RecordPlan(_ context.Context, r *statev1.RecordPlanRequest) 
 		}
 		return &statev1.RecordPlanResponse{}, nil
 	}
-	s.journal = &statev1.Journal{Step: r.GetStep(), Plan: proto.CloneOf(r.GetPlan()), PlanSequence: r.GetStreamSequence(), Usage: r.GetUsage()}
+	if f.maxState > 0 && opsSize(r.GetOps()) > f.maxState {
+		return nil, fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "the writes of the plan")
+	}
+	s.journal = proto.CloneOf(&statev1.Journal{
+		Step: r.GetStep(), Plan: r.GetPlan(), PlanSequence: r.GetStreamSequence(), Usage: r.GetUsage(), Ops: r.GetOps(),
+	})
 	s.writes = append(s.writes, "plan")
 	return &statev1.RecordPlanResponse{}, nil
 }
@@ -77,7 +82,7 @@ func (f *fakeState) RecordResult(_ context.Context, r *statev1.RecordResultReque
 	if f.maxResult > 0 && len(r.GetResult().GetResult().GetResult()) > f.maxResult {
 		return nil, fault.New(fault.Invalid, "RESULT_TOO_LARGE", "too large")
 	}
-	size := opsSize(r.GetResult().GetOps())
+	size := opsSize(j.GetOps()) + opsSize(r.GetResult().GetOps())
 	for _, result := range j.GetResults() {
 		size += opsSize(result.GetOps())
 		if result.GetResult().GetToolCallId() == id {
@@ -119,6 +124,9 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	f.commits = append(f.commits, proto.CloneOf(r))
 	for _, m := range r.GetMessages() {
 		s.append(m)
+	}
+	if !r.GetCoversPlanOps() {
+		s.write(s.journal.GetOps())
 	}
 	for _, part := range s.journal.GetPlan().GetParts() {
 		for _, result := range s.journal.GetResults() {

@@ -57,7 +57,7 @@ func (r *runner) emits(step int32) tool.Emit {
 // stepHook calls a hook beside the calls of a step, and keeps what it has written for
 // the next commit.
 func (r *runner) stepHook(ctx context.Context, name string, step int, f func(ctx context.Context, h *agent.HookCall)) {
-	t, err := r.hook(ctx, name, step, r.writes.merged(), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
+	t, err := r.hook(ctx, name, step, r.writes.seen(step), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
 		f(ctx, h)
 		return nil
 	})
@@ -81,12 +81,12 @@ func (r *runner) wrote(ctx context.Context, step int, t traces) {
 	if len(t.ops) == 0 {
 		return
 	}
-	r.writes.hooks = append(r.writes.hooks, t.ops...)
+	r.writes.hooked(step, t.ops)
 	f := r.agent.Hooks.OnStateChange
 	if f == nil {
 		return
 	}
-	changed, err := r.hook(ctx, "OnStateChange", step, r.writes.merged(), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
+	changed, err := r.hook(ctx, "OnStateChange", step, r.writes.seen(step), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
 		f(ctx, h, t.ops)
 		return nil
 	})
@@ -94,7 +94,7 @@ func (r *runner) wrote(ctx context.Context, step int, t traces) {
 		return
 	}
 	r.pending = append(r.pending, changed.usage...)
-	r.writes.hooks = append(r.writes.hooks, changed.ops...)
+	r.writes.hooked(step, changed.ops)
 }
 
 // beforeRun asks the hook whether the run may be taken up, and gives the failure of one
@@ -115,7 +115,7 @@ func (r *runner) beforeRun(ctx context.Context, journal *loop.Journal) *loop.Fai
 		r.early = append(r.early, custom(name, data))
 		return nil
 	}
-	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.merged(), keep, f)
+	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.seen(0), keep, f)
 	switch {
 	case ctx.Err() != nil:
 		return nil // the run is cut, which is not the hook's word
@@ -133,8 +133,8 @@ func (r *runner) beforeRun(ctx context.Context, journal *loop.Journal) *loop.Fai
 
 // entered calls the hooks whose writes are not durable: of the begin of a run that has no
 // step yet, and of the reply that a former owner has recorded as a plan. Of that nobody
-// knows the call any more, so that BeforeModel is not called again. What the hooks count
-// is in the journal.
+// knows the call any more, so that BeforeModel is not called again: what it has written was
+// recorded with the plan. What the hooks count is in the journal.
 func (r *runner) entered(ctx context.Context, journal *loop.Journal) {
 	counted := len(r.pending)
 	if r.started.GetStepCount() == 0 {
@@ -163,10 +163,13 @@ func (r *runner) begun(ctx context.Context) {
 	}
 }
 
+// beforeModel calls the hook before a call of the model. What it writes has led to the reply,
+// and so has what the hooks around the failed calls of the step have written.
 func (r *runner) beforeModel(ctx context.Context, e loop.CallModel) {
 	if f := r.agent.Hooks.BeforeModel; f != nil {
 		r.stepHook(ctx, "BeforeModel", e.Step, func(ctx context.Context, h *agent.HookCall) { f(ctx, h, modelCall(e)) })
 	}
+	r.writes.ask()
 }
 
 func (r *runner) afterModel(ctx context.Context, e loop.CallModel, reply *loop.Reply, failed error) {

@@ -18,10 +18,13 @@ type writes struct {
 	// defaulted says that the schema has defaults, and the session has no step.
 	defaulted bool
 
-	before []agent.Op            // of hooks before the calls of the step, which see them
-	calls  map[string][]agent.Op // of the calls that have ended, by id
-	hooks  []agent.Op            // of hooks since
-	plan   agent.Message         // in the order of whose calls they are merged
+	entry   []agent.Op            // of the hooks of the run's begin, which each owner of a first step calls
+	asked   []agent.Op            // of the hooks that have led to the reply, which nobody calls again for a recorded one
+	before  []agent.Op            // of hooks that have seen the reply, before the calls of the step, which see them
+	calls   map[string][]agent.Op // of the calls that have ended, by id
+	hooks   []agent.Op            // of hooks since
+	plan    agent.Message         // in the order of whose calls they are merged
+	planned bool                  // the journal has asked, beside the plan
 	// dropped says that writes of hooks which readers may have heard of do not count.
 	dropped bool
 	// found is what a former owner has recorded of the step in flight, as long as the
@@ -39,6 +42,17 @@ func (w *writes) again(journal *loop.Journal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told = w.kept
+}
+
+// ask makes what hooks have written in the step so far a part of what has led to its reply.
+func (w *writes) ask() { w.asked, w.hooks = slices.Concat(w.asked, w.hooks), nil }
+
+// ofPlan are the writes that the plan is recorded with.
+func (w *writes) ofPlan() []agent.Op {
+	if len(w.asked) == 0 {
+		return nil
+	}
+	return agent.Diff(w.entered(), applied(w.entered(), w.asked))
 }
 
 // begin makes what hooks have written a part of what the calls of the plan see.
@@ -71,8 +85,11 @@ func (w *writes) take(messages []agent.Message) []loop.Recorded {
 	return taken
 }
 
+// entered is what the hooks of the run's begin see.
+func (w *writes) entered() agent.State { return applied(w.state, w.entry) }
+
 // called is what the calls see.
-func (w *writes) called() agent.State { return applied(w.state, w.before) }
+func (w *writes) called() agent.State { return applied(applied(w.entered(), w.asked), w.before) }
 
 // withCalls gives the state behind the writes of the calls, in the order of the plan.
 func (w *writes) withCalls(state agent.State) agent.State {
@@ -86,14 +103,36 @@ func (w *writes) withCalls(state agent.State) agent.State {
 // the next hook and the planner see.
 func (w *writes) merged() agent.State { return applied(w.withCalls(w.called()), w.hooks) }
 
+// seen is what a hook beside calls sees: of the step, or with 0 one of the run's begin, which
+// comes before whatever a former owner has recorded.
+func (w *writes) seen(step int) agent.State {
+	if step == 0 {
+		return w.entered()
+	}
+	return w.merged()
+}
+
+// hooked takes what a hook beside calls has written.
+func (w *writes) hooked(step int, ops []agent.Op) {
+	if step == 0 {
+		w.entry = append(w.entry, ops...)
+		return
+	}
+	w.hooks = append(w.hooks, ops...)
+}
+
+// ofHooks is how many writes of hooks beside calls there are.
+func (w *writes) ofHooks() int { return len(w.entry) + len(w.asked) + len(w.before) + len(w.hooks) }
+
 // changes reports whether the step leaves another state than it has found.
 func (w *writes) changes() bool { return w.owns() || len(w.calls) > 0 }
 
 // owns reports whether the commit may have to write something itself.
-func (w *writes) owns() bool { return w.defaulted || len(w.before)+len(w.hooks) > 0 }
+func (w *writes) owns() bool { return w.defaulted || w.ofHooks() > 0 }
 
 // own are the writes of the commit itself: what it takes to come from the state that the
-// journal's writes make to the one that the step leaves.
+// writes of the recorded calls make to the one that the step leaves. So they do what those of
+// the recorded plan are to do.
 func (w *writes) own() []agent.Op {
 	if !w.owns() {
 		return nil
@@ -103,17 +142,26 @@ func (w *writes) own() []agent.Op {
 
 // drop forgets what hooks have written, and reports whether that was anything.
 func (w *writes) drop() bool {
-	some := len(w.before)+len(w.hooks) > 0
-	w.before, w.hooks = nil, nil
+	some := w.ofHooks() > 0
+	w.entry, w.asked, w.before, w.hooks = nil, nil, nil, nil
 	w.dropped = w.dropped || some
 	return some
+}
+
+// cut forgets what hooks have written and the journal does not have.
+func (w *writes) cut() {
+	asked := w.asked
+	if w.drop(); w.planned {
+		w.asked = asked
+	}
 }
 
 // commit makes the state that of the committed step.
 func (w *writes) commit() {
 	w.state = w.merged()
 	w.kept, w.defaulted = w.state, false
-	w.before, w.hooks, w.calls, w.plan, w.dropped, w.found = nil, nil, nil, agent.Message{}, false, nil
+	w.entry, w.asked, w.before, w.hooks, w.calls = nil, nil, nil, nil, nil
+	w.plan, w.planned, w.dropped, w.found = agent.Message{}, false, false, nil
 }
 
 // ended takes what a call has written.

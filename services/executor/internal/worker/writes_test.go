@@ -136,18 +136,13 @@ func TestWhatHooksWriteIsInTheStateOnceWhereverTheirExecutorDies(t *testing.T) {
 		var got []string
 		state := p.state.sessions["s"].state
 		for _, key := range slices.Sorted(maps.Keys(state)) {
-			if key != "BeforeModel 1" || c.hit == "" { // its call is not made again once it has led to a plan
-				got = append(got, fmt.Sprint(key, " ", state[key]))
-			}
+			got = append(got, fmt.Sprint(key, " ", state[key]))
 		}
 		want := []string{
-			"AfterModel 1 [AfterModel 1]", "AfterModel 2 [AfterModel 2]", "AfterTool 1 [AfterTool 1]", "BeforeModel 2 [BeforeModel 2]",
-			"BeforeRun yes", "BeforeTool 1 [BeforeTool 1]", "OnMessage assistant 1 [OnMessage assistant 1]",
+			"AfterModel 1 [AfterModel 1]", "AfterModel 2 [AfterModel 2]", "AfterTool 1 [AfterTool 1]", "BeforeModel 1 [BeforeModel 1]",
+			"BeforeModel 2 [BeforeModel 2]", "BeforeRun yes", "BeforeTool 1 [BeforeTool 1]", "OnMessage assistant 1 [OnMessage assistant 1]",
 			"OnMessage assistant 2 [OnMessage assistant 2]", "OnMessage tool 1 [OnMessage tool 1]", "OnStart 0 [OnStart 0]",
 			"OnStateChange yes", "tool [tool]",
-		}
-		if c.hit == "" {
-			want = slices.Insert(want, 3, "BeforeModel 1 [BeforeModel 1]")
 		}
 		equalLines(t, "state", got, want)
 		p.once()

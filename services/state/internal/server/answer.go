@@ -94,7 +94,7 @@ func journalOut(j *session.Journal) (*statev1.Journal, error) {
 	if j == nil {
 		return out, nil
 	}
-	out.Step, out.PlanSequence, out.Usage = j.Step, j.Sequence, usageOut(j.Usage)
+	out.Step, out.PlanSequence, out.Usage, out.Ops = j.Step, j.Sequence, usageOut(j.Usage), opsOut(j.Ops)
 	out.Plan = &eventv1.Message{}
 	if err := proto.Unmarshal(j.Plan, out.Plan); err != nil {
 		return nil, fmt.Errorf("decode plan of step %d: %w", j.Step, err)

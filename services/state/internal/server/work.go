@@ -29,10 +29,20 @@ func (s *Server) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if size := len(body) + usageBytes(usage); size > s.config.Limits.StepBytes {
-		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, s.config.Limits.StepBytes)
+	ops, err := s.config.Limits.opsIn(r.GetOps())
+	if err != nil {
+		return nil, err
 	}
-	command := session.Plan{Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Sequence: r.GetStreamSequence(), Usage: usage}
+	size, limit := len(body)+usageBytes(usage), s.config.Limits.StepBytes
+	if size > limit {
+		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, limit)
+	}
+	if size += opBytes(ops); size > limit {
+		return nil, session.StateTooLarge(size, limit, ops)
+	}
+	command := session.Plan{
+		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Sequence: r.GetStreamSequence(), Usage: usage, Ops: ops, Limits: s.config.Limits.heart(),
+	}
 	if _, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
 	}
@@ -76,7 +86,7 @@ func (l Limits) fitting(command session.RecordResult) func(*session.View) (*sess
 		if err != nil || change == nil {
 			return nil, repeated, err
 		}
-		size := len(v.Journal.Plan) + usageBytes(v.Journal.Usage) + resultBytes(command.Result)
+		size := len(v.Journal.Plan) + opBytes(v.Journal.Ops) + usageBytes(v.Journal.Usage) + resultBytes(command.Result)
 		for _, r := range v.Journal.Results {
 			size += resultBytes(r)
 		}

@@ -25,6 +25,7 @@ type Commit struct {
 	ExpectedVersion int64 // 0 for any
 	Messages        []Message
 	Ops             []StateOp // applied after those of the journal
+	CoversPlan      bool      // Ops do what those of the journal's plan are to do, which are not applied
 	Sequence        int64     // of the stream, where StreamStep ends
 	StreamStep      int32     // the last step that is whole in the stream; at most Step
 	Usage           []Usage   // goes behind that of the journal
@@ -109,7 +110,7 @@ func (c Commit) tookBack(v *View) bool {
 }
 
 func (c Commit) write(v *View) (*Change, Checkpoint, error) {
-	ops := append(v.Journal.ops(), c.Ops...)
+	ops := slices.Concat(c.recorded(v.Journal), c.Ops)
 	merged, err := merge(v.Session.State, ops, c.Limits.State)
 	if err != nil {
 		return nil, Checkpoint{}, err
@@ -136,6 +137,14 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 		Warnings: merged.warnings, CreatedAt: c.Now,
 	}
 	return change, *change.Checkpoint, nil
+}
+
+// recorded are the writes of the journal that the step applies.
+func (c Commit) recorded(j *Journal) []StateOp {
+	if c.CoversPlan {
+		return j.resultOps()
+	}
+	return j.ops()
 }
 
 // count moves the counters and the cursor over the step.

@@ -260,7 +260,8 @@ type Journal struct {
 	CallIDs  []string // the calls of the plan, in its order
 	Sequence int64    // of the stream when the plan was recorded
 	Usage    []Usage
-	Results  []Result // in the order of their recording
+	Ops      []StateOp // that have led to the plan
+	Results  []Result  // in the order of their recording
 }
 
 // Result is the recorded end of one call.

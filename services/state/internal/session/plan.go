@@ -8,9 +8,10 @@ import (
 )
 
 // Plan records what the model decided in the step in flight. A repetition of
-// the same plan changes nothing.
+// the same plan changes nothing, also with other writes to the custom state.
 //
-// Faults: those of every write, Stale (STEP_STALE, PLAN_EXISTS).
+// Faults: those of every write, Stale (STEP_STALE, PLAN_EXISTS), TooLarge
+// (STATE_SIZE_EXCEEDED).
 type Plan struct {
 	Ref
 	Step     int32
@@ -18,10 +19,12 @@ type Plan struct {
 	CallIDs  []string
 	Sequence int64
 	Usage    []Usage
+	Ops      []StateOp // that have led to the plan
+	Limits   Limits
 }
 
 // Need says what Decide wants to see.
-func (c Plan) Need() Need { return Need{RunID: c.RunID, Journal: true} }
+func (c Plan) Need() Need { return Need{RunID: c.RunID, Journal: true, State: len(c.Ops) > 0} }
 
 // Decide begins the journal of the step.
 func (c Plan) Decide(v *View) (*Change, error) {
@@ -34,7 +37,10 @@ func (c Plan) Decide(v *View) (*Change, error) {
 	if v.Journal != nil {
 		return nil, c.stands(v.Journal)
 	}
-	plan := &Journal{Step: c.Step, Plan: c.Body, CallIDs: slices.Clone(c.CallIDs), Sequence: c.Sequence, Usage: c.Usage}
+	if _, err := merge(v.Session.State, c.Ops, c.Limits.State); err != nil {
+		return nil, err
+	}
+	plan := &Journal{Step: c.Step, Plan: c.Body, CallIDs: slices.Clone(c.CallIDs), Sequence: c.Sequence, Usage: c.Usage, Ops: c.Ops}
 	return &Change{Plan: plan}, nil
 }
 

@@ -76,13 +76,21 @@ func (c RecordResult) fits(v *View) error {
 	return err
 }
 
-// Writes reports whether a result of the journal writes to the custom state.
-// Of no journal it does not.
+// Writes reports whether the plan or a result of the journal writes to the custom
+// state. Of no journal it does not.
 func (j *Journal) Writes() bool { return len(j.ops()) > 0 }
 
-// ops returns the state writes of the results in the order of the calls in
-// the plan.
+// ops returns the state writes of the plan, then those of the results.
 func (j *Journal) ops() []StateOp {
+	if j == nil {
+		return nil
+	}
+	return slices.Concat(j.Ops, j.resultOps())
+}
+
+// resultOps returns the state writes of the results in the order of the calls in
+// the plan.
+func (j *Journal) resultOps() []StateOp {
 	if j == nil {
 		return nil
 	}

@@ -57,6 +57,7 @@ func copyJournal(j *session.Journal) *session.Journal {
 	c.Plan = slices.Clone(j.Plan)
 	c.CallIDs = slices.Clone(j.CallIDs)
 	c.Usage = slices.Clone(j.Usage)
+	c.Ops = slices.Clone(j.Ops)
 	c.Results = nil
 	for _, r := range j.Results {
 		c.Results = append(c.Results, copyResult(r))

@@ -20,7 +20,8 @@ import (
 // no boot looks for missing ones: that would read all sessions. Its replicas are
 // to be stopped first. Version 3 is for one: runs wait only by the code that knows
 // it, and where a replica of the code before ends the live run they wait on until
-// the next end.
+// the next end. So is version 6: the code before it hands no writes of a plan over, and
+// executors that record them put them into their commits as well.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS

@@ -14,12 +14,12 @@ var (
 )
 
 const (
-	planColumns   = "step bigint, body bytea, call_ids text, stream_sequence bigint, usage text"
+	planColumns   = "step bigint, body bytea, call_ids text, stream_sequence bigint, usage text, ops text"
 	resultColumns = "call_id text, body bytea, ops text, usage text"
 )
 
 func (r *rows) plan(k session.Key, p *session.Journal) *rows {
-	return r.key(k).number(int64(p.Step)).bytes(p.Plan).json(store.In(&p.CallIDs)).number(p.Sequence).json(store.In(&p.Usage))
+	return r.key(k).number(int64(p.Step)).bytes(p.Plan).json(store.In(&p.CallIDs)).number(p.Sequence).json(store.In(&p.Usage)).json(store.In(&p.Ops))
 }
 
 func (r *row) plan() *session.Journal {
@@ -27,6 +27,7 @@ func (r *row) plan() *session.Journal {
 	r.json(store.In(&p.CallIDs))
 	p.Sequence = r.number()
 	r.json(store.In(&p.Usage))
+	r.json(store.In(&p.Ops))
 	return p
 }
 

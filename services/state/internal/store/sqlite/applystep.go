@@ -12,8 +12,8 @@ func (w *writer) message(m *session.Message) {
 
 func (w *writer) journal(c *session.Change) {
 	if p := c.Plan; p != nil {
-		w.exec(`INSERT INTO plans (tenant, session_id, step, body, call_ids, stream_sequence, usage) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			p.Step, blob(p.Plan), store.In(&p.CallIDs), p.Sequence, store.In(&p.Usage))
+		w.exec(`INSERT INTO plans (tenant, session_id, step, body, call_ids, stream_sequence, usage, ops) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			p.Step, blob(p.Plan), store.In(&p.CallIDs), p.Sequence, store.In(&p.Usage), store.In(&p.Ops))
 	}
 	if r := c.Result; r != nil {
 		w.exec(`INSERT INTO results (tenant, session_id, position, call_id, body, ops, usage) VALUES (?, ?, ?, ?, ?, ?, ?)`,
