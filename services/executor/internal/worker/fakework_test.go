@@ -52,11 +52,15 @@ func (f *fakeState) RecordPlan(_ context.Context, r *statev1.RecordPlanRequest) 
 		}
 		return &statev1.RecordPlanResponse{}, nil
 	}
-	if f.maxState > 0 && opsSize(r.GetOps()) > f.maxState {
+	ops := r.GetOps()
+	if f.older {
+		ops = nil
+	}
+	if f.maxState > 0 && opsSize(ops) > f.maxState {
 		return nil, fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "the writes of the plan")
 	}
 	s.journal = proto.CloneOf(&statev1.Journal{
-		Step: r.GetStep(), Plan: r.GetPlan(), PlanSequence: r.GetStreamSequence(), Usage: r.GetUsage(), Ops: r.GetOps(),
+		Step: r.GetStep(), Plan: r.GetPlan(), PlanSequence: r.GetStreamSequence(), Usage: r.GetUsage(), Ops: ops,
 	})
 	s.writes = append(s.writes, "plan")
 	return &statev1.RecordPlanResponse{}, nil

@@ -1,0 +1,205 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// jot appends to a list of the state that every hook and tool appends to.
+func jot(h agent.Host, format string, args ...any) {
+	if err := h.Update(func(draft agent.State) error {
+		list, _ := draft["log"].([]any)
+		draft["log"], draft["last"] = append(list, fmt.Sprintf(format, args...)), fmt.Sprintf(format, args...)
+		return nil
+	}); err != nil {
+		panic(err)
+	}
+}
+
+func (p *play) stateText() string {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	text, _ := json.Marshal(p.state.sessions["s"].state)
+	return string(text)
+}
+
+// lining is an agent whose model fails at the first attempt at the first step, and whose hooks
+// and tool write lines.
+func lining(p *play) worker.Agent {
+	var attempt atomic.Int32
+	answers := replies(ask("write", `{}`, "write", `{}`), ask("write", `{}`), text("done"))
+	a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+		if !answered(r) && attempt.Load() == 1 {
+			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
+		}
+		return answers(ctx, r, say)
+	}), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+		jot(c, "%s", c.ID)
+		return "done " + c.ID, nil
+	}))
+	a.StateSchema = []byte(`{"type":"object","properties":{"log":{"type":"array","default":["first"]}}}`)
+	a.Hooks = agent.Hooks{
+		OnStart: func(_ context.Context, h *agent.HookCall) {
+			jot(h, "OnStart beside others %t", h.State()["asked"] != nil)
+		},
+		BeforeModel: func(_ context.Context, h *agent.HookCall, m agent.ModelCall) {
+			attempt.Store(int32(m.Attempt))
+			jot(h, "BeforeModel %d of step %d", m.Attempt, h.Step)
+			count(h, "asked")
+		},
+		AfterModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, err error) {
+			jot(h, "AfterModel of step %d, %v", h.Step, err != nil)
+		},
+		OnMessage: func(_ context.Context, h *agent.HookCall, m agent.Message) {
+			if m.Role == agent.RoleAssistant {
+				jot(h, "OnMessage of step %d", h.Step)
+			}
+		},
+	}
+	return a
+}
+
+// What has led to a reply is written by nobody again once the reply is recorded, and by
+// whoever makes the call again before that.
+func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
+	t.Parallel()
+	want := ""
+	hit := playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		p.agents["demo"] = lining(p)
+		p.start(c)
+		p.end(p.state.startRun("s", "demo", "hi"))
+		got := p.stateText()
+		if c.hit == "" && want == "" {
+			want = got
+			for _, part := range []string{
+				`"first","OnStart beside others false","BeforeModel 1 of step 1","AfterModel of step 1, true","BeforeModel 2 of step 1","AfterModel of step 1, false","OnMessage of step 1","call_0",`,
+				`"call_1","BeforeModel 1 of step 2","AfterModel of step 2, false","OnMessage of step 2","call_0_1","BeforeModel 1 of step 3","AfterModel of step 3, false","OnMessage of step 3"]`,
+				`"asked":["asked","asked","asked","asked"]`,
+			} {
+				if !strings.Contains(want, part) {
+					t.Errorf("state = %s, want %s in it", want, part)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("state = %s,\nwant    %s", got, want)
+		}
+		p.once()
+	}, dieBefore, dieAfter)
+	for _, point := range []worker.Point{worker.PointPlanRecorded, worker.PointCallRecorded, worker.PointCallsEnded, worker.PointCommitBegins} {
+		if !hit[string(point)] {
+			t.Errorf("no run was cut at %s", point)
+		}
+	}
+}
+
+// hooking is an agent whose hooks write before and behind the reply, and whose tool hangs.
+func hooking(p *play, run func(ctx context.Context) error) worker.Agent {
+	a := definition("demo", replies(ask("write", `{}`, "hang", `{}`), text("ok")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+		put(c, "tool", "yes")
+		return "done " + c.ID, nil
+	}), p.tool("hang", agent.RetrySafe, func(ctx context.Context, _ *agent.Call) (any, error) { return nil, run(ctx) }))
+	a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) { put(h, "start", "yes") }
+	a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { put(h, "before", "yes") }
+	a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
+		put(h, "after", "yes")
+	}
+	return a
+}
+
+// The writes that were recorded with the plan stand like those of the recorded calls.
+func TestAStepThatIsCutKeepsTheWritesThatItsJournalHas(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		p.agents["demo"] = hooking(p, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		p.start(c)
+		run := p.state.startRun("s", "demo", "hi")
+		p.until("a result", func() bool {
+			return len(p.state.sessions["s"].journal.GetResults()) > 0 || !p.state.find(run).live()
+		})
+		p.state.stopRun(run, abort, "")
+		if ended := p.end(run); ended.GetStatus() != failed {
+			t.Errorf("run = %v, want it aborted", ended)
+		}
+		if got, want := p.stateText(), `{"before":"yes","tool":"yes"}`; got != want {
+			t.Errorf("state = %s, want %s", got, want)
+		}
+		p.once()
+	}, dieBefore, dieAfter)
+}
+
+func TestARunThatNobodyGoesOnWithKeepsTheWritesThatItsJournalHas(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallsEnded && c.point != worker.PointCommitBegins || c.n > 1 {
+			return
+		}
+		p := newPlay(t)
+		p.config.MaxLosses = 1
+		p.agents["demo"] = hooking(p, func(context.Context) error { return nil })
+		p.start(c)
+		run := p.end(p.state.startRun("s", "demo", "hi"))
+		if run.GetFailure().GetCode() != "framework_run_lost" {
+			t.Errorf("run = %v, want it given up", run)
+		}
+		want := `{"before":"yes","tool":"yes"}`
+		if c.point == worker.PointPlanRecorded {
+			want = `{"before":"yes"}`
+		}
+		if got := p.stateText(); got != want {
+			t.Errorf("state = %s, want %s", got, want)
+		}
+		p.once()
+	})
+}
+
+// Without them the plan is recorded, and whoever commits the step comes to the same state.
+func TestWhatCannotBeRecordedWithThePlanIsDroppedForEveryOwner(t *testing.T) {
+	t.Parallel()
+	playEverywhere(t, func(t *testing.T, c *cut) {
+		p := newPlay(t)
+		p.state.maxState = 100
+		a := hooking(p, func(context.Context) error { return nil })
+		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
+			if h.Step == 1 {
+				put(h, "before", strings.Repeat("x", 200))
+			}
+		}
+		p.agents["demo"] = a
+		p.start(c)
+		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+			t.Errorf("run = %v, want it completed", run)
+		}
+		if got, want := p.stateText(), `{"after":"yes","start":"yes","tool":"yes"}`; got != want {
+			t.Errorf("state = %s, want %s", got, want)
+		}
+		p.once()
+	}, failBefore, failAfter, dieBefore, dieAfter)
+}
+
+// A state service from before keeps no writes of a plan: they come with the commit.
+func TestAStateServiceThatKeepsNoWritesOfAPlanGetsThemWithTheCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		p.state.older = true
+		p.agents["demo"] = hooking(p, func(context.Context) error { return nil })
+		p.open()
+		p.end(p.state.startRun("s", "demo", "hi"))
+		if got, want := p.stateText(), `{"after":"yes","before":"yes","start":"yes","tool":"yes"}`; got != want {
+			t.Errorf("state = %s, want %s", got, want)
+		}
+		p.once()
+	})
+}
