@@ -9,10 +9,13 @@ import (
 // Hooks are called at points of a run. Each may be nil. An error or panic of a hook
 // is logged and changes nothing, except of BeforeRun. After a crash a hook may be
 // called again for what it has seen: AfterModel (with the zero ModelCall) and OnMessage
-// for a reply that was recorded. BeforeModel is not, and what it has written in that step
-// is lost. AfterRun is called at least once for each end of a run, except of one that
-// fails before its agent is known. Changes of the custom state are written with the step;
-// those of AfterRun are dropped.
+// for a reply that was recorded. BeforeModel is not: what it has written was recorded with
+// the reply. AfterRun is called at least once for each end of a run, except of one that
+// fails before its agent is known.
+//
+// Changes of the custom state are written with the step, each once, however often an executor
+// is lost: of a hook that is called again only those of the call that the step is committed
+// behind count. Those of AfterRun are dropped.
 //
 // The order of a call's hooks is the specification's: BeforeTool, the tool,
 // OnStateChange, OnMessage, AfterTool.

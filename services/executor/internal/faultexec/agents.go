@@ -139,13 +139,13 @@ func (c *crew) agents() []agent.Agent {
 		{Name: "text"},
 		{Name: "safe", Tools: []agent.Tool{safe}},
 		{Name: "never", Tools: []agent.Tool{never}},
-		{Name: "parallel", Tools: []agent.Tool{safe, never, remember}},
+		{Name: "parallel", Tools: []agent.Tool{safe, never, remember}, Hooks: agent.Hooks{BeforeModel: noteStep}},
 		{Name: "finish", Tools: []agent.Tool{safe}, OutputSchema: json.RawMessage(
 			`{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": false}`)},
 		{Name: "cut", Tools: []agent.Tool{safe}},
 		{Name: "stopped"},
 		{Name: "draining"},
-		{Name: "held", Tools: []agent.Tool{safe, remember}},
+		{Name: "held", Tools: []agent.Tool{safe, remember}, Hooks: agent.Hooks{BeforeModel: noteStep}},
 		{Name: "client", Tools: []agent.Tool{never, ask}},
 		{Name: "approval", Tools: []agent.Tool{pay, payAgain}},
 		{Name: "failing"},
@@ -216,4 +216,13 @@ func remember() agent.Tool {
 			})
 		},
 	}
+}
+
+// noteStep keeps in mind that the model is asked.
+func noteStep(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
+	_ = h.Update(func(draft agent.State) error { // a state that is not noted is not as it is undisturbed
+		steps, _ := draft["asked"].([]any)
+		draft["asked"] = append(steps, h.Step)
+		return nil
+	})
 }

@@ -23,13 +23,13 @@
 //	claimed, opened, drained       nothing; the run is claimed again, answers are read again
 //	model_called, replied, flushed the reply, whose tokens nobody counts: the model is asked again,
 //	                               and readers are told that what they have seen is void
-//	plan_recorded                  what BeforeModel has written to the state. A call without a result runs
-//	                               again where its tool is safe; of any other nobody knows whether it had begun
+//	plan_recorded                  a call without a result runs again where its tool is safe; of any other
+//	                               nobody knows whether it had begun
 //	call_begins, call_ended        a safe call runs again, under its key; the result of a call that is
 //	                               never repeated is that its outcome is not known, which the model is told
 //	call_recorded, call_told,
-//	calls_ended, commit_begins     what BeforeModel has written to the state. The journal has the results and
-//	                               the writes of calls, and the other hooks are called again
+//	calls_ended, commit_begins     nothing: the journal has the results, and the writes of calls and of what has
+//	                               led to the plan; the other hooks are called again
 //	committed, step_told           nothing: what was not told is told from the conversation
 //	stop_seen, stop_kept           what of a reply had come; the stop itself is kept with the run,
 //	                               and the next owner ends the run
@@ -80,11 +80,26 @@
 // result, and the state service merges it in the order of the calls when the step
 // commits (writes.go). Hooks around a call write with that call; other hooks, and the
 // defaults of the schema, with the commit: it carries what it takes to come from what
-// the journal makes of the state to what the step leaves. Hooks beside calls, prompts and
+// the recorded calls make of the state to what the step leaves. Writes are applied in the
+// order of a run that nobody is lost with: of the hooks of its begin, of those that have led
+// to the reply, of those that have seen it, of the calls, and of the hooks behind them.
+//
+// A hook either has its writes in the journal, or is called again by the next owner, and never
+// both; so each counts once. Recorded with the plan are those of hooks that nobody calls again
+// for a recorded reply: of BeforeModel, and of AfterModel where another call has followed in
+// the step. Called again are BeforeRun, OnStart and OnResume of a first step, AfterModel with
+// the recorded reply, and OnMessage. The next owner puts what it finds with the plan where it
+// was, behind the hooks of the begin, which do not see it. The commit carries it, whoever makes
+// it, and says so: a state service from before, which keeps no writes of a plan, loses none
+// of a run that nobody is lost with.
+//
+// Hooks beside calls, prompts and
 // guards see what would be committed now, and nobody keeps another account of it. Readers
 // are told of writes with the end of their call, and of the rest before the commit. Where
 // the state would be too large with the writes of hooks the step is committed without them,
-// and readers are told of that before.
+// and readers are told of that before; the plan, which is recorded before its step is through,
+// then goes without its own alone. In a step that is cut the writes count that the journal has,
+// and no others.
 //
 // # Code of agents
 //
@@ -99,11 +114,11 @@
 // a StopWhen does not stop it, an ApproveWhen means yes, and instead of a Count the runtime
 // estimates. A stop cuts them: what the step has come to until then is kept.
 //
-// The journal has no writes of hooks beside calls. So an executor that takes up a
-// recorded plan calls AfterModel again, without the call, which nobody knows any more, and
-// OnMessage: then the step commits what they write as if nobody had been lost. Of a run
+// An executor that takes up a recorded plan calls AfterModel again, without the call, which
+// nobody knows any more, and OnMessage: the journal has nothing of what they write. Of a run
 // that has no step yet OnStart or OnResume is called again as well. What they count was
-// counted with the plan. BeforeModel is called with calls of the model alone.
+// counted with the plan. BeforeModel is called with calls of the model alone, and what it has
+// written for one that led to a plan is in the journal.
 //
 // AfterRun is called at least once for each end of a run whose agent is known here. It is not
 // for a run that fails before that: one with which executors were lost again and again

@@ -228,6 +228,11 @@ func TestLimitsOfStepsHoldAtTheirEdge(t *testing.T) {
 			_, err := b.work.RecordPlan(t.Context(), &statev1.RecordPlanRequest{Run: claimed(), Step: 1, Plan: sized(eventv1.Role_ROLE_ASSISTANT, "p", n)})
 			return err
 		}, fault.TooLarge, "MESSAGE_TOO_LARGE"},
+		{"bytes of a plan's state writes", 60, func(b *bench, n int) error {
+			_, err := b.work.RecordPlan(t.Context(), &statev1.RecordPlanRequest{Run: claimed(), Step: 1, Plan: sized(eventv1.Role_ROLE_ASSISTANT, "p", 20),
+				Ops: []*statev1.StateOp{{Key: "k", Op: &statev1.StateOp_Replace{Replace: text(n - 1)}}}})
+			return err
+		}, fault.TooLarge, "STATE_SIZE_EXCEEDED"},
 		{"bytes of a result", 100, func(b *bench, n int) error { return record(&eventv1.ToolResultPart{Result: text(n)}) }, fault.TooLarge, "RESULT_TOO_LARGE"},
 		{"bytes of a result's state writes", 60, func(b *bench, n int) error {
 			return record(&eventv1.ToolResultPart{}, &statev1.StateOp{Key: "k", Op: &statev1.StateOp_Replace{Replace: text(n - 1)}})
@@ -284,7 +289,9 @@ func TestAJournalIsBoundedWithItsStateWritesAndItsUsage(t *testing.T) {
 	for _, id := range []string{"c1", "c2", "c3", "c4"} {
 		plan.Parts = append(plan.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id}}})
 	}
-	_, err := b.work.RecordPlan(t.Context(), &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan})
+	_, err := b.work.RecordPlan(t.Context(), &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan, Ops: []*statev1.StateOp{
+		{Key: "p", Op: &statev1.StateOp_Replace{Replace: text(40)}},
+	}})
 	b.must(err)
 	record := func(id string, n int, usage int) error {
 		_, err := b.work.RecordResult(t.Context(), &statev1.RecordResultRequest{Run: ref, Step: 1, Result: &statev1.CallResult{
@@ -298,6 +305,24 @@ func TestAJournalIsBoundedWithItsStateWritesAndItsUsage(t *testing.T) {
 	b.refuses(record("c3", 200, 4), fault.TooLarge, "RESULT_TOO_LARGE")
 	b.refuses(record("c3", 900, 0), fault.TooLarge, "RESULT_TOO_LARGE")
 	b.must(record("c3", 100, 0))
+	b.refuses(record("c4", 55, 0), fault.TooLarge, "RESULT_TOO_LARGE")
+}
+
+func TestAPlanThatIsTooLargeWithItsStateWritesIsTakenWithoutThem(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, small, func(c *Config) { c.Limits.StepBytes = 110 })
+	s := b.open("e1", 10)
+	b.start("s")
+	r := &statev1.RecordPlanRequest{Run: refTo(s.execute()), Step: 1, Plan: sized(eventv1.Role_ROLE_ASSISTANT, "p", 80)}
+	r.Ops = []*statev1.StateOp{{Key: "k", Op: &statev1.StateOp_Replace{Replace: text(40)}}}
+	_, err := b.work.RecordPlan(t.Context(), r)
+	b.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+	r.Ops = []*statev1.StateOp{{Key: "k", Op: &statev1.StateOp_Replace{Replace: "half"}}}
+	_, err = b.work.RecordPlan(t.Context(), r)
+	b.refuses(err, fault.Invalid, "STATE_INVALID")
+	r.Ops = nil
+	_, err = b.work.RecordPlan(t.Context(), r)
+	b.must(err)
 }
 
 func TestTheAnswersThatASessionHasNotReadAreBounded(t *testing.T) {

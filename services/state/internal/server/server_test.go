@@ -138,7 +138,8 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 		{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: "c1", ToolName: "add", Arguments: `{"a":1}`}}},
 	}}
 	tokens := []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{Model: "m", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}, Source: "agent"}}
-	record := &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan, StreamSequence: 7, Usage: tokens}
+	record := &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan, StreamSequence: 7, Usage: tokens,
+		Ops: []*statev1.StateOp{{Key: "n", Op: &statev1.StateOp_Replace{Replace: "1"}}, {Key: "asked", Op: &statev1.StateOp_Append{Append: `["x"]`}}}}
 	_, err := b.work.RecordPlan(t.Context(), record)
 	b.must(err)
 	_, err = b.work.RecordPlan(t.Context(), record)
@@ -160,7 +161,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 	b.must(err)
 	b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
 	claim := s.execute()
-	want := &statev1.Journal{Step: 1, Plan: plan, PlanSequence: 7, Results: []*statev1.CallResult{result}, Usage: tokens}
+	want := &statev1.Journal{Step: 1, Plan: plan, PlanSequence: 7, Results: []*statev1.CallResult{result}, Usage: tokens, Ops: record.GetOps()}
 	if !proto.Equal(claim.GetJournal(), want) {
 		t.Errorf("got journal\n%v\nwant\n%v", claim.GetJournal(), want)
 	}
@@ -179,7 +180,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 	}
 	got, err := b.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"})
 	b.must(err)
-	if got.GetSession().GetCustomState() != `{"n":3,"log":["x"]}` || got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_COMPLETED ||
+	if got.GetSession().GetCustomState() != `{"n":3,"asked":["x"],"log":["x"]}` || got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_COMPLETED ||
 		got.GetSession().GetStreamSequence() != 12 || got.GetCurrentRun().GetOutput() != `{"sum":3}` || got.GetCurrentRun().GetCompletionReason() != "stop_when" {
 		t.Errorf("got %v", got)
 	}

@@ -43,15 +43,19 @@
 // # A step
 //
 // The step in flight is always the session's step_count + 1. Its journal
-// holds what must not be done again: the plan (the first one stands) and the
+// holds what must not be done again: the plan (the first one stands, with the
+// state writes that have led to it) and the
 // results of the calls that have ended (the first one of each stands). A
 // journal belongs to the session, not to the owner, and so is handed from owner to
 // owner. It ends with the commit of its step or with the end of the run, and its
 // usage is kept in both cases: the tokens were spent.
 //
-// The state writes of the results are applied when the step commits, in the
-// order of the calls in the plan, before the writes that the commit brings
-// itself. They do not depend on which call ended first.
+// The state writes of the plan are applied when the step commits, then those of
+// the results in the order of the calls in the plan, then the writes that the
+// commit brings itself. They do not depend on which call ended first. An executor
+// that knows of the writes of the plan has them among its own, and says so: those
+// of the plan are not applied then. So the step is the same whichever versions of
+// executors and of this service have to do with it.
 //
 // # Sessions without runs
 //

@@ -35,6 +35,7 @@ const oldRows = `
 	INSERT INTO usage_entries (tenant, session_id, run_id, step, position, recorded_at, model, prompt_tokens, completion_tokens, reasoning_tokens,
 		cached_tokens, total_tokens, tool, success, duration_ms) VALUES
 		('t', 's1', 'r1', 1, 0, 1600, 'm', 1, 2, 0, 0, 3, '', false, 0), ('t', 's1', 'r1', 1, 1, 1600, '', 0, 0, 0, 0, 0, 'search', true, 7);
+	INSERT INTO plans (tenant, session_id, step, body, call_ids, stream_sequence, usage) VALUES ('t', 's1', 3, 'p', '["c"]', 90, '');
 	INSERT INTO executors (executor_id, heard_at) VALUES ('executor-1', 1000);
 	INSERT INTO agents (agent_type, description, announced_at) VALUES ('support', 'helps', 1000);`
 
@@ -84,6 +85,14 @@ func TestWhatTheFormerReleaseHasWrittenIsRead(t *testing.T) {
 	checkpoint, state, err := s.Checkpoint(t.Context(), key, "cp1")
 	if err != nil || state != `{"n":1}` || checkpoint.StateBase != 2 || len(checkpoint.Warnings) != 1 {
 		t.Errorf("got %+v with %q, %v", checkpoint, state, err)
+	}
+	var journal *session.Journal
+	err = s.Update(t.Context(), targets(session.Need{Journal: true}, key), 1, func(views []*session.View) ([]*session.Change, error) {
+		journal = views[0].Journal
+		return nil, nil
+	})
+	if want := (&session.Journal{Step: 3, Plan: []byte("p"), CallIDs: []string{"c"}, Sequence: 90}); err != nil || !reflect.DeepEqual(journal, want) {
+		t.Errorf("got the journal %+v, %v; want %+v", journal, err, want)
 	}
 	messages, total, err := s.Messages(t.Context(), key, store.Page{Limit: 10, MaxBytes: 100})
 	if err != nil || total != 2 || len(messages) != 2 || string(messages[1].Body) != "hello" {

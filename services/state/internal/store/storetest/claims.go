@@ -147,7 +147,8 @@ var claims = []test{
 	{"a silent executor's run goes to another with its journal", func(b *bench) {
 		b.start(b.startOf(home))
 		old, _ := b.claim(executor)
-		b.must(b.tryPlan(old, 1, "plan", "c1", "c2"))
+		ops := []session.StateOp{{Key: "p", Kind: session.Append, Value: "[1]"}}
+		b.must(b.tryPlanWith(old, 1, "plan", ops, "c1", "c2"))
 		result := session.Result{CallID: "c2", Body: []byte("r2"), Ops: []session.StateOp{{Key: "k", Kind: session.Replace, Value: "1"}},
 			Usage: []session.Usage{tool("t")}}
 		_, err := b.tryResult(old, 1, result)
@@ -160,7 +161,7 @@ var claims = []test{
 		b.stale(old) // queued: nobody owns it
 		ref, d := b.claim("executor-2")
 		want := session.Journal{Step: 1, Plan: []byte("plan"), CallIDs: []string{"c1", "c2"}, Sequence: 7,
-			Usage: []session.Usage{tokens(5)}, Results: []session.Result{result}}
+			Usage: []session.Usage{tokens(5)}, Ops: ops, Results: []session.Result{result}}
 		same(b, "journal", *d.View.Journal, want)
 		run := d.Change.Runs[0]
 		if ref.Epoch != 2 || run.Attempt != 2 || run.StartedAt != b.now-2000 || run.ExecutorID != "executor-2" {

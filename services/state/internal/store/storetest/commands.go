@@ -88,7 +88,11 @@ func (b *bench) silence() int {
 }
 
 func (b *bench) tryPlan(ref session.Ref, step int32, body string, calls ...string) error {
-	c := session.Plan{Ref: ref, Step: step, Body: []byte(body), CallIDs: calls, Sequence: 7, Usage: []session.Usage{tokens(5)}}
+	return b.tryPlanWith(ref, step, body, nil, calls...)
+}
+
+func (b *bench) tryPlanWith(ref session.Ref, step int32, body string, ops []session.StateOp, calls ...string) error {
+	c := session.Plan{Ref: ref, Step: step, Body: []byte(body), CallIDs: calls, Sequence: 7, Usage: []session.Usage{tokens(5)}, Ops: ops, Limits: limits}
 	return b.send(c.Key, c.Need(), c.Decide)
 }
 

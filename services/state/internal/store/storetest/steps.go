@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -90,6 +91,40 @@ var steps = []test{
 			entry(3, commit.Usage[0]),
 		})
 		b.must(b.tryPlan(ref, 2, "the next plan")) // the journal is clear
+	}},
+	{"the writes of a plan are applied once", func(b *bench) {
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		add := func(what string) []session.StateOp {
+			return []session.StateOp{{Key: "log", Kind: session.Append, Value: `["` + what + `"]`}}
+		}
+		step := int32(0)
+		for _, c := range []struct {
+			covers, results bool
+			ops             []session.StateOp
+			want            string
+		}{
+			{false, false, nil, `{"log":["plan 1"]}`},
+			{false, true, add("own 2"), `{"log":["plan 1","plan 2","call 2","own 2"]}`},
+			{true, true, add("own 3"), `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3"]}`},
+			{true, false, nil, `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3"]}`},
+			{true, true, nil, `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3","call 5"]}`},
+		} {
+			step++
+			b.must(b.tryPlanWith(ref, step, "plan", add(fmt.Sprint("plan ", step)), "c1"))
+			b.must(b.tryPlanWith(ref, step, "plan", add("of a repetition"), "c1"))
+			if c.results {
+				_, err := b.tryResult(ref, step, session.Result{CallID: "c1", Ops: add(fmt.Sprint("call ", step))})
+				b.must(err)
+			}
+			commit := b.commitOf(ref, step)
+			commit.Ops, commit.CoversPlan = c.ops, c.covers
+			b.commit(commit)
+			s, _ := b.session(home)
+			same(b, "state", s.State, c.want)
+		}
+		b.refuses(b.tryPlanWith(ref, step+1, "plan", add(strings.Repeat("x", limits.State)), "c1"), fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		b.must(b.tryPlan(ref, step+1, "plan", "c1"))
 	}},
 	{"a repeated commit is answered as before", func(b *bench) {
 		b.start(b.startOf(home))

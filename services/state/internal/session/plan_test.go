@@ -1,0 +1,95 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+func appends(key, value string) StateOp { return StateOp{Key: key, Kind: Append, Value: value} }
+
+// recorded shows the session with a plan in its journal, which has writes.
+func recorded(t *testing.T) *View {
+	t.Helper()
+	v := owned()
+	c := Plan{Ref: ref, Step: 4, Body: []byte("p"), CallIDs: []string{"a", "b"}, Ops: []StateOp{appends("log", `["plan"]`)}, Limits: Limits{State: 100}}
+	if !c.Need().State || (Plan{}).Need().State {
+		t.Error("a plan asks for the state that it writes to, and for no other")
+	}
+	change, err := c.Decide(v)
+	must(t, err)
+	v.Journal = change.Plan
+	return v
+}
+
+func TestTheWritesOfAPlanComeBeforeThoseOfItsResults(t *testing.T) {
+	t.Parallel()
+	v := recorded(t)
+	if !v.Journal.Writes() {
+		t.Error("the journal does not write")
+	}
+	for _, id := range []string{"b", "a"} {
+		v.Journal.Results = append(v.Journal.Results, Result{CallID: id, Ops: []StateOp{appends("log", `["`+id+`"]`)}})
+	}
+	own := []StateOp{appends("log", `["own"]`)}
+	for covers, want := range map[bool]string{false: `{"log":["plan","a","b","own"]}`, true: `{"log":["a","b","own"]}`} {
+		change, _, err := Commit{Ref: ref, Step: 4, Ops: own, CoversPlan: covers, Limits: Limits{State: 100}}.Decide(v)
+		must(t, err)
+		if change.Session.State != want || !change.ClearJournal {
+			t.Errorf("covered %v: got the state %s, want %s", covers, change.Session.State, want)
+		}
+	}
+}
+
+func TestACommitThatCoversAPlanWithNothingLeavesTheState(t *testing.T) {
+	t.Parallel()
+	change, _, err := Commit{Ref: ref, Step: 4, CoversPlan: true, Limits: Limits{State: 100}}.Decide(recorded(t))
+	must(t, err)
+	if s := change.Session; s.State != "{}" || s.StateVersion != 1 || change.NewState || len(change.StateWrite) > 0 {
+		t.Errorf("got %+v", change)
+	}
+}
+
+func TestTheWritesOfAPlanCountAgainstTheLimitOfTheState(t *testing.T) {
+	t.Parallel()
+	large := StateOp{Key: "k", Kind: Replace, Value: `"` + strings.Repeat("x", 90) + `"`}
+	c := Plan{Ref: ref, Step: 4, Body: []byte("p"), Ops: []StateOp{large}, Limits: Limits{State: 100}}
+	change, err := c.Decide(owned())
+	must(t, err)
+	if !slices.Equal(change.Plan.Ops, c.Ops) {
+		t.Errorf("got %+v", change.Plan)
+	}
+	c.Limits.State = 50
+	_, err = c.Decide(owned())
+	f := refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+	if f.Meta["changedKeys"] != "k" {
+		t.Errorf("got metadata %v", f.Meta)
+	}
+	result := RecordResult{Ref: ref, Step: 4, Result: Result{CallID: "a", Ops: []StateOp{large}}, Limits: Limits{State: 100, Journal: 1000}}
+	_, _, err = result.Decide(recorded(t))
+	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+}
+
+func TestAPlanThatIsRepeatedWithOtherWritesChangesNothing(t *testing.T) {
+	t.Parallel()
+	v := recorded(t)
+	for _, ops := range [][]StateOp{nil, {appends("log", `["other"]`)}, {{Key: "k", Kind: Replace, Value: `"` + strings.Repeat("x", 90) + `"`}}} {
+		change, err := Plan{Ref: ref, Step: 4, Body: []byte("p"), Ops: ops, Limits: Limits{State: 50}}.Decide(v)
+		if change != nil || err != nil {
+			t.Errorf("got %+v, %v", change, err)
+		}
+	}
+	_, err := Plan{Ref: ref, Step: 4, Body: []byte("q"), Ops: v.Journal.Ops, Limits: Limits{State: 100}}.Decide(v)
+	refused(t, err, fault.Stale, "PLAN_EXISTS")
+}
+
+func TestARunThatEndsOutsideOfAStepDropsTheWritesOfItsPlan(t *testing.T) {
+	t.Parallel()
+	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}.Decide(recorded(t))
+	must(t, err)
+	if change.Session.State != "{}" || !change.ClearJournal {
+		t.Errorf("got %+v", change)
+	}
+}
