@@ -97,9 +97,9 @@
 // guards see what would be committed now, and nobody keeps another account of it. Readers
 // are told of writes with the end of their call, and of the rest before the commit. Where
 // the state would be too large with the writes of hooks the step is committed without them,
-// and readers are told of that before; the plan, which is recorded before its step is through,
-// then goes without its own alone. In a step that is cut the writes count that the journal has,
-// and no others.
+// and readers are told of that before. A plan whose writes would make it too large is recorded
+// without them, and they are dropped. In a step that is cut only the writes count that the
+// journal has.
 //
 // # Code of agents
 //

@@ -421,7 +421,7 @@ func (w *world) observeCalls(ctx context.Context, key session.Key, snapshot *sto
 	err := w.store.Update(ctx, []session.Target{{Key: key, Need: need}}, weight, func(views []*session.View) ([]*session.Change, error) {
 		v := views[0]
 		clear(p.Calls)
-		p.Plan, p.Results = "", nil
+		p.Plan, p.PlanWrites, p.Results = "", false, nil
 		for _, c := range v.Named {
 			p.Calls[c.CallID] = plainCall{
 				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Taken: c.ConsumedStep, Late: c.LateAt != 0, Told: c.Told, ToldAt: c.ToldStep,
@@ -436,7 +436,7 @@ func (w *world) observeCalls(ctx context.Context, key session.Key, snapshot *sto
 			}
 		}
 		if j := v.Journal; j != nil {
-			p.Plan = string(j.Plan)
+			p.Plan, p.PlanWrites = string(j.Plan), len(j.Ops) > 0
 			for _, r := range j.Results {
 				p.Results = append(p.Results, r.CallID)
 			}

@@ -115,7 +115,10 @@ func (w *world) plan(key session.Key) act {
 	if len(w.claims[key]) == 0 {
 		return act{}
 	}
-	c := session.Plan{Ref: w.ref(key), Step: w.inFlight(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(w.T, "body")), CallIDs: []string{"x", "y"}}
+	c := session.Plan{Ref: w.ref(key), Step: w.inFlight(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(w.T, "body")), CallIDs: []string{"x", "y"}, Limits: limits}
+	if rapid.Bool().Draw(w.T, "writes") {
+		c.Ops = []session.StateOp{{Key: "p", Kind: session.Replace, Value: `1`}}
+	}
 	return command(w, "plan", key, c.Need(), quiet(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
 		if reason := p.writes(c.RunID, c.Epoch, c.Step); reason != "" {
 			return reason
@@ -123,7 +126,9 @@ func (w *world) plan(key session.Key) act {
 		if p.Plan != "" && p.Plan != string(c.Body) {
 			return "PLAN_EXISTS"
 		}
-		p.Plan = string(c.Body)
+		if p.Plan == "" {
+			p.Plan, p.PlanWrites = string(c.Body), len(c.Ops) > 0
+		}
 		return ""
 	})
 }
@@ -161,6 +166,7 @@ func (w *world) commit(key session.Key) act {
 	for range rapid.IntRange(0, 2).Draw(w.T, "writes") {
 		c.Ops = append(c.Ops, w.op())
 	}
+	c.CoversPlan = rapid.Bool().Draw(w.T, "covers the plan")
 	if rapid.IntRange(0, 5).Draw(w.T, "state writes only") == 0 {
 		c.Messages = nil
 	}
@@ -238,6 +244,9 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Start) string
 		p.Messages = append(p.Messages, m.ID)
 	}
 	state := maps.Clone(p.State)
+	if p.PlanWrites && !c.CoversPlan {
+		state["p"] = "1"
+	}
 	for _, id := range []string{"x", "y"} {
 		if slices.Contains(p.Results, id) {
 			state[id] = "1"
@@ -249,7 +258,7 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Start) string
 	if !maps.Equal(state, p.State) {
 		p.State, p.StateVersion = state, p.Version
 	}
-	p.Plan, p.Results = "", nil
+	p.Plan, p.PlanWrites, p.Results = "", false, nil
 	p.commitCalls(c)
 	messages, version := len(p.Messages), p.StateVersion
 	p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.CheckpointID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: messages, StateVersion: version, State: maps.Clone(p.State)})
@@ -327,7 +336,7 @@ func (w *world) finish(key session.Key) act {
 			return "RUN_FINISHED"
 		}
 		p.Version++
-		p.Plan, p.Results = "", nil
+		p.Plan, p.PlanWrites, p.Results = "", false, nil
 		p.end(r, status, 0)
 		p.next(r, w.starts)
 		return ""

@@ -31,6 +31,7 @@ type plain struct {
 	Calls        map[string]plainCall
 	Checkpoints  []plainCheckpoint // by step
 	Plan         string            // empty for none
+	PlanWrites   bool              // the plan writes to the state
 	Results      []string          // the calls of the plan that have one
 	Expires      session.Millis
 	Interrupted  bool
@@ -377,7 +378,7 @@ func (p *plain) force(status session.Status, failure string) (ended *plainRun) {
 	if r.Status == "" {
 		r.Status = session.RunInterrupted
 	}
-	p.Plan, p.Results = "", nil
+	p.Plan, p.PlanWrites, p.Results = "", false, nil
 	return r
 }
 
