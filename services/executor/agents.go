@@ -148,7 +148,7 @@ func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, er
 // known gives what files may refer to.
 func (l *loader) known() agents.Known {
 	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, Hosts: l.config.policy()}
-	peers := mcptool.Peers{Allowed: allowed, Lookup: l.named, Log: l.log, Now: time.Now}
+	peers := mcptool.Peers{Allowed: allowed, Lookup: l.named, Own: l.lookupEnv, Log: l.log, Now: time.Now}
 	return agents.Known{
 		Tools:     builtin.Tools(builtin.Config{Now: time.Now, NotesDir: l.config.NotesDir}),
 		Providers: providers,

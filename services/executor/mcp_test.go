@@ -220,3 +220,38 @@ func TestAnExecutorThatCannotBeMadeEndsTheServersOfItsAgents(t *testing.T) {
 		}
 	}
 }
+
+func TestAChildOfAFileHasPathAndHomeAndNothingElseOfTheProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agents.yaml")
+	text := `models: {scripted: {script: '` + hello + `'}}
+mcpServers: {shell: {command: sh, args: [-c, "env > env.txt"], dir: .}}
+agents: [{name: a, model: scripted/demo, tools: [{mcp: shell}]}]
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := registered(t)
+	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere", "OPENAI_API_KEY=secret"}
+	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, FileEnv: []string{"*_KEY"}, MCPCommands: []string{"sh"}}, Peers{LookupEnv: lookup(environ)})
+	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" { // the shell is no server
+		t.Fatalf("error = %v, want that the server is not available", err)
+	}
+	written, err := os.ReadFile(filepath.Join(dir, "env.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range environ[:2] {
+		if !slices.Contains(strings.Split(string(written), "\n"), want) {
+			t.Errorf("the child does not have %s", want)
+		}
+	}
+	for line := range strings.SplitSeq(string(written), "\n") {
+		switch name, _, _ := strings.Cut(line, "="); name {
+		case "PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_", "": // the rest is the shell's own
+		default:
+			t.Errorf("the child has %s", name)
+		}
+	}
+}

@@ -98,18 +98,19 @@ func (c *child) endsWithin(limit time.Duration) bool {
 	}
 }
 
-// environment is what a child gets.
-func environment(own map[string]string, lookup func(string) (string, bool)) []string {
-	var env []string
+// environment is what a child gets: given, and PATH and HOME of the process. It is never nil,
+// which to os/exec would mean all that the process has.
+func environment(given map[string]string, own func(string) (string, bool)) []string {
+	env := []string{}
 	for _, name := range []string{"PATH", "HOME"} {
-		if _, given := own[name]; given || lookup == nil {
+		if _, there := given[name]; there || own == nil {
 			continue
 		}
-		if value, ok := lookup(name); ok {
+		if value, ok := own(name); ok {
 			env = append(env, name+"="+value)
 		}
 	}
-	for name, value := range own {
+	for name, value := range given {
 		env = append(env, name+"="+value)
 	}
 	return env

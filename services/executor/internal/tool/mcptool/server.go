@@ -36,8 +36,11 @@ type Peers struct {
 	Allowed Allowed
 	// Lookup gives secrets and environment variables by name. Nil has none.
 	Lookup func(name string) (string, bool)
-	Log    *slog.Logger
-	Now    func() time.Time
+	// Own gives PATH and HOME of the process, which every child has, whatever Lookup gives.
+	// Nil has none.
+	Own func(name string) (string, bool)
+	Log *slog.Logger
+	Now func() time.Time
 }
 
 // Server is an MCP server and its tools. Safe for concurrent use. Close has to be called.
@@ -84,7 +87,7 @@ func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 		return nil, fault.New(fault.Invalid, "MCP_INVALID", "headers: the MCP server %q: %v", c.Name, err)
 	}
 	s := &Server{
-		config: c, peers: p, log: p.Log.With("mcp_server", c.Name), env: environment(env, p.Lookup), headers: headers,
+		config: c, peers: p, log: p.Log.With("mcp_server", c.Name), env: environment(env, p.Own), headers: headers,
 		closing:  make(chan struct{}),
 		listed:   make(chan struct{}, 1), // a token says that there is something; more would say the same
 		changed:  make(chan struct{}),

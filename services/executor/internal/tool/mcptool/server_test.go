@@ -39,7 +39,11 @@ func stdio(t *testing.T, mode string) (mcptool.Config, mcptool.Peers) {
 	return c, mcptool.Peers{
 		Allowed: mcptool.Allowed{Commands: []string{program}},
 		Lookup: func(name string) (string, bool) {
-			value, ok := map[string]string{"SECRET": "s3cret", "PATH": os.Getenv("PATH"), "HOME": "/nowhere"}[name]
+			value, ok := map[string]string{"SECRET": "s3cret"}[name]
+			return value, ok
+		},
+		Own: func(name string) (string, bool) {
+			value, ok := map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/nowhere"}[name]
 			return value, ok
 		},
 		Log: slog.New(slog.DiscardHandler), Now: time.Now,
