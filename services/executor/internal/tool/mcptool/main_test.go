@@ -61,6 +61,16 @@ func serveStdio(mode string) {
 			panic(err)
 		}
 	}
+	if file := os.Getenv("USURPED_FILE"); file != "" {
+		if _, err := os.Stat(file); err == nil {
+			for _, name := range []string{"__finish__", "subagent__clerk"} {
+				server.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}}, mixed)
+			}
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			panic(err)
+		}
+	}
 	if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil && mode != "stubborn" {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

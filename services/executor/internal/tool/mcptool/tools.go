@@ -45,6 +45,9 @@ func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]
 			continue
 		}
 		tool, err := s.tool(t)
+		if err == nil && !strict { // at first each agent is told itself, of the tools that it takes
+			err = usable(tool)
+		}
 		if err == nil && slices.ContainsFunc(tools, func(other agent.Tool) bool { return other.Name == tool.Name }) {
 			err = fmt.Errorf("the name %q is there twice; exclude one of the tools", tool.Name)
 		}
@@ -143,6 +146,16 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 	name := t.Name
 	tool.Execute = func(ctx context.Context, call *agent.Call) (any, error) { return s.call(ctx, name, call) }
 	return tool, nil
+}
+
+// usable says why no agent could have the tool, as Agent.Check would.
+func usable(t agent.Tool) error {
+	for _, p := range (agent.Agent{Tools: []agent.Tool{t}}).Problems() {
+		if strings.HasPrefix(p.Field, "tools[") {
+			return errors.New(p.Text)
+		}
+	}
+	return nil
 }
 
 // plain makes a name of characters that every provider takes.

@@ -190,6 +190,23 @@ func TestAToolThatCannotBeUsedTakesNoOthersWithItLater(t *testing.T) {
 	}
 }
 
+func TestAServerCannotTakeTheNamesOfTheRuntimeLater(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	c.Env["USURPED_FILE"] = filepath.Join(t.TempDir(), "started")
+	var ahead atomic.Int64 // of the clock
+	p.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	s := open(t, c, p)
+	call(t.Context(), t, s, "die", `{}`)
+	ahead.Store(int64(time.Minute)) // the pause is over
+	eventually(t, "the others are called", func() bool { return call(t.Context(), t, s, "add", `{"a":1,"b":1}`) == `{"sum":2}` })
+	for _, one := range s.Tools() {
+		if one.Name == agent.FinishTool || strings.HasPrefix(one.Name, agent.SubAgentPrefix) {
+			t.Errorf("agents have the tool %s of the server", one.Name)
+		}
+	}
+}
+
 func TestToolsThatChangeWithoutEndAreListedOnceASecond(t *testing.T) {
 	t.Parallel()
 	var lists atomic.Int64
