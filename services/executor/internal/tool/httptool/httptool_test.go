@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,6 +192,34 @@ func TestOnlyASafeToolTriesAgain(t *testing.T) {
 				t.Errorf("%d calls, %s, want %d", calls, got, want)
 			}
 		})
+	}
+}
+
+func TestARequestOnAConnectionThatBreaksIsMadeAgainForASafeToolOnly(t *testing.T) {
+	t.Parallel()
+	for retry, want := range map[agent.Retry]int64{agent.RetrySafe: 3, agent.RetryNever: 2} {
+		for _, body := range []httptool.Body{httptool.BodyInput, httptool.BodyNone} {
+			t.Run(fmt.Sprint(retry, " ", body), func(t *testing.T) {
+				t.Parallel()
+				var effects atomic.Int64
+				web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Idempotency-Key") != "key 1" {
+						t.Errorf("the request has the key %q", r.Header.Get("Idempotency-Key"))
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					if effects.Add(1) == 2 {
+						panic(http.ErrAbortHandler) // the effect is there, the answer is not
+					}
+				}))
+				t.Cleanup(web.Close)
+				tool := define(t, agent.Tool{Retry: retry}, httptool.Config{Method: "POST", URL: web.URL, Body: body}, peers())
+				run(t.Context(), tool, `{"a":1}`) // leaves a connection behind
+				got := run(t.Context(), tool, `{"a":1}`)
+				if effects.Load() != want || retry == agent.RetryNever && !strings.Contains(got, "it is not known whether it took effect") {
+					t.Errorf("%d effects, %s, want %d", effects.Load(), got, want)
+				}
+			})
+		}
 	}
 }
 

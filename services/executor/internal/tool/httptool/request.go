@@ -44,7 +44,7 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 		request.Header.Set(name, value)
 	}
 	if call.IdempotencyKey != "" {
-		request.Header.Set("Idempotency-Key", call.IdempotencyKey)
+		request.Header[r.keyHeader()] = []string{call.IdempotencyKey}
 	}
 	if traceparent, tracestate := telemetry.Traceparent(ctx); traceparent != "" {
 		request.Header.Set("Traceparent", traceparent)
@@ -53,6 +53,16 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 		}
 	}
 	return request, nil
+}
+
+// keyHeader is the name of the header with the key of the call. A request that has the name as
+// net/http writes it is sent again by net/http itself, when its connection breaks before the
+// answer. For a tool that must not run twice it is written otherwise, which is the same to servers.
+func (r *request) keyHeader() string {
+	if r.safe {
+		return "Idempotency-Key"
+	}
+	return "idempotency-key"
 }
 
 func decodeArguments(input json.RawMessage) (map[string]any, error) {
