@@ -148,6 +148,7 @@ func (p Policy) Client(secret []string) *http.Client {
 			if len(before) > maxRedirects {
 				return fmt.Errorf("there are more than %d redirects", maxRedirects)
 			}
+			next.Header.Del("Referer") // the whole address of the request before, with the secrets in its query
 			first := before[0].URL
 			if first.Scheme == "https" && next.URL.Scheme != "https" {
 				return fmt.Errorf("a redirect leads from https to %s", next.URL.Scheme)

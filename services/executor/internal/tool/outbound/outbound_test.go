@@ -117,7 +117,7 @@ func TestAPrivateAddressIsReachedOnlyWhereItIsNamed(t *testing.T) {
 func TestARedirectKeepsToTheListAndLeavesSecretsBehind(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "key="+r.Header.Get("X-Key")+" other="+r.Header.Get("X-Other"))
+		_, _ = io.WriteString(w, "key="+r.Header.Get("X-Key")+" other="+r.Header.Get("X-Other")+r.Header.Get("Referer"))
 	}))
 	t.Cleanup(target.Close)
 	var web *httptest.Server
@@ -144,6 +144,7 @@ func TestARedirectKeepsToTheListAndLeavesSecretsBehind(t *testing.T) {
 	}{
 		{both, "/here", "key=secret"},
 		{both, "/away", "key= other=plain"},
+		{both, "/away?key=secret", "key= other=plain"},
 		{one, "/away", "not on the list"},
 		{one, "/round", "more than 5 redirects"},
 	} {
