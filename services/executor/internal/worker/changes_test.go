@@ -230,3 +230,33 @@ func TestASummaryIsMadeOnceAndItsTokensCount(t *testing.T) {
 		}
 	})
 }
+
+func TestASummaryThatItsProviderHasEndedWithAnErrorIsNone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		a := definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+			switch {
+			case r.Choice == model.ChoiceNone:
+				say(model.TextDelta{Text: "in sh"})
+				say(model.Finish{Reason: model.FinishError})
+			case answered(r):
+				speak(say, "done")
+			default:
+				request(say, "count", `{}`)
+			}
+			return nil
+		}), p.tool("count", agent.RetrySafe, nil))
+		a.Context = agent.ContextPolicy{MaxTokens: 25, KeepTokens: 10, Compaction: agent.CompactSummary, Count: func(agent.Message) int { return 10 }}
+		p.agents["demo"] = a
+		p.open()
+		for _, words := range []string{"one", "two"} {
+			if run := p.end(p.state.startRun("s", "demo", words)); run.GetStatus() != completed {
+				t.Fatalf("run = %v", run)
+			}
+		}
+		if slices.ContainsFunc(p.dialogue(), func(line string) bool { return strings.HasPrefix(line, "context:") }) {
+			t.Errorf("the conversation is %q, want no summary in it", p.dialogue())
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
 // compact asks for a summary: of the agent's own function, or of its model. No reader
@@ -36,6 +37,9 @@ func (r *runner) summary(ctx context.Context, e loop.Compact) (string, error) {
 	r.spent(e.Model, reply.Usage())
 	if err != nil {
 		return "", err
+	}
+	if reply.FinishReason() == model.FinishError {
+		return "", errors.New("the provider ended the summary with an error")
 	}
 	return agent.Message{Parts: reply.Parts()}.Text(), nil
 }
