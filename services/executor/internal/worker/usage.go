@@ -119,8 +119,23 @@ func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	return append(all, calls...)
 }
 
+// mostTokens is how many tokens of one reply the state service takes.
+const mostTokens = 1_000_000_000_000
+
+// plausible gives the tokens of a reply without the numbers that nothing can have used, for
+// which the state service would refuse the step.
+func plausible(u model.Usage) model.Usage {
+	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
+		if *n < 0 || *n > mostTokens {
+			*n = 0
+		}
+	}
+	return u
+}
+
 // spent notes the tokens of a call of the model, provider/name, for the step in flight.
 func (r *runner) spent(name string, u model.Usage) {
+	u = plausible(u)
 	if u == (model.Usage{}) {
 		return
 	}

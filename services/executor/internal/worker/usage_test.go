@@ -186,3 +186,23 @@ func TestWhatTheHookBeforeARunCountsIsKeptOnce(t *testing.T) {
 		}
 	}, dieBefore, dieAfter)
 }
+
+func TestTokensThatNoReplyCanHaveAreNotCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			say(model.TextDelta{Text: "ok"})
+			say(model.Usage{PromptTokens: 7, CompletionTokens: -1, CachedTokens: 1<<62 - 1, TotalTokens: 6})
+			say(model.Finish{Reason: model.FinishStop})
+			return nil
+		})))
+		p.open()
+		p.end(p.state.startRun("s", "demo", "hi"))
+		for _, u := range p.state.sessions["s"].usage {
+			got := u.GetTokens()
+			if got.GetPromptTokens() != 7 || got.GetCompletionTokens() != 0 || got.GetCachedTokens() != 0 || got.GetTotalTokens() != 6 {
+				t.Errorf("counted is %v, want what can be alone: the state service refuses the step with the rest", got)
+			}
+		}
+	})
+}
