@@ -50,11 +50,14 @@ type Agents struct {
 
 // ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
 // paths in it are relative to dir. lookupEnv gives the environment variables that the file
-// names and may name, and those of AgentsConfig. A registry or an executor that is given the set closes it.
+// names and may name, and those of AgentsConfig; nil finds none. A registry or an executor that is given the set closes it.
 //
 // Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
 // file's name, agents.yaml, and the line in it. Invalid (CONFIG_INVALID, HOSTS_INVALID).
 func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool)) (*Agents, error) {
+	if lookupEnv == nil {
+		lookupEnv = func(string) (string, bool) { return "", false }
+	}
 	var environ []string
 	for _, v := range config.Variables(AgentsConfig{}) {
 		if value, ok := lookupEnv(v.Name); ok {

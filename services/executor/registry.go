@@ -212,8 +212,11 @@ func (r *Registry) connected() []*servers {
 
 // Use serves a set of agents in YAML in place of the former set, which it closes: runs that
 // are live keep what they have of it. Conflict (AGENT_EXISTS): Go holds one of the names,
-// and the former set stays.
+// and the former set stays. Invalid (AGENTS_MISSING) for nil.
 func (r *Registry) Use(set *Agents) error {
+	if set == nil {
+		return fault.New(fault.Invalid, "AGENTS_MISSING", "the set of agents is nil; ParseAgents gives one, and no set together with its error")
+	}
 	former, err := r.swap(set)
 	if err == nil && former != nil && former != set {
 		former.Close()

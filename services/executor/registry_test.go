@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -150,5 +151,16 @@ func TestARegistryHoldsAsManyAgentsAsAnExecutorMayAnnounce(t *testing.T) {
 	}
 	if _, err := r.Replace(named(999)); err != nil {
 		t.Errorf("got %v, want the agent in the place of the other", err)
+	}
+}
+
+func TestNothingInThePlaceOfASetOrAnEnvironmentIsToldOrIsEmpty(t *testing.T) {
+	t.Parallel()
+	set, err := executor.ParseAgents([]byte("models: {openai: {apiKeyEnv: MY_KEY}}\nagents: [{name: a, model: openai/x}]"), "", nil)
+	if fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), "MY_KEY is not set") {
+		t.Errorf("without an environment: %v, want that MY_KEY is not set", err)
+	}
+	if err := executor.NewRegistry().Use(set); fault.ReasonOf(err) != "AGENTS_MISSING" {
+		t.Errorf("Use(nil) = %v, want AGENTS_MISSING", err)
 	}
 }
