@@ -40,6 +40,25 @@ func Object(arguments json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"invalid_arguments":` + string(arguments) + `}`)
 }
 
+// maxCallName is the longest name that every provider takes for the tool of a call.
+const maxCallName = 64
+
+// CallName gives the name of a call's tool as every provider takes it in a conversation: models
+// call tools that there are not by names that no tool may have, and a provider would refuse
+// each later request of the session for one of them. It is the same one each time.
+func CallName(name string) string {
+	if name == "" {
+		return "unnamed"
+	}
+	legal := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '_'
+	}, name)
+	return legal[:min(len(legal), maxCallName)]
+}
+
 // Plain gives the text of a JSON string, and other JSON as it is: null is a value too.
 func Plain(value json.RawMessage) string {
 	var text *string

@@ -96,3 +96,15 @@ func TestDataURLsAreDecoded(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesOfCallsAreThoseThatProvidersTake(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"get_weather-2": "get_weather-2", "multi_tool_use.parallel": "multi_tool_use_parallel", "wétter 天": "w_tter__", "": "unnamed",
+		strings.Repeat("n", 65): strings.Repeat("n", 64),
+	} {
+		if got := model.CallName(name); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}

@@ -244,7 +244,7 @@ func block(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUnion, e
 			return thinking(p), nil
 		}
 	case agent.ToolCall:
-		return one(anthropic.NewToolUseBlock(callID(p.ID), model.Object(p.Arguments), p.Name)), nil
+		return one(anthropic.NewToolUseBlock(callID(p.ID), model.Object(p.Arguments), model.CallName(p.Name))), nil
 	case agent.ToolResult:
 		return one(anthropic.ContentBlockParamUnion{OfToolResult: result(p)}), nil
 	case agent.File:

@@ -136,7 +136,7 @@ func newTurn(m agent.Message, demanding bool) (turn, error) {
 	case agent.RoleTool:
 		t := turn{Role: roleUser}
 		for _, r := range m.Results() {
-			t.Parts = append(t.Parts, part{FunctionResponse: &functionResponse{ID: r.CallID, Name: r.Name, Response: outcome(r)}})
+			t.Parts = append(t.Parts, part{FunctionResponse: &functionResponse{ID: r.CallID, Name: model.CallName(r.Name), Response: outcome(r)}})
 		}
 		return t, nil
 	}
@@ -189,7 +189,7 @@ func replied(m agent.Message) turn {
 			}
 			signed = memory{}
 		case agent.ToolCall:
-			call := part{FunctionCall: &functionCall{ID: p.ID, Name: p.Name, Args: model.Object(p.Arguments)}}
+			call := part{FunctionCall: &functionCall{ID: p.ID, Name: model.CallName(p.Name), Args: model.Object(p.Arguments)}}
 			if signed.Of == ofCall {
 				call.ThoughtSignature = signed.Signature
 			}

@@ -82,3 +82,27 @@ func Golden(t *testing.T, path string, body []byte) {
 		t.Errorf("got\n%s\nwant, as in %s,\n%s", got.Bytes(), path, want)
 	}
 }
+
+// illegal is the name of no tool, by which models call one, and legal what providers take for it.
+const illegal, legal = "multi_tool.use parallel", "multi_tool_use_parallel"
+
+// namesCalls sends a conversation with a call of a tool that there is not.
+func (p Provider) namesCalls(t *testing.T) {
+	t.Parallel()
+	server := NewServer(t, p.Folder, Text, Wire{})
+	request := Ask(Text)
+	request.Messages = append(request.Messages,
+		agent.Message{ID: "m2", Role: agent.RoleAssistant, Parts: []agent.Part{
+			agent.ToolCall{ID: "call_1", Name: illegal, Arguments: json.RawMessage(`{}`)},
+		}},
+		agent.Message{ID: "m3", Role: agent.RoleTool, Parts: []agent.Part{
+			agent.ToolResult{CallID: "call_1", Name: illegal, Error: "there is no such tool"},
+		}},
+	)
+	Listen(t, p.Connect(t, server).Generate(t.Context(), request))
+	for _, sent := range server.Requests() {
+		if bytes.Contains(sent.Body, []byte(illegal)) || !bytes.Contains(sent.Body, []byte(legal)) {
+			t.Errorf("got the request %s, want the call of %q in it as one of %q", sent.Body, illegal, legal)
+		}
+	}
+}

@@ -198,7 +198,7 @@ func assistant(m agent.Message) []openai.ChatCompletionMessageParamUnion {
 			OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
 				ID: callID(c.ID),
 				Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{
-					Name: c.Name, Arguments: string(model.Object(c.Arguments)),
+					Name: model.CallName(c.Name), Arguments: string(model.Object(c.Arguments)),
 				},
 			},
 		})

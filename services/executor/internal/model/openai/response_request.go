@@ -170,7 +170,7 @@ func responseAssistant(m agent.Message) []responses.ResponseInputItemUnionParam 
 				say(responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant))
 			}
 		case agent.ToolCall:
-			say(responses.ResponseInputItemParamOfFunctionCall(string(model.Object(p.Arguments)), callID(p.ID), p.Name))
+			say(responses.ResponseInputItemParamOfFunctionCall(string(model.Object(p.Arguments)), callID(p.ID), model.CallName(p.Name)))
 		}
 	}
 	return items
