@@ -64,6 +64,47 @@ func TestTheSchemaOfATypeIsWhatItsJSONIs(t *testing.T) {
 	}
 }
 
+func TestFieldsThatAreWrittenAsTextAreText(t *testing.T) {
+	t.Parallel()
+	type account struct {
+		ID   int64  `json:"id,string" jsonschema:"of the account"`
+		Name string `json:"name"`
+	}
+	type accounts struct {
+		account
+		Limit *float64           `json:"limit,omitempty,string"`
+		Live  bool               `json:"live,string"`
+		More  map[string]account `json:"more"`
+		List  []*account         `json:"list"`
+	}
+	limit := 1.5
+	data, err := json.Marshal(accounts{account: account{ID: 1 << 62}, Limit: &limit, More: map[string]account{"a": {ID: 2}}, List: []*account{{ID: 3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got accounts
+	tool := agent.NewTool("count", "", func(_ context.Context, _ *agent.Call, in accounts) (string, error) {
+		got = in
+		return "", nil
+	})
+	schema, err := agent.CompileSchema(tool.InputSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Check(data); err != nil {
+		t.Errorf("%s does not fit %s: %v", data, tool.InputSchema, err)
+	}
+	if _, err := tool.Execute(t.Context(), &agent.Call{Input: data}); err != nil || got.ID != 1<<62 || *got.Limit != limit || got.List[0].ID != 3 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if want := `"id":{"type":"string","description":"of the account"}`; !strings.Contains(string(tool.InputSchema), want) {
+		t.Errorf("the schema is %s, want %s in it", tool.InputSchema, want)
+	}
+	if err := schema.Check(json.RawMessage(`{"id":1,"name":"","live":"true","more":{},"list":[]}`)); err == nil {
+		t.Error("a number fits, which the tool cannot read")
+	}
+}
+
 func TestATypeWithoutASchemaPanicsWithASentence(t *testing.T) {
 	t.Parallel()
 	type endless struct{ Next *endless }

@@ -82,7 +82,18 @@ func (w foldWalk) fields(t reflect.Type) fieldNames {
 		return fields
 	}
 	fields = fieldNames{map[string]reflect.Type{}, map[string]string{}}
-	depths := map[string]int{}
+	named := jsonFields(t)
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		fields.types[name] = named[name].Type
+		fields.folded[fold(name)] = name
+	}
+	w[t] = fields
+	return fields
+}
+
+// jsonFields gives the fields of a struct by the names that they have in JSON.
+func jsonFields(t reflect.Type) map[string]reflect.StructField {
+	fields, depths := map[string]reflect.StructField{}, map[string]int{}
 	for _, field := range reflect.VisibleFields(t) {
 		tag := field.Tag.Get("json")
 		name, _, _ := strings.Cut(tag, ",")
@@ -96,10 +107,8 @@ func (w foldWalk) fields(t reflect.Type) fieldNames {
 			continue // the outer one counts
 		}
 		depths[name] = len(field.Index)
-		fields.types[name] = field.Type
-		fields.folded[fold(name)] = name
+		fields[name] = field
 	}
-	w[t] = fields
 	return fields
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -17,6 +18,7 @@ import (
 //     are required, the tag jsonschema describes a field
 //   - a pointer may be null, a slice may not
 //   - json.RawMessage and any may be everything, []byte is base64 text
+//   - numbers and booleans of fields with the option string are text
 //   - types that read themselves are text where they have UnmarshalText, else everything
 //
 // It panics, in the manner of regexp.MustCompile, for types without a schema: functions,
@@ -50,6 +52,7 @@ func schemaOf(t reflect.Type) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	quote(schema, t)
 	tidy(schema)
 	return json.Marshal(schema)
 }
@@ -112,6 +115,46 @@ func known(t reflect.Type) bool {
 	}
 	s, err := jsonschema.ForType(t, nil)
 	return err == nil && s.Type != "object"
+}
+
+// quote makes the fields text that encoding/json writes and reads as text, by their option string.
+func quote(s *jsonschema.Schema, t reflect.Type) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if s == nil || readsItself(t) {
+		return
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		quote(s.Items, t.Elem())
+	case reflect.Map:
+		quote(s.AdditionalProperties, t.Elem())
+	case reflect.Struct:
+		for name, field := range jsonFields(t) {
+			if property := s.Properties[name]; property != nil {
+				quoteField(property, field)
+			}
+		}
+	default: // has no parts
+	}
+}
+
+func quoteField(s *jsonschema.Schema, field reflect.StructField) {
+	kind := field.Type.Kind()
+	if kind == reflect.Pointer {
+		kind = field.Type.Elem().Kind()
+	}
+	_, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+	scalar := kind >= reflect.Bool && kind <= reflect.Float64
+	if !scalar || !slices.Contains(strings.Split(options, ","), "string") {
+		quote(s, field.Type)
+		return
+	}
+	*s = jsonschema.Schema{Description: s.Description, Type: "string"}
+	if field.Type.Kind() == reflect.Pointer {
+		s.Type, s.Types = "", []string{"null", "string"}
+	}
 }
 
 // tidy makes a schema simpler for models and providers: a slice is an array, never
