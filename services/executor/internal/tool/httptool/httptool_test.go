@@ -171,6 +171,21 @@ func TestAResponseBecomesAResult(t *testing.T) {
 	}
 }
 
+func TestAResponseThatCannotBeReadSaysThatTheRequestHasSucceeded(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
+	t.Cleanup(web.Close)
+	const effect = "the request itself has succeeded, and may have taken effect"
+	for _, c := range []httptool.Config{{Result: httptool.ResultJSON}, {MaxBytes: 3}} {
+		for method, want := range map[string]bool{"POST": true, "DELETE": true, "GET": false} {
+			c.URL, c.Method = web.URL, method
+			if got := run(t.Context(), define(t, agent.Tool{}, c, peers()), `{}`); strings.Contains(got, effect) != want || !strings.HasPrefix(got, "error: ") {
+				t.Errorf("%s: %s, want that it says so: %t", method, got, want)
+			}
+		}
+	}
+}
+
 func TestOnlyASafeToolTriesAgain(t *testing.T) {
 	t.Parallel()
 	for retry, want := range map[agent.Retry]int{agent.RetrySafe: 2, agent.RetryNever: 1} {

@@ -64,7 +64,7 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	}
 	if r.succeeded(response.StatusCode) {
 		value, err := r.value(response, body)
-		return value, 0, err
+		return value, 0, r.despite(err)
 	}
 	err = fmt.Errorf("HTTP status %d %s%s", response.StatusCode, http.StatusText(response.StatusCode), excerpt(body))
 	busy := response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable
@@ -84,10 +84,23 @@ func (r *request) told(err error, sent bool) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	if sent && r.method != http.MethodGet && r.method != http.MethodHead && r.method != http.MethodOptions {
+	if sent && r.acts() {
 		return fmt.Errorf("the request failed: %w; it is not known whether it took effect", err)
 	}
 	return fmt.Errorf("the request failed: %w", err)
+}
+
+// despite adds to what is wrong with the response of a success that the request may have had its effect.
+func (r *request) despite(err error) error {
+	if err == nil || !r.acts() {
+		return err
+	}
+	return fmt.Errorf("%w; the request itself has succeeded, and may have taken effect", err)
+}
+
+// acts reports whether the request is one that changes something.
+func (r *request) acts() bool {
+	return r.method != http.MethodGet && r.method != http.MethodHead && r.method != http.MethodOptions
 }
 
 func (r *request) read(response *http.Response) ([]byte, error) {
@@ -99,7 +112,7 @@ func (r *request) read(response *http.Response) ([]byte, error) {
 		if !r.succeeded(response.StatusCode) {
 			return body[:r.maxBytes], nil // an excerpt is told of it anyway
 		}
-		return nil, fmt.Errorf("the response has more than the %d bytes that are allowed; ask for less", r.maxBytes)
+		return nil, r.despite(fmt.Errorf("the response has more than the %d bytes that are allowed; ask for less", r.maxBytes))
 	}
 	return body, nil
 }
