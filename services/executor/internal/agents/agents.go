@@ -108,7 +108,8 @@ type reader struct {
 	files    []*file
 	order    map[string]int // of the files, by name
 	mistakes []mistake
-	away     int // of the mistakes, those of MCP servers that do not answer
+	away     int      // of the mistakes, those of MCP servers that do not answer
+	fields   []judged // of conditions, in the order of their files
 
 	providers map[string]*provider
 	tools     map[string]*shared

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"regexp"
 	"slices"
@@ -70,6 +71,9 @@ func (r *reader) condition(v value, what string) condition {
 		o.mistake("field", "a condition is on either a field of the input or a key of the state: give field or state")
 	}
 	c := condition{path: strings.Split(field+state, "."), fromState: state != ""}
+	if field != "" {
+		r.fields = append(r.fields, judged{o, c.path[0]})
+	}
 	for _, operator := range []struct {
 		name string
 		make func(json.RawMessage) (test, error)
@@ -100,6 +104,42 @@ func (r *reader) condition(v value, what string) condition {
 		o.mistake("field", "a condition needs one of equals, notEquals, greaterThan, lessThan, matches, exists")
 	}
 	return c
+}
+
+// judged is an argument that a condition is on.
+type judged struct {
+	at   *object
+	name string
+}
+
+// checkFields refuses conditions on arguments that the tool does not have: such a one says the same
+// of every call, and most of them that none has to wait for a human.
+func (r *reader) checkFields(fields []judged, t agent.Tool) {
+	known, all := arguments(t.InputSchema)
+	for _, f := range fields {
+		if all && !slices.Contains(known, f.name) {
+			f.at.mistake("field", "the tool %q has no argument %q%s", t.Name, f.name, meant(f.name, known))
+		}
+	}
+}
+
+// arguments gives the names that a schema of arguments has, and whether it says that these
+// are all.
+func arguments(schema json.RawMessage) (names []string, all bool) {
+	var members map[string]json.RawMessage
+	var properties map[string]json.RawMessage
+	if json.Unmarshal(schema, &members) != nil || json.Unmarshal(members["properties"], &properties) != nil || properties == nil {
+		return nil, false
+	}
+	if more, ok := members["additionalProperties"]; ok && string(more) != "false" {
+		return nil, false
+	}
+	for _, elsewhere := range []string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties", "unevaluatedProperties"} {
+		if _, ok := members[elsewhere]; ok {
+			return nil, false
+		}
+	}
+	return slices.Sorted(maps.Keys(properties)), true
 }
 
 func equals(operand json.RawMessage) (test, error) {

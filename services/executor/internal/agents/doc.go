@@ -89,7 +89,7 @@
 //	    - {field: to.mail, matches: '@example\.com$', notEquals: me@example.com}
 //	    - {state: mode, equals: careful}
 //
-// field is a value of the arguments, state one of the custom state. The operators are
+// field is a value of the arguments, one that the input schema has; state one of the custom state. The operators are
 // equals, notEquals, greaterThan, lessThan, matches (RE2) and exists (true or false). A
 // value that is not there is not equal, not greater, not less and does not match. A value that
 // is no number is both greater and less: somebody had better look at it.

@@ -69,6 +69,46 @@ func TestAConditionThatSaysNothingIsRefused(t *testing.T) {
 	}
 }
 
+func TestAConditionOnAnArgumentThatTheToolDoesNotHaveIsRefused(t *testing.T) {
+	t.Parallel()
+	pay := func(schema, field string) string {
+		return `
+tools:
+  - name: pay
+    client: true
+    inputSchema: ` + schema + `
+agents:
+  - name: a
+    model: mine/x
+    tools:
+      - use: pay
+        approval:
+          when:
+            - state: mode
+              equals: careful
+            - field: ` + field + `
+              greaterThan: 100
+`
+	}
+	const amount = "{type: object, properties: {amount: {type: object}}}"
+	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(pay(amount, "ammount.eur"))}, house())
+	refused(t, err, `a.yaml:15: agent "a": tool "pay": approval: the tool "pay" has no argument "ammount"; did you mean "amount"?`)
+	_, err = Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(`
+agents:
+  - name: a
+    model: mine/x
+    tools: [{name: pay, client: true, inputSchema: ` + amount + `, approval: {when: [{field: sum, exists: true}]}}]
+`)}, house())
+	refused(t, err, `a.yaml:5: agent "a": tool "pay": approval: the tool "pay" has no argument "sum"`)
+
+	for _, schema := range []string{"{type: object}", "{type: object, properties: {amount: {}}, additionalProperties: true}", "{type: object, properties: {amount: {}}, allOf: [{}]}"} {
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(pay(schema, "ammount"))}, house())
+		if err != nil && strings.Contains(err.Error(), "has no argument") {
+			t.Errorf("with %s: %v, want that any argument may be there", schema, err)
+		}
+	}
+}
+
 func TestARunStopsBehindAToolOrAState(t *testing.T) {
 	t.Parallel()
 	a := one(t, "agents:\n  - name: a\n    model: mine/x\n    tools: [note, calculate]\n    stopWhen:\n      - tool: note\n      - stateEquals: {done: true, count: 2}\n")

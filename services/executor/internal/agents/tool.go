@@ -90,7 +90,9 @@ func (r *reader) agentTool(o *object, item value) ([]placed, *Mount) {
 	used := r.namedTool(o, at, entry.text("use"))
 	for i := range used {
 		entry.what = fmt.Sprintf("%s: tool %q", o.what, used[i].tool.Name)
+		former := len(r.fields)
 		r.behaviour(entry)(&used[i].tool)
+		r.checkFields(r.fields[former:], used[i].tool)
 		used[i].wrong = used[i].wrong || len(entry.wrong) > 0
 		if http := used[i].http; http != nil && !used[i].wrong { // what is different may be of the request
 			used[i].tool, _ = httptool.New(used[i].tool, *http, r.known.HTTP) // it was made before
@@ -133,7 +135,9 @@ func (r *reader) declaredTool(v value, what string) placed {
 	}
 	t.OutputSchema = r.schema(o, "outputSchema")
 	t.Client = o.boolean("client")
+	former := len(r.fields)
 	r.behaviour(o)(&t)
+	r.checkFields(r.fields[former:], t)
 	var config *httptool.Config
 	switch http, ok := o.field("http"); {
 	case t.Client == ok:
