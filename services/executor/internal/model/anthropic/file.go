@@ -12,6 +12,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
+// takes says why a file cannot be sent.
+func takes(f agent.File) error {
+	_, err := file(f)
+	return err
+}
+
 // file gives the block of an image, a PDF or a text.
 func file(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)

@@ -49,7 +49,7 @@ func request(r model.Request) (anthropic.MessageNewParams, error) {
 		}
 		params.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](shape)
 	}
-	if err := converse(&params, r.Messages); err != nil {
+	if err := converse(&params, model.Former(r.Messages, takes)); err != nil {
 		return params, err
 	}
 	if chosen.Thinking.Type != "" && mustNotThink(params, chosen) {

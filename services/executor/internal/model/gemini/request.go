@@ -30,7 +30,7 @@ func request(r model.Request) (json.RawMessage, error) {
 		return nil, err
 	}
 	b.configure(r)
-	for _, m := range r.Messages {
+	for _, m := range model.Former(r.Messages, takes) {
 		next, err := newTurn(m, demanding.MatchString(r.Model))
 		if err != nil {
 			return nil, err
@@ -228,6 +228,12 @@ func outcome(r agent.ToolResult) json.RawMessage {
 		out, _ = json.Marshal(members)
 	}
 	return out
+}
+
+// takes says why a file cannot be sent.
+func takes(f agent.File) error {
+	_, err := file(f)
+	return err
 }
 
 // file gives the part of a file: embedded, or by its address, which the API loads.

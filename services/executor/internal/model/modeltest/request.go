@@ -106,3 +106,32 @@ func (p Provider) namesCalls(t *testing.T) {
 		}
 	}
 }
+
+// forgetsFiles sends a file that no provider takes, and then a conversation in which it was.
+func (p Provider) forgetsFiles(t *testing.T) {
+	t.Parallel()
+	server := NewServer(t, p.Folder, Text, Wire{})
+	m := p.Connect(t, server)
+	request := Ask(Text)
+	request.Messages = []agent.Message{{ID: "m1", Role: agent.RoleUser, Parts: []agent.Part{
+		agent.Text{Text: "Read this."}, agent.File{MediaType: "image/png", URL: "ftp://example.com/a.png", Filename: "drawing.png"},
+	}}}
+	if heard := Listen(t, m.Generate(t.Context(), request)); heard.Err == nil || len(server.Requests()) != 0 {
+		t.Errorf("got error %v and %d requests, want that the file is refused", heard.Err, len(server.Requests()))
+	}
+	request.Messages = append(request.Messages,
+		agent.Message{ID: "m2", Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: "Never mind."}}},
+		agent.Message{ID: "m3", Role: agent.RoleUser, Hidden: true, Parts: []agent.Part{agent.Text{Text: "Go on."}}},
+	)
+	heard := Listen(t, m.Generate(t.Context(), request))
+	sent := server.Requests()
+	if heard.Err != nil || len(sent) != 1 {
+		t.Fatalf("got error %v and %d requests, want a reply", heard.Err, len(sent))
+	}
+	if !bytes.Contains(sent[0].Body, []byte("drawing.png")) || bytes.Contains(sent[0].Body, []byte("ftp:")) {
+		t.Errorf("got the request %s, want a note in the place of the file", sent[0].Body)
+	}
+	if _, kept := request.Messages[0].Parts[1].(agent.File); !kept {
+		t.Error("the conversation has changed")
+	}
+}

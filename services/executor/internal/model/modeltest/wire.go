@@ -68,6 +68,7 @@ func RunWire(t *testing.T, p Provider) {
 			p.runFaults(t, wire)
 		})
 	}
+	t.Run("a file that cannot be sent fails the message that it is of alone", p.forgetsFiles)
 	t.Run("a call of a tool that no tool can be called goes back by another name", p.namesCalls)
 	t.Run("refusals", func(t *testing.T) { t.Parallel(); p.runRefusals(t) })
 	t.Run("a reply that breaks off anywhere is whole or an error", p.breaksOff)

@@ -42,7 +42,7 @@ func chatRequest(r model.Request) (openai.ChatCompletionNewParams, error) {
 	if r.System != "" {
 		params.Messages = append(params.Messages, openai.SystemMessage(r.System))
 	}
-	for _, m := range r.Messages {
+	for _, m := range model.Former(r.Messages, chatTakes) {
 		messages, err := message(m)
 		if err != nil {
 			return params, err

@@ -46,6 +46,12 @@ func attach(f agent.File) (attachment, error) {
 	return a, nil
 }
 
+// chatTakes says why a file cannot be sent to chat completions.
+func chatTakes(f agent.File) error {
+	_, err := chatFile(f)
+	return err
+}
+
 // chatFile gives the part of a file in a user message of chat completions.
 func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) {
 	a, err := attach(f)

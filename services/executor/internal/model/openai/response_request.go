@@ -46,7 +46,7 @@ func responseRequest(r model.Request) (responses.ResponseNewParams, error) {
 			Strict: openai.Bool(r.Output.Strict && closed(r.Output.Schema)),
 		}
 	}
-	for _, m := range r.Messages {
+	for _, m := range model.Former(r.Messages, responseTakes) {
 		items, err := responseItems(m)
 		if err != nil {
 			return params, err
@@ -129,6 +129,12 @@ func responseUser(m agent.Message) ([]responses.ResponseInputItemUnionParam, err
 	return []responses.ResponseInputItemUnionParam{
 		responses.ResponseInputItemParamOfMessage(parts, responses.EasyInputMessageRoleUser),
 	}, nil
+}
+
+// responseTakes says why a file cannot be sent to responses.
+func responseTakes(f agent.File) error {
+	_, err := responseFile(f)
+	return err
 }
 
 func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error) {
