@@ -105,10 +105,27 @@ func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, do
 	if j != nil {
 		w.restore(j.Results)
 	}
+	giveBack(w.tasks)
 	if waits {
 		w.tasks = slices.DeleteFunc(w.tasks, func(t *task) bool { return t.finishes && !t.Recorded && !t.begun })
 	}
 	return w
+}
+
+// giveBack is for calls that were to run, with a yes or as planned, and whose tool is answered from
+// outside by now: the agent has changed since, and there is nothing to run.
+func giveBack(tasks []*task) {
+	for _, t := range tasks {
+		switch {
+		case t.Tool == nil || !t.Tool.Client:
+			continue
+		case t.begun:
+			t.fail(errUnknown)
+		default:
+			t.fail(errOutside)
+		}
+		t.class = classKnown
+	}
 }
 
 // has reports whether a step is about a call: any, where there is no plan.

@@ -18,6 +18,7 @@ const (
 	errStoppedUnderway = "run_stopped: the run was stopped while this call was under way, and it is not known whether it took effect; " +
 		"check before you call it again"
 	errOvertaken    = "not executed: the user has written since"
+	errOutside      = "not executed: the tool is answered from outside now, and was not when somebody said yes to this call"
 	errRefused      = "a human has refused this call, so it was not made"
 	errTimedOut     = "nobody answered this call in time"
 	errNotOneFinish = "not executed: exactly one call that finishes the run is wanted, and nothing else"
