@@ -72,12 +72,14 @@ func (p *UIPart) tool() tool {
 // first stored message for a run that is not there. A run with the message id of
 // an earlier one goes on in its message. The result of a call that an earlier message has
 // left open stands there; one whose call is nowhere is left out, as hidden and context
-// messages are.
+// messages are. A run that has nothing but such results has a message while that is the
+// last one: it may be about to speak.
 func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIMessage {
-	c := conversation{ids: messageIDs, turns: map[string]int{}}
+	c := conversation{ids: messageIDs, turns: map[string]int{}, ends: map[int]bool{}}
 	for _, m := range stored {
 		c.add(m)
 	}
+	c.leave(len(c.messages) - 1)
 	return c.messages
 }
 
@@ -86,6 +88,19 @@ type conversation struct {
 	messages []UIMessage
 	turns    map[string]int // an assistant message's index, by its id, or by its run where nobody knows that
 	step     int32          // of the last assistant message
+	ends     map[int]bool   // assistant messages by index that have nothing but ends of others' calls
+}
+
+// leave leaves out the messages before the index whose runs have ended calls of others and
+// have nothing of their own: that was taken back, and the ends stay.
+func (c *conversation) leave(before int) {
+	kept := c.messages[:0]
+	for i, m := range c.messages {
+		if i >= before || !c.ends[i] {
+			kept = append(kept, m)
+		}
+	}
+	c.messages = kept
 }
 
 // Answers reports whether the message belongs to the assistant message of its
@@ -134,8 +149,10 @@ func (c *conversation) answer(m *eventv1.Message) {
 		c.turns[turn] = index
 		c.messages = append(c.messages, UIMessage{ID: orText(id, m.GetId()), Role: "assistant", Parts: []UIPart{}})
 		c.step = 0
+		c.ends[index] = ends(m)
 	}
 	message := &c.messages[index]
+	c.ends[index] = c.ends[index] && ends(m)
 	if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && (c.step != m.GetStep() || len(message.Parts) == 0) {
 		message.Parts = append(message.Parts, UIPart{Type: "step-start"})
 		c.step = m.GetStep()
@@ -147,6 +164,11 @@ func (c *conversation) answer(m *eventv1.Message) {
 			end(c.messages[:index], r)
 		}
 	}
+}
+
+// ends reports whether the message has ends of calls and nothing else.
+func ends(m *eventv1.Message) bool {
+	return len(m.GetParts()) > 0 && !slices.ContainsFunc(m.GetParts(), func(p *eventv1.Part) bool { return p.GetToolResult() == nil })
 }
 
 // open reports whether the part is a call that has not ended.

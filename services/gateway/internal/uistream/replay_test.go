@@ -310,6 +310,26 @@ func TestAResultEndsTheCallThatAnEarlierMessageHasLeftOpen(t *testing.T) {
 	}
 }
 
+func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
+	t.Parallel()
+	ids := map[string]string{"r1": "msg-1", "r2": "msg-2", "r3": "msg-3"}
+	two := twoMessages()
+	edited := []*eventv1.Message{two[0], two[1], two[3], {Id: "u3", Role: eventv1.Role_ROLE_USER, RunId: "r3"}}
+	got := uistream.Conversation(edited, ids) // u2 was taken back, and what became of c2 stays
+	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u3:"; calls(got) != want {
+		t.Errorf("got  %s\nwant %s", calls(got), want)
+	}
+	for name, goesOn := range map[string]*eventv1.Message{
+		"it has said something": {Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 3},
+		"its place is kept":     {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
+	} {
+		got := uistream.Conversation(append(append(twoMessages(), goesOn), edited[3]), ids)
+		if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2: u3:"; calls(got) != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, calls(got), want)
+		}
+	}
+}
+
 func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
 	t.Parallel()
 	messages := uistream.Conversation(twoMessages()[:2], nil)
