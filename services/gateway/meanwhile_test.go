@@ -373,3 +373,22 @@ func TestAnEarlierAnswerIsAnsweredAgainWhereTheWholeConversationCame(t *testing.
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+func TestARunThatHasSaidNothingIsNoMessage(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	first, _ := asking(t, h, "c1")
+	stream := h.chat(t, say("s1", "two"))
+	second := h.Started(t, "default", "s1", first)
+	second.Say(2, Started(), Result("c1", `"given up"`), StepCommitted())
+	second.Commit(Returns(2, "c1", `"given up"`))
+	second.Fail("It did not work.", "provider_denied")
+	if got := datas(stream.rest()); !strings.Contains(got, "It did not work.") {
+		t.Errorf("got %s", got)
+	}
+	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {
+		if got := text(t, h.request(t, http.MethodGet, path, "")); strings.Contains(got, `"parts":[]`) || !strings.Contains(got, `"given up"`) {
+			t.Errorf("%s: got %s", path, got)
+		}
+	}
+}

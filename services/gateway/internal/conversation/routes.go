@@ -51,6 +51,7 @@ func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant s
 	if err != nil {
 		return err
 	}
+	page.Messages = Spoken(page.Messages, whole.GetCurrentRun())
 	uistream.Ask(page.Messages, Asked(whole))
 	uistream.Close(page.Messages, Unanswered(whole))
 	without.Leave(page.Messages)

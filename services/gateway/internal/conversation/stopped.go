@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // Ended reports whether nothing goes on in a session of the status by itself, nor by
@@ -21,6 +22,20 @@ func Stopped(s *statev1.Session, run *statev1.Run) bool {
 	default:
 		return false
 	}
+}
+
+// Spoken gives the messages without the last one where that is an assistant's, has nothing,
+// and newest, the newest run, does not write at it any more: that run has ended calls of the
+// message before, and was over before it said something.
+func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMessage {
+	last := len(messages) - 1
+	if last < 0 || messages[last].Role != "assistant" || len(messages[last].Parts) > 0 {
+		return messages
+	}
+	if Live(newest) && newest.GetMessageId() == messages[last].ID {
+		return messages
+	}
+	return messages[:last]
 }
 
 // unanswered stands for what is not known any more of the end of a session, or of a message

@@ -137,6 +137,7 @@ func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
 	}
 	uistream.Ask(out.Messages, conversation.Asked(s.GetSessionResponse))
 	if s.teller == nil { // else the ends of calls may come after what was folded
+		out.Messages = conversation.Spoken(out.Messages, s.GetCurrentRun())
 		uistream.Close(out.Messages, conversation.Unanswered(s.GetSessionResponse))
 	}
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
