@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -235,5 +236,25 @@ func (r *Reader) messageIDs(ctx context.Context, s *statev1.Session, messages []
 		}
 		ids[id] = run.GetMessageId()
 	}
+	adopt(messages, ids)
 	return ids, nil
+}
+
+// adopt gives the runs of another session, which have no message id here, one message for
+// all that answer the user in a row: that of a run and those that have continued it.
+func adopt(messages []*eventv1.Message, ids map[string]string) {
+	strange, open := map[string]bool{}, "" // the message that is open, "" where it is none of another session's
+	for _, m := range messages {
+		run := m.GetRunId()
+		switch {
+		case aside(m):
+		case !uistream.Answers(m) || run == "":
+			open = ""
+		case ids[run] == "":
+			open = cmp.Or(open, m.GetId())
+			ids[run], strange[run] = open, true
+		case !strange[run]:
+			open = ""
+		}
+	}
 }

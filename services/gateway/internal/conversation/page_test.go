@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
@@ -41,6 +42,9 @@ func (s *stored) GetSession(context.Context, *statev1.GetSessionRequest, ...grpc
 
 func (s *stored) GetRun(_ context.Context, q *statev1.GetRunRequest, _ ...grpc.CallOption) (*statev1.GetRunResponse, error) {
 	i := slices.IndexFunc(s.runs, func(r *statev1.Run) bool { return r.GetRunId() == q.GetRunId() })
+	if i < 0 {
+		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "there is no run %q", q.GetRunId())
+	}
 	return &statev1.GetRunResponse{Run: s.runs[i]}, nil
 }
 
@@ -218,5 +222,36 @@ func TestARunThatResumesMayGoOnInTheMessageBefore(t *testing.T) {
 	got, err := s.reader().Answer(t.Context(), &statev1.Session{Tenant: "default", SessionId: "s"}, s.runs[2])
 	if err != nil || show(got) != whole {
 		t.Errorf("got %s %v, want %s", show(got), err, whole)
+	}
+}
+
+func TestAMessageThatRunsOfAnotherSessionHaveWrittenTogetherIsOneInABranch(t *testing.T) {
+	t.Parallel()
+	s := &stored{}
+	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
+	s.fails("run-2", 2, "c1")
+	s.asks("run-2", 3, "c2")
+	s.fails("run-3", 4, "c2")
+	s.says("run-3", 5)
+	s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-4")
+	s.says("run-4", 6)
+	s.runs = nil // they are of the session that the branch comes from
+	s.says(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "own"), 7)
+	s.messages[len(s.messages)-1].RunId, s.runs[0].RunId = "run-own", "run-own"
+	one, two, own := `m1 c1 output-error {"hold":true}abandoned c2 output-error {"hold":true}abandoned yes`, "m7 yes", "own yes"
+	for _, c := range []struct {
+		offset, limit int
+		want          string
+	}{
+		{0, 50, "m0 hi; " + one + "; m6 hi; " + two + "; " + own},
+		{0, 2, "m0 hi; " + one},
+		{1, 1, one},
+		{2, 3, ""},
+		{4, 4, "m6 hi; " + two},
+		{8, 1, own},
+	} {
+		if got := s.page(t, c.offset, c.limit); got != c.want {
+			t.Errorf("%d messages from %d: got %s, want %s", c.limit, c.offset, got, c.want)
+		}
 	}
 }

@@ -46,7 +46,7 @@ func (t *turns) take(ctx context.Context, m *eventv1.Message) error {
 			return err
 		}
 	}
-	if ids[0] == ids[1] && ids[0] != "" {
+	if ids[0] == ids[1] { // of runs of another session nothing more is known than that they follow each other
 		t.of[run] = t.turn(former)
 	}
 	return nil
