@@ -53,7 +53,7 @@ func (r *Reader) Messages(w http.ResponseWriter, request *http.Request, tenant s
 	}
 	page.Messages = Spoken(page.Messages, whole.GetCurrentRun())
 	uistream.Ask(page.Messages, Asked(whole))
-	uistream.Close(page.Messages, Unanswered(whole))
+	uistream.Close(page.Messages, Unanswered(whole, page.Messages))
 	without.Leave(page.Messages)
 	httpapi.WriteJSON(w, http.StatusOK, page)
 	return nil

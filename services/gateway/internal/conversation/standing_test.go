@@ -12,6 +12,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // moving is a state service whose session changes while it is read.
@@ -113,9 +114,12 @@ func TestACallThatNobodyWillAnswerHasEnded(t *testing.T) {
 		if tc.failure != "" {
 			s.GetSession().Failure = &statev1.Failure{Error: tc.failure}
 		}
-		why := conversation.Unanswered(s)
+		why := conversation.Unanswered(s, []uistream.UIMessage{{ID: "oldest", Role: "assistant"}, {ID: "old", Role: "assistant"}, {ID: "new", Role: "assistant"}})
 		if newest, older := why("new", "c"), why("old", "c"); newest != tc.newest || older != tc.older {
 			t.Errorf("%s: got %q and %q, want %q and %q", name, newest, older, tc.newest, tc.older)
+		}
+		if oldest := why("oldest", "left"); tc.run != nil && oldest != other {
+			t.Errorf("%s: of a call that several messages have left behind: got %q, want %q", name, oldest, other)
 		}
 	}
 }

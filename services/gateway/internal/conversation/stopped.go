@@ -51,10 +51,17 @@ func WhyStopped(s *statev1.Session) string {
 // wants it. The state service drops the open calls of a session that is stopped, and no
 // message tells of that; those that were answered stay, for the next run. A call may still
 // end that waits, or that belongs to what is going on: the newest run, until the session has
-// ended, and before its first step whatever it takes over from the run before it.
-func Unanswered(s *statev1.GetSessionResponse) func(message, call string) string {
+// ended, and before its first step whatever it takes over from the run before it, whose
+// message is the last of the messages before its own.
+func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
 	over := Stopped(session, run) || Ended(session.GetStatus()) && !Live(run)
+	before := ""
+	for _, m := range messages {
+		if m.Role == "assistant" && m.ID != run.GetMessageId() {
+			before = m.ID
+		}
+	}
 	waits, answered := map[string]bool{}, map[string]bool{}
 	for _, c := range s.GetCalls() {
 		if c.GetSessionId() == session.GetSessionId() && c.GetConsumedAt() == 0 {
@@ -70,7 +77,7 @@ func Unanswered(s *statev1.GetSessionResponse) func(message, call string) string
 			return WhyStopped(session)
 		case over:
 			return unanswered
-		case newest || waits[call] || Live(run) && run.GetStepCount() == 0:
+		case newest || waits[call] || message == before && Live(run) && run.GetStepCount() == 0:
 			return ""
 		default:
 			return unanswered

@@ -138,7 +138,7 @@ func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
 	uistream.Ask(out.Messages, conversation.Asked(s.GetSessionResponse))
 	if s.teller == nil { // else the ends of calls may come after what was folded
 		out.Messages = conversation.Spoken(out.Messages, s.GetCurrentRun())
-		uistream.Close(out.Messages, conversation.Unanswered(s.GetSessionResponse))
+		uistream.Close(out.Messages, conversation.Unanswered(s.GetSessionResponse, out.Messages))
 	}
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
 		out.State = json.RawMessage(state)
