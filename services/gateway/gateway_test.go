@@ -86,7 +86,9 @@ func waitFor(t testing.TB, what string, done func() bool) {
 
 func (h *house) request(t testing.TB, method, path, body string, headers ...string) *reply {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, h.url+path, strings.NewReader(body))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*gatewaytest.Patience) // of all that is read of the answer
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, method, h.url+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -390,10 +390,11 @@ func TestAClientToolIsAnsweredWhileTheFirstStreamIsOpen(t *testing.T) {
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
 	first.Say(1, StepCommitted(), Suspended())
 	first.Suspend([]*statev1.Call{call}, Says(1, "", "c1"))
-	if got := datas(live.rest()); !strings.Contains(got, "tool-calls") {
+	goesOn(h.Started(t, "default", "s1", first), "c1")
+	// It ends with the first run, or goes on where the answer has come before that was told.
+	if got := datas(live.rest()); !strings.Contains(got, "tool-calls") && !strings.Contains(got, `"finishReason":"stop"`) {
 		t.Errorf("the first stream: got %s", got)
 	}
-	goesOn(h.Started(t, "default", "s1", first), "c1")
 	c.take(t, stream.rest())
 	if c.reason != "stop" || len(c.asked) != 1 || c.call("c1")["output"] != "of c1" {
 		t.Errorf("got %s, asked %v", c, c.asked)
