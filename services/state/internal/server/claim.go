@@ -160,7 +160,7 @@ type claimer struct {
 }
 
 // claim claims at most limit runs and sends them: with all finished ones as well,
-// whose end nobody tells. It returns how many, and whether there may be more: it has
+// whose end nobody tells, and last those that nobody else can end. It returns how many, and whether there may be more: it has
 // found as many as it may, of which another replica may have been faster with some.
 // Of the limit, which is credits that the caller has taken, it gives back what it does
 // not send.
@@ -193,7 +193,18 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	}
 	sent, err := c.send(ctx, runs, executeOut)
 	used += sent
-	return len(ends) + len(runs), more || moreRuns, err
+	n, more = len(ends)+len(runs), more || moreRuns
+	if err != nil || !all || n == limit {
+		return n, more, err
+	}
+	orphaned := session.ClaimOrphaned(command)
+	orphans, moreOrphans, err := c.due(ctx, store.Orphaned{ExecutorID: c.executorID, Now: command.Now}, need, limit-n, orphaned.Decide)
+	if err != nil {
+		return n, more, err
+	}
+	sent, err = c.send(ctx, orphans, orphanOut)
+	used += sent
+	return n + len(orphans), more || moreOrphans, err
 }
 
 // tail is what a claim carries of the conversation.
@@ -312,6 +323,13 @@ func executeOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
 
 func settleOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
 	return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Settle{Settle: claimOut(d)}}, nil
+}
+
+func orphanOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
+	if d.View.Run.Status.Live() {
+		return executeOut(d)
+	}
+	return settleOut(d)
 }
 
 func claimOut(d store.Decided) *statev1.Claim {

@@ -212,13 +212,18 @@ type stream struct {
 // open opens a claim stream and waits until the executor is known.
 func (b *bench) open(executorID string, credits int32, held ...string) *stream {
 	b.Helper()
+	return b.announcing(&statev1.ClaimRunsRequest{
+		ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: "support", Description: "helps"}}, HeldRunIds: held, Credits: credits,
+	})
+}
+
+func (b *bench) announcing(hello *statev1.ClaimRunsRequest) *stream {
+	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	client, err := b.work.ClaimRuns(ctx)
 	b.must(err)
 	s := &stream{b, client, cancel, make(chan *statev1.ClaimRunsResponse, 100), make(chan *statev1.StoppedRun, 1000), make(chan error, 1)}
-	b.must(client.Send(&statev1.ClaimRunsRequest{
-		ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: "support", Description: "helps"}}, HeldRunIds: held, Credits: credits,
-	}))
+	b.must(client.Send(hello))
 	go func() {
 		for {
 			answer, err := client.Recv()
@@ -234,7 +239,7 @@ func (b *bench) open(executorID string, credits int32, held ...string) *stream {
 		}
 	}()
 	b.eventually("the executor is known", func() bool {
-		beat, err := b.work.Heartbeat(b.Context(), &statev1.HeartbeatRequest{ExecutorId: executorID})
+		beat, err := b.work.Heartbeat(b.Context(), &statev1.HeartbeatRequest{ExecutorId: hello.GetExecutorId()})
 		b.must(err)
 		return !beat.GetForgotten()
 	})

@@ -32,6 +32,25 @@ func (c Claim) take(v *View) (Session, Run) {
 	return s, r
 }
 
+// ClaimOrphaned makes an executor that need not know the run's agent responsible
+// for its end.
+type ClaimOrphaned Claim
+
+// Decide claims a queued run that is to stop or whose deadline has passed as Claim
+// does, and a finished one as ClaimSettling does. The change is nil for any other: it
+// waits for its agent.
+func (c ClaimOrphaned) Decide(v *View) (*Change, error) {
+	switch r := v.Run; {
+	case r == nil:
+		return nil, nil
+	case r.Status != RunQueued:
+		return ClaimSettling(c).Decide(v)
+	case r.Stop == nil && (r.DeadlineAt == 0 || r.DeadlineAt > c.Now):
+		return nil, nil
+	}
+	return Claim(c).Decide(v)
+}
+
 // ClaimSettling makes an executor responsible for the terminal record of a
 // finished run whose holder is silent.
 type ClaimSettling Claim

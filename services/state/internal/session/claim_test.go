@@ -13,6 +13,9 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 	settled := run(RunCompleted, "")
 	settled.Settled = true
 	claim, settling := Claim{ExecutorID: "e"}.Decide, ClaimSettling{ExecutorID: "e"}.Decide
+	orphaned := ClaimOrphaned{ExecutorID: "e", Now: 50}.Decide
+	stopped, overdue, inTime := run(RunQueued, ""), run(RunQueued, ""), run(RunQueued, "")
+	stopped.Stop, overdue.DeadlineAt, inTime.DeadlineAt = &Stop{Kind: StopAbort}, 50, 51
 	silent, lost := RequeueSilent{}.Decide, RequeueLost{ExecutorID: "e", Held: []string{"held"}, ClaimedBefore: 101}.Decide
 	held := run(RunRunning, "e")
 	held.RunID = "held"
@@ -29,6 +32,14 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 		"a settling that somebody does":         {settling, View{Session: s, Run: run(RunFailed, "x")}, false},
 		"a settling that is done":               {settling, View{Session: s, Run: settled, HolderSilent: true}, false},
 		"a run that does not need settling yet": {settling, View{Session: s, Run: run(RunQueued, ""), HolderSilent: true}, false},
+		"an orphan that is to stop":             {orphaned, View{Session: s, Run: stopped}, true},
+		"an orphan whose time is over":          {orphaned, View{Session: s, Run: overdue}, true},
+		"an orphan in time":                     {orphaned, View{Session: s, Run: inTime}, false},
+		"an orphan that waits for its agent":    {orphaned, View{Session: s, Run: run(RunQueued, "")}, false},
+		"an orphan behind a former run":         {orphaned, View{Session: s, Run: stopped, Unsettled: run(RunFailed, "x")}, false},
+		"an orphan's end that nobody tells":     {orphaned, View{Session: s, Run: run(RunFailed, "x"), HolderSilent: true}, true},
+		"an orphan's end that somebody tells":   {orphaned, View{Session: s, Run: run(RunFailed, "x")}, false},
+		"an orphan that is gone":                {orphaned, View{Session: s}, false},
 		"a run of a silent executor":            {silent, View{Session: s, Run: run(RunRunning, "x"), HolderSilent: true}, true},
 		"a run of one that lives":               {silent, View{Session: s, Run: run(RunRunning, "x")}, false},
 		"an ended run of a silent one":          {silent, View{Session: s, Run: run(RunFailed, "x"), HolderSilent: true}, false},

@@ -40,6 +40,9 @@
 // believe. The claim that settled a run may repeat the run's end even after the
 // next claim, only to be told what it was told before.
 //
+// An executor claims runs of the agents that it announces. One whose agent nobody
+// announces is claimed by any, but only to end (ClaimOrphaned).
+//
 // # A step
 //
 // The step in flight is always the session's step_count + 1. Its journal

@@ -87,8 +87,8 @@ type Decided struct {
 	Change *session.Change
 }
 
-// Due names a kind of work that runs wait for: Queued, Unsettled, Silent or
-// Lost.
+// Due names a kind of work that runs wait for: Queued, Unsettled, Orphaned,
+// Silent or Lost.
 type Due interface{ due() }
 
 // Queued are the runs of the agents that wait for an executor, the oldest
@@ -109,6 +109,16 @@ type Unsettled struct {
 	AgentTypes []string
 }
 
+// Orphaned are the runs of the agents that no registered executor announces, as
+// far as they need no agent to end: those that Queued would find of them with a
+// stop or with a deadline that is not after Now, and those that Unsettled would
+// find; about the oldest first. None are due for an executor that is not
+// registered.
+type Orphaned struct {
+	ExecutorID string
+	Now        session.Millis
+}
+
 // Silent are the running runs whose executor is not registered, in no order.
 type Silent struct{}
 
@@ -122,6 +132,7 @@ type Lost struct {
 
 func (Queued) due()    {}
 func (Unsettled) due() {}
+func (Orphaned) due()  {}
 func (Silent) due()    {}
 func (Lost) due()      {}
 
@@ -307,7 +318,8 @@ type EntityCount struct {
 type Registry interface {
 	// Announce registers an executor, anew when it was forgotten, and keeps
 	// its agents for good. A later description of an agent takes the place of
-	// an earlier one.
+	// an earlier one. The executor announces these agents and no others until it
+	// is struck off or announces itself again.
 	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error
 
 	// Beat notes that the executor lives. It reports false, and does nothing,

@@ -39,13 +39,16 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 	switch due := due.(type) {
 	case store.Queued:
 		return func(r *rows, run *session.Run) bool {
-			return run.Status == session.RunQueued && m.lives(due.ExecutorID) &&
-				slices.Contains(due.AgentTypes, run.AgentType) && run.DueAt <= due.Now && r.unsettled() == nil
+			return m.lives(due.ExecutorID) && slices.Contains(due.AgentTypes, run.AgentType) && queued(r, run, due.Now)
 		}
 	case store.Unsettled:
 		return func(_ *rows, run *session.Run) bool {
-			return run.Status.Over() && !run.Settled && m.lives(due.ExecutorID) &&
-				slices.Contains(due.AgentTypes, run.AgentType) && !m.lives(run.ExecutorID)
+			return m.lives(due.ExecutorID) && slices.Contains(due.AgentTypes, run.AgentType) && m.unsettled(run)
+		}
+	case store.Orphaned:
+		return func(r *rows, run *session.Run) bool {
+			ends := run.Stop != nil || run.DeadlineAt > 0 && run.DeadlineAt <= due.Now
+			return m.lives(due.ExecutorID) && (ends && queued(r, run, due.Now) || m.unsettled(run)) && !m.served(run.AgentType)
 		}
 	case store.Silent:
 		return func(_ *rows, run *session.Run) bool {
@@ -59,4 +62,14 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 	default:
 		return func(*rows, *session.Run) bool { return false }
 	}
+}
+
+// queued reports whether the run waits for nothing but an executor.
+func queued(r *rows, run *session.Run, now session.Millis) bool {
+	return run.Status == session.RunQueued && run.DueAt <= now && r.unsettled() == nil
+}
+
+// unsettled reports whether the run has finished and nobody who lives tells its end.
+func (m *Store) unsettled(run *session.Run) bool {
+	return run.Status.Over() && !run.Settled && !m.lives(run.ExecutorID)
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -28,9 +29,15 @@ type Store struct {
 	closed    bool
 	sessions  map[session.Key]*rows
 	families  map[session.Key]map[string]bool // the session ids of a family, by the key of its root
-	executors map[string]session.Millis       // when they were heard last
+	executors map[string]executor
 	agents    map[string]session.Agent
 	memories  map[string]map[string]record // by tenant and id
+}
+
+// executor is one that is registered.
+type executor struct {
+	heard  session.Millis // last
+	agents []string       // that it announces
 }
 
 // New returns an empty store.
@@ -38,7 +45,7 @@ func New() *Store {
 	return &Store{
 		sessions:  map[session.Key]*rows{},
 		families:  map[session.Key]map[string]bool{},
-		executors: map[string]session.Millis{},
+		executors: map[string]executor{},
 		agents:    map[string]session.Agent{},
 		memories:  map[string]map[string]record{},
 	}
@@ -133,4 +140,14 @@ func (m *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 func (m *Store) lives(executorID string) bool {
 	_, known := m.executors[executorID]
 	return known
+}
+
+// served reports whether an executor that is registered announces the agent.
+func (m *Store) served(agentType string) bool {
+	for _, e := range m.executors {
+		if slices.Contains(e.agents, agentType) {
+			return true
+		}
+	}
+	return false
 }

@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -16,10 +15,12 @@ func (m *Store) Announce(ctx context.Context, executorID string, agents []sessio
 		return err
 	}
 	defer m.mu.Unlock()
-	m.executors[executorID] = now
+	e := executor{heard: now}
 	for _, a := range agents {
 		m.agents[a.Type] = a
+		e.agents = append(e.agents, a.Type)
 	}
+	m.executors[executorID] = e
 	return nil
 }
 
@@ -29,10 +30,12 @@ func (m *Store) Beat(ctx context.Context, executorID string, now session.Millis)
 		return false, err
 	}
 	defer m.mu.Unlock()
-	if !m.lives(executorID) {
+	e, known := m.executors[executorID]
+	if !known {
 		return false, nil
 	}
-	m.executors[executorID] = now
+	e.heard = now
+	m.executors[executorID] = e
 	return true, nil
 }
 
@@ -61,8 +64,8 @@ func (m *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 	}
 	defer m.mu.Unlock()
 	forgotten := 0
-	for id, heard := range m.executors {
-		if heard < heardBefore {
+	for id, e := range m.executors {
+		if e.heard < heardBefore {
 			delete(m.executors, id)
 			forgotten++
 		}
@@ -76,7 +79,11 @@ func (m *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	return maps.Clone(m.executors), nil
+	heard := map[string]session.Millis{}
+	for id, e := range m.executors {
+		heard[id] = e.heard
+	}
+	return heard, nil
 }
 
 // ForgetUnheard implements store.Registry.
@@ -87,7 +94,7 @@ func (m *Store) ForgetUnheard(ctx context.Context, since map[string]session.Mill
 	defer m.mu.Unlock()
 	var gone []string
 	for id, then := range since {
-		if heard, known := m.executors[id]; known && heard == then {
+		if e, known := m.executors[id]; known && e.heard == then {
 			delete(m.executors, id)
 			gone = append(gone, id)
 		}

@@ -112,6 +112,14 @@ const queued = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs 
 		AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
 			AND NOT f.settled AND f.status NOT IN ('queued', 'running') OFFSET 0)`
 
+// unsettled are the oldest finished runs of an agent whose end nobody who lives
+// tells.
+const unsettled = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
+			` + free + `
+			WHERE NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = a.agent_type
+				AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id OFFSET 0)
+			ORDER BY r.created_at LIMIT $3::bigint`
+
 // These find runs that are due and lock their sessions, but for those that are
 // locked. For each agent the oldest are found by index, and the oldest of those
 // taken; sessions that were locked in vain are free again after the commit, and
@@ -126,11 +134,19 @@ var (
 		ORDER BY d.created_at LIMIT $3::bigint`)
 	findUnsettled = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
 		CROSS JOIN LATERAL (
-			SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-			` + free + `
-			WHERE NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = a.agent_type
-				AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id OFFSET 0)
-			ORDER BY r.created_at LIMIT $3::bigint) d
+			` + unsettled + `) d
+		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
+		ORDER BY d.created_at LIMIT $3::bigint`)
+	// findOrphaned looks at no run where every agent is announced by somebody.
+	findOrphaned = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT k.agent_type FROM agents k
+			WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.agents IS NULL OR k.agent_type = ANY (e.agents) OFFSET 0)) AS a
+		CROSS JOIN LATERAL (
+			(` + queued + ` AND r.stop <> '' AND r.due_at <= $1::bigint ORDER BY r.created_at LIMIT $3::bigint)
+			UNION ALL
+			(` + queued + ` AND r.stop = '' AND r.deadline_at > 0 AND r.deadline_at <= $1::bigint AND r.due_at <= $1::bigint
+				ORDER BY r.deadline_at LIMIT $3::bigint)
+			UNION ALL
+			(` + unsettled + `)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
 		ORDER BY d.created_at LIMIT $3::bigint`)
 	findSilent = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
@@ -151,6 +167,8 @@ func search(due store.Due, limit int) (*statement, [][]byte, error) {
 		return findQueued, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit), number(due.Now)}, nil
 	case store.Unsettled:
 		return findUnsettled, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit)}, nil
+	case store.Orphaned:
+		return findOrphaned, [][]byte{number(due.Now), text(due.ExecutorID), number(limit)}, nil
 	case store.Silent:
 		return findSilent, [][]byte{number(limit)}, nil
 	case store.Lost:

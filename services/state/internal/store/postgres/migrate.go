@@ -21,7 +21,9 @@ import (
 // to be stopped first. Version 3 is for one: runs wait only by the code that knows
 // it, and where a replica of the code before ends the live run they wait on until
 // the next end. So is version 6: the code before it hands no writes of a plan over, and
-// executors that record them put them into their commits as well.
+// executors that record them put them into their commits as well. And version 7: an
+// executor that a replica of the code before has registered may announce any agent,
+// and while there is one no run is taken for an orphan.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS

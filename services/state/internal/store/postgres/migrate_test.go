@@ -187,8 +187,8 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := open(t, url)
-		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 6 {
-			t.Errorf("%s: %d migrations are recorded, want 6", name, n)
+		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 7 {
+			t.Errorf("%s: %d migrations are recorded, want 7", name, n)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at) VALUES ($1::text, $2::bigint)
-		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at`)
+	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at, agents) VALUES ($1::text, $2::bigint, $3::text[])
+		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`)
 	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, announced_at)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
 		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy, announced_at = excluded.announced_at`)
@@ -22,13 +22,15 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 	// Executors that announce the same agents at once lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
 	var w rows
+	var types []string
 	for i, a := range sorted {
 		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description stands
 			w.next().text(a.Type, a.Description, string(a.OnBusy)).number(int64(now))
+			types = append(types, a.Type)
 		}
 	}
 	err := s.pipe(ctx, func(p *pipeline) {
-		p.exec(upsertExecutor, text(executorID), number(now))
+		p.exec(upsertExecutor, text(executorID), number(now), texts(types))
 		if w.count > 0 {
 			p.exec(upsertAgents, w.params()...)
 		}

@@ -96,12 +96,19 @@ const (
 	queuedAtOnce = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + behind + oldest
 	queuedLater  = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + behind + ` ORDER BY r.due_at LIMIT ?`
 	unsettled    = dueRun + `NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = ?` + registered + nobodys + oldest
-	silent       = dueRun + `r.executor_id <> '' AND r.status = 'running'` + nobodys + ` LIMIT ?`
-	lost         = dueRun + `r.executor_id <> '' AND r.executor_id = ? AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
+	toStop       = dueRun + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + behind + oldest
+	overdue      = dueRun + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
+		registered + behind + ` ORDER BY r.deadline_at LIMIT ?`
+	silent = dueRun + `r.executor_id <> '' AND r.status = 'running'` + nobodys + ` LIMIT ?`
+	lost   = dueRun + `r.executor_id <> '' AND r.executor_id = ? AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
 )
 
+// unserved are the agents that no registered executor announces: none, as a rule.
+const unserved = `SELECT a.agent_type FROM agents a WHERE NOT EXISTS (
+	SELECT 1 FROM executors e WHERE e.agents IS NULL OR a.agent_type IN (SELECT value FROM json_each(e.agents)))`
+
 // dueQueries returns the queries that together find the due runs.
-func dueQueries(due store.Due) (queries []dueQuery, err error) {
+func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []dueQuery, err error) {
 	switch due := due.(type) {
 	case store.Queued:
 		for _, agent := range once(due.AgentTypes) {
@@ -111,6 +118,16 @@ func dueQueries(due store.Due) (queries []dueQuery, err error) {
 		for _, agent := range once(due.AgentTypes) {
 			queries = append(queries, dueQuery{unsettled, arguments(agent, due.ExecutorID)})
 		}
+	case store.Orphaned:
+		err = c.each(ctx, unserved, nil, func(row scanner) error {
+			var agent string
+			err := row.Scan(&agent)
+			queries = append(queries,
+				dueQuery{toStop, arguments(agent, due.Now, due.ExecutorID)},
+				dueQuery{overdue, arguments(agent, due.Now, due.Now, due.ExecutorID)},
+				dueQuery{unsettled, arguments(agent, due.ExecutorID)})
+			return err
+		})
 	case store.Silent:
 		queries = append(queries, dueQuery{silent, nil})
 	case store.Lost:
@@ -118,7 +135,7 @@ func dueQueries(due store.Due) (queries []dueQuery, err error) {
 	default:
 		return nil, fmt.Errorf("unknown kind of due work %T", due)
 	}
-	return queries, nil
+	return queries, err
 }
 
 // once returns every item once.
@@ -126,7 +143,7 @@ func once(items []string) []string { return slices.Compact(slices.Sorted(slices.
 
 // anyDue reports whether candidates would find something.
 func anyDue(ctx context.Context, c *connection, due store.Due) (bool, error) {
-	queries, err := dueQueries(due)
+	queries, err := dueQueries(ctx, c, due)
 	if err != nil {
 		return false, err
 	}
@@ -145,7 +162,7 @@ const waited = 128
 
 // candidates returns at most limit runs that are due, the oldest first.
 func candidates(ctx context.Context, c *connection, due store.Due, limit int) ([]candidate, error) {
-	queries, err := dueQueries(due)
+	queries, err := dueQueries(ctx, c, due)
 	if err != nil {
 		return nil, err
 	}

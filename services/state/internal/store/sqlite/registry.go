@@ -9,9 +9,13 @@ import (
 
 // Announce implements store.Registry.
 func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
+	types := make([]string, len(agents))
+	for i, a := range agents {
+		types[i] = a.Type
+	}
 	err := s.write(ctx, func(ctx context.Context, c *connection) error {
-		_, err := c.exec(ctx, `INSERT INTO executors (executor_id, heard_at) VALUES (?, ?)
-			ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at`, executorID, now)
+		_, err := c.exec(ctx, `INSERT INTO executors (executor_id, heard_at, agents) VALUES (?, ?, ?)
+			ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`, executorID, now, list(types))
 		if err != nil {
 			return err
 		}

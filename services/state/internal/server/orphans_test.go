@@ -1,0 +1,156 @@
+package server
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+)
+
+// poll is how often the loops of orphanage look for everything, as the usual one does.
+const poll = 200 * time.Millisecond
+
+// orphanage tests in a bubble of fake time what becomes of a run of the agent support, which
+// is known and which nobody announces.
+func orphanage(t *testing.T, test func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBenchOn(t, memory.New(), func(c *Config) { c.Poll, c.StopPoll = poll, time.Hour })
+		b.serving("e1", 0, "support").cancel()
+		b.serving("e1", 0, "returns").cancel()
+		test(b)
+	})
+}
+
+// serving opens a claim stream, in a bubble, for an executor of the agent.
+func (b *bench) serving(executorID string, credits int32, agent string, held ...string) *stream {
+	b.Helper()
+	s := b.announcing(&statev1.ClaimRunsRequest{
+		ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: agent}}, HeldRunIds: held, Credits: credits,
+	})
+	synctest.Wait()
+	return s
+}
+
+func (b *bench) interrupt(sessionID string) {
+	b.Helper()
+	answer, err := b.runs.RequestStop(b.Context(), &statev1.RequestStopRequest{
+		Tenant: "acme", SessionId: sessionID, Kind: statev1.StopKind_STOP_KIND_INTERRUPT, Reason: "enough",
+	})
+	b.must(err)
+	if answer.GetEffect() != statev1.RequestStopResponse_EFFECT_REQUESTED {
+		b.Errorf("got %v, want the stop to be requested", answer.GetEffect())
+	}
+}
+
+// idle fails the test when the stream is handed anything within some polls.
+func (s *stream) idle(why string) {
+	s.Helper()
+	time.Sleep(5 * poll) // fake
+	synctest.Wait()
+	if n := len(s.got); n > 0 {
+		s.Fatalf("%s: got %v", why, <-s.got)
+	}
+}
+
+func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorToBeStopped(t *testing.T) {
+	t.Parallel()
+	orphanage(t, func(b *bench) {
+		s := b.serving("e2", 1, "sales")
+		b.start("a")
+		b.start("b")
+		s.idle("nobody wants the runs to end")
+		b.interrupt("a")
+		asked := time.Now()
+		claim := s.execute()
+		if got := claim.GetRun().GetStop(); claim.GetSession().GetSessionId() != "a" || got.GetKind() != statev1.StopKind_STOP_KIND_INTERRUPT || got.GetReason() != "enough" {
+			b.Errorf("got session %s with the stop %v", claim.GetSession().GetSessionId(), got)
+		}
+		if len(claim.GetMessages()) != 1 {
+			b.Errorf("got %d messages, want what every claim carries", len(claim.GetMessages()))
+		}
+		if took := time.Since(asked); took > 2*poll {
+			b.Errorf("the claim came after %v", took)
+		}
+		b.interrupt("b")
+		s.idle("there is no credit")
+		b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
+		if claim := s.execute(); claim.GetSession().GetSessionId() != "b" {
+			b.Errorf("got session %s", claim.GetSession().GetSessionId())
+		}
+	})
+}
+
+func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	orphanage(t, func(b *bench) {
+		s := b.serving("e2", 1, "sales")
+		r := startOf("a")
+		r.TimeoutMs = time.Minute.Milliseconds()
+		_, err := b.runs.StartRun(b.Context(), r)
+		b.must(err)
+		s.idle("it has time")
+		time.Sleep(time.Minute) // fake
+		synctest.Wait()
+		if len(s.got) != 1 || s.execute().GetSession().GetSessionId() != "a" {
+			b.Error("the run was not handed out at its deadline")
+		}
+	})
+}
+
+func TestARunWhoseAgentSomebodyAnnouncesIsLeftToThatExecutor(t *testing.T) {
+	t.Parallel()
+	orphanage(t, func(b *bench) {
+		own := b.serving("e1", 0, "support")
+		s := b.serving("e2", 1, "sales")
+		b.start("a")
+		b.interrupt("a")
+		s.idle("an executor that lives announces its agent")
+		b.must(own.Send(&statev1.ClaimRunsRequest{Credits: 1}))
+		if claim := own.execute(); claim.GetSession().GetSessionId() != "a" {
+			b.Errorf("got session %s", claim.GetSession().GetSessionId())
+		}
+		s.idle("it has its executor")
+	})
+}
+
+func TestTheEndOfARunWhoseAgentIsGoneIsToldByAnyExecutor(t *testing.T) {
+	t.Parallel()
+	orphanage(t, func(b *bench) {
+		own := b.serving("e1", 1, "support")
+		b.start("a")
+		ref := refTo(own.execute())
+		b.finish(ref)
+		own.cancel()
+		b.serving("e1", 0, "returns", ref.GetRunId())
+		s := b.serving("e2", 1, "sales")
+		s.idle("its executor lives")
+		_, err := b.work.ReleaseRun(b.Context(), &statev1.ReleaseRunRequest{Run: ref})
+		b.must(err)
+		if settle := s.next().GetSettle(); settle.GetRun().GetRunId() != ref.GetRunId() {
+			b.Errorf("got %v, want the end to be told", settle)
+		}
+	})
+}
+
+func TestOrdinaryWorkComesBeforeRunsWhoseAgentIsGone(t *testing.T) {
+	t.Parallel()
+	orphanage(t, func(b *bench) {
+		b.start("orphan")
+		b.interrupt("orphan")
+		b.serving("e2", 0, "sales")
+		r := startOf("ordinary")
+		r.AgentType = "sales"
+		_, err := b.runs.StartRun(b.Context(), r)
+		b.must(err)
+		s := b.serving("e2", 1, "sales")
+		for _, want := range []string{"ordinary", "orphan"} {
+			if claim := s.execute(); claim.GetSession().GetSessionId() != want {
+				b.Errorf("got session %s, want %s", claim.GetSession().GetSessionId(), want)
+			}
+			s.idle("there is no credit")
+			b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
+		}
+	})
+}
