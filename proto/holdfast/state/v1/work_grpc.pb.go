@@ -46,8 +46,10 @@ type WorkServiceClient interface {
 	// ClaimRuns hands out work for as long as the stream is open. The first
 	// request announces the executor and its agents; each request adds credits,
 	// and each claim takes one. Claims come oldest first among the runs of the
-	// announced agents. A stream that breaks loses nothing: what was claimed and
-	// not received goes back to the queue, see `held_run_ids`. A run whose journal,
+	// announced agents. A run that is only to end, being stopped or out of time or
+	// over without its end told, and whose agent no living executor has announced for a
+	// while, comes to any executor, behind those: no agent is needed for that. A
+	// stream that breaks loses nothing: what was claimed and not received goes back to the queue, see `held_run_ids`. A run whose journal,
 	// calls and last message are too large together for one message fails, and its
 	// end is handed out to be told.
 	//
@@ -215,8 +217,10 @@ type WorkServiceServer interface {
 	// ClaimRuns hands out work for as long as the stream is open. The first
 	// request announces the executor and its agents; each request adds credits,
 	// and each claim takes one. Claims come oldest first among the runs of the
-	// announced agents. A stream that breaks loses nothing: what was claimed and
-	// not received goes back to the queue, see `held_run_ids`. A run whose journal,
+	// announced agents. A run that is only to end, being stopped or out of time or
+	// over without its end told, and whose agent no living executor has announced for a
+	// while, comes to any executor, behind those: no agent is needed for that. A
+	// stream that breaks loses nothing: what was claimed and not received goes back to the queue, see `held_run_ids`. A run whose journal,
 	// calls and last message are too large together for one message fails, and its
 	// end is handed out to be told.
 	//

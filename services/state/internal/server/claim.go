@@ -197,14 +197,14 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	if err != nil || !all || n == limit {
 		return n, more, err
 	}
-	orphaned := session.ClaimOrphaned(command)
-	orphans, moreOrphans, err := c.due(ctx, store.Orphaned{ExecutorID: c.executorID, Now: command.Now}, need, limit-n, orphaned.Decide)
+	orphaned := session.ClaimOrphaned{Claim: command, After: session.Millis(s.config.OrphanedAfter.Milliseconds())}
+	orphans, _, err := c.due(ctx, store.Orphaned{ExecutorID: c.executorID, Now: command.Now}, need, limit-n, orphaned.Decide)
 	if err != nil {
 		return n, more, err
 	}
 	sent, err = c.send(ctx, orphans, orphanOut)
 	used += sent
-	return n + len(orphans), more || moreOrphans, err
+	return n + len(orphans), more, err // what more there is of these comes with the next poll
 }
 
 // tail is what a claim carries of the conversation.

@@ -11,6 +11,8 @@ import (
 type Config struct {
 	Poll  time.Duration `env:"HOLDFAST_STATE_CLAIM_POLL" envDefault:"200ms" doc:"how often a claim stream looks for work that no signal announced; jittered by half"`
 	Fresh time.Duration `env:"HOLDFAST_STATE_CLAIM_FRESH" envDefault:"10s" doc:"a claim that a heartbeat does not list is taken back only when it is older than this"`
+	// OrphanedAfter is for runs whose agent no living executor announces.
+	OrphanedAfter time.Duration `env:"HOLDFAST_STATE_ORPHANED_AFTER" envDefault:"10s" doc:"how long a run that is only to end waits for an executor that serves its agent; then any executor ends it"`
 	// SuspendedTTL counts from the step that suspends; a later deadline of one of
 	// its calls goes before. 0 keeps suspended sessions for ever.
 	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
@@ -71,8 +73,8 @@ func (c Config) Check() error {
 			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
 		}
 	}
-	if c.SuspendedTTL < 0 {
-		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL must not be below 0")
+	if c.SuspendedTTL < 0 || c.OrphanedAfter < 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
 	}
 	return nil
 }

@@ -35,8 +35,9 @@
 //
 // A run whose agent no living executor announces waits for one that does. To end it
 // needs no agent: where it is to stop, or out of time, or over and nobody tells its
-// end, a look with the poll that has credits left after all other work hands it to
-// any executor. One that is announced elsewhere is left to that executor.
+// end, for HOLDFAST_STATE_ORPHANED_AFTER, a look with the poll that has credits left
+// after all other work hands it to any executor. One that is announced elsewhere is
+// left to that executor, whose hooks hear of the end.
 //
 // What no loop here can take is signalled to the other replicas, where the store
 // carries signals; those that hear it wake one loop each, and one of them finds it.

@@ -16,7 +16,7 @@ const poll = 200 * time.Millisecond
 // is known and which nobody announces.
 func orphanage(t *testing.T, test func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBenchOn(t, memory.New(), func(c *Config) { c.Poll, c.StopPoll = poll, time.Hour })
+		b := newBenchOn(t, memory.New(), func(c *Config) { c.Poll, c.StopPoll, c.OrphanedAfter = poll, time.Hour, 0 })
 		b.serving("e1", 0, "support").cancel()
 		b.serving("e1", 0, "returns").cancel()
 		test(b)
@@ -151,6 +151,34 @@ func TestOrdinaryWorkComesBeforeRunsWhoseAgentIsGone(t *testing.T) {
 			}
 			s.idle("there is no credit")
 			b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
+		}
+	})
+}
+
+func TestARunThatIsToStopWaitsAWhileForAnExecutorThatKnowsItsAgent(t *testing.T) {
+	t.Parallel()
+	orphanage(t, func(b *bench) {
+		const while = 10 * time.Second
+		b.server.config.OrphanedAfter = while
+		b.start("a")
+		b.start("b")
+		b.interrupt("a")
+		s := b.serving("e2", 2, "sales")
+		s.idle("its agent may come back")
+		own := b.serving("e3", 1, "support")
+		claim := own.execute()
+		if claim.GetSession().GetSessionId() != "a" {
+			b.Errorf("got session %s", claim.GetSession().GetSessionId())
+		}
+		own.cancel()
+		b.serving("e3", 0, "returns", claim.GetRun().GetRunId()).cancel()
+		b.interrupt("b")
+		asked := time.Now()
+		if claim := s.execute(); claim.GetSession().GetSessionId() != "b" {
+			b.Errorf("got session %s", claim.GetSession().GetSessionId())
+		}
+		if took := time.Since(asked); took < while || took > while+2*poll {
+			b.Errorf("the claim came after %v", took)
 		}
 	})
 }

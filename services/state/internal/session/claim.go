@@ -33,22 +33,43 @@ func (c Claim) take(v *View) (Session, Run) {
 }
 
 // ClaimOrphaned makes an executor that need not know the run's agent responsible
-// for its end.
-type ClaimOrphaned Claim
+// for its end, where that has been due for a while: who knows the agent has that time
+// to come back.
+type ClaimOrphaned struct {
+	Claim
+	After Millis // how long
+}
 
 // Decide claims a queued run that is to stop or whose deadline has passed as Claim
 // does, and a finished one as ClaimSettling does. The change is nil for any other: it
 // waits for its agent.
 func (c ClaimOrphaned) Decide(v *View) (*Change, error) {
-	switch r := v.Run; {
-	case r == nil:
-		return nil, nil
-	case r.Status != RunQueued:
-		return ClaimSettling(c).Decide(v)
-	case r.Stop == nil && (r.DeadlineAt == 0 || r.DeadlineAt > c.Now):
+	r := v.Run
+	if r == nil {
 		return nil, nil
 	}
-	return Claim(c).Decide(v)
+	if since, ends := r.onlyEnds(); !ends || since+c.After > c.Now {
+		return nil, nil
+	}
+	if r.Status == RunQueued {
+		return c.Claim.Decide(v)
+	}
+	return ClaimSettling(c.Claim).Decide(v)
+}
+
+// onlyEnds reports whether there is nothing to do for the run but to end it, and since or
+// from when.
+func (r *Run) onlyEnds() (since Millis, ends bool) {
+	switch {
+	case r.Status.Over():
+		return r.CompletedAt, true
+	case r.Stop != nil && r.DeadlineAt > 0:
+		return min(r.Stop.At, r.DeadlineAt), true
+	case r.Stop != nil:
+		return r.Stop.At, true
+	default:
+		return r.DeadlineAt, r.DeadlineAt > 0
+	}
 }
 
 // ClaimSettling makes an executor responsible for the terminal record of a

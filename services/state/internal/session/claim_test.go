@@ -13,7 +13,7 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 	settled := run(RunCompleted, "")
 	settled.Settled = true
 	claim, settling := Claim{ExecutorID: "e"}.Decide, ClaimSettling{ExecutorID: "e"}.Decide
-	orphaned := ClaimOrphaned{ExecutorID: "e", Now: 50}.Decide
+	orphaned := ClaimOrphaned{Claim: Claim{ExecutorID: "e", Now: 50}}.Decide
 	stopped, overdue, inTime := run(RunQueued, ""), run(RunQueued, ""), run(RunQueued, "")
 	stopped.Stop, overdue.DeadlineAt, inTime.DeadlineAt = &Stop{Kind: StopAbort}, 50, 51
 	silent, lost := RequeueSilent{}.Decide, RequeueLost{ExecutorID: "e", Held: []string{"held"}, ClaimedBefore: 101}.Decide

@@ -119,7 +119,7 @@ func (b *bench) serve(executorID string, types ...string) {
 func (b *bench) claimOrphaned(executorID string, limit int) []store.Decided {
 	b.Helper()
 	due := store.Orphaned{ExecutorID: executorID, Now: b.now}
-	claimed, err := b.Store.UpdateDue(b.Context(), due, session.Need{State: true}, limit, session.ClaimOrphaned{ExecutorID: executorID, Now: b.now}.Decide)
+	claimed, err := b.Store.UpdateDue(b.Context(), due, session.Need{State: true}, limit, session.ClaimOrphaned{Claim: session.Claim{ExecutorID: executorID, Now: b.now}}.Decide)
 	b.must(err)
 	return claimed
 }
