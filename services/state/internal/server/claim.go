@@ -160,8 +160,9 @@ type claimer struct {
 }
 
 // claim claims at most limit runs and sends them: with all finished ones as well,
-// whose end nobody tells, and last those that nobody else can end. It returns how many, and whether there may be more: it has
-// found as many as it may, of which another replica may have been faster with some.
+// whose end nobody tells, and last those that nobody else can end. It returns how many,
+// and whether there may be more, but for the last: it has found as many as it may, of
+// which another replica may have been faster with some.
 // Of the limit, which is credits that the caller has taken, it gives back what it does
 // not send.
 func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more bool, err error) {

@@ -88,7 +88,8 @@ func (s *Server) stop(run store.StoppedRun) {
 	}
 }
 
-// KeepInTouch tells the other replicas of work and hears them until ctx ends, where the store carries signals.
+// KeepInTouch tells the other replicas of work and hears them until ctx ends. Where the
+// store carries no signals it returns at once.
 func (s *Server) KeepInTouch(ctx context.Context) {
 	carrier, carries := s.store.(store.Signaler)
 	if !carries {
