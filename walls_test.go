@@ -24,7 +24,7 @@ type wall struct {
 
 var walls = []wall{
 	{
-		from: below("pkg/fault", "pkg/fanout", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
+		from: below("pkg/fault", "pkg/position", "pkg/fanout", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
 		forbids: func(_, imported string) bool {
 			return strings.HasPrefix(imported, module) && imported != module+"pkg/fault"
 		},
@@ -85,11 +85,11 @@ var hearts = []string{
 	"services/gateway/internal/uistream",
 }
 
-// heartMayKnow lists what of the module a heart may import beside pkg/fault:
+// heartMayKnow lists what of the module a heart may import beside pkg/fault and pkg/position:
 // the vocabulary that is its subject.
 func heartMayKnow(heart, imported string) bool {
 	switch imported {
-	case "pkg/fault":
+	case "pkg/fault", "pkg/position":
 		return true
 	case "pkg/agent", "services/executor/internal/model":
 		return heart == "services/executor/internal/loop"

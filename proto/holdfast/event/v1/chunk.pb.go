@@ -1345,9 +1345,14 @@ func (x *Error) GetRecoverable() bool {
 
 // An event that a tool or hook emitted.
 type Custom struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	EventName     string                 `protobuf:"bytes,1,opt,name=event_name,json=eventName,proto3" json:"event_name,omitempty"`
-	Data          string                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	EventName string                 `protobuf:"bytes,1,opt,name=event_name,json=eventName,proto3" json:"event_name,omitempty"`
+	Data      string                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// A later event of the message with the same name and id takes the place of this
+	// one. Empty: it stands for itself.
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// Only those who read at the time see the event: it is not stored.
+	Transient     bool `protobuf:"varint,4,opt,name=transient,proto3" json:"transient,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1394,6 +1399,20 @@ func (x *Custom) GetData() string {
 		return x.Data
 	}
 	return ""
+}
+
+func (x *Custom) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Custom) GetTransient() bool {
+	if x != nil {
+		return x.Transient
+	}
+	return false
 }
 
 type StatePatch struct {
@@ -2202,11 +2221,13 @@ const file_holdfast_event_v1_chunk_proto_rawDesc = "" +
 	"\x05Error\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12 \n" +
-	"\vrecoverable\x18\x03 \x01(\bR\vrecoverable\"A\n" +
+	"\vrecoverable\x18\x03 \x01(\bR\vrecoverable\"o\n" +
 	"\x06Custom\x12\x1d\n" +
 	"\n" +
 	"event_name\x18\x01 \x01(\tR\teventName\x12\x18\n" +
-	"\x04data\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x04data\",\n" +
+	"\x04data\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x04data\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x1c\n" +
+	"\ttransient\x18\x04 \x01(\bR\ttransient\",\n" +
 	"\n" +
 	"StatePatch\x12\x1e\n" +
 	"\apatches\x18\x01 \x01(\tB\x04\xe8\xe0\x18\x01R\apatches\"m\n" +

@@ -97,7 +97,10 @@ type Message struct {
 	CreatedAt int64             `protobuf:"varint,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Metadata  map[string]string `protobuf:"bytes,7,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// For the model only: user interfaces do not show it.
-	Hidden        bool `protobuf:"varint,8,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	Hidden bool `protobuf:"varint,8,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	// What the client keeps with a user message (`metadata` of a UIMessage). The
+	// service stores it and gives it back; no model sees it.
+	UiMetadata    string `protobuf:"bytes,9,opt,name=ui_metadata,json=uiMetadata,proto3" json:"ui_metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -186,6 +189,13 @@ func (x *Message) GetHidden() bool {
 		return x.Hidden
 	}
 	return false
+}
+
+func (x *Message) GetUiMetadata() string {
+	if x != nil {
+		return x.UiMetadata
+	}
+	return ""
 }
 
 type Part struct {
@@ -713,7 +723,7 @@ var File_holdfast_event_v1_message_proto protoreflect.FileDescriptor
 
 const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/event/v1/message.proto\x12\x11holdfast.event.v1\x1a\x1fholdfast/event/v1/options.proto\"\xda\x02\n" +
+	"\x1fholdfast/event/v1/message.proto\x12\x11holdfast.event.v1\x1a\x1fholdfast/event/v1/options.proto\"\x81\x03\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x17.holdfast.event.v1.RoleR\x04role\x12-\n" +
@@ -723,7 +733,9 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x06 \x01(\x03R\tcreatedAt\x12D\n" +
 	"\bmetadata\x18\a \x03(\v2(.holdfast.event.v1.Message.MetadataEntryR\bmetadata\x12\x16\n" +
-	"\x06hidden\x18\b \x01(\bR\x06hidden\x1a;\n" +
+	"\x06hidden\x18\b \x01(\bR\x06hidden\x12%\n" +
+	"\vui_metadata\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\n" +
+	"uiMetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x02\n" +

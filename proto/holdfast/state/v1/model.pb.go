@@ -590,7 +590,14 @@ type Session struct {
 	// Set while the session is suspended.
 	Suspension *Suspension `protobuf:"bytes,27,opt,name=suspension,proto3" json:"suspension,omitempty"`
 	// Why and when the session was interrupted, while it is.
-	Interruption  *Interruption `protobuf:"bytes,28,opt,name=interruption,proto3" json:"interruption,omitempty"`
+	Interruption *Interruption `protobuf:"bytes,28,opt,name=interruption,proto3" json:"interruption,omitempty"`
+	// The position behind everything that is durable: the end of the newest step, or of
+	// the newest run where that ended without a step. Package position says how it is
+	// packed. It never goes back, but to the end of a step that the session was rewound to.
+	Position int64 `protobuf:"varint,29,opt,name=position,proto3" json:"position,omitempty"`
+	// Claims and ends of runs since the last committed step. The claim with this
+	// number may use the attempts position.Attempts(claims) of the step in flight.
+	Claims        int32 `protobuf:"varint,30,opt,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -819,6 +826,20 @@ func (x *Session) GetInterruption() *Interruption {
 		return x.Interruption
 	}
 	return nil
+}
+
+func (x *Session) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Session) GetClaims() int32 {
+	if x != nil {
+		return x.Claims
+	}
+	return 0
 }
 
 // Suspension is where a suspended session goes on.
@@ -1142,7 +1163,16 @@ type Run struct {
 	// run and its continuations are one turn to the limits of an agent.
 	TurnMessageCount int64 `protobuf:"varint,27,opt,name=turn_message_count,json=turnMessageCount,proto3" json:"turn_message_count,omitempty"`
 	// Why the model stopped last, as the outcome says it.
-	FinishReason  string `protobuf:"bytes,28,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	FinishReason string `protobuf:"bytes,28,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	// The session's position when the run began: everything that it shows its readers
+	// comes behind it.
+	StartPosition int64 `protobuf:"varint,29,opt,name=start_position,json=startPosition,proto3" json:"start_position,omitempty"`
+	// The position of the run's end; 0 while it has not ended.
+	EndPosition int64 `protobuf:"varint,30,opt,name=end_position,json=endPosition,proto3" json:"end_position,omitempty"`
+	// The tokens of the run, as the outcome says them.
+	Usage *v1.Usage `protobuf:"bytes,31,opt,name=usage,proto3" json:"usage,omitempty"`
+	// The step whose commit ended the run; 0 when it ended outside a step.
+	FinishStep    int32 `protobuf:"varint,32,opt,name=finish_step,json=finishStep,proto3" json:"finish_step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1373,6 +1403,34 @@ func (x *Run) GetFinishReason() string {
 	return ""
 }
 
+func (x *Run) GetStartPosition() int64 {
+	if x != nil {
+		return x.StartPosition
+	}
+	return 0
+}
+
+func (x *Run) GetEndPosition() int64 {
+	if x != nil {
+		return x.EndPosition
+	}
+	return 0
+}
+
+func (x *Run) GetUsage() *v1.Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *Run) GetFinishStep() int32 {
+	if x != nil {
+		return x.FinishStep
+	}
+	return 0
+}
+
 // Stop is a request that a run ends early. It is kept with its run.
 type Stop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1488,6 +1546,112 @@ func (x *StoredMessage) GetMessage() *v1.Message {
 	return nil
 }
 
+// StoredStep is a committed step as readers may see it.
+type StoredStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Step  int32                  `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
+	RunId string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The stored step before this one; 0 for none. Numbers may be missing between the
+	// two: the session was rewound.
+	Follows int32 `protobuf:"varint,3,opt,name=follows,proto3" json:"follows,omitempty"`
+	// It is the first stored step of its run.
+	BeginsRun    bool   `protobuf:"varint,4,opt,name=begins_run,json=beginsRun,proto3" json:"begins_run,omitempty"`
+	CheckpointId string `protobuf:"bytes,5,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	CommittedAt  int64  `protobuf:"varint,6,opt,name=committed_at,json=committedAt,proto3" json:"committed_at,omitempty"`
+	// The messages that the step appended, in their order.
+	Messages []*v1.Message `protobuf:"bytes,7,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Unset for a step that an older release committed.
+	Record        *v1.StepRecord `protobuf:"bytes,8,opt,name=record,proto3" json:"record,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredStep) Reset() {
+	*x = StoredStep{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredStep) ProtoMessage() {}
+
+func (x *StoredStep) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredStep.ProtoReflect.Descriptor instead.
+func (*StoredStep) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StoredStep) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *StoredStep) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *StoredStep) GetFollows() int32 {
+	if x != nil {
+		return x.Follows
+	}
+	return 0
+}
+
+func (x *StoredStep) GetBeginsRun() bool {
+	if x != nil {
+		return x.BeginsRun
+	}
+	return false
+}
+
+func (x *StoredStep) GetCheckpointId() string {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return ""
+}
+
+func (x *StoredStep) GetCommittedAt() int64 {
+	if x != nil {
+		return x.CommittedAt
+	}
+	return 0
+}
+
+func (x *StoredStep) GetMessages() []*v1.Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *StoredStep) GetRecord() *v1.StepRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
 // Journal is what the step in flight has left behind so far: what the next
 // owner of the run must not do again.
 type Journal struct {
@@ -1511,7 +1675,7 @@ type Journal struct {
 
 func (x *Journal) Reset() {
 	*x = Journal{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1687,7 @@ func (x *Journal) String() string {
 func (*Journal) ProtoMessage() {}
 
 func (x *Journal) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1700,7 @@ func (x *Journal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Journal.ProtoReflect.Descriptor instead.
 func (*Journal) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Journal) GetStep() int32 {
@@ -1595,7 +1759,7 @@ type CallResult struct {
 
 func (x *CallResult) Reset() {
 	*x = CallResult{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1771,7 @@ func (x *CallResult) String() string {
 func (*CallResult) ProtoMessage() {}
 
 func (x *CallResult) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1784,7 @@ func (x *CallResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResult.ProtoReflect.Descriptor instead.
 func (*CallResult) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CallResult) GetResult() *v1.ToolResultPart {
@@ -1660,7 +1824,7 @@ type StateOp struct {
 
 func (x *StateOp) Reset() {
 	*x = StateOp{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1836,7 @@ func (x *StateOp) String() string {
 func (*StateOp) ProtoMessage() {}
 
 func (x *StateOp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1849,7 @@ func (x *StateOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateOp.ProtoReflect.Descriptor instead.
 func (*StateOp) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StateOp) GetKey() string {
@@ -1772,7 +1936,7 @@ type UsageEntry struct {
 
 func (x *UsageEntry) Reset() {
 	*x = UsageEntry{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1948,7 @@ func (x *UsageEntry) String() string {
 func (*UsageEntry) ProtoMessage() {}
 
 func (x *UsageEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1961,7 @@ func (x *UsageEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageEntry.ProtoReflect.Descriptor instead.
 func (*UsageEntry) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UsageEntry) GetEntry() isUsageEntry_Entry {
@@ -1893,7 +2057,7 @@ type TokenUsage struct {
 
 func (x *TokenUsage) Reset() {
 	*x = TokenUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2069,7 @@ func (x *TokenUsage) String() string {
 func (*TokenUsage) ProtoMessage() {}
 
 func (x *TokenUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2082,7 @@ func (x *TokenUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenUsage.ProtoReflect.Descriptor instead.
 func (*TokenUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TokenUsage) GetModel() string {
@@ -1974,7 +2138,7 @@ type ToolUsage struct {
 
 func (x *ToolUsage) Reset() {
 	*x = ToolUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2150,7 @@ func (x *ToolUsage) String() string {
 func (*ToolUsage) ProtoMessage() {}
 
 func (x *ToolUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2163,7 @@ func (x *ToolUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolUsage.ProtoReflect.Descriptor instead.
 func (*ToolUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ToolUsage) GetToolName() string {
@@ -2035,7 +2199,7 @@ type CustomUsage struct {
 
 func (x *CustomUsage) Reset() {
 	*x = CustomUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2211,7 @@ func (x *CustomUsage) String() string {
 func (*CustomUsage) ProtoMessage() {}
 
 func (x *CustomUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2224,7 @@ func (x *CustomUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CustomUsage.ProtoReflect.Descriptor instead.
 func (*CustomUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CustomUsage) GetType() string {
@@ -2125,7 +2289,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2301,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2314,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Call) GetToolCallId() string {
@@ -2295,7 +2459,7 @@ type CallAnswer struct {
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2471,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2484,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CallAnswer) GetAnswer() isCallAnswer_Answer {
@@ -2400,7 +2564,7 @@ type ApprovalAnswer struct {
 
 func (x *ApprovalAnswer) Reset() {
 	*x = ApprovalAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2576,7 @@ func (x *ApprovalAnswer) String() string {
 func (*ApprovalAnswer) ProtoMessage() {}
 
 func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2589,7 @@ func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalAnswer.ProtoReflect.Descriptor instead.
 func (*ApprovalAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ApprovalAnswer) GetApprovalId() string {
@@ -2473,7 +2637,7 @@ type SubSession struct {
 
 func (x *SubSession) Reset() {
 	*x = SubSession{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2649,7 @@ func (x *SubSession) String() string {
 func (*SubSession) ProtoMessage() {}
 
 func (x *SubSession) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2662,7 @@ func (x *SubSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubSession.ProtoReflect.Descriptor instead.
 func (*SubSession) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SubSession) GetSessionId() string {
@@ -2593,7 +2757,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2769,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2782,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Checkpoint) GetCheckpointId() string {
@@ -2688,7 +2852,7 @@ var File_holdfast_state_v1_model_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xe4\b\n" +
+	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\"\x98\t\n" +
 	"\aSession\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2727,7 +2891,9 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"suspension\x18\x1b \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
 	"suspension\x12C\n" +
-	"\finterruption\x18\x1c \x01(\v2\x1f.holdfast.state.v1.InterruptionR\finterruption\x1a;\n" +
+	"\finterruption\x18\x1c \x01(\v2\x1f.holdfast.state.v1.InterruptionR\finterruption\x12\x1a\n" +
+	"\bposition\x18\x1d \x01(\x03R\bposition\x12\x16\n" +
+	"\x06claims\x18\x1e \x01(\x05R\x06claims\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x02\n" +
@@ -2754,7 +2920,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xed\a\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\x88\t\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -2794,14 +2960,30 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\aon_busy\x18\x19 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12.\n" +
 	"\x13start_message_count\x18\x1a \x01(\x03R\x11startMessageCount\x12,\n" +
 	"\x12turn_message_count\x18\x1b \x01(\x03R\x10turnMessageCount\x12#\n" +
-	"\rfinish_reason\x18\x1c \x01(\tR\ffinishReason\"r\n" +
+	"\rfinish_reason\x18\x1c \x01(\tR\ffinishReason\x12%\n" +
+	"\x0estart_position\x18\x1d \x01(\x03R\rstartPosition\x12!\n" +
+	"\fend_position\x18\x1e \x01(\x03R\vendPosition\x12.\n" +
+	"\x05usage\x18\x1f \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\x12\x1f\n" +
+	"\vfinish_step\x18  \x01(\x05R\n" +
+	"finishStep\"r\n" +
 	"\x04Stop\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +
 	"\frequested_at\x18\x03 \x01(\x03R\vrequestedAt\"_\n" +
 	"\rStoredMessage\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\x03R\aordinal\x124\n" +
-	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\x8e\x02\n" +
+	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\xa7\x02\n" +
+	"\n" +
+	"StoredStep\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\x05R\x04step\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x18\n" +
+	"\afollows\x18\x03 \x01(\x05R\afollows\x12\x1d\n" +
+	"\n" +
+	"begins_run\x18\x04 \x01(\bR\tbeginsRun\x12#\n" +
+	"\rcheckpoint_id\x18\x05 \x01(\tR\fcheckpointId\x12!\n" +
+	"\fcommitted_at\x18\x06 \x01(\x03R\vcommittedAt\x126\n" +
+	"\bmessages\x18\a \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x125\n" +
+	"\x06record\x18\b \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06record\"\x8e\x02\n" +
 	"\aJournal\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12.\n" +
 	"\x04plan\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x12#\n" +
@@ -2982,7 +3164,7 @@ func file_holdfast_state_v1_model_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SessionStatus)(0),        // 0: holdfast.state.v1.SessionStatus
 	(RunStatus)(0),            // 1: holdfast.state.v1.RunStatus
@@ -3001,65 +3183,71 @@ var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(*Run)(nil),               // 14: holdfast.state.v1.Run
 	(*Stop)(nil),              // 15: holdfast.state.v1.Stop
 	(*StoredMessage)(nil),     // 16: holdfast.state.v1.StoredMessage
-	(*Journal)(nil),           // 17: holdfast.state.v1.Journal
-	(*CallResult)(nil),        // 18: holdfast.state.v1.CallResult
-	(*StateOp)(nil),           // 19: holdfast.state.v1.StateOp
-	(*UsageEntry)(nil),        // 20: holdfast.state.v1.UsageEntry
-	(*TokenUsage)(nil),        // 21: holdfast.state.v1.TokenUsage
-	(*ToolUsage)(nil),         // 22: holdfast.state.v1.ToolUsage
-	(*CustomUsage)(nil),       // 23: holdfast.state.v1.CustomUsage
-	(*Call)(nil),              // 24: holdfast.state.v1.Call
-	(*CallAnswer)(nil),        // 25: holdfast.state.v1.CallAnswer
-	(*ApprovalAnswer)(nil),    // 26: holdfast.state.v1.ApprovalAnswer
-	(*SubSession)(nil),        // 27: holdfast.state.v1.SubSession
-	(*Checkpoint)(nil),        // 28: holdfast.state.v1.Checkpoint
-	nil,                       // 29: holdfast.state.v1.Session.MetadataEntry
-	nil,                       // 30: holdfast.state.v1.Suspension.AwaitingChildrenEntry
-	(*v1.Message)(nil),        // 31: holdfast.event.v1.Message
-	(*v1.ToolResultPart)(nil), // 32: holdfast.event.v1.ToolResultPart
+	(*StoredStep)(nil),        // 17: holdfast.state.v1.StoredStep
+	(*Journal)(nil),           // 18: holdfast.state.v1.Journal
+	(*CallResult)(nil),        // 19: holdfast.state.v1.CallResult
+	(*StateOp)(nil),           // 20: holdfast.state.v1.StateOp
+	(*UsageEntry)(nil),        // 21: holdfast.state.v1.UsageEntry
+	(*TokenUsage)(nil),        // 22: holdfast.state.v1.TokenUsage
+	(*ToolUsage)(nil),         // 23: holdfast.state.v1.ToolUsage
+	(*CustomUsage)(nil),       // 24: holdfast.state.v1.CustomUsage
+	(*Call)(nil),              // 25: holdfast.state.v1.Call
+	(*CallAnswer)(nil),        // 26: holdfast.state.v1.CallAnswer
+	(*ApprovalAnswer)(nil),    // 27: holdfast.state.v1.ApprovalAnswer
+	(*SubSession)(nil),        // 28: holdfast.state.v1.SubSession
+	(*Checkpoint)(nil),        // 29: holdfast.state.v1.Checkpoint
+	nil,                       // 30: holdfast.state.v1.Session.MetadataEntry
+	nil,                       // 31: holdfast.state.v1.Suspension.AwaitingChildrenEntry
+	(*v1.Usage)(nil),          // 32: holdfast.event.v1.Usage
+	(*v1.Message)(nil),        // 33: holdfast.event.v1.Message
+	(*v1.StepRecord)(nil),     // 34: holdfast.event.v1.StepRecord
+	(*v1.ToolResultPart)(nil), // 35: holdfast.event.v1.ToolResultPart
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
 	13, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
-	29, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
+	30, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
 	10, // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
 	12, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
-	30, // 5: holdfast.state.v1.Suspension.awaiting_children:type_name -> holdfast.state.v1.Suspension.AwaitingChildrenEntry
+	31, // 5: holdfast.state.v1.Suspension.awaiting_children:type_name -> holdfast.state.v1.Suspension.AwaitingChildrenEntry
 	0,  // 6: holdfast.state.v1.ChildWait.status:type_name -> holdfast.state.v1.SessionStatus
 	1,  // 7: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
 	13, // 8: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
 	3,  // 9: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
 	15, // 10: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
 	2,  // 11: holdfast.state.v1.Run.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	4,  // 12: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
-	31, // 13: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
-	31, // 14: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
-	18, // 15: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
-	20, // 16: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
-	19, // 17: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
-	32, // 18: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
-	19, // 19: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	20, // 20: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
-	21, // 21: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
-	22, // 22: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
-	22, // 23: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
-	23, // 24: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
-	5,  // 25: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	31, // 26: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	25, // 27: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	25, // 28: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	26, // 29: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	6,  // 30: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 31: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	7,  // 32: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	8,  // 33: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 34: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	11, // 35: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	32, // 12: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
+	4,  // 13: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
+	33, // 14: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	33, // 15: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
+	34, // 16: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
+	33, // 17: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
+	19, // 18: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
+	21, // 19: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
+	20, // 20: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
+	35, // 21: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	20, // 22: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
+	21, // 23: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
+	22, // 24: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
+	23, // 25: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
+	23, // 26: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
+	24, // 27: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
+	5,  // 28: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	33, // 29: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	26, // 30: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	26, // 31: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	27, // 32: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	6,  // 33: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 34: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	7,  // 35: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	8,  // 36: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 37: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	11, // 38: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }
@@ -3067,18 +3255,18 @@ func file_holdfast_state_v1_model_proto_init() {
 	if File_holdfast_state_v1_model_proto != nil {
 		return
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[10].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[11].OneofWrappers = []any{
 		(*StateOp_Replace)(nil),
 		(*StateOp_Append)(nil),
 		(*StateOp_Delete)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[11].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[12].OneofWrappers = []any{
 		(*UsageEntry_Tokens)(nil),
 		(*UsageEntry_Tool)(nil),
 		(*UsageEntry_SubAgent)(nil),
 		(*UsageEntry_Custom)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[16].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[17].OneofWrappers = []any{
 		(*CallAnswer_Result)(nil),
 		(*CallAnswer_Error)(nil),
 		(*CallAnswer_Approval)(nil),
@@ -3089,7 +3277,7 @@ func file_holdfast_state_v1_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_model_proto_rawDesc), len(file_holdfast_state_v1_model_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

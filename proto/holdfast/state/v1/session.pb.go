@@ -285,6 +285,174 @@ func (x *ListMessagesResponse) GetHasMore() bool {
 	return false
 }
 
+type ListStepsRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Steps above this one; 0 from the first.
+	AfterStep int32 `protobuf:"varint,3,opt,name=after_step,json=afterStep,proto3" json:"after_step,omitempty"`
+	// Only steps of this run.
+	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// 1 to 200; 0 means 50.
+	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListStepsRequest) Reset() {
+	*x = ListStepsRequest{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListStepsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListStepsRequest) ProtoMessage() {}
+
+func (x *ListStepsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListStepsRequest.ProtoReflect.Descriptor instead.
+func (*ListStepsRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListStepsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListStepsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ListStepsRequest) GetAfterStep() int32 {
+	if x != nil {
+		return x.AfterStep
+	}
+	return 0
+}
+
+func (x *ListStepsRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ListStepsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListStepsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without the custom state.
+	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// The newest run; unset before the first.
+	CurrentRun *Run          `protobuf:"bytes,2,opt,name=current_run,json=currentRun,proto3" json:"current_run,omitempty"`
+	Steps      []*StoredStep `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
+	// The runs of `steps`, each once, without their outputs.
+	Runs    []*Run `protobuf:"bytes,4,rep,name=runs,proto3" json:"runs,omitempty"`
+	HasMore bool   `protobuf:"varint,5,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	// The highest stored step that is not above after_step; 0 for none. A reader whose
+	// step is a higher one holds what a rewind has taken back.
+	Stands        int32 `protobuf:"varint,6,opt,name=stands,proto3" json:"stands,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListStepsResponse) Reset() {
+	*x = ListStepsResponse{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListStepsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListStepsResponse) ProtoMessage() {}
+
+func (x *ListStepsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListStepsResponse.ProtoReflect.Descriptor instead.
+func (*ListStepsResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListStepsResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *ListStepsResponse) GetCurrentRun() *Run {
+	if x != nil {
+		return x.CurrentRun
+	}
+	return nil
+}
+
+func (x *ListStepsResponse) GetSteps() []*StoredStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *ListStepsResponse) GetRuns() []*Run {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *ListStepsResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+func (x *ListStepsResponse) GetStands() int32 {
+	if x != nil {
+		return x.Stands
+	}
+	return 0
+}
+
 type ListAgentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -293,7 +461,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -305,7 +473,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -318,7 +486,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 type ListAgentsResponse struct {
@@ -330,7 +498,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -342,7 +510,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -355,7 +523,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -378,7 +546,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -390,7 +558,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -403,7 +571,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Agent) GetAgentType() string {
@@ -447,7 +615,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +627,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +640,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateSessionRequest) GetTenant() string {
@@ -554,7 +722,7 @@ type CreateSessionResponse struct {
 
 func (x *CreateSessionResponse) Reset() {
 	*x = CreateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +734,7 @@ func (x *CreateSessionResponse) String() string {
 func (*CreateSessionResponse) ProtoMessage() {}
 
 func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +747,7 @@ func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionResponse.ProtoReflect.Descriptor instead.
 func (*CreateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateSessionResponse) GetSession() *Session {
@@ -623,7 +791,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +803,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +816,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListSessionsRequest) GetTenant() string {
@@ -805,7 +973,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +985,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +998,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -892,7 +1060,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1072,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1085,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteSessionRequest) GetTenant() string {
@@ -944,7 +1112,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1124,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1137,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteSessionResponse) GetDeleted() int32 {
@@ -996,7 +1164,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1176,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1189,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateSessionRequest) GetTenant() string {
@@ -1089,7 +1257,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1269,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1282,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Tags) GetTags() []string {
@@ -1133,7 +1301,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1313,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1326,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Metadata) GetPairs() map[string]string {
@@ -1177,7 +1345,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1357,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1370,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateSessionResponse) GetVersion() int64 {
@@ -1230,7 +1398,7 @@ type SetStatusRequest struct {
 
 func (x *SetStatusRequest) Reset() {
 	*x = SetStatusRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1410,7 @@ func (x *SetStatusRequest) String() string {
 func (*SetStatusRequest) ProtoMessage() {}
 
 func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1423,7 @@ func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusRequest.ProtoReflect.Descriptor instead.
 func (*SetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetStatusRequest) GetTenant() string {
@@ -1321,7 +1489,7 @@ type SetStatusResponse struct {
 
 func (x *SetStatusResponse) Reset() {
 	*x = SetStatusResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1501,7 @@ func (x *SetStatusResponse) String() string {
 func (*SetStatusResponse) ProtoMessage() {}
 
 func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1514,7 @@ func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusResponse.ProtoReflect.Descriptor instead.
 func (*SetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetStatusResponse) GetOk() bool {
@@ -1382,7 +1550,7 @@ type SaveStateRequest struct {
 
 func (x *SaveStateRequest) Reset() {
 	*x = SaveStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1562,7 @@ func (x *SaveStateRequest) String() string {
 func (*SaveStateRequest) ProtoMessage() {}
 
 func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1575,7 @@ func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateRequest.ProtoReflect.Descriptor instead.
 func (*SaveStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SaveStateRequest) GetTenant() string {
@@ -1447,7 +1615,7 @@ type SaveStateResponse struct {
 
 func (x *SaveStateResponse) Reset() {
 	*x = SaveStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1627,7 @@ func (x *SaveStateResponse) String() string {
 func (*SaveStateResponse) ProtoMessage() {}
 
 func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1640,7 @@ func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SaveStateResponse) GetVersion() int64 {
@@ -1494,7 +1662,7 @@ type MergeStateRequest struct {
 
 func (x *MergeStateRequest) Reset() {
 	*x = MergeStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1674,7 @@ func (x *MergeStateRequest) String() string {
 func (*MergeStateRequest) ProtoMessage() {}
 
 func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1687,7 @@ func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateRequest.ProtoReflect.Descriptor instead.
 func (*MergeStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MergeStateRequest) GetTenant() string {
@@ -1560,7 +1728,7 @@ type MergeStateResponse struct {
 
 func (x *MergeStateResponse) Reset() {
 	*x = MergeStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1740,7 @@ func (x *MergeStateResponse) String() string {
 func (*MergeStateResponse) ProtoMessage() {}
 
 func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1753,7 @@ func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateResponse.ProtoReflect.Descriptor instead.
 func (*MergeStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MergeStateResponse) GetVersion() int64 {
@@ -1614,7 +1782,7 @@ type AppendMessagesRequest struct {
 
 func (x *AppendMessagesRequest) Reset() {
 	*x = AppendMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1794,7 @@ func (x *AppendMessagesRequest) String() string {
 func (*AppendMessagesRequest) ProtoMessage() {}
 
 func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1807,7 @@ func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AppendMessagesRequest) GetTenant() string {
@@ -1673,7 +1841,7 @@ type AppendMessagesResponse struct {
 
 func (x *AppendMessagesResponse) Reset() {
 	*x = AppendMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1853,7 @@ func (x *AppendMessagesResponse) String() string {
 func (*AppendMessagesResponse) ProtoMessage() {}
 
 func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1866,7 @@ func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AppendMessagesResponse) GetMessageCount() int64 {
@@ -1726,7 +1894,7 @@ type TruncateMessagesRequest struct {
 
 func (x *TruncateMessagesRequest) Reset() {
 	*x = TruncateMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1906,7 @@ func (x *TruncateMessagesRequest) String() string {
 func (*TruncateMessagesRequest) ProtoMessage() {}
 
 func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1919,7 @@ func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesRequest.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TruncateMessagesRequest) GetTenant() string {
@@ -1785,7 +1953,7 @@ type TruncateMessagesResponse struct {
 
 func (x *TruncateMessagesResponse) Reset() {
 	*x = TruncateMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1965,7 @@ func (x *TruncateMessagesResponse) String() string {
 func (*TruncateMessagesResponse) ProtoMessage() {}
 
 func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1978,7 @@ func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesResponse.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TruncateMessagesResponse) GetMessageCount() int64 {
@@ -1839,7 +2007,7 @@ type PutSubSessionRequest struct {
 
 func (x *PutSubSessionRequest) Reset() {
 	*x = PutSubSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +2019,7 @@ func (x *PutSubSessionRequest) String() string {
 func (*PutSubSessionRequest) ProtoMessage() {}
 
 func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +2032,7 @@ func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionRequest.ProtoReflect.Descriptor instead.
 func (*PutSubSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PutSubSessionRequest) GetTenant() string {
@@ -1896,7 +2064,7 @@ type PutSubSessionResponse struct {
 
 func (x *PutSubSessionResponse) Reset() {
 	*x = PutSubSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2076,7 @@ func (x *PutSubSessionResponse) String() string {
 func (*PutSubSessionResponse) ProtoMessage() {}
 
 func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2089,7 @@ func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionResponse.ProtoReflect.Descriptor instead.
 func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 var File_holdfast_state_v1_session_proto protoreflect.FileDescriptor
@@ -1949,7 +2117,23 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x14ListMessagesResponse\x12<\n" +
 	"\bmessages\x18\x01 \x03(\v2 .holdfast.state.v1.StoredMessageR\bmessages\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x19\n" +
-	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"\x13\n" +
+	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"\x95\x01\n" +
+	"\x10ListStepsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"after_step\x18\x03 \x01(\x05R\tafterStep\x12\x15\n" +
+	"\x06run_id\x18\x04 \x01(\tR\x05runId\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\"\x96\x02\n" +
+	"\x11ListStepsResponse\x124\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x127\n" +
+	"\vcurrent_run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\n" +
+	"currentRun\x123\n" +
+	"\x05steps\x18\x03 \x03(\v2\x1d.holdfast.state.v1.StoredStepR\x05steps\x12*\n" +
+	"\x04runs\x18\x04 \x03(\v2\x16.holdfast.state.v1.RunR\x04runs\x12\x19\n" +
+	"\bhas_more\x18\x05 \x01(\bR\ahasMore\x12\x16\n" +
+	"\x06stands\x18\x06 \x01(\x05R\x06stands\"\x13\n" +
 	"\x11ListAgentsRequest\"F\n" +
 	"\x12ListAgentsResponse\x120\n" +
 	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\"\x80\x01\n" +
@@ -2092,7 +2276,8 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12>\n" +
 	"\vsub_session\x18\x03 \x01(\v2\x1d.holdfast.state.v1.SubSessionR\n" +
 	"subSession\"\x17\n" +
-	"\x15PutSubSessionResponse2\xf7\t\n" +
+	"\x15PutSubSessionResponse2\xcf\n" +
+	"\n" +
 	"\x0eSessionService\x12b\n" +
 	"\rCreateSession\x12'.holdfast.state.v1.CreateSessionRequest\x1a(.holdfast.state.v1.CreateSessionResponse\x12Y\n" +
 	"\n" +
@@ -2107,7 +2292,8 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x0eAppendMessages\x12(.holdfast.state.v1.AppendMessagesRequest\x1a).holdfast.state.v1.AppendMessagesResponse\x12k\n" +
 	"\x10TruncateMessages\x12*.holdfast.state.v1.TruncateMessagesRequest\x1a+.holdfast.state.v1.TruncateMessagesResponse\x12b\n" +
 	"\rPutSubSession\x12'.holdfast.state.v1.PutSubSessionRequest\x1a(.holdfast.state.v1.PutSubSessionResponse\x12_\n" +
-	"\fListMessages\x12&.holdfast.state.v1.ListMessagesRequest\x1a'.holdfast.state.v1.ListMessagesResponse\x12Y\n" +
+	"\fListMessages\x12&.holdfast.state.v1.ListMessagesRequest\x1a'.holdfast.state.v1.ListMessagesResponse\x12V\n" +
+	"\tListSteps\x12#.holdfast.state.v1.ListStepsRequest\x1a$.holdfast.state.v1.ListStepsResponse\x12Y\n" +
 	"\n" +
 	"ListAgents\x12$.holdfast.state.v1.ListAgentsRequest\x1a%.holdfast.state.v1.ListAgentsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
@@ -2123,108 +2309,117 @@ func file_holdfast_state_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_session_proto_rawDescData
 }
 
-var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),        // 0: holdfast.state.v1.GetSessionRequest
 	(*GetSessionResponse)(nil),       // 1: holdfast.state.v1.GetSessionResponse
 	(*ListMessagesRequest)(nil),      // 2: holdfast.state.v1.ListMessagesRequest
 	(*ListMessagesResponse)(nil),     // 3: holdfast.state.v1.ListMessagesResponse
-	(*ListAgentsRequest)(nil),        // 4: holdfast.state.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 5: holdfast.state.v1.ListAgentsResponse
-	(*Agent)(nil),                    // 6: holdfast.state.v1.Agent
-	(*CreateSessionRequest)(nil),     // 7: holdfast.state.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 8: holdfast.state.v1.CreateSessionResponse
-	(*ListSessionsRequest)(nil),      // 9: holdfast.state.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 10: holdfast.state.v1.ListSessionsResponse
-	(*DeleteSessionRequest)(nil),     // 11: holdfast.state.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),    // 12: holdfast.state.v1.DeleteSessionResponse
-	(*UpdateSessionRequest)(nil),     // 13: holdfast.state.v1.UpdateSessionRequest
-	(*Tags)(nil),                     // 14: holdfast.state.v1.Tags
-	(*Metadata)(nil),                 // 15: holdfast.state.v1.Metadata
-	(*UpdateSessionResponse)(nil),    // 16: holdfast.state.v1.UpdateSessionResponse
-	(*SetStatusRequest)(nil),         // 17: holdfast.state.v1.SetStatusRequest
-	(*SetStatusResponse)(nil),        // 18: holdfast.state.v1.SetStatusResponse
-	(*SaveStateRequest)(nil),         // 19: holdfast.state.v1.SaveStateRequest
-	(*SaveStateResponse)(nil),        // 20: holdfast.state.v1.SaveStateResponse
-	(*MergeStateRequest)(nil),        // 21: holdfast.state.v1.MergeStateRequest
-	(*MergeStateResponse)(nil),       // 22: holdfast.state.v1.MergeStateResponse
-	(*AppendMessagesRequest)(nil),    // 23: holdfast.state.v1.AppendMessagesRequest
-	(*AppendMessagesResponse)(nil),   // 24: holdfast.state.v1.AppendMessagesResponse
-	(*TruncateMessagesRequest)(nil),  // 25: holdfast.state.v1.TruncateMessagesRequest
-	(*TruncateMessagesResponse)(nil), // 26: holdfast.state.v1.TruncateMessagesResponse
-	(*PutSubSessionRequest)(nil),     // 27: holdfast.state.v1.PutSubSessionRequest
-	(*PutSubSessionResponse)(nil),    // 28: holdfast.state.v1.PutSubSessionResponse
-	nil,                              // 29: holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	nil,                              // 30: holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	nil,                              // 31: holdfast.state.v1.Metadata.PairsEntry
-	(*Session)(nil),                  // 32: holdfast.state.v1.Session
-	(*Run)(nil),                      // 33: holdfast.state.v1.Run
-	(*Call)(nil),                     // 34: holdfast.state.v1.Call
-	(*SubSession)(nil),               // 35: holdfast.state.v1.SubSession
-	(*StoredMessage)(nil),            // 36: holdfast.state.v1.StoredMessage
-	(BusyPolicy)(0),                  // 37: holdfast.state.v1.BusyPolicy
-	(*Parent)(nil),                   // 38: holdfast.state.v1.Parent
-	(SessionStatus)(0),               // 39: holdfast.state.v1.SessionStatus
-	(*Failure)(nil),                  // 40: holdfast.state.v1.Failure
-	(*StateOp)(nil),                  // 41: holdfast.state.v1.StateOp
-	(*v1.Message)(nil),               // 42: holdfast.event.v1.Message
+	(*ListStepsRequest)(nil),         // 4: holdfast.state.v1.ListStepsRequest
+	(*ListStepsResponse)(nil),        // 5: holdfast.state.v1.ListStepsResponse
+	(*ListAgentsRequest)(nil),        // 6: holdfast.state.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 7: holdfast.state.v1.ListAgentsResponse
+	(*Agent)(nil),                    // 8: holdfast.state.v1.Agent
+	(*CreateSessionRequest)(nil),     // 9: holdfast.state.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 10: holdfast.state.v1.CreateSessionResponse
+	(*ListSessionsRequest)(nil),      // 11: holdfast.state.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 12: holdfast.state.v1.ListSessionsResponse
+	(*DeleteSessionRequest)(nil),     // 13: holdfast.state.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 14: holdfast.state.v1.DeleteSessionResponse
+	(*UpdateSessionRequest)(nil),     // 15: holdfast.state.v1.UpdateSessionRequest
+	(*Tags)(nil),                     // 16: holdfast.state.v1.Tags
+	(*Metadata)(nil),                 // 17: holdfast.state.v1.Metadata
+	(*UpdateSessionResponse)(nil),    // 18: holdfast.state.v1.UpdateSessionResponse
+	(*SetStatusRequest)(nil),         // 19: holdfast.state.v1.SetStatusRequest
+	(*SetStatusResponse)(nil),        // 20: holdfast.state.v1.SetStatusResponse
+	(*SaveStateRequest)(nil),         // 21: holdfast.state.v1.SaveStateRequest
+	(*SaveStateResponse)(nil),        // 22: holdfast.state.v1.SaveStateResponse
+	(*MergeStateRequest)(nil),        // 23: holdfast.state.v1.MergeStateRequest
+	(*MergeStateResponse)(nil),       // 24: holdfast.state.v1.MergeStateResponse
+	(*AppendMessagesRequest)(nil),    // 25: holdfast.state.v1.AppendMessagesRequest
+	(*AppendMessagesResponse)(nil),   // 26: holdfast.state.v1.AppendMessagesResponse
+	(*TruncateMessagesRequest)(nil),  // 27: holdfast.state.v1.TruncateMessagesRequest
+	(*TruncateMessagesResponse)(nil), // 28: holdfast.state.v1.TruncateMessagesResponse
+	(*PutSubSessionRequest)(nil),     // 29: holdfast.state.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil),    // 30: holdfast.state.v1.PutSubSessionResponse
+	nil,                              // 31: holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	nil,                              // 32: holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	nil,                              // 33: holdfast.state.v1.Metadata.PairsEntry
+	(*Session)(nil),                  // 34: holdfast.state.v1.Session
+	(*Run)(nil),                      // 35: holdfast.state.v1.Run
+	(*Call)(nil),                     // 36: holdfast.state.v1.Call
+	(*SubSession)(nil),               // 37: holdfast.state.v1.SubSession
+	(*StoredMessage)(nil),            // 38: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),               // 39: holdfast.state.v1.StoredStep
+	(BusyPolicy)(0),                  // 40: holdfast.state.v1.BusyPolicy
+	(*Parent)(nil),                   // 41: holdfast.state.v1.Parent
+	(SessionStatus)(0),               // 42: holdfast.state.v1.SessionStatus
+	(*Failure)(nil),                  // 43: holdfast.state.v1.Failure
+	(*StateOp)(nil),                  // 44: holdfast.state.v1.StateOp
+	(*v1.Message)(nil),               // 45: holdfast.event.v1.Message
 }
 var file_holdfast_state_v1_session_proto_depIdxs = []int32{
-	32, // 0: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
-	33, // 1: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
-	34, // 2: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
-	35, // 3: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	33, // 4: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
-	36, // 5: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	6,  // 6: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
-	37, // 7: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	29, // 8: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	38, // 9: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	32, // 10: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	39, // 11: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	30, // 12: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	32, // 13: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	14, // 14: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
-	15, // 15: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	31, // 16: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	39, // 17: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	39, // 18: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	40, // 19: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	39, // 20: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	41, // 21: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	42, // 22: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	35, // 23: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	7,  // 24: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	0,  // 25: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	9,  // 26: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	11, // 27: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	13, // 28: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	17, // 29: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	19, // 30: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	21, // 31: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	23, // 32: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	25, // 33: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	27, // 34: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	2,  // 35: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	4,  // 36: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	8,  // 37: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	1,  // 38: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	10, // 39: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	12, // 40: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	16, // 41: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	18, // 42: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	20, // 43: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	22, // 44: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	24, // 45: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	26, // 46: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	28, // 47: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	3,  // 48: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	5,  // 49: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	37, // [37:50] is the sub-list for method output_type
-	24, // [24:37] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	34, // 0: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
+	35, // 1: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
+	36, // 2: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
+	37, // 3: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	35, // 4: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
+	38, // 5: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	34, // 6: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
+	35, // 7: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
+	39, // 8: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
+	35, // 9: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
+	8,  // 10: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
+	40, // 11: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	31, // 12: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	41, // 13: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	34, // 14: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	42, // 15: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	32, // 16: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	34, // 17: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	16, // 18: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
+	17, // 19: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
+	33, // 20: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	42, // 21: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	42, // 22: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	43, // 23: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	42, // 24: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	44, // 25: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	45, // 26: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	37, // 27: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	9,  // 28: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	0,  // 29: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	11, // 30: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	13, // 31: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	15, // 32: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	19, // 33: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	21, // 34: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	23, // 35: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	25, // 36: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	27, // 37: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	29, // 38: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	2,  // 39: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	4,  // 40: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
+	6,  // 41: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	10, // 42: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	1,  // 43: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	12, // 44: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	14, // 45: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	18, // 46: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	20, // 47: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	22, // 48: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	24, // 49: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	26, // 50: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	28, // 51: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	30, // 52: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	3,  // 53: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	5,  // 54: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
+	7,  // 55: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	42, // [42:56] is the sub-list for method output_type
+	28, // [28:42] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }
@@ -2234,18 +2429,18 @@ func file_holdfast_state_v1_session_proto_init() {
 	}
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_run_proto_init()
-	file_holdfast_state_v1_session_proto_msgTypes[9].OneofWrappers = []any{
+	file_holdfast_state_v1_session_proto_msgTypes[11].OneofWrappers = []any{
 		(*ListSessionsRequest_ParentSessionId)(nil),
 		(*ListSessionsRequest_Roots)(nil),
 	}
-	file_holdfast_state_v1_session_proto_msgTypes[13].OneofWrappers = []any{}
+	file_holdfast_state_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_session_proto_rawDesc), len(file_holdfast_state_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	SessionService_TruncateMessages_FullMethodName = "/holdfast.state.v1.SessionService/TruncateMessages"
 	SessionService_PutSubSession_FullMethodName    = "/holdfast.state.v1.SessionService/PutSubSession"
 	SessionService_ListMessages_FullMethodName     = "/holdfast.state.v1.SessionService/ListMessages"
+	SessionService_ListSteps_FullMethodName        = "/holdfast.state.v1.SessionService/ListSteps"
 	SessionService_ListAgents_FullMethodName       = "/holdfast.state.v1.SessionService/ListAgents"
 )
 
@@ -98,6 +99,12 @@ type SessionServiceClient interface {
 	PutSubSession(ctx context.Context, in *PutSubSessionRequest, opts ...grpc.CallOption) (*PutSubSessionResponse, error)
 	// ListMessages gives messages in the order of the conversation.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
+	// ListSteps gives committed steps for readers, in their order, with the session and
+	// its newest run as of the same moment. A step that a rewind has taken back is not
+	// among them. Without a step above `after_step` the list is empty. A page is cut at
+	// `limit` steps and at 4 MiB, whichever comes first; it has at least one step where
+	// there is one. INVALID_ARGUMENT: LIMIT_INVALID, STEP_INVALID, ID_INVALID.
+	ListSteps(ctx context.Context, in *ListStepsRequest, opts ...grpc.CallOption) (*ListStepsResponse, error)
 	// ListAgents gives the agents that executors have announced.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 }
@@ -230,6 +237,16 @@ func (c *sessionServiceClient) ListMessages(ctx context.Context, in *ListMessage
 	return out, nil
 }
 
+func (c *sessionServiceClient) ListSteps(ctx context.Context, in *ListStepsRequest, opts ...grpc.CallOption) (*ListStepsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListStepsResponse)
+	err := c.cc.Invoke(ctx, SessionService_ListSteps_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAgentsResponse)
@@ -304,6 +321,12 @@ type SessionServiceServer interface {
 	PutSubSession(context.Context, *PutSubSessionRequest) (*PutSubSessionResponse, error)
 	// ListMessages gives messages in the order of the conversation.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
+	// ListSteps gives committed steps for readers, in their order, with the session and
+	// its newest run as of the same moment. A step that a rewind has taken back is not
+	// among them. Without a step above `after_step` the list is empty. A page is cut at
+	// `limit` steps and at 4 MiB, whichever comes first; it has at least one step where
+	// there is one. INVALID_ARGUMENT: LIMIT_INVALID, STEP_INVALID, ID_INVALID.
+	ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error)
 	// ListAgents gives the agents that executors have announced.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
@@ -351,6 +374,9 @@ func (UnimplementedSessionServiceServer) PutSubSession(context.Context, *PutSubS
 }
 func (UnimplementedSessionServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
+}
+func (UnimplementedSessionServiceServer) ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSteps not implemented")
 }
 func (UnimplementedSessionServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
@@ -592,6 +618,24 @@ func _SessionService_ListMessages_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_ListSteps_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListStepsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ListSteps(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ListSteps_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ListSteps(ctx, req.(*ListStepsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAgentsRequest)
 	if err := dec(in); err != nil {
@@ -664,6 +708,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListMessages",
 			Handler:    _SessionService_ListMessages_Handler,
+		},
+		{
+			MethodName: "ListSteps",
+			Handler:    _SessionService_ListSteps_Handler,
 		},
 		{
 			MethodName: "ListAgents",

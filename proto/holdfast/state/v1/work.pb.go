@@ -830,6 +830,9 @@ type CommitStepRequest struct {
 	// `ops` do what those of the journal's plan are to do, and these are not applied
 	// besides. Not set by executors that do not know of them.
 	CoversPlanOps bool `protobuf:"varint,15,opt,name=covers_plan_ops,json=coversPlanOps,proto3" json:"covers_plan_ops,omitempty"`
+	// What readers saw of the step beside its messages; stored with it. At most 8 MiB:
+	// INVALID_ARGUMENT (RECORD_TOO_LARGE).
+	Record        *v1.StepRecord `protobuf:"bytes,16,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -967,6 +970,13 @@ func (x *CommitStepRequest) GetCoversPlanOps() bool {
 		return x.CoversPlanOps
 	}
 	return false
+}
+
+func (x *CommitStepRequest) GetRecord() *v1.StepRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
 }
 
 type ConsumedCall struct {
@@ -1112,7 +1122,9 @@ type Outcome struct {
 	CompletionReason string    `protobuf:"bytes,4,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
 	// Why the model stopped last, as RunCompleted.finish_reason has it. At most 64
 	// bytes: INVALID_ARGUMENT (OUTCOME_INVALID). Empty when no model was called.
-	FinishReason  string `protobuf:"bytes,5,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	FinishReason string `protobuf:"bytes,5,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	// The tokens of the run, kept with it.
+	Usage         *v1.Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1180,6 +1192,13 @@ func (x *Outcome) GetFinishReason() string {
 		return x.FinishReason
 	}
 	return ""
+}
+
+func (x *Outcome) GetUsage() *v1.Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
 }
 
 type FinishRunRequest struct {
@@ -1488,7 +1507,7 @@ var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\x1a\x1dholdfast/state/v1/usage.proto\"\xa1\x01\n" +
+	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\x1a\x1dholdfast/state/v1/usage.proto\"\xa1\x01\n" +
 	"\x10ClaimRunsRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x120\n" +
@@ -1541,7 +1560,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x125\n" +
 	"\x06result\x18\x03 \x01(\v2\x1d.holdfast.state.v1.CallResultR\x06result\"2\n" +
 	"\x14RecordResultResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xd9\x05\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\x90\x06\n" +
 	"\x11CommitStepRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
@@ -1562,7 +1581,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
 	"suspension\x18\x0e \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
 	"suspension\x12&\n" +
-	"\x0fcovers_plan_ops\x18\x0f \x01(\bR\rcoversPlanOps\"L\n" +
+	"\x0fcovers_plan_ops\x18\x0f \x01(\bR\rcoversPlanOps\x125\n" +
+	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06record\"L\n" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
@@ -1572,13 +1592,14 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12#\n" +
 	"\rmessage_count\x18\x03 \x01(\x03R\fmessageCount\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12+\n" +
-	"\x04stop\x18\x05 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\"\xe5\x01\n" +
+	"\x04stop\x18\x05 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\"\x95\x02\n" +
 	"\aOutcome\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.holdfast.state.v1.RunStatusR\x06status\x12\x1c\n" +
 	"\x06output\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
 	"\afailure\x18\x03 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12+\n" +
 	"\x11completion_reason\x18\x04 \x01(\tR\x10completionReason\x12#\n" +
-	"\rfinish_reason\x18\x05 \x01(\tR\ffinishReason\"\xd3\x01\n" +
+	"\rfinish_reason\x18\x05 \x01(\tR\ffinishReason\x12.\n" +
+	"\x05usage\x18\x06 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"\xd3\x01\n" +
 	"\x10FinishRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x124\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x12'\n" +
@@ -1658,8 +1679,10 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*CallResult)(nil),           // 33: holdfast.state.v1.CallResult
 	(*SubSession)(nil),           // 34: holdfast.state.v1.SubSession
 	(*Suspension)(nil),           // 35: holdfast.state.v1.Suspension
-	(RunStatus)(0),               // 36: holdfast.state.v1.RunStatus
-	(*Failure)(nil),              // 37: holdfast.state.v1.Failure
+	(*v1.StepRecord)(nil),        // 36: holdfast.event.v1.StepRecord
+	(RunStatus)(0),               // 37: holdfast.state.v1.RunStatus
+	(*Failure)(nil),              // 38: holdfast.state.v1.Failure
+	(*v1.Usage)(nil),             // 39: holdfast.event.v1.Usage
 }
 var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	22, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
@@ -1690,36 +1713,38 @@ var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	13, // 25: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
 	34, // 26: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
 	35, // 27: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	29, // 28: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	36, // 29: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	37, // 30: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	7,  // 31: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	15, // 32: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	31, // 33: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 34: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	7,  // 35: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 36: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	0,  // 37: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 38: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 39: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 40: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 41: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	16, // 42: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	18, // 43: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
-	20, // 44: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 45: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 46: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 47: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 48: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	14, // 49: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	17, // 50: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	19, // 51: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
-	21, // 52: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	45, // [45:53] is the sub-list for method output_type
-	37, // [37:45] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	36, // 28: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
+	29, // 29: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	37, // 30: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	38, // 31: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	39, // 32: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
+	7,  // 33: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	15, // 34: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	31, // 35: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 36: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	7,  // 37: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	31, // 38: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	0,  // 39: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 40: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 41: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 42: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 43: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	16, // 44: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	18, // 45: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
+	20, // 46: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 47: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 48: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 49: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 50: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	14, // 51: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	17, // 52: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	19, // 53: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
+	21, // 54: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	47, // [47:55] is the sub-list for method output_type
+	39, // [39:47] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
