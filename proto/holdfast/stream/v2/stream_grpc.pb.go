@@ -42,10 +42,10 @@ type StreamServiceClient interface {
 	// Fencing: each record carries the epoch of its writer. A request whose epoch is
 	// below that of the last record is ABORTED (WRITER_FENCED), always.
 	//
-	// Order: a record with `attempt` may follow any record of a lower sequence. Any
-	// other record names in `after` the sequence of the last frame that its writer has
-	// appended; when the last record of the log does not end there, the log has lost
-	// records: ABORTED (RECORDS_LOST). The writer then begins a new attempt.
+	// Order: a record with `attempt` or `boundary` may follow any record of a lower
+	// sequence. One that has only chunks names in `after` the sequence of the last frame that
+	// its writer has appended; when the last record of the log does not end there, the
+	// log has lost records: ABORTED (RECORDS_LOST). The writer then begins a new attempt.
 	//
 	// A request may be repeated as it is: one whose record is stored already is
 	// answered as before. A sequence that the log has passed otherwise is ABORTED
@@ -130,10 +130,10 @@ type StreamServiceServer interface {
 	// Fencing: each record carries the epoch of its writer. A request whose epoch is
 	// below that of the last record is ABORTED (WRITER_FENCED), always.
 	//
-	// Order: a record with `attempt` may follow any record of a lower sequence. Any
-	// other record names in `after` the sequence of the last frame that its writer has
-	// appended; when the last record of the log does not end there, the log has lost
-	// records: ABORTED (RECORDS_LOST). The writer then begins a new attempt.
+	// Order: a record with `attempt` or `boundary` may follow any record of a lower
+	// sequence. One that has only chunks names in `after` the sequence of the last frame that
+	// its writer has appended; when the last record of the log does not end there, the
+	// log has lost records: ABORTED (RECORDS_LOST). The writer then begins a new attempt.
 	//
 	// A request may be repeated as it is: one whose record is stored already is
 	// answered as before. A sequence that the log has passed otherwise is ABORTED

@@ -5,8 +5,10 @@
 // lists the tools, so that a server that does not work is noticed when agents are
 // loaded. From then on a session that dies takes nothing with it but the calls in
 // flight, which fail; the next call connects again. Calls wait for that as long as they may
-// take, also for the end of the session before and for a second behind its begin, and so does
-// one of which nothing had reached the child that died. Where connecting fails, later calls
+// take, also for the end of the session before and for a second behind its begin. A call in
+// flight is made again, in the next session, only where the server did not take it: nothing
+// of it had reached the server, or the server answered over HTTP that it did not know the
+// session. Any other call might take effect twice. Where connecting fails, later calls
 // fail at once until a pause is over that grows from one second to half a minute. When the
 // server says that its tools have changed they are listed again: Tools gives the
 // new ones, Changed tells. Where that fails, the former ones stay.

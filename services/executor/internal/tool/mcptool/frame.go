@@ -100,16 +100,23 @@ func (w *watched) Write(p []byte) (int, error) {
 // errUnwritten says that nothing of a message has reached a child.
 var errUnwritten = errors.New("nothing was written")
 
-// writtenKey is under which a context has an *atomic.Bool that says that a message may have reached the server.
+// writtenKey is the key of an *atomic.Bool in the context of a call. It is set when the server
+// may have taken the call.
 type writtenKey struct{}
+
+func noteWritten(ctx context.Context) {
+	if written, ok := ctx.Value(writtenKey{}).(*atomic.Bool); ok {
+		written.Store(true)
+	}
+}
 
 // noted notes which messages may have reached a child.
 type noted struct{ mcp.Connection }
 
 func (n noted) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := n.Connection.Write(ctx, message)
-	if written, ok := ctx.Value(writtenKey{}).(*atomic.Bool); ok && !errors.Is(err, errUnwritten) {
-		written.Store(true)
+	if !errors.Is(err, errUnwritten) {
+		noteWritten(ctx)
 	}
 	return err
 }

@@ -74,7 +74,7 @@ func (e ending) Close() error {
 }
 
 // bounded adds the headers of a server to requests and bounds its responses. A response
-// beyond its bounds fails the session.
+// beyond its bounds fails the session. It notes which calls the server may have taken.
 type bounded struct {
 	headers map[string]string
 	fail    context.CancelCauseFunc
@@ -91,6 +91,12 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set(name, value)
 	}
 	response, err := b.next.RoundTrip(r)
+	// A server answers 404 to a message of a session that it does not know, and does not
+	// process the message. Any other end leaves open whether the server took the message.
+	// https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+	if err != nil || response.StatusCode != http.StatusNotFound {
+		noteWritten(ctx)
+	}
 	if err != nil {
 		end()
 		return nil, err

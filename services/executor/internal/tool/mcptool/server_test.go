@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -400,6 +401,8 @@ type elder struct {
 	handler   atomic.Pointer[mcp.StreamableHTTPHandler]
 	sessions  atomic.Int64
 	farewells atomic.Int64
+	hangs     atomic.Int64 // calls of hang, which the server takes and never answers
+	amnesic   atomic.Bool  // the server knows no session when a tool is called
 }
 
 func (e *elder) begin() {
@@ -416,6 +419,9 @@ func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var message struct {
 		ID     json.RawMessage `json:"id"`
 		Method string          `json:"method"`
+		Params struct {
+			Name string `json:"name"`
+		} `json:"params"`
 	}
 	_ = json.Unmarshal(body, &message) // a request without a body has no method
 	switch {
@@ -429,20 +435,35 @@ func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.farewells.Add(1)
 		<-r.Context().Done() // never answers
 		return
+	case message.Method == "tools/call" && e.amnesic.Load():
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case message.Method == "tools/call" && message.Params.Name == "hang":
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush() // the client notices where it fails
+		e.hangs.Add(1)
+		<-r.Context().Done()
+		return
 	}
 	e.handler.Load().ServeHTTP(w, r)
 }
 
-func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
-	t.Parallel()
-	e := &elder{}
+// openElder serves e and opens it.
+func openElder(t *testing.T, e *elder) *mcptool.Server {
+	t.Helper()
 	e.begin()
 	web := httptest.NewServer(e)
 	t.Cleanup(web.Close)
 	t.Cleanup(web.CloseClientConnections)
 	_, p := stdio(t, "")
 	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
-	s := open(t, mcptool.Config{Name: "web", URL: web.URL}, p)
+	return open(t, mcptool.Config{Name: "web", URL: web.URL}, p)
+}
+
+func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
+	t.Parallel()
+	e := &elder{}
+	s := openElder(t, e)
 	for n := range 2 {
 		if got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`); got != `{"sum":5}` {
 			t.Errorf("call %d: add = %s, want 5", n, got)
@@ -458,6 +479,68 @@ func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
 	begin := time.Now()
 	if err := s.Close(); err != nil || time.Since(begin) > 45*time.Second || e.farewells.Load() == 0 {
 		t.Errorf("Close = %v after %v with %d good-byes, want an end that waits for no answer", err, time.Since(begin), e.farewells.Load())
+	}
+}
+
+func TestCallsAtOnceAreAllMadeWhenTheServerHasForgottenTheirSession(t *testing.T) {
+	t.Parallel()
+	e := &elder{}
+	s := openElder(t, e)
+	e.begin()
+	add := tool(t, s, "add")
+	var calls sync.WaitGroup
+	for range 50 {
+		calls.Go(func() {
+			if _, err := add.Execute(t.Context(), &agent.Call{Input: json.RawMessage(`{"a":2,"b":3}`)}); err != nil {
+				t.Errorf("add: %v, want no error: the server had refused it", err)
+			}
+		})
+	}
+	calls.Wait()
+	if got := e.sessions.Load(); got != 2 {
+		t.Errorf("%d sessions, want 2: the calls share the second one", got)
+	}
+}
+
+func TestACallInFlightIsNotRepeatedWhenTheServerForgetsItsSession(t *testing.T) {
+	t.Parallel()
+	e := &elder{}
+	s := openElder(t, e)
+	hang := tool(t, s, "hang")
+	ends := make(chan error, 1) // room for the one end
+	go func() {
+		_, err := hang.Execute(t.Context(), &agent.Call{})
+		ends <- err
+	}()
+	eventually(t, "the server has taken the call", func() bool { return e.hangs.Load() == 1 })
+	e.begin()
+	if got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`); got != `{"sum":5}` {
+		t.Errorf("add = %s, want 5", got)
+	}
+	select {
+	case err := <-ends:
+		if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), "it is not known whether the call took effect") {
+			t.Errorf("hang = %v, want MCP_UNAVAILABLE and that nobody knows whether it took effect", err)
+		}
+	case <-time.After(patience):
+		t.Error("hang has not ended with its session")
+	}
+	if got := e.hangs.Load(); got != 1 {
+		t.Errorf("the server has taken the call %d times, want once", got)
+	}
+}
+
+func TestAServerThatRefusesEverySessionIsGivenUp(t *testing.T) {
+	t.Parallel()
+	e := &elder{}
+	e.amnesic.Store(true)
+	s := openElder(t, e)
+	got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`)
+	if !strings.HasPrefix(got, "error: MCP_UNAVAILABLE") || !strings.Contains(got, "the call was not made") {
+		t.Errorf("add = %s, want MCP_UNAVAILABLE and that the call was not made", got)
+	}
+	if got := e.sessions.Load(); got != 3 {
+		t.Errorf("%d sessions, want 3", got)
 	}
 }
 

@@ -20,9 +20,10 @@ import (
 const maxUnanswered = 3
 
 var (
-	errLate   = errors.New("it did not answer in time")
-	errClosed = errors.New("it was closed")
-	errDeaf   = errors.New("it takes no more messages")
+	errLate      = errors.New("it did not answer in time")
+	errClosed    = errors.New("it was closed")
+	errDeaf      = errors.New("it takes no more messages")
+	errForgotten = errors.New("it does not know the session any more")
 )
 
 // session is one connection to a server.
@@ -45,8 +46,15 @@ func (s *session) wait() { _ = s.client.Wait() } // how it ended was logged wher
 // close ends the session. It may be called many times; all wait for the end.
 func (s *session) close() { s.once.Do(s.stop) }
 
-// cause says why the session has to end, and is nil while it need not.
-func (s *session) cause() error { return context.Cause(s.life) }
+// cause says why this side has ended the session. It is nil while the session goes on, and
+// for a session that has ended by itself: close cancels life without a reason then. Calls
+// fail before or after that, and their own errors say why.
+func (s *session) cause() error {
+	if cause := context.Cause(s.life); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
 
 // probe ends a session whose server answers neither calls nor a ping. It is to be called
 // for each call that has had no answer in its time.

@@ -1,6 +1,7 @@
 package mcptool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -210,9 +211,11 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 }
 
-// mostUnsent is how many children one call may find that take no message.
+// mostUnsent is how many sessions one call may find that do not take it.
 const mostUnsent = 3
 
+// send makes a call. A session may end before the server takes the call. The next session
+// gets the call then. A call that the server may have taken is never repeated.
 func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
 	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: name, Arguments: call.Input}
 	if call.IdempotencyKey != "" {
@@ -225,13 +228,12 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 		params.Arguments = json.RawMessage("{}")
 	}
 	unsent := 0
-	for again := false; ; again = true {
+	for {
 		session, err := s.connected(ctx)
 		if err != nil {
 			return nil, err
 		}
 		var written atomic.Bool
-		written.Store(len(s.config.Command) == 0) // of other servers nobody knows
 		result, err := session.client.CallTool(context.WithValue(ctx, writtenKey{}, &written), params)
 		if _, refused := errors.AsType[*jsonrpc.Error](err); refused || err == nil {
 			session.unanswered.Store(0)
@@ -244,17 +246,18 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			return nil, ctx.Err()
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !written.Load() && (session.cause() != nil || closed(err)):
-			session.end(errDeaf)
-			if unsent++; unsent == mostUnsent {
-				return nil, s.unavailable(fmt.Errorf("%w; the call was not made", session.cause()))
+		case !written.Load() && (session.life.Err() != nil || closed(err)):
+			reason := errDeaf
+			if errors.Is(err, mcp.ErrSessionMissing) {
+				reason = errForgotten
 			}
-			continue // the next child gets the call
+			session.end(reason) // connected waits for its end
+			if unsent++; unsent == mostUnsent {
+				return nil, s.unavailable(fmt.Errorf("%w; the call was not made", cmp.Or(session.cause(), reason)))
+			}
+			continue
 		case session.cause() != nil:
 			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; it is not known whether the call took effect", session.cause()))
-		case errors.Is(err, mcp.ErrSessionMissing) && !again:
-			s.forget(session) // the server has begun anew, and has not seen the call
-			continue
 		case closed(err):
 			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
 		}
@@ -262,18 +265,10 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 }
 
-// closed reports whether a call has failed because its session has ended.
+// closed reports whether a call has failed because its session has ended. It does not tell
+// whether the server took the call: when the server refuses one call with ErrSessionMissing,
+// the library fails all calls in flight with the same error.
 func closed(err error) bool {
-	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, io.EOF) || errors.Is(err, errUnwritten)
-}
-
-// forget makes the next call connect again, without a pause.
-func (s *Server) forget(session *session) {
-	s.mu.Lock()
-	if s.session == session {
-		s.session = nil
-		s.retryAt = s.peers.Now()
-	}
-	s.mu.Unlock()
-	session.close()
+	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) ||
+		errors.Is(err, io.EOF) || errors.Is(err, errUnwritten)
 }
