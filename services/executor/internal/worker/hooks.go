@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -49,9 +48,7 @@ func (r *runner) hook(ctx context.Context, name string, step int, state agent.St
 
 // emits tells what a tool or a hook of the step emits.
 func (r *runner) emits(step int32) tool.Emit {
-	return func(ctx context.Context, name string, data json.RawMessage) error {
-		return r.emit(ctx, step, name, data)
-	}
+	return func(ctx context.Context, event tool.Event) error { return r.emit(ctx, step, event) }
 }
 
 // stepHook calls a hook beside the calls of a step, and keeps what it has written for
@@ -106,13 +103,13 @@ func (r *runner) beforeRun(ctx context.Context, journal *loop.Journal) *loop.Fai
 		return nil
 	}
 	var mu sync.Mutex
-	keep := func(_ context.Context, name string, data json.RawMessage) error {
-		if err := r.admit(name, data); err != nil {
+	keep := func(_ context.Context, event tool.Event) error {
+		if err := r.admit(event); err != nil {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		r.early = append(r.early, custom(name, data))
+		r.early = append(r.early, custom(event))
 		return nil
 	}
 	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.seen(0), keep, f)

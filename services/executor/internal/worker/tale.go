@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
@@ -167,18 +167,18 @@ func (r *runner) tell(ctx context.Context, step int32, chunks ...*eventv1.Chunk)
 
 // emit tells what code of the agent emits in the step. TooLarge (EVENTS_TOO_LARGE) where the
 // step has emitted too much.
-func (r *runner) emit(ctx context.Context, step int32, name string, data json.RawMessage) error {
-	if err := r.admit(name, data); err != nil {
+func (r *runner) emit(ctx context.Context, step int32, event tool.Event) error {
+	if err := r.admit(event); err != nil {
 		return err
 	}
-	return r.tell(ctx, step, custom(name, data))
+	return r.tell(ctx, step, custom(event))
 }
 
 // admit counts what is emitted.
-func (t *tale) admit(name string, data json.RawMessage) error {
+func (t *tale) admit(event tool.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	size := len(name) + len(data)
+	size := len(event.Name) + len(event.ID) + len(event.Data)
 	if t.emitted+size > maxEmitted {
 		return fault.New(fault.TooLarge, "EVENTS_TOO_LARGE",
 			"the step has emitted events of %d bytes, and this one has %d; the limit for all of a step is %d: emit less, or keep it elsewhere and emit where", t.emitted, size, maxEmitted)
