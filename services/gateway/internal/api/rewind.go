@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -153,6 +154,9 @@ func (s *Server) stays(ctx context.Context, start *statev1.StartRunRequest, from
 			return false, err
 		}
 		for _, m := range page.GetMessages() {
+			if m.GetMessage().GetMetadata()[agent.MetadataFailed] != "" {
+				return false, nil // the reply failed before any of its calls ran
+			}
 			if slices.ContainsFunc(m.GetMessage().GetParts(), ran) {
 				return true, nil
 			}
