@@ -104,7 +104,7 @@ func (s *NativeStream) apply(e Event) error {
 		return s.rewound(e)
 	case "caught-up":
 		return nil
-	case "end", "fail", "truncated":
+	case "end", "fail":
 		s.End, s.EndData = e.Name, e.Data
 		return nil
 	default:
