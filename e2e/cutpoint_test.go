@@ -166,7 +166,12 @@ func (r transcript) bytes() string {
 func (r transcript) cursor() int64 {
 	var cursor int64
 	for _, f := range r.frames {
-		cursor = max(cursor, f.sequence)
+		switch {
+		case f.rewound:
+			cursor = f.at
+		case f.sequence > 0:
+			cursor = f.sequence
+		}
 	}
 	return cursor
 }
