@@ -12,8 +12,9 @@ import (
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
 const (
@@ -37,7 +38,7 @@ func TestWhatWasAcknowledgedSurvivesTheDeathOfAnEmbeddedLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			service := harness.StartStream(t, t.TempDir(), env)
-			client := streamv1.NewStreamServiceClient(harness.DialInternal(t, service.Address))
+			client := streamv2.NewStreamServiceClient(harness.DialInternal(t, service.Address))
 			ctx, cancel := context.WithTimeout(t.Context(), ackLimit)
 			defer cancel()
 
@@ -66,46 +67,50 @@ func TestWhatWasAcknowledgedSurvivesTheDeathOfAnEmbeddedLog(t *testing.T) {
 	}
 }
 
-// ackWriter appends to one session and remembers what was acknowledged.
+// ackWriter appends one attempt to the log of one session and remembers what was
+// acknowledged.
 type ackWriter struct {
-	client  streamv1.StreamServiceClient
+	client  streamv2.StreamServiceClient
 	session string
 	count   *atomic.Int64
 	kept    []string
 	err     error
 }
 
-func (w *ackWriter) stream() *streamv1.StreamRef {
-	return &streamv1.StreamRef{Tenant: tenant, RootSessionId: w.session, SessionId: w.session}
+func (w *ackWriter) stream() *streamv2.StreamRef {
+	return &streamv2.StreamRef{Tenant: tenant, RootSessionId: w.session, SessionId: w.session}
 }
 
 // write appends one chunk after the other. What was not answered is asked again.
 func (w *ackWriter) write(ctx context.Context, stop <-chan struct{}) {
 	var last int64
-	for number := int64(1); ; number++ {
+	for n := int32(1); ; n++ {
 		select {
 		case <-stop:
 			return
 		default:
 		}
-		text := fmt.Sprintf("%s, chunk %d", w.session, number)
-		answer, err := w.append(ctx, &streamv1.AppendRequest{
-			Stream: w.stream(), Epoch: 1, Number: number, ExpectedLastSequence: last,
-			Record: &streamv1.AppendRequest_Chunk{Chunk: &eventv1.Chunk{
+		text := fmt.Sprintf("%s, chunk %d", w.session, n)
+		record := &streamv2.Record{
+			Sequence: position.Position{Step: 1, Attempt: 1, N: n}.Sequence(),
+			Chunks: []*eventv1.Chunk{{
 				AgentId: "run", Step: 1, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: text}},
 			}},
-		})
-		if err != nil {
-			w.err = fmt.Errorf("append %d: %w", number, err)
+		}
+		if n == 1 {
+			record.Attempt = &streamv2.Attempt{RunId: "run"}
+		}
+		if _, err := w.append(ctx, &streamv2.AppendRequest{Stream: w.stream(), Epoch: 1, After: last, Record: record}); err != nil {
+			w.err = fmt.Errorf("append %d: %w", n, err)
 			return
 		}
-		last = answer.GetSequence()
+		last = record.GetSequence()
 		w.kept = append(w.kept, fmt.Sprint(last, text))
 		w.count.Add(1)
 	}
 }
 
-func (w *ackWriter) append(ctx context.Context, r *streamv1.AppendRequest) (*streamv1.AppendResponse, error) {
+func (w *ackWriter) append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.AppendResponse, error) {
 	for {
 		answer, err := w.client.Append(ctx, r)
 		if fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil {
@@ -124,20 +129,15 @@ func (w *ackWriter) check(ctx context.Context, t *testing.T) {
 	if w.err != nil {
 		t.Error(w.err)
 	}
-	stream, err := w.client.Read(ctx, &streamv1.ReadRequest{Stream: w.stream(), HistoryOnly: true})
+	records, err := storedRecords(ctx, w.client, w.session)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("read %s: %v", w.session, err)
 	}
 	var stored []string
-	for {
-		answer, err := stream.Recv()
-		if err != nil || answer.GetTruncated() != nil {
-			t.Fatalf("read %s: %v %v", w.session, answer, err)
+	for _, r := range records {
+		for i, c := range r.GetChunks() {
+			stored = append(stored, fmt.Sprint(r.GetSequence()+int64(i), c.GetTextDelta().GetDelta()))
 		}
-		if answer.GetCaughtUp() != nil {
-			break
-		}
-		stored = append(stored, fmt.Sprint(answer.GetChunk().GetSequence(), answer.GetChunk().GetChunk().GetTextDelta().GetDelta()))
 	}
 	if !slices.Equal(stored, w.kept) {
 		t.Errorf("the log of %s is\n%s\nwant exactly what was acknowledged,\n%s", w.session, strings.Join(stored, "\n"), strings.Join(w.kept, "\n"))

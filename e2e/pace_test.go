@@ -19,6 +19,8 @@ const (
 	// minFrames and maxFrames is how many frames it has.
 	minFrames = 40
 	maxFrames = 64
+	// minStored is how many frames it has at least when it is read from the database.
+	minStored = 20
 )
 
 // pacer is a model that goes on when its readers have what it said.

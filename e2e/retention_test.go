@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -29,27 +27,18 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		options func(*testing.T) harness.Options
-		paced   bool // the answer waits for its reader: that one is there before chunks go
 		lose    func(*testing.T, *harness.System, harness.Options)
 	}{
 		// The answer is over long before its first chunk is too old.
-		"which are too old":           {embedded("HOLDFAST_STREAM_TTL=12s", "HOLDFAST_STREAM_PARTITIONS=1"), false, waitGone},
-		"of which there are too many": {embedded("HOLDFAST_STREAM_SESSION_CHUNKS=20"), true, waitGone},
-		"whose folder is lost":        {embedded(), false, loseFolder},
-		"whose NATS volume is lost":   {onNATS, false, loseNATS},
+		"which are too old":         {embedded("HOLDFAST_STREAM_TTL=12s", "HOLDFAST_STREAM_PARTITIONS=1"), waitGone},
+		"whose folder is lost":      {embedded(), loseFolder},
+		"whose NATS volume is lost": {onNATS, loseNATS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := c.options(t)
-			watch := func(*harness.System) {}
-			if c.paced {
-				model := newPacedNoter(t)
-				o.Agents = model.noter()
-				watch = func(s *harness.System) { model.watch(t, s, "old") }
-			}
 			s := harness.Start(t, o)
 			asking := s.Chat(t, "old", "worker", "note and tell")
-			watch(s)
 			checkContent(t, "the answer", asking.Whole(), noteAndTell())
 			s.WaitStatus(t, "old", "completed")
 			c.lose(t, s, o)
@@ -62,35 +51,6 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 	}
 }
 
-// newPacedNoter starts a pacer that answers "note and tell" and "note it" as the worker
-// does, and to the first of them tells the story word by word.
-func newPacedNoter(t *testing.T) *pacer {
-	t.Helper()
-	return startPacer(t, func(p *pacer, s *harness.Speech) {
-		switch telling := s.LastUser() == "note and tell"; {
-		case results(s) < len(s.Users()): // each of its answers has one
-			s.Text("Let me see. ")
-			s.Call(fmt.Sprint("call-note-", s.Number), "note", `{"text":"it"}`)
-		case telling:
-			for word := range strings.SplitAfterSeq(story(), " ") {
-				p.say(s, word)
-			}
-		default:
-			s.Text("It is noted.")
-		}
-	})
-}
-
-// noter is an agents file with the agent "worker", which the model speaks for.
-func (p *pacer) noter() string {
-	return fmt.Sprintf(`
-models:
-  openai: {baseURL: %q}
-agents:
-  - {name: worker, description: Takes notes., model: openai/paced, tools: [note]}
-`, p.provider.URL)
-}
-
 // noteAndTell is the content of the answer to "note and tell".
 func noteAndTell() string { return strings.Join(notedAndTold()[3:], "") }
 
@@ -100,14 +60,10 @@ func notedAndTold() []string {
 		said("Let me see. "), noted("note", `{"text":"it"}`, `{"written":true}`), said(story())}
 }
 
-// waitGone waits until retention has taken the session's first chunk.
+// waitGone waits until retention has taken the session's chunks.
 func waitGone(t *testing.T, s *harness.System, _ harness.Options) {
 	t.Helper()
-	harness.WaitFor(t, goneLimit, "the first chunks to be gone", func() (bool, string) {
-		n := s.Native(t, "old", 0)
-		n.Whole()
-		return n.Count("run_started") == 0, n.Heard()
-	})
+	waitExpired(t, s, "old")
 }
 
 // loseFolder loses the disk of the stream service with its embedded log.
@@ -147,17 +103,12 @@ func checkOutlived(t *testing.T, s *harness.System) {
 		t.Errorf("the snapshot says that the session is %q, want %q", got, want)
 	}
 
-	below := s.Native(t, "old", 1)
-	below.Whole()
-	var truncated struct {
-		Floor       int64 `json:"floor"`
-		ErrorDetail struct{ Code string }
-	}
-	if err := json.Unmarshal([]byte(below.EndData), &truncated); err != nil {
-		t.Fatalf("%v in %s", err, below.EndData)
-	}
-	if below.End != "truncated" || len(below.Chunks) > 0 || truncated.Floor < 1 || truncated.ErrorDetail.Code != "TRUNCATED" {
-		t.Errorf("a reader with an old cursor is told\n%swant truncated alone, with a floor", below.Heard())
+	whole := s.Native(t, "old", 0)
+	whole.Whole()
+	half := s.Native(t, "old", whole.Chunks[len(whole.Chunks)/2].Sequence)
+	half.Whole()
+	if got, want := len(half.Chunks), len(whole.Chunks)-len(whole.Chunks)/2-1; got != want || half.End != "end" {
+		t.Errorf("a reader that comes back in the middle is told\n%swant the %d chunks behind it and the end", half.Heard(), want)
 	}
 	rest := s.Native(t, "old", snapshot.StreamSequence)
 	rest.Whole()
@@ -249,50 +200,4 @@ func checkLoss(t *testing.T, asking *harness.UIStream) {
 	default:
 		checkContent(t, "who had asked", asking.Message, noteAndTell())
 	}
-}
-
-func TestALiveRunIsReadWholeWhenItHasMoreChunksThanAreKept(t *testing.T) {
-	t.Parallel()
-	const kept, words = 10, 30
-	d := startDictation(t)
-	s := harness.Start(t, harness.Options{Agents: d.agents(), StreamEnv: []string{fmt.Sprint("HOLDFAST_STREAM_SESSION_CHUNKS=", kept)}})
-	a := d.answer(t, "dictate")
-	asking := s.Chat(t, "long", "secretary", "dictate")
-	there := s.Native(t, "long", 0)
-	text := ""
-	for i := range words { // a chunk each
-		word := fmt.Sprintf("word%02d ", i)
-		a.say(word)
-		text += word
-		there.Until(text, func(n *harness.NativeStream) bool { return n.Text() == text })
-		asking.UntilText(len(text))
-	}
-	late := s.Native(t, "long", there.Chunks[1].Sequence)
-	late.Whole()
-	if late.End != "truncated" || len(late.Chunks) > 0 {
-		t.Errorf("who comes late with an old cursor is told\n%swant truncated alone", late.Heard())
-	}
-	stored := s.History(t, "long", there.Cursor-1, 100)
-	if got, want := len(stored.Chunks), 1; got != want {
-		t.Errorf("%d chunks are stored behind the last but one, want %d", got, want)
-	}
-	snapshot, err := s.Snapshot(t.Context(), "long")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest := s.Native(t, "long", snapshot.StreamSequence)
-	rest.Until("the last word", func(n *harness.NativeStream) bool { return strings.HasSuffix(n.Text(), "word29 ") })
-	a.say("and the end.")
-	a.end()
-	text += "and the end."
-	rest.Whole()
-	if rest.End != "end" || !strings.HasSuffix(text, rest.Text()) {
-		t.Errorf("who has loaded the snapshot is told\n%swant what is kept, the rest, and the end", rest.Heard())
-	}
-	there.Whole()
-	checkNative(t, "who was there", there, told(text)+"end\n")
-	checkContent(t, "who had asked", asking.Whole(), said(text))
-	s.WaitStatus(t, "long", "completed")
-	checkTranscript(t, s.Client, "long", "user:", said("dictate"), "assistant:", said(text))
-	checkReader(t, s, "long", text)
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,14 +11,13 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
 // frame is a frame of any wire of the native stream.
@@ -27,6 +27,10 @@ type frame struct {
 	readable string
 	mark     bool // caught-up, which tells nothing of the run
 	terminal bool
+	chunk    json.RawMessage // of a chunk: as the native wire has it
+	rewound  bool            // what came behind at is void
+	at       int64
+	end      string // of the terminal frame: its name
 }
 
 func (f frame) String() string { return f.readable }
@@ -45,7 +49,6 @@ type wire func(ctx context.Context, after int64) (connection, error)
 // connection is shared between two readers.
 func wires(t *testing.T, s *harness.System, session string) map[string]wire {
 	t.Helper()
-	log := streamv1.NewStreamServiceClient(harness.DialInternal(t, s.Stream.Address))
 	return map[string]wire{
 		"SSE by fromSequence": listen(func(ctx context.Context, after int64) (*harness.Events, error) {
 			return s.Listen(ctx, session, harness.SSE, after)
@@ -56,14 +59,6 @@ func wires(t *testing.T, s *harness.System, session string) map[string]wire {
 		"WebSocket": listen(func(ctx context.Context, after int64) (*harness.Events, error) {
 			return s.Listen(ctx, session, harness.WebSocket, after)
 		}),
-		"the stream service's gRPC": func(ctx context.Context, after int64) (connection, error) {
-			ctx, cancel := context.WithCancel(ctx)
-			stream, err := log.Read(ctx, &streamv1.ReadRequest{
-				Stream:       &streamv1.StreamRef{Tenant: tenant, RootSessionId: session, SessionId: session},
-				FromSequence: after,
-			})
-			return &reading{stream, cancel}, err
-		},
 		"Connect": calling(s, &http.Transport{DisableKeepAlives: true}, session),
 		"gRPC":    calling(s, cleartextHTTP2(), session, connect.WithGRPC()),
 	}
@@ -90,32 +85,22 @@ func (l listening) next() (frame, error) {
 		return frame{}, err
 	}
 	f := frame{bytes: e.Name + " " + e.Data, readable: e.String(), mark: e.Name == "caught-up"}
-	f.terminal = e.Name == "end" || e.Name == "fail" || e.Name == "truncated"
+	if f.terminal = e.Name == "end" || e.Name == "fail"; f.terminal {
+		f.end = e.Name
+	}
+	var data struct {
+		Chunk json.RawMessage `json:"chunk"`
+		At    int64           `json:"at"`
+	}
+	if err := json.Unmarshal([]byte(e.Data), &data); err != nil {
+		return frame{}, fmt.Errorf("the frame %v: %w", e, err)
+	}
+	f.chunk, f.rewound, f.at = data.Chunk, e.Name == "rewound", data.At
 	if e.ID == "" {
 		return f, nil
 	}
 	f.bytes = e.ID + " " + f.bytes
 	f.sequence, err = strconv.ParseInt(e.ID, 10, 64)
-	return f, err
-}
-
-// reading reads from the stream service itself.
-type reading struct {
-	stream grpc.ServerStreamingClient[streamv1.ReadResponse]
-	cancel context.CancelFunc
-}
-
-func (r *reading) close() { r.cancel() }
-
-func (r *reading) next() (frame, error) {
-	answer, err := r.stream.Recv()
-	if err != nil {
-		return frame{}, err
-	}
-	f, err := message(answer)
-	f.mark = answer.GetCaughtUp() != nil
-	f.terminal = answer.GetEnd() != nil || answer.GetFail() != nil || answer.GetTruncated() != nil
-	f.sequence = max(answer.GetChunk().GetSequence(), answer.GetRewound().GetSequence(), answer.GetEnd().GetSequence(), answer.GetFail().GetSequence())
 	return f, err
 }
 
@@ -151,7 +136,17 @@ func (c *called) next() (frame, error) {
 	answer := c.stream.Msg()
 	f, err := message(answer)
 	f.mark = answer.GetCaughtUp() != nil
-	f.terminal = answer.GetEnd() != nil || answer.GetFail() != nil || answer.GetTruncated() != nil
+	f.rewound, f.at = answer.GetRewound() != nil, answer.GetRewound().GetAt()
+	switch {
+	case answer.GetEnd() != nil:
+		f.terminal, f.end = true, "end"
+	case answer.GetFail() != nil:
+		f.terminal, f.end = true, "fail"
+	case answer.GetChunk() != nil:
+		if f.chunk, err = eventv1.MarshalChunk(answer.GetChunk().GetChunk()); err != nil {
+			return f, err
+		}
+	}
 	f.sequence = max(answer.GetChunk().GetSequence(), answer.GetRewound().GetSequence(), answer.GetEnd().GetSequence(), answer.GetFail().GetSequence())
 	return f, err
 }

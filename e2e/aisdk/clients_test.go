@@ -13,7 +13,7 @@ import (
 // and the notes are the same for all.
 func scenarios(c client) []scenario {
 	all := slices.Concat(
-		texts(c), clientTools(c), answers(c), approvals(c), paths(c), repetitions(c), resumes(c), stops(c), sockets(c),
+		texts(c), clientTools(c), answers(c), approvals(c), paths(c), repetitions(c), resumes(c), stalls(c), stops(c), sockets(c),
 	)
 	return slices.DeleteFunc(all, func(s scenario) bool { return s.from > c.Major || s.Socket && c.Major != 7 })
 }

@@ -175,6 +175,15 @@ class Play {
     this.recorder.breakWhen = () => this.until(`the chat to have ${behind}`, () => this.chat.text().includes(behind));
   }
 
+  // Has the next stream stall behind so many of its events.
+  stallNext({ events }) {
+    this.recorder.stallBehind = events;
+  }
+
+  async stalled() {
+    await this.until('the stream to stall', () => this.recorder.stalled);
+  }
+
   loseNext({ what }) {
     this.recorder.lose = what;
   }

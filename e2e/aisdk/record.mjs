@@ -14,6 +14,11 @@ export class Recorder {
   // with the error of a browser whose network is gone.
   breakWhen = null;
 
+  // stallBehind makes the next stream stall behind so many events: the network takes
+  // nothing more, and nobody closes the connection.
+  stallBehind = -1;
+  stalled = false;
+
   // lose makes the next POST get nowhere ("request"), or its answer ("answer").
   lose = '';
 
@@ -68,6 +73,12 @@ export class Recorder {
     const decoder = new TextDecoder();
     const broken = this.breakWhen?.().then(() => null);
     this.breakWhen = null;
+    const behind = this.stallBehind;
+    this.stallBehind = -1;
+    const stall = () => {
+      this.stalled = true;
+      return new Promise(() => {});
+    };
     let ended = false;
     const end = () => {
       this.open -= ended ? 0 : 1;
@@ -87,7 +98,15 @@ export class Recorder {
             controller.close();
             return;
           }
-          stream.text += decoder.decode(value, { stream: true });
+          const before = eventsOf(stream.text);
+          const text = decoder.decode(value, { stream: true });
+          if (behind >= 0 && eventsOf(stream.text + text) >= behind) {
+            const head = firstEvents(text, behind - before);
+            stream.text += head;
+            controller.enqueue(new TextEncoder().encode(head));
+            await stall();
+          }
+          stream.text += text;
           controller.enqueue(value);
         } catch (error) {
           end();
@@ -105,6 +124,20 @@ export class Recorder {
   recorded() {
     return this.streams.map(({ request, text, major }) => ({ request, major, chunks: chunksOf(text) }));
   }
+}
+
+// eventsOf counts the whole events of a text, without comments.
+const eventsOf = (text) => text.split('\n\n').slice(0, -1).filter((event) => event.includes('data: ')).length;
+
+// firstEvents is the text up to the end of its nth event.
+function firstEvents(text, n) {
+  let at = 0;
+  for (let events = 0; events < n; ) {
+    const end = text.indexOf('\n\n', at) + 2;
+    events += eventsOf(text.slice(at, end));
+    at = end;
+  }
+  return text.slice(0, at);
 }
 
 // told is what a body of POST /chat says.

@@ -16,8 +16,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
 // What all benchmarks of the stream have in common. With -short they are small: a
@@ -85,9 +86,9 @@ func fast(b *testing.B, n int, window time.Duration, do func(ctx context.Context
 // appender writes to one session as an executor does: through gRPC, fenced, one
 // append in flight.
 type appender struct {
-	client streamv1.StreamServiceClient
-	stream *streamv1.StreamRef
-	number int64
+	client streamv2.StreamServiceClient
+	stream *streamv2.StreamRef
+	n      int32 // chunks so far
 	last   int64
 }
 
@@ -97,8 +98,8 @@ func appenders(conns []*grpc.ClientConn, n int, session func(i int) string) []*a
 	for i := range all {
 		id := session(i)
 		all[i] = &appender{
-			client: streamv1.NewStreamServiceClient(conns[i%len(conns)]),
-			stream: &streamv1.StreamRef{Tenant: streamTenant, RootSessionId: id, SessionId: id},
+			client: streamv2.NewStreamServiceClient(conns[i%len(conns)]),
+			stream: &streamv2.StreamRef{Tenant: streamTenant, RootSessionId: id, SessionId: id},
 		}
 	}
 	return all
@@ -115,14 +116,15 @@ func dialStream(b *testing.B, address string) []*grpc.ClientConn {
 
 // say appends a chunk with the text.
 func (a *appender) say(ctx context.Context, text string) error {
-	a.number++
-	answer, err := a.client.Append(ctx, &streamv1.AppendRequest{
-		Stream: a.stream, Epoch: writersEpoch, Number: a.number, ExpectedLastSequence: a.last,
-		Record: &streamv1.AppendRequest_Chunk{Chunk: chunkOf(text)},
-	})
-	if err == nil {
-		a.last = answer.GetSequence()
+	a.n++
+	record := &streamv2.Record{
+		Sequence: position.Position{Step: 1, Attempt: position.Stored - 1, N: a.n}.Sequence(), Chunks: []*eventv1.Chunk{chunkOf(text)},
 	}
+	if a.n == 1 {
+		record.Attempt = &streamv2.Attempt{RunId: chunkOf(text).GetAgentId()}
+	}
+	_, err := a.client.Append(ctx, &streamv2.AppendRequest{Stream: a.stream, Epoch: writersEpoch, After: a.last, Record: record})
+	a.last = record.GetSequence()
 	return err
 }
 

@@ -84,18 +84,6 @@ func (r *readings) check() {
 	}
 }
 
-// checkWholeOrNothing is check for readers of runs that are over: what the log
-// does not have any more they may be told nothing of, but never a part.
-func (r *readings) checkWholeOrNothing() {
-	r.t.Helper()
-	wait(r.all)
-	for _, one := range r.all {
-		if r.checkEnd(one) && one.Text() != one.want && len(one.Held.Chunks) > 0 {
-			r.fail("%s of %s holds a part, and was not told to load the rest:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
-		}
-	}
-}
-
 // fail is Errorf, of which only the first say what.
 func (r *readings) fail(format string, args ...any) {
 	r.t.Helper()

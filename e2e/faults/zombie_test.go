@@ -13,23 +13,24 @@ import (
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
 const (
 	// zombieCall bounds one call of a zombie, zombiePause lies between two.
 	zombieCall  = 2 * time.Second
 	zombiePause = 15 * time.Millisecond
-	// wrongNumber is no number that a writer comes to here.
-	wrongNumber = 1_000_000
 )
 
 // zombies are writers whose time is over, and which do not know it: they go on
 // writing to sessions that belong to others.
 type zombies struct {
 	t       *testing.T
-	clients []streamv1.StreamServiceClient
+	clients []streamv2.StreamServiceClient
+	state   statev1.SessionServiceClient
 	wg      sync.WaitGroup
 
 	mu sync.Mutex
@@ -37,17 +38,18 @@ type zombies struct {
 	// answer, which is no acceptance.
 	refused    map[string]int
 	unanswered int
-	// takeovers are the sessions whose writer was seen to change in the middle of
+	// takeovers are the sessions whose owner was seen to change in the middle of
 	// the tale.
 	takeovers map[string]bool
 }
 
-func newZombies(t *testing.T, streams []*harness.Process) *zombies {
+func newZombies(t *testing.T, s *harness.System) *zombies {
 	t.Helper()
 	z := &zombies{t: t, refused: map[string]int{}, takeovers: map[string]bool{}}
-	for _, p := range streams {
-		z.clients = append(z.clients, streamv1.NewStreamServiceClient(harness.DialInternal(t, p.Address)))
+	for _, p := range s.Streams {
+		z.clients = append(z.clients, streamv2.NewStreamServiceClient(harness.DialInternal(t, p.Address)))
 	}
+	z.state = statev1.NewSessionServiceClient(harness.DialInternal(t, s.State.Address))
 	return z
 }
 
@@ -56,8 +58,7 @@ func (z *zombies) begin(ctx context.Context, s *session) {
 	z.wg.Go(func() {
 		var first int64
 		for ctx.Err() == nil {
-			client := z.clients[rand.IntN(len(z.clients))]
-			epoch := z.attack(ctx, client, s.id, first)
+			epoch := z.attack(ctx, s.id)
 			switch {
 			case epoch < int64(len(s.turns)): // not known, or that of the turn before the tale
 			case first == 0:
@@ -70,66 +71,82 @@ func (z *zombies) begin(ctx context.Context, s *session) {
 	})
 }
 
-// attack looks who writes the session and tries everything that only that one
-// may do. first is the epoch that was seen first, 0 for none. It returns the
-// epoch, 0 when that is not known.
-func (z *zombies) attack(ctx context.Context, client streamv1.StreamServiceClient, id string, first int64) int64 {
-	ref := &streamv1.StreamRef{Tenant: tenant, RootSessionId: id, SessionId: id}
+// attack writes what only the owner of the tale may write, once that has written. It
+// returns the session's epoch, 0 when that is not known.
+func (z *zombies) attack(ctx context.Context, id string) int64 {
 	asking, cancel := context.WithTimeout(ctx, zombieCall)
 	defer cancel()
-	info, err := client.GetInfo(asking, &streamv1.GetInfoRequest{Stream: ref})
+	got, err := z.state.GetSession(asking, &statev1.GetSessionRequest{Tenant: tenant, SessionId: id})
 	if err != nil {
 		z.note(func() { z.unanswered++ })
-		if kind := fault.KindOf(err); kind != fault.Unavailable && kind != fault.NotFound {
-			z.t.Errorf("where session %s stands: %v", id, err)
-		}
 		return 0
 	}
-	epoch, last := info.GetEpoch(), info.GetLatestSequence()
-	z.write(ctx, client, ref, epoch, wrongNumber, last)
-	for _, old := range []int64{epoch - 1, first} {
-		if old < 1 || old >= epoch {
-			continue
-		}
-		for _, number := range []int64{1, 2, wrongNumber} {
-			z.write(ctx, client, ref, old, number, last)
-		}
-		z.rewind(ctx, client, ref, old)
+	epoch := got.GetSession().GetEpoch()
+	client := z.clients[rand.IntN(len(z.clients))]
+	ref := &streamv2.StreamRef{Tenant: tenant, RootSessionId: id, SessionId: id}
+	written := z.written(asking, client, ref)
+	if written == 0 {
+		return epoch
 	}
+	// The turn before the tale was epoch 1, and is over since somebody wrote behind its step.
+	last := position.Of(written)
+	for _, attempt := range []int32{last.Attempt, last.Attempt + 1} {
+		begins := position.Position{Step: last.Step, Attempt: attempt, N: 1}.Sequence()
+		z.write(ctx, client, ref, 1, &streamv2.AppendRequest{Record: &streamv2.Record{
+			Sequence: begins, Attempt: &streamv2.Attempt{Stands: position.Ended(1), RunId: "zombie"}, Chunks: brains(last.Step),
+		}})
+	}
+	z.write(ctx, client, ref, 1, &streamv2.AppendRequest{After: written, Record: &streamv2.Record{Sequence: written + 1, Chunks: brains(last.Step)}})
+	// A writer whose records the log does not have.
+	far := position.Position{Step: last.Step, Attempt: position.Stored - 1, N: 7}.Sequence()
+	z.write(ctx, client, ref, epoch, &streamv2.AppendRequest{After: far - 1, Record: &streamv2.Record{Sequence: far, Chunks: brains(last.Step)}})
 	return epoch
 }
 
-func (z *zombies) write(ctx context.Context, client streamv1.StreamServiceClient, ref *streamv1.StreamRef, epoch, number, last int64) {
-	ctx, cancel := context.WithTimeout(ctx, zombieCall)
-	defer cancel()
-	answer, err := client.Append(ctx, &streamv1.AppendRequest{
-		Stream: ref, Epoch: epoch, Number: number, ExpectedLastSequence: last,
-		Record: &streamv1.AppendRequest_Chunk{Chunk: &eventv1.Chunk{
-			AgentId: "zombie", AgentType: agentType, Step: 1,
-			Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "Brains. "}},
-		}},
-	})
-	z.judge(err, ref, epoch, number, answer.GetSequence())
+// written is the sequence of the last chunk that the log holds of the tale; 0 when it
+// holds none.
+func (z *zombies) written(ctx context.Context, client streamv2.StreamServiceClient, ref *streamv2.StreamRef) int64 {
+	call, err := client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: position.Start(2), StoredOnly: true})
+	var last int64
+	for err == nil {
+		var answer *streamv2.ReadResponse
+		if answer, err = call.Recv(); err != nil || answer.GetCaughtUp() != nil {
+			break
+		}
+		if r := answer.GetRecord().GetRecord(); r.GetBoundary() == nil {
+			last = r.GetSequence() + int64(max(0, len(r.GetChunks())-1))
+		}
+	}
+	if err != nil {
+		z.note(func() { z.unanswered++ })
+		return 0
+	}
+	return last
 }
 
-func (z *zombies) rewind(ctx context.Context, client streamv1.StreamServiceClient, ref *streamv1.StreamRef, epoch int64) {
-	ctx, cancel := context.WithTimeout(ctx, zombieCall)
-	defer cancel()
-	answer, err := client.Rewind(ctx, &streamv1.RewindRequest{Stream: ref, Epoch: epoch, Number: wrongNumber, RunId: "zombie", Reason: "executor_lost"})
-	z.judge(err, ref, epoch, wrongNumber, answer.GetSequence())
+func brains(step int32) []*eventv1.Chunk {
+	return []*eventv1.Chunk{{
+		AgentId: "zombie", AgentType: agentType, Step: step,
+		Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "Brains. "}},
+	}}
 }
 
-func (z *zombies) judge(err error, ref *streamv1.StreamRef, epoch, number, sequence int64) {
+func (z *zombies) write(ctx context.Context, client streamv2.StreamServiceClient, ref *streamv2.StreamRef, epoch int64, r *streamv2.AppendRequest) {
+	ctx, cancel := context.WithTimeout(ctx, zombieCall)
+	defer cancel()
+	r.Stream, r.Epoch = ref, epoch
+	_, err := client.Append(ctx, r)
 	reason := fault.ReasonOf(err)
 	switch {
 	case err == nil:
-		z.t.Errorf("session %s: number %d of the old epoch %d was taken, as %d", ref.GetSessionId(), number, epoch, sequence)
-	case errors.Is(err, fault.Stale) && (reason == "WRITER_FENCED" || reason == "APPEND_OUT_OF_ORDER"):
+		z.t.Errorf("session %s: record %v of epoch %d was taken", ref.GetSessionId(), position.Of(r.GetRecord().GetSequence()), epoch)
+	case errors.Is(err, fault.Stale) && (reason == "WRITER_FENCED" || reason == "RECORDS_LOST"):
 		z.note(func() { z.refused[reason]++ })
 	case fault.KindOf(err) == fault.Unavailable:
 		z.note(func() { z.unanswered++ })
 	default:
-		z.t.Errorf("session %s: number %d of the old epoch %d: %v (%s), want that it is refused as stale", ref.GetSessionId(), number, epoch, err, reason)
+		z.t.Errorf("session %s: record %v of epoch %d: %v (%s), want that it is refused as stale",
+			ref.GetSessionId(), position.Of(r.GetRecord().GetSequence()), epoch, err, reason)
 	}
 }
 
@@ -140,7 +157,7 @@ func (z *zombies) counts() map[string]int {
 	return map[string]int{
 		"sessions taken over": len(z.takeovers),
 		"old writers fenced":  z.refused["WRITER_FENCED"],
-		"numbers refused":     z.refused["APPEND_OUT_OF_ORDER"],
+		"strangers refused":   z.refused["RECORDS_LOST"],
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 type NativeStream struct {
 	// Chunks are those that stand.
 	Chunks []NativeChunk
-	// Cursor is the highest sequence seen.
+	// Cursor is the sequence up to which the reader has everything: the highest one
+	// seen, or where the last frame rewound went back to.
 	Cursor int64
 	// Rewinds counts how often something was taken back, and RewoundAt is where
 	// that began the last time.
@@ -104,7 +105,7 @@ func (s *NativeStream) apply(e Event) error {
 		return s.rewound(e)
 	case "caught-up":
 		return nil
-	case "end", "fail", "truncated":
+	case "end", "fail":
 		s.End, s.EndData = e.Name, e.Data
 		return nil
 	default:
@@ -121,11 +122,14 @@ func (s *NativeStream) rewound(e Event) error {
 	if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
 		return err
 	}
-	if err := s.advance(e.ID); err != nil {
-		return err
-	}
-	if frame.At >= s.Cursor {
-		return errors.New("it takes back what comes behind it")
+	if frame.SessionID == "" {
+		if frame.At >= s.Cursor {
+			return errors.New("it takes back what comes behind it")
+		}
+		if got, want := e.ID, strconv.FormatInt(frame.At, 10); got != want && (got != "" || frame.At != 0) {
+			return fmt.Errorf("its id is %q, want the position that it goes back to, %q", got, want)
+		}
+		s.Cursor = frame.At
 	}
 	s.Rewinds++
 	s.RewoundAt = frame.At

@@ -67,9 +67,9 @@ func (r *Reader) Read(ctx context.Context) error {
 	for {
 		err := r.connection(ctx)
 		switch {
-		case err == nil && r.Held.End != "truncated":
+		case err == nil:
 			return nil
-		case err == nil || errors.Is(err, errReload):
+		case errors.Is(err, errReload):
 			err = r.reload(ctx)
 		}
 		if err != nil && !passes(err) {

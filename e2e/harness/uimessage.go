@@ -26,6 +26,7 @@ type UIPart struct {
 	RawInput   json.RawMessage `json:"rawInput,omitempty"` // in the place of Input where a call was refused; before version 7
 	Output     json.RawMessage `json:"output,omitempty"`
 	ErrorText  string          `json:"errorText,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"`     // of a part data-NAME
 	Approval   *UIApproval     `json:"approval,omitempty"` // nil where nobody was asked
 }
 
