@@ -246,7 +246,9 @@ func (r *rows) writeLedger(c *session.Change) error {
 		if n.Step < 1 || n.ID == "" || r.checkpoint(func(o *session.Checkpoint) bool { return o.Step == n.Step || o.ID == n.ID }) != nil {
 			return fmt.Errorf("there are two checkpoints of step %d, or with the id %q", n.Step, n.ID)
 		}
-		r.checkpoints = append(r.checkpoints, *copyCheckpoint(n))
+		stored := *copyCheckpoint(n)
+		stored.Record = append([]byte(nil), n.Record...)
+		r.checkpoints = append(r.checkpoints, stored)
 	}
 	for _, n := range c.Usage {
 		twin := func(o session.UsageEntry) bool {
