@@ -234,8 +234,17 @@ type Outcome struct {
 	Output           string // one JSON text, or empty
 	Failure          *Failure
 	CompletionReason string
-	FinishReason     string // why the model stopped last; empty when none was called, or an older release has written the end
-	Usage            []byte // opaque: the tokens of the run; nil for none
+	FinishReason     string  // why the model stopped last; empty when none was called, or an older release has written the end
+	Usage            *Tokens // of the run; nil where nobody has counted them
+}
+
+// Tokens are those that models have read and written.
+type Tokens struct {
+	Prompt     int64 `json:"prompt,omitempty"`
+	Completion int64 `json:"completion,omitempty"`
+	Reasoning  int64 `json:"reasoning,omitempty"`
+	Cached     int64 `json:"cached,omitempty"`
+	Total      int64 `json:"total,omitempty"`
 }
 
 // equal reports whether both are one end. Why the model stopped and the tokens are not

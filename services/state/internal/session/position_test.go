@@ -19,11 +19,11 @@ func TestACommitEndsItsStepAndTheRunThatEndsWithIt(t *testing.T) {
 	if string(change.Checkpoint.Record) != "seen" || answer.Record != nil {
 		t.Errorf("got record %q, and %q in the answer; want it written alone", change.Checkpoint.Record, answer.Record)
 	}
-	commit.Outcome = &Outcome{Status: RunCompleted, Usage: []byte("tokens")}
+	commit.Outcome = &Outcome{Status: RunCompleted, Usage: &Tokens{Total: 7}}
 	change, _, err = commit.Decide(v)
 	must(t, err)
-	if s, r := change.Session, change.Runs[0]; s.Position != position.Ended(4) || s.Claims != 0 || r.EndPosition != position.Ended(4) || string(r.Outcome.Usage) != "tokens" {
-		t.Errorf("got the session at %d with %d claims, the run's end %d with usage %q", s.Position, s.Claims, r.EndPosition, r.Outcome.Usage)
+	if s, r := change.Session, change.Runs[0]; s.Position != position.Ended(4) || s.Claims != 0 || r.EndPosition != position.Ended(4) || *r.Outcome.Usage != (Tokens{Total: 7}) {
+		t.Errorf("got the session at %d with %d claims, the run's end %d with usage %+v", s.Position, s.Claims, r.EndPosition, *r.Outcome.Usage)
 	}
 }
 

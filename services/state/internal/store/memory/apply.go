@@ -75,7 +75,7 @@ func (r *rows) rewind(w *session.Rewind) {
 	r.places = maps.Clone(r.places)
 	gone := func(version int64) bool { return w.StateVersion != 0 && version > w.StateVersion }
 	r.checkpoints = slices.DeleteFunc(slices.Clone(r.checkpoints), func(c session.Checkpoint) bool {
-		return c.MessageCount > w.Messages || gone(c.StateVersion) || w.RunID != "" && c.RunID == w.RunID
+		return c.MessageCount > w.Messages || gone(c.StateVersion) || w.RunID != "" && c.RunID == w.RunID || w.Step > 0 && c.Step > w.Step
 	})
 	r.states = slices.DeleteFunc(slices.Clone(r.states), func(s state) bool { return gone(s.version) })
 	if w.CallsFrom > 0 {

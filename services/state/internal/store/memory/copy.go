@@ -37,7 +37,7 @@ func copyRun(r *session.Run) *session.Run {
 	c := *r
 	c.RequestHash = slices.Clone(r.RequestHash)
 	c.Outcome.Failure = copyOf(r.Outcome.Failure)
-	c.Outcome.Usage = append([]byte(nil), r.Outcome.Usage...)
+	c.Outcome.Usage = copyOf(r.Outcome.Usage)
 	c.Stop = copyOf(r.Stop)
 	return &c
 }

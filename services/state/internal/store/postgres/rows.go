@@ -169,7 +169,7 @@ const (
 	runLife = `turn bigint, status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, settled boolean, attempt bigint,
 		epoch bigint, executor_id text, claimed_at bigint, finish_step bigint, finish_version bigint, stop text, due_at bigint, losses bigint,
 		started_at bigint, completed_at bigint, start_message_count bigint, start_state_version bigint, start_state_base bigint,
-		turn_message_count bigint, finish_reason text, start_position bigint, end_position bigint, usage bytea`
+		turn_message_count bigint, finish_reason text, start_position bigint, end_position bigint, usage text`
 )
 
 var (
@@ -184,7 +184,7 @@ func (r *rows) runLife(k session.Key, x *session.Run) *rows {
 		truth(x.Settled).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
 		number(int64(x.ClaimedAt), int64(x.FinishStep), x.FinishVersion).json(store.In(&x.Stop)).
 		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt), x.StartMessageCount, x.StartStateVersion, x.StartStateBase, x.TurnMessageCount).
-		text(x.Outcome.FinishReason).number(x.StartPosition, x.EndPosition).bytes(x.Outcome.Usage)
+		text(x.Outcome.FinishReason).number(x.StartPosition, x.EndPosition).json(store.In(&x.Outcome.Usage))
 }
 
 func (r *rows) run(k session.Key, x *session.Run) *rows {
@@ -205,7 +205,8 @@ func (r *row) run() *session.Run {
 	x.StartedAt, x.CompletedAt = session.Millis(r.number()), session.Millis(r.number())
 	x.StartMessageCount, x.StartStateVersion, x.StartStateBase, x.TurnMessageCount = r.number(), r.number(), r.number(), r.number()
 	x.Outcome.FinishReason = r.text()
-	x.StartPosition, x.EndPosition, x.Outcome.Usage = r.number(), r.number(), r.bytes()
+	x.StartPosition, x.EndPosition = r.number(), r.number()
+	r.json(store.In(&x.Outcome.Usage))
 	x.AgentType, x.Entry = r.text(), session.Entry(r.text())
 	x.RequestKey, x.RequestHash = r.text(), r.bytes()
 	x.MessageID, x.Traceparent, x.Tracestate = r.text(), r.text(), r.text()

@@ -98,7 +98,7 @@ const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, crea
 func (w *writer) rewind(r *session.Rewind) {
 	w.exec(`DELETE FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ?`, r.Messages)
 	w.exec(`DELETE FROM checkpoints WHERE tenant = ?1 AND session_id = ?2
-			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5))`, r.Messages, r.StateVersion, r.RunID)
+			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5) OR (?6 > 0 AND step > ?6))`, r.Messages, r.StateVersion, r.RunID, r.Step)
 	if r.StateVersion != 0 {
 		w.exec(`DELETE FROM states WHERE tenant = ? AND session_id = ? AND version > ?`, r.StateVersion)
 	}
@@ -145,7 +145,7 @@ func (w *writer) insertRun(r *session.Run) {
 		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Settled, r.Attempt, r.Entry, store.In(&r.Stop),
 		r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt,
 		r.StartedAt, r.CompletedAt, r.DeadlineAt, r.OnBusy, r.Place, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
-		r.TurnMessageCount, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, blob(r.Outcome.Usage))
+		r.TurnMessageCount, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage))
 }
 
 // begin gives a run that has waited its turn.
@@ -182,7 +182,7 @@ func (w *writer) updateRun(r *session.Run) {
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
 		r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
 		r.Settled, r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
-		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, blob(r.Outcome.Usage), r.RunID)
+		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage), r.RunID)
 }
 
 // goesOn reports whether the run was shown and differs by a step at most.

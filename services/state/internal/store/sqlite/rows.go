@@ -79,7 +79,7 @@ func runFields(r *session.Run) []any {
 		store.In(&r.Stop), &r.DueAt, &r.Losses, &r.Epoch, &r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent,
 		&r.Tracestate, &r.CreatedAt, &r.StartedAt, &r.CompletedAt,
 		&r.DeadlineAt, &r.OnBusy, &r.Place, &r.StartMessageCount, &r.StartStateVersion, &r.StartStateBase, &r.TurnMessageCount,
-		&r.Outcome.FinishReason, &r.StartPosition, &r.EndPosition, bytesOf(&r.Outcome.Usage),
+		&r.Outcome.FinishReason, &r.StartPosition, &r.EndPosition, store.In(&r.Outcome.Usage),
 	}
 }
 

@@ -117,6 +117,21 @@ var storedSteps = []test{
 		}
 		b.message(home, first.message, 1)
 	}},
+	{"a step without messages and writes is taken back too", func(b *bench) {
+		b.start(b.startOf(home))
+		ref, _ := b.claim(executor)
+		b.commit(b.recorded(ref, 1, 10))
+		empty := b.recorded(ref, 2, 10)
+		empty.Messages, empty.Outcome = nil, &completed
+		b.commit(empty)
+		b.settled(ref)
+		_, err := b.rewind(home, b.checkpoints(home)[1].ID)
+		b.must(err)
+		b.stands(home, position.Ended(1), 0)
+		if got := outline(b.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})); got != "01!" {
+			b.Errorf("got %q, want the first step alone", got)
+		}
+	}},
 	{"a large step comes alone", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)

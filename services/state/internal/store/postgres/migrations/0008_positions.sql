@@ -11,7 +11,7 @@ UPDATE sessions s SET position = (c.step + 1)::BIGINT * 1073741824 - CASE WHEN s
 ALTER TABLE runs
     ADD COLUMN start_position BIGINT NOT NULL DEFAULT 0,
     ADD COLUMN end_position   BIGINT NOT NULL DEFAULT 0,
-    ADD COLUMN usage          BYTEA  NOT NULL DEFAULT '';
+    ADD COLUMN usage          TEXT   NOT NULL DEFAULT '';
 UPDATE runs SET end_position = (finish_step + 1)::BIGINT * 1073741824 - 1 WHERE finish_step > 0;
 
 ALTER TABLE checkpoints ADD COLUMN record BYTEA NOT NULL DEFAULT '';

@@ -9,7 +9,7 @@ UPDATE sessions SET position = coalesce((SELECT (c.step + 1) * 1073741824 - CASE
 
 ALTER TABLE runs ADD COLUMN start_position INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE runs ADD COLUMN end_position INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE runs ADD COLUMN usage BLOB NOT NULL DEFAULT (x'');
+ALTER TABLE runs ADD COLUMN usage TEXT NOT NULL DEFAULT '';
 UPDATE runs SET end_position = (finish_step + 1) * 1073741824 - 1 WHERE finish_step > 0;
 
 ALTER TABLE checkpoints ADD COLUMN record BLOB NOT NULL DEFAULT (x'');
