@@ -15,7 +15,7 @@ func sessionOut(s *session.Session) *statev1.Session {
 		Tenant: s.Tenant, SessionId: s.SessionID, AgentType: s.AgentType, ParentSessionId: s.ParentID, RootSessionId: s.RootID,
 		Status: statusOut[s.Status], Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, StepCount: s.StepCount, ResumeCount: s.ResumeCount,
 		MessageCount: s.MessageCount, CustomState: s.State, Output: s.Output, Failure: failureOut(s.Failure),
-		StreamSequence: s.StreamSequence, StreamStep: s.StreamStep, CurrentRunId: s.CurrentRunID, CheckpointId: s.CheckpointID,
+		StreamSequence: s.StreamSequence, StreamStep: s.StreamStep, Position: s.Position, Claims: s.Claims, CurrentRunId: s.CurrentRunID, CheckpointId: s.CheckpointID,
 		Suspension: suspensionOut(s.Suspension), Interruption: interruptionOut(s.Interruption),
 		UserId: s.UserID, OrganizationId: s.OrganizationID, Tags: s.Tags, Metadata: s.Metadata,
 		CreatedAt: int64(s.CreatedAt), UpdatedAt: int64(s.UpdatedAt), ExpiresAt: int64(s.ExpiresAt),
@@ -73,7 +73,15 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 		CreatedAt: int64(r.CreatedAt), StartedAt: int64(r.StartedAt), CompletedAt: int64(r.CompletedAt),
 		Entry: entryOut[r.Entry], Stop: stopOut(r.Stop), DueAt: int64(r.DueAt), Losses: r.Losses,
 		DeadlineAt: int64(r.DeadlineAt), OnBusy: busyOut[r.OnBusy], StartMessageCount: r.StartMessageCount, TurnMessageCount: r.TurnMessageCount,
+		StartPosition: r.StartPosition, EndPosition: r.EndPosition, FinishStep: r.FinishStep, Usage: tokensOut(r.Outcome.Usage),
 	}
+}
+
+func tokensOut(t *session.Tokens) *eventv1.Usage {
+	if t == nil {
+		return nil
+	}
+	return &eventv1.Usage{PromptTokens: t.Prompt, CompletionTokens: t.Completion, ReasoningTokens: t.Reasoning, CachedTokens: t.Cached, TotalTokens: t.Total}
 }
 
 func messagesOut(rows []session.Message) ([]*statev1.StoredMessage, error) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -89,12 +90,18 @@ func (l Limits) checkStepMessages(messages []*eventv1.Message) error {
 	return nil
 }
 
+// mostUIMetadata is how many bytes a client may keep with a message.
+const mostUIMetadata = 64 << 10
+
 func (l Limits) checkMessage(m *eventv1.Message, limit int) error {
 	if size := proto.Size(m); size > limit {
 		return fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "message %q has %d bytes; the limit is %d", m.GetId(), size, limit)
 	}
 	if err := checkOptionalID("a message's run_id", m.GetRunId()); err != nil {
 		return err
+	}
+	if text := m.GetUiMetadata(); text != "" && (len(text) > mostUIMetadata || !json.Valid([]byte(text))) {
+		return fault.New(fault.Invalid, "METADATA_INVALID", "the ui_metadata of message %q is not one JSON text of at most %d bytes", m.GetId(), mostUIMetadata)
 	}
 	return l.checkMetadata(m.GetMetadata())
 }

@@ -75,6 +75,11 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 		outcome := limits.outcomeIn(r.GetOutcome())
 		command.Outcome = &outcome
 	}
+	if r.GetRecord() != nil {
+		if command.Record, err = encode(r.GetRecord()); err != nil {
+			return session.Commit{}, err
+		}
+	}
 	if command.Ops, err = limits.opsIn(r.GetOps()); err != nil {
 		return session.Commit{}, err
 	}
@@ -88,10 +93,16 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	return command, err
 }
 
+// mostRecord is how many bytes say what readers saw of a step.
+const mostRecord = 8 << 20
+
 // checkCommit checks everything that is not checked while it is converted.
 func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
 	if err := l.checkStepMessages(r.GetMessages()); err != nil {
 		return err
+	}
+	if size := proto.Size(r.GetRecord()); size > mostRecord {
+		return fault.New(fault.Invalid, "RECORD_TOO_LARGE", "the record of the step has %d bytes; the limit is %d", size, mostRecord)
 	}
 	if r.GetStreamStep() < 0 || r.GetStreamStep() > r.GetStep() {
 		return fault.New(fault.Invalid, "STREAM_STEP_INVALID",

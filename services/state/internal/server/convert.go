@@ -187,6 +187,9 @@ func (l Limits) outcomeIn(o *statev1.Outcome) session.Outcome {
 	if o.GetFailure() != nil {
 		out.Failure = l.failureIn(o.GetFailure())
 	}
+	if u := o.GetUsage(); u != nil {
+		out.Usage = &session.Tokens{Prompt: u.GetPromptTokens(), Completion: u.GetCompletionTokens(), Reasoning: u.GetReasoningTokens(), Cached: u.GetCachedTokens(), Total: u.GetTotalTokens()}
+	}
 	return out
 }
 

@@ -90,6 +90,7 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 			"SessionService/TruncateMessages":   &statev1.TruncateMessagesRequest{Tenant: tenant, SessionId: id},
 			"SessionService/PutSubSession":      &statev1.PutSubSessionRequest{Tenant: tenant, SessionId: id, SubSession: child},
 			"SessionService/ListMessages":       &statev1.ListMessagesRequest{Tenant: tenant, SessionId: id},
+			"SessionService/ListSteps":          &statev1.ListStepsRequest{Tenant: tenant, SessionId: id},
 			"WorkService/RecordPlan":            &statev1.RecordPlanRequest{Run: theirs, Step: 2, Plan: plan},
 			"WorkService/RecordResult":          &statev1.RecordResultRequest{Run: theirs, Step: 2, Result: &statev1.CallResult{Result: &eventv1.ToolResultPart{ToolCallId: "c"}}},
 			"WorkService/CommitStep":            step(theirs, 2),

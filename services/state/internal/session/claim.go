@@ -24,6 +24,7 @@ func (c Claim) Decide(v *View) (*Change, error) {
 func (c Claim) take(v *View) (Session, Run) {
 	s, r := *v.Session, *v.Run
 	s.Epoch++
+	s.Claims++
 	s.UpdatedAt = c.Now
 	r.Epoch = s.Epoch
 	r.Attempt++

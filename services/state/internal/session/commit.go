@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 )
 
 // Commit makes a step durable. A repetition of the last committed step under
@@ -28,6 +29,7 @@ type Commit struct {
 	CoversPlan      bool      // Ops do what those of the journal's plan are to do, which are not applied
 	Sequence        int64     // of the stream, where StreamStep ends
 	StreamStep      int32     // the last step that is whole in the stream; at most Step
+	Record          []byte    // opaque, for Checkpoint.Record
 	Usage           []Usage   // goes behind that of the journal
 	Calls           []Call    // that somebody outside answers from now on; SessionID, RunID, Step and CreatedAt are given by Decide
 	Consume         []Consume // the answers that the step's messages hold
@@ -134,9 +136,11 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	change.Checkpoint = &Checkpoint{
 		ID: c.CheckpointID, RunID: c.RunID, Step: c.Step, Epoch: c.Epoch, Version: s.Version, MessageCount: s.MessageCount,
 		StreamSequence: s.StreamSequence, Status: s.Status, StateVersion: s.StateVersion, StateBase: s.StateBase,
-		Warnings: merged.warnings, CreatedAt: c.Now,
+		Warnings: merged.warnings, CreatedAt: c.Now, Record: c.Record,
 	}
-	return change, *change.Checkpoint, nil
+	answer := *change.Checkpoint
+	answer.Record = nil // as a repetition is answered
+	return change, answer, nil
 }
 
 // recorded are the writes of the journal that the step applies.
@@ -156,6 +160,7 @@ func (c Commit) count(s *Session, r *Run) {
 	s.StreamStep = max(s.StreamStep, c.StreamStep)
 	s.CheckpointID = c.CheckpointID
 	s.UpdatedAt = c.Now
+	s.Position, s.Claims = position.Committed(c.Step), 0
 	r.StepCount++
 	r.Losses = 0
 }
@@ -166,6 +171,8 @@ func (c Commit) end(v *View, change *Change, r *Run) error {
 		return nil
 	}
 	r.FinishStep = c.Step
+	r.EndPosition = position.Ended(c.Step)
+	change.Session.Position = r.EndPosition
 	change.end(v, r, *c.Outcome, c.Now)
 	if c.suspends() {
 		return c.suspend(v, change, r)

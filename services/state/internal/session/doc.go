@@ -60,6 +60,26 @@
 // of the plan are not applied then. So the step is the same whichever versions of
 // executors and of this service have to do with it.
 //
+// # Positions
+//
+// Session.Position is the boundary between what is stored and what is shown live. Package
+// position says how it is packed, and Session.Claims which attempts a claim may use:
+//
+//	                        Position               Claims
+//	Claim                   stays                  + 1
+//	Commit                  Committed(step)        0
+//	Commit with an outcome  Ended(step)            0
+//	any other end of a run  OutsideStep(step in flight, Claims)   + 1
+//	going back              Ended(the last step that is left), 0 for none; stays
+//
+// An end outside a step counts as a claim, so the next claim and the next end stand
+// behind it. No command but Commit sets the claims back, so no two claims ever have the
+// same attempts at a step, whatever was taken back between them. When an end finds no
+// number left, the session gives the step in flight up and goes on with the next one.
+//
+// A run that is given up before it began has shown nothing, and another run may be at
+// work: the session's position stays.
+//
 // # Sessions without runs
 //
 // A session may exist before its first run: created or branched, it is paused
@@ -377,6 +397,10 @@
 //	                                                  TestABusySessionIsNotGoneBackIn
 //	back: its calls go, results of former ones stay   TestWhatIsBehindTheMessageGoesWithItsCalls
 //	back: the state of the message                    TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore
+//	positions: no attempt has two owners              TestWhateverIsSentASessionStaysSound
+//	positions: a step ends behind its attempts        TestACommitEndsItsStepAndTheRunThatEndsWithIt
+//	positions: so does an end outside a step          TestARunThatEndsOutsideAStepEndsBehindTheAttemptsOfItsClaim
+//	positions: going back                             TestWhoeverGoesBackStandsAtTheEndOfTheLastStepThatIsLeft
 //	losses: who does not hold a run has lost it       TestARunThatItsExecutorDoesNotHoldIsCountedAsLost
 //	state: kept writes read as the merged text        TestWhatIsKeptOfTheStateReadsAsTheMergedText
 //	state: a small write is kept alone                TestAWriteThatIsSmallBesideTheStateIsKeptAlone

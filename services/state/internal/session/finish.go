@@ -51,6 +51,7 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 		Usage: entries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
 	}
 	change.settleDrain(v, c.Now)
+	s.endOutside(&r)
 	change.end(v, &r, c.Outcome, c.Now)
 	change.Runs = []Run{r}
 	return change, s.Version, nil

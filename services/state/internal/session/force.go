@@ -50,10 +50,11 @@ func (f force) run(v *View, change *Change) {
 	} else {
 		s.Epoch++
 	}
-	change.Runs = append(change.Runs, r)
 	change.settleDrain(v, f.now)
 	change.ClearJournal = v.Journal != nil
 	change.Usage = entries(r.RunID, s.StepCount+1, f.now, v.Journal.usage())
+	s.endOutside(&r)
+	change.Runs = append(change.Runs, r)
 }
 
 // runStatus is the end of the live run. A run does not pause: it was

@@ -24,6 +24,7 @@ type machine struct {
 	last   map[session.Key]session.Session
 	sent   map[string]session.Start // those that were taken, by the message that they brought
 	calls  []string                 // all that there ever were
+	dealt  map[attempts]int64       // the epochs that may use them
 	ids    int
 	now    session.Millis
 }
@@ -238,6 +239,14 @@ func (m *machine) release(t *rapid.T) {
 	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
+// lose takes claims away from an executor that does not know of them.
+func (m *machine) lose(t *rapid.T) {
+	due := store.Lost{ExecutorID: "e", ClaimedBefore: m.now}
+	if _, err := m.store.UpdateDue(context.Background(), due, session.Need{}, 1, session.RequeueLost{ExecutorID: "e", ClaimedBefore: m.now, Now: m.now}.Decide); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (m *machine) submit(t *rapid.T) {
 	id, ok := m.call(t)
 	if !ok {
@@ -294,6 +303,7 @@ func (m *machine) delete(t *rapid.T) {
 func (m *machine) forget(key session.Key) {
 	delete(m.last, key)
 	m.forgetSent(key)
+	m.forgetPositions(key)
 	var claims []session.Ref
 	for _, ref := range m.claims {
 		if ref.Key != key {
@@ -314,6 +324,7 @@ func (m *machine) check(t *rapid.T) {
 		if errors.Is(err, fault.NotFound) {
 			delete(m.last, key)
 			m.forgetSent(key)
+			m.forgetPositions(key)
 			continue
 		}
 		if err != nil {
@@ -322,6 +333,7 @@ func (m *machine) check(t *rapid.T) {
 		m.checkSession(t, shown)
 		m.checkRuns(t, &shown.Session)
 		m.checkWaits(t, shown)
+		m.checkPositions(t, &shown.Session)
 		m.last[key] = shown.Session
 	}
 }
@@ -407,7 +419,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 		t.Errorf("got %d runs in turn %d, %v", len(runs), s.Turn, err)
 	}
 	var live, running, unsettled int
-	var steps int32
+	steps := m.skipped(t, s)
 	for _, r := range runs {
 		steps += r.StepCount
 		if r.Status.Live() {
@@ -430,14 +442,14 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 func TestWhateverIsSentASessionStaysSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Start{}}
+		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Start{}, dealt: map[attempts]int64{}}
 		if err := m.store.Announce(context.Background(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 			t.Fatal(err)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"start": m.start, "take": m.take, "plan": m.plan, "result": m.result, "commit": m.commit, "commit more": m.commit,
-			"finish": m.finish, "settle": m.settle, "release": m.release, "submit": m.submit, "submit all": m.submitAll, "timeout": m.timeout,
-			"stop": m.stop, "force": m.force, "rewind": m.rewind, "delete": m.delete, "": m.check,
+			"finish": m.finish, "settle": m.settle, "release": m.release, "lose": m.lose, "submit": m.submit, "submit all": m.submitAll, "timeout": m.timeout,
+			"stop": m.stop, "force": m.force, "rewind": m.rewind, "delete": m.delete, "claim often": m.claimOften, "": m.check,
 		})
 	})
 }

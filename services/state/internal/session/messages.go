@@ -139,10 +139,7 @@ func (c Truncate) Decide(v *View) (*Change, int64, error) {
 		return nil, c.Messages, nil
 	}
 	s.MessageCount = c.Messages
-	s.CheckpointID = ""
-	if v.Checkpoint != nil {
-		s.CheckpointID = v.Checkpoint.ID
-	}
+	s.goBackTo(v.Checkpoint)
 	s.Version++
 	s.UpdatedAt = c.Now
 	return &Change{Session: &s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil

@@ -80,6 +80,8 @@ type Session struct {
 	Failure        *Failure
 	StreamSequence int64
 	StreamStep     int32       // the last step that is whole in the stream, up to StreamSequence
+	Position       int64       // behind everything that is durable, as package position packs it; 0 when nothing is
+	Claims         int32       // claims of runs, and ends of runs outside a step, since the last committed step
 	CurrentRunID   string      // the newest run; empty before the first
 	CheckpointID   string      // the newest checkpoint that there is; empty for none
 	Suspension     *Suspension // nil while the session is not suspended
@@ -152,6 +154,8 @@ type Run struct {
 	RequestHash   []byte // what a repetition of the key must equal; nil without a key
 	MessageID     string
 	StartSequence int64
+	StartPosition int64 // the session's when the run began; everything that the run shows comes behind it
+	EndPosition   int64 // of the run's end; 0 before. That of a run that never began is its start: it has shown nothing
 	StepCount     int32 // steps that this run has committed
 	Outcome       Outcome
 	Settled       bool  // nothing of it is still to be told in the stream; so too of one that waits, or was given up before it began
@@ -230,11 +234,21 @@ type Outcome struct {
 	Output           string // one JSON text, or empty
 	Failure          *Failure
 	CompletionReason string
-	FinishReason     string // why the model stopped last; empty when none was called, or an older release has written the end
+	FinishReason     string  // why the model stopped last; empty when none was called, or an older release has written the end
+	Usage            *Tokens // of the run; nil where nobody has counted them
 }
 
-// equal reports whether both are one end. Why the model stopped is not asked: a release
-// that did not keep it may have written the first.
+// Tokens are those that models have read and written.
+type Tokens struct {
+	Prompt     int64 `json:"prompt,omitempty"`
+	Completion int64 `json:"completion,omitempty"`
+	Reasoning  int64 `json:"reasoning,omitempty"`
+	Cached     int64 `json:"cached,omitempty"`
+	Total      int64 `json:"total,omitempty"`
+}
+
+// equal reports whether both are one end. Why the model stopped and the tokens are not
+// asked: a release that did not keep them may have written the first.
 func (o Outcome) equal(p Outcome) bool {
 	if (o.Failure == nil) != (p.Failure == nil) || o.Failure != nil && *o.Failure != *p.Failure {
 		return false
@@ -328,6 +342,19 @@ type Checkpoint struct {
 	StateBase      int64 // as in Session
 	Warnings       []string
 	CreatedAt      Millis
+
+	// Record is opaque: what readers saw of the step beside its messages. It is
+	// written with the checkpoint, and only StoredStep shows it again.
+	Record []byte
+}
+
+// StoredStep is a committed step of a session as readers may see it. A branch does not
+// have the steps of the session that it was made of.
+type StoredStep struct {
+	Checkpoint           // with its Record
+	Follows    int32     // the stored step before this one; 0 for none
+	BeginsRun  bool      // no earlier stored step is of the same run
+	Messages   []Message // of the run and the step, in the order of the conversation
 }
 
 // Call is a call that somebody outside of the runtime answers: a client tool,

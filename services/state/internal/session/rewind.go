@@ -49,8 +49,8 @@ func (change *Change) rewind(v *View) {
 	s.MessageCount = min(s.MessageCount, to.MessageCount)
 	s.State, s.StateVersion, s.StateBase = v.CheckpointState, to.StateVersion, to.StateBase
 	s.StateWrites, s.StateBytes = longestFold, 0 // the next write keeps a whole state: how many led here is not known
-	s.CheckpointID = to.ID
-	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion, CallsFrom: to.Step + 1}
+	s.goBackTo(to)
+	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion, Step: to.Step, CallsFrom: to.Step + 1}
 	change.dropOpen(v)
 	change.leaveChildren(v)
 }

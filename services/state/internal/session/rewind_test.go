@@ -30,7 +30,7 @@ func TestARewoundSessionIsWhatItWasAndNumbersOn(t *testing.T) {
 	if s.Status != Paused || s.MessageCount != 3 || s.StepCount != 3 || s.State != `{"then":true}` || s.StateVersion != 4 || s.StateBase != 2 || s.Version != 8 || s.CheckpointID != "cp" {
 		t.Errorf("got %+v", s)
 	}
-	if s.Failure != nil || s.Output != "" || change.NewState || *change.Rewind != (Rewind{Messages: 3, StateVersion: 4, CallsFrom: 3}) {
+	if s.Failure != nil || s.Output != "" || change.NewState || *change.Rewind != (Rewind{Messages: 3, StateVersion: 4, Step: 2, CallsFrom: 3}) {
 		t.Errorf("got %+v with %+v", s, change)
 	}
 	if !slices.Equal(change.DropCalls, []string{"open"}) || change.drops(early) || !change.drops(late) || !change.drops(behind) {

@@ -390,7 +390,7 @@ func (c Start) run(s *Session) *Run {
 	return &Run{
 		RunID: c.RunID, AgentType: s.AgentType, Turn: s.Turn, Status: RunQueued, Entry: entry,
 		RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
-		StartSequence: s.StreamSequence, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
+		StartSequence: s.StreamSequence, StartPosition: s.Position, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
 		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
 		TurnMessageCount: s.MessageCount,
 	}

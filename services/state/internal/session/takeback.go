@@ -99,10 +99,7 @@ func (change *Change) takeBack(v *View, t *TakeBack, runID string) error {
 	change.append(b.Results)
 	s.State, s.StateVersion, s.StateBase = b.State, version, base
 	s.StateWrites, s.StateBytes = longestFold, 0 // as after a rewind
-	s.CheckpointID = ""
-	if b.Checkpoint != nil {
-		s.CheckpointID = b.Checkpoint.ID
-	}
+	s.goBackTo(b.Checkpoint)
 	change.leaveChildren(v)
 	for _, call := range b.Told {
 		call.Told, call.ToldStep = false, 0

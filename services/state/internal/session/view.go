@@ -141,6 +141,7 @@ type Rewind struct {
 	Messages     int64  // the messages from this ordinal on go away, and the checkpoints that count more than so many
 	StateVersion int64  // the states that were written later go away, with their checkpoints; 0 keeps all
 	RunID        string // the checkpoints of this run go away too; empty for no run
+	Step         int32  // the checkpoints of later steps go away too, also those that count no more and changed nothing; 0 for no step
 	CallsFrom    int32  // the calls of this step and of later ones go away; 0 keeps all
 }
 

@@ -47,7 +47,7 @@ func (c Start) wait(v *View) (*Change, Started, error) {
 	s.Waiting++
 	s.UpdatedAt = c.Now
 	change.NewRun = c.run(&s)
-	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence = 0, RunWaiting, 0
+	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence, change.NewRun.StartPosition = 0, RunWaiting, 0, 0
 	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
 	change.NewRun.Settled, change.NewRun.OnBusy, change.NewRun.Place = true, policy, s.Version
 	if policy == BusyEnqueue && s.Status == Active {
@@ -77,12 +77,14 @@ func (c Start) held() *Held {
 }
 
 // giveUp ends a run that waits: its messages are never appended. Nothing of it
-// is in the stream, and so it is settled as it ends.
+// is in the stream, and so it is settled as it ends. The session's position stays: the
+// run has shown nothing, and another one may be at work.
 func (change *Change) giveUp(r Run, o Outcome, now Millis) {
 	change.Session.Waiting--
 	r.Status, r.Outcome, r.Settled = o.Status, o, true
 	r.CompletedAt = now
 	r.FinishVersion = change.Session.Version
+	r.StartPosition, r.EndPosition = change.Session.Position, change.Session.Position
 	change.Runs = append(change.Runs, r)
 	change.Unheld = append(change.Unheld, r.RunID)
 }
@@ -185,7 +187,7 @@ func (k *kin) begin(limit int, now Millis) error {
 		return err
 	}
 	change.append(held.Messages)
-	r.Status, r.Settled, r.Turn, r.StartSequence = RunQueued, false, s.Turn, s.StreamSequence
+	r.Status, r.Settled, r.Turn, r.StartSequence, r.StartPosition = RunQueued, false, s.Turn, s.StreamSequence, s.Position
 	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
 	s.CurrentRunID = r.RunID
 	change.Begun = &r
@@ -242,7 +244,10 @@ func (k *kin) undo(r *Run) {
 	kept := slices.Clone(v.Kept)
 	var calls []Call
 	took := map[int32]bool{}
-	before := s.StepCount - r.StepCount // the last step of former runs
+	before := v.Session.StepCount - r.StepCount // the last step of former runs
+	if r.FinishStep > 0 {
+		before++ // the step that ends the run counts in r alone
+	}
 	for _, call := range change.Calls {
 		switch {
 		case call.ConsumedStep > v.Session.StepCount: // the step that ends the run has consumed it
@@ -261,10 +266,8 @@ func (k *kin) undo(r *Run) {
 	change.Rewind = &Rewind{Messages: from, StateVersion: r.StartStateVersion, RunID: r.RunID}
 	change.Messages = place(kept, from)
 	s.MessageCount = from + int64(len(kept))
-	change.Checkpoint, s.CheckpointID = nil, ""
-	if v.Former != nil {
-		s.CheckpointID = v.Former.ID
-	}
+	change.Checkpoint = nil
+	s.goBackTo(v.Former)
 	if r.StartStateVersion != 0 {
 		change.NewState, change.StateWrite = false, nil
 		s.State, s.StateVersion, s.StateBase = v.StartState, r.StartStateVersion, r.StartStateBase

@@ -165,6 +165,9 @@ type Reader interface {
 	// them; and how many the session has.
 	Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) ([]session.Checkpoint, int64, error)
 
+	// Steps returns a page of the session's committed steps as readers may see them.
+	Steps(ctx context.Context, key session.Key, page StepPage) (*Steps, error)
+
 	// Owners returns the ids of the sessions that own calls of the family that the
 	// session belongs to, by call id. A call that the family does not have is left
 	// out.
@@ -192,6 +195,26 @@ type Page struct {
 	From     int64 // an ordinal
 	Limit    int
 	MaxBytes int
+}
+
+// StepPage is a range of the steps of a session. It ends with the last step, after
+// Limit steps, or before the step whose record and messages would bring the page above
+// MaxBytes; the first step counts whatever its size.
+type StepPage struct {
+	After    int32  // steps above this one
+	RunID    string // only steps of this run; empty for all
+	Limit    int    // at least 1
+	MaxBytes int
+}
+
+// Steps is a page of steps, and their session as of the same moment.
+type Steps struct {
+	Session session.Session // without its custom state
+	Current *session.Run    // the newest run; nil before the first
+	Page    []session.StoredStep
+	Runs    []session.Run // of the page, each once, in the order of their steps, without outputs
+	More    bool          // steps follow the page
+	Stands  int32         // the highest stored step that is not above StepPage.After; 0 for none
 }
 
 // Lister finds sessions. Each answer is as of one moment, and found by index.

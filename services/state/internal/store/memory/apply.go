@@ -75,7 +75,7 @@ func (r *rows) rewind(w *session.Rewind) {
 	r.places = maps.Clone(r.places)
 	gone := func(version int64) bool { return w.StateVersion != 0 && version > w.StateVersion }
 	r.checkpoints = slices.DeleteFunc(slices.Clone(r.checkpoints), func(c session.Checkpoint) bool {
-		return c.MessageCount > w.Messages || gone(c.StateVersion) || w.RunID != "" && c.RunID == w.RunID
+		return c.MessageCount > w.Messages || gone(c.StateVersion) || w.RunID != "" && c.RunID == w.RunID || w.Step > 0 && c.Step > w.Step
 	})
 	r.states = slices.DeleteFunc(slices.Clone(r.states), func(s state) bool { return gone(s.version) })
 	if w.CallsFrom > 0 {
@@ -246,7 +246,9 @@ func (r *rows) writeLedger(c *session.Change) error {
 		if n.Step < 1 || n.ID == "" || r.checkpoint(func(o *session.Checkpoint) bool { return o.Step == n.Step || o.ID == n.ID }) != nil {
 			return fmt.Errorf("there are two checkpoints of step %d, or with the id %q", n.Step, n.ID)
 		}
-		r.checkpoints = append(r.checkpoints, *copyCheckpoint(n))
+		stored := *copyCheckpoint(n)
+		stored.Record = append([]byte(nil), n.Record...)
+		r.checkpoints = append(r.checkpoints, stored)
 	}
 	for _, n := range c.Usage {
 		twin := func(o session.UsageEntry) bool {

@@ -37,6 +37,7 @@ func copyRun(r *session.Run) *session.Run {
 	c := *r
 	c.RequestHash = slices.Clone(r.RequestHash)
 	c.Outcome.Failure = copyOf(r.Outcome.Failure)
+	c.Outcome.Usage = copyOf(r.Outcome.Usage)
 	c.Stop = copyOf(r.Stop)
 	return &c
 }
@@ -72,9 +73,10 @@ func copyResult(r session.Result) session.Result {
 	return r
 }
 
+// copyCheckpoint leaves the record out.
 func copyCheckpoint(c *session.Checkpoint) *session.Checkpoint {
 	d := *c
-	d.Warnings = slices.Clone(c.Warnings)
+	d.Warnings, d.Record = slices.Clone(c.Warnings), nil
 	return &d
 }
 

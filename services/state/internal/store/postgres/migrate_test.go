@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
@@ -73,7 +74,7 @@ func TestWhatTheFormerReleaseHasWrittenIsRead(t *testing.T) {
 	}
 	want := session.Session{
 		Key: key, AgentType: "support", RootID: "s1", Status: session.Active, Version: 3, Epoch: 1, Turn: 1, StepCount: 2, MessageCount: 2,
-		State: `{"n":1}`, StateVersion: 2, StateBase: 2, StreamSequence: 80, StreamStep: 2, CurrentRunID: "r1", CheckpointID: "cp2",
+		State: `{"n":1}`, StateVersion: 2, StateBase: 2, StreamSequence: 80, StreamStep: 2, CurrentRunID: "r1", CheckpointID: "cp2", Position: position.Committed(2),
 		UserID: "u", Tags: []string{"a", "b"}, Metadata: map[string]string{"k": "v"}, CreatedAt: 1000, UpdatedAt: 2000,
 	}
 	if !reflect.DeepEqual(shot.Session, want) {
@@ -187,8 +188,8 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := open(t, url)
-		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 7 {
-			t.Errorf("%s: %d migrations are recorded, want 7", name, n)
+		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 8 {
+			t.Errorf("%s: %d migrations are recorded, want 8", name, n)
 		}
 	}
 }

@@ -112,7 +112,8 @@ const (
 	sessionBirth = "agent_type text, parent_id text, root_id text, created_at bigint"
 	sessionPace  = `status text, version bigint, epoch bigint, turn bigint, step_count bigint, resume_count bigint, message_count bigint,
 		state_version bigint, state_base bigint, state_writes bigint, state_bytes bigint, stream_sequence bigint, stream_step bigint,
-		current_run_id text, checkpoint_id text, children bigint, waiting bigint, usage_count bigint, updated_at bigint, expires_at bigint`
+		current_run_id text, checkpoint_id text, children bigint, waiting bigint, usage_count bigint, updated_at bigint, expires_at bigint,
+		position bigint, claims bigint`
 	sessionRest = `output text, failure text, suspension_context text, interruption text, user_id text, organization_id text, tags text, metadata text`
 )
 
@@ -130,7 +131,8 @@ func (r *rows) sessionPace(s *session.Session) *rows {
 		number(s.Version, s.Epoch, int64(s.Turn), int64(s.StepCount), int64(s.ResumeCount), s.MessageCount,
 			s.StateVersion, s.StateBase, int64(s.StateWrites), s.StateBytes, s.StreamSequence, int64(s.StreamStep)).
 		text(s.CurrentRunID, s.CheckpointID).
-		number(int64(s.Children), int64(s.Waiting), int64(s.UsageCount), int64(s.UpdatedAt), int64(s.ExpiresAt))
+		number(int64(s.Children), int64(s.Waiting), int64(s.UsageCount), int64(s.UpdatedAt), int64(s.ExpiresAt),
+			s.Position, int64(s.Claims))
 }
 
 func (r *rows) sessionEdit(s *session.Session) *rows {
@@ -150,6 +152,7 @@ func (r *row) session(s *session.Session) {
 	s.CurrentRunID, s.CheckpointID = r.text(), r.text()
 	s.Children, s.Waiting, s.UsageCount = r.small(), r.small(), r.small()
 	s.UpdatedAt, s.ExpiresAt = session.Millis(r.number()), session.Millis(r.number())
+	s.Position, s.Claims = r.number(), r.small()
 	s.Output = r.text()
 	r.json(store.In(&s.Failure))
 	r.json(store.In(&s.Suspension))
@@ -166,7 +169,7 @@ const (
 	runLife = `turn bigint, status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, settled boolean, attempt bigint,
 		epoch bigint, executor_id text, claimed_at bigint, finish_step bigint, finish_version bigint, stop text, due_at bigint, losses bigint,
 		started_at bigint, completed_at bigint, start_message_count bigint, start_state_version bigint, start_state_base bigint,
-		turn_message_count bigint, finish_reason text`
+		turn_message_count bigint, finish_reason text, start_position bigint, end_position bigint, usage text`
 )
 
 var (
@@ -181,7 +184,7 @@ func (r *rows) runLife(k session.Key, x *session.Run) *rows {
 		truth(x.Settled).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
 		number(int64(x.ClaimedAt), int64(x.FinishStep), x.FinishVersion).json(store.In(&x.Stop)).
 		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt), x.StartMessageCount, x.StartStateVersion, x.StartStateBase, x.TurnMessageCount).
-		text(x.Outcome.FinishReason)
+		text(x.Outcome.FinishReason).number(x.StartPosition, x.EndPosition).json(store.In(&x.Outcome.Usage))
 }
 
 func (r *rows) run(k session.Key, x *session.Run) *rows {
@@ -202,6 +205,8 @@ func (r *row) run() *session.Run {
 	x.StartedAt, x.CompletedAt = session.Millis(r.number()), session.Millis(r.number())
 	x.StartMessageCount, x.StartStateVersion, x.StartStateBase, x.TurnMessageCount = r.number(), r.number(), r.number(), r.number()
 	x.Outcome.FinishReason = r.text()
+	x.StartPosition, x.EndPosition = r.number(), r.number()
+	r.json(store.In(&x.Outcome.Usage))
 	x.AgentType, x.Entry = r.text(), session.Entry(r.text())
 	x.RequestKey, x.RequestHash = r.text(), r.bytes()
 	x.MessageID, x.Traceparent, x.Tracestate = r.text(), r.text(), r.text()
@@ -234,13 +239,13 @@ const checkpointColumns = `checkpoint_id text, run_id text, step bigint, epoch b
 	status text, state_version bigint, state_base bigint, warnings text, created_at bigint`
 
 var (
-	checkpointRows  = columns("checkpoints", keyColumns, checkpointColumns)
+	checkpointRows  = columns("checkpoints", keyColumns, checkpointColumns, "record bytea")
 	checkpointShown = columns("checkpoints", checkpointColumns)
 )
 
 func (r *rows) checkpoint(k session.Key, c *session.Checkpoint) *rows {
 	return r.key(k).text(c.ID, c.RunID).number(int64(c.Step), c.Epoch, c.Version, c.MessageCount, c.StreamSequence).
-		text(string(c.Status)).number(c.StateVersion, c.StateBase).json(store.In(&c.Warnings)).number(int64(c.CreatedAt))
+		text(string(c.Status)).number(c.StateVersion, c.StateBase).json(store.In(&c.Warnings)).number(int64(c.CreatedAt)).bytes(c.Record)
 }
 
 func (r *row) checkpoint() *session.Checkpoint {

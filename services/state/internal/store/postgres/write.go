@@ -53,9 +53,10 @@ var writes = [writesNumber]*statement{
 	messageRewind: prepared(`DELETE FROM messages t USING ` + asked("messages bigint") + `
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.ordinal >= v.messages`),
 	// What stays of the checkpoints are the first ones: what they count never goes down.
-	checkpointRewind: prepared(`DELETE FROM checkpoints t USING ` + asked("messages bigint, version bigint, run_id text") + `
+	checkpointRewind: prepared(`DELETE FROM checkpoints t USING ` + asked("messages bigint, version bigint, run_id text, step bigint") + `
 		CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count <= v.messages AND (v.version = 0 OR state_version <= v.version) AND (v.run_id = '' OR run_id <> v.run_id)
+			AND (v.step = 0 OR step <= v.step)
 			ORDER BY step DESC LIMIT 1), 0) AS step) newest
 		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.step > newest.step`),
 	stateRewind: prepared(`DELETE FROM states t USING ` + asked("version bigint") + `
@@ -246,7 +247,7 @@ func (w *writer) facets(before, after *session.Session) {
 func (w *writer) conversation(k session.Key, c *session.Change) {
 	if back := c.Rewind; back != nil {
 		w.rows[messageRewind].next().key(k).number(back.Messages)
-		w.rows[checkpointRewind].next().key(k).number(back.Messages, back.StateVersion).text(back.RunID) // a checkpoint goes with its state too
+		w.rows[checkpointRewind].next().key(k).number(back.Messages, back.StateVersion).text(back.RunID).number(int64(back.Step)) // a checkpoint goes with its state too
 		if back.StateVersion != 0 {
 			w.rows[stateRewind].next().key(k).number(back.StateVersion)
 		}

@@ -34,18 +34,19 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 	case c.Created:
 		w.exec(`INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, created_at, version, step_count, message_count,
 				state_version, state_base, state_writes, state_bytes, stream_sequence, stream_step, checkpoint_id, usage_count, updated_at,
-				status, epoch, turn, resume_count, output, failure, current_run_id, suspension_context, interruption, children, waiting, user_id,
-				organization_id, tags, metadata, expires_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+				position, claims, status, epoch, turn, resume_count, output, failure, current_run_id, suspension_context, interruption, children, waiting,
+				user_id, organization_id, tags, metadata, expires_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			slices.Concat([]any{s.AgentType, s.ParentID, s.RootID, s.CreatedAt}, pace(s), rest(s))...)
 	case paced(before, s):
 		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
-				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?
+				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
+				position = ?, claims = ?
 			WHERE tenant = ? AND session_id = ?`, pace(s)...)
 	default:
 		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
 				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
-				status = ?, epoch = ?, turn = ?, resume_count = ?, output = ?, failure = ?, current_run_id = ?, suspension_context = ?,
+				position = ?, claims = ?, status = ?, epoch = ?, turn = ?, resume_count = ?, output = ?, failure = ?, current_run_id = ?, suspension_context = ?,
 				interruption = ?, children = ?, waiting = ?, user_id = ?, organization_id = ?, tags = ?, metadata = ?, expires_at = ?
 			WHERE tenant = ? AND session_id = ?`, append(pace(s), rest(s)...)...)
 	}
@@ -56,7 +57,7 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 func pace(s *session.Session) []any {
 	return []any{
 		s.Version, s.StepCount, s.MessageCount, s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes, s.StreamSequence, s.StreamStep,
-		s.CheckpointID, s.UsageCount, s.UpdatedAt,
+		s.CheckpointID, s.UsageCount, s.UpdatedAt, s.Position, s.Claims,
 	}
 }
 
@@ -74,6 +75,7 @@ func paced(before, after *session.Session) bool {
 	b.Version, b.StepCount, b.MessageCount, b.StateVersion, b.StateBase, b.StateWrites, b.StateBytes, b.StreamSequence, b.StreamStep,
 		b.CheckpointID, b.UsageCount, b.UpdatedAt = a.Version, a.StepCount, a.MessageCount, a.StateVersion, a.StateBase, a.StateWrites,
 		a.StateBytes, a.StreamSequence, a.StreamStep, a.CheckpointID, a.UsageCount, a.UpdatedAt
+	b.Position, b.Claims = a.Position, a.Claims
 	a.State, b.State = "", "" // has a table of its own
 	return reflect.DeepEqual(a, b)
 }
@@ -96,7 +98,7 @@ const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, crea
 func (w *writer) rewind(r *session.Rewind) {
 	w.exec(`DELETE FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ?`, r.Messages)
 	w.exec(`DELETE FROM checkpoints WHERE tenant = ?1 AND session_id = ?2
-			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5))`, r.Messages, r.StateVersion, r.RunID)
+			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5) OR (?6 > 0 AND step > ?6))`, r.Messages, r.StateVersion, r.RunID, r.Step)
 	if r.StateVersion != 0 {
 		w.exec(`DELETE FROM states WHERE tenant = ? AND session_id = ? AND version > ?`, r.StateVersion)
 	}
@@ -136,22 +138,23 @@ func (w *writer) insertRun(r *session.Run) {
 	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
 			step_count, output, failure, completion_reason, settled, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
 			finish_step, finish_version, traceparent, tracestate, created_at, started_at, completed_at,
-			deadline_at, on_busy, place, start_message_count, start_state_version, start_state_base, turn_message_count, finish_reason)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			deadline_at, on_busy, place, start_message_count, start_state_version, start_state_base, turn_message_count, finish_reason,
+			start_position, end_position, usage)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, blob(r.RequestHash), r.MessageID, r.StartSequence,
 		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Settled, r.Attempt, r.Entry, store.In(&r.Stop),
 		r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt,
 		r.StartedAt, r.CompletedAt, r.DeadlineAt, r.OnBusy, r.Place, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
-		r.TurnMessageCount, r.Outcome.FinishReason)
+		r.TurnMessageCount, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage))
 }
 
 // begin gives a run that has waited its turn.
 func (w *writer) begin(r *session.Run) {
 	w.update("run that begins", `UPDATE runs SET status = ?, settled = ?, turn = ?, start_sequence = ?, start_message_count = ?,
-			start_state_version = ?, start_state_base = ?, turn_message_count = ?, stop = ?
+			start_state_version = ?, start_state_base = ?, turn_message_count = ?, stop = ?, start_position = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
 		r.Status, r.Settled, r.Turn, r.StartSequence, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
-		r.TurnMessageCount, store.In(&r.Stop), r.RunID)
+		r.TurnMessageCount, store.In(&r.Stop), r.StartPosition, r.RunID)
 }
 
 // held keeps what a new run waits with, and lets go what others have.
@@ -175,11 +178,11 @@ func (w *writer) updateRun(r *session.Run) {
 	}
 	w.update("run", `UPDATE runs SET status = ?, start_sequence = ?, step_count = ?, output = ?, failure = ?, completion_reason = ?,
 			settled = ?, attempt = ?, stop = ?, due_at = ?, losses = ?, epoch = ?, executor_id = ?, claimed_at = ?, finish_step = ?,
-			finish_version = ?, started_at = ?, completed_at = ?, finish_reason = ?
+			finish_version = ?, started_at = ?, completed_at = ?, finish_reason = ?, start_position = ?, end_position = ?, usage = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
 		r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
 		r.Settled, r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
-		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.RunID)
+		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage), r.RunID)
 }
 
 // goesOn reports whether the run was shown and differs by a step at most.

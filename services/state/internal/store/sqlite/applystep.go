@@ -27,9 +27,9 @@ func (w *writer) journal(c *session.Change) {
 
 func (w *writer) checkpoint(k *session.Checkpoint) {
 	w.exec(`INSERT INTO checkpoints (tenant, session_id, checkpoint_id, run_id, step, epoch, version, message_count, stream_sequence,
-			status, state_version, state_base, warnings, created_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, k.ID, k.RunID, k.Step, k.Epoch, k.Version, k.MessageCount, k.StreamSequence,
-		k.Status, k.StateVersion, k.StateBase, store.In(&k.Warnings), k.CreatedAt)
+			status, state_version, state_base, warnings, created_at, record)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, k.ID, k.RunID, k.Step, k.Epoch, k.Version, k.MessageCount, k.StreamSequence,
+		k.Status, k.StateVersion, k.StateBase, store.In(&k.Warnings), k.CreatedAt, blob(k.Record))
 }
 
 func (w *writer) usage(u *session.UsageEntry) {

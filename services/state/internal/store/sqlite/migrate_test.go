@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
@@ -115,7 +116,7 @@ func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
 	same("session", shot.Session, session.Session{
 		Key: key, AgentType: "support", RootID: "ended", Status: session.Failed, Version: 4, Epoch: 1, Turn: 1, StepCount: 2, MessageCount: 1,
 		State: `{"n":2}`, StateVersion: 3, StateBase: 3, Output: `{"a": 1}`, Failure: failure, StreamSequence: 7, CurrentRunID: "r1",
-		CheckpointID: "cp-2", UserID: "ann", Tags: []string{"a", "b"}, Metadata: map[string]string{"k": "v"}, CreatedAt: 1000, UpdatedAt: 9,
+		CheckpointID: "cp-2", Position: position.Ended(2), UserID: "ann", Tags: []string{"a", "b"}, Metadata: map[string]string{"k": "v"}, CreatedAt: 1000, UpdatedAt: 9,
 	})
 	same("run", *shot.Current, session.Run{
 		RunID: "r1", AgentType: "support", Turn: 1, Status: session.RunFailed, RequestKey: "key", RequestHash: []byte{1}, MessageID: "ui", StepCount: 2,

@@ -13,7 +13,8 @@ import (
 const sessionColumns = `s.agent_type, s.parent_id, s.root_id, s.status, s.version, s.epoch, s.turn, s.step_count,
 	s.resume_count, s.message_count, s.state_version, s.state_base, s.state_writes, s.state_bytes, s.output, s.failure, s.stream_sequence,
 	s.stream_step, s.current_run_id, s.checkpoint_id, s.suspension_context, s.interruption, s.children, s.waiting, s.usage_count, s.user_id,
-	s.organization_id, s.tags, s.metadata, s.created_at, s.updated_at, s.expires_at`
+	s.organization_id, s.tags, s.metadata, s.created_at, s.updated_at, s.expires_at,
+	s.position, s.claims`
 
 func sessionFields(s *session.Session) []any {
 	return []any{
@@ -21,6 +22,7 @@ func sessionFields(s *session.Session) []any {
 		&s.ResumeCount, &s.MessageCount, &s.StateVersion, &s.StateBase, &s.StateWrites, &s.StateBytes, &s.Output, store.In(&s.Failure), &s.StreamSequence,
 		&s.StreamStep, &s.CurrentRunID, &s.CheckpointID, store.In(&s.Suspension), store.In(&s.Interruption), &s.Children, &s.Waiting, &s.UsageCount, &s.UserID,
 		&s.OrganizationID, store.In(&s.Tags), store.In(&s.Metadata), &s.CreatedAt, &s.UpdatedAt, &s.ExpiresAt,
+		&s.Position, &s.Claims,
 	}
 }
 
@@ -67,7 +69,7 @@ func runColumns(output string) string {
 		r.step_count, ` + output + `, r.failure, r.completion_reason, r.settled, r.attempt, r.entry, r.stop, r.due_at, r.losses, r.epoch,
 		r.executor_id, r.claimed_at, r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at,
 		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base, r.turn_message_count,
-		r.finish_reason`
+		r.finish_reason, r.start_position, r.end_position, r.usage`
 }
 
 func runFields(r *session.Run) []any {
@@ -77,7 +79,7 @@ func runFields(r *session.Run) []any {
 		store.In(&r.Stop), &r.DueAt, &r.Losses, &r.Epoch, &r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent,
 		&r.Tracestate, &r.CreatedAt, &r.StartedAt, &r.CompletedAt,
 		&r.DeadlineAt, &r.OnBusy, &r.Place, &r.StartMessageCount, &r.StartStateVersion, &r.StartStateBase, &r.TurnMessageCount,
-		&r.Outcome.FinishReason,
+		&r.Outcome.FinishReason, &r.StartPosition, &r.EndPosition, store.In(&r.Outcome.Usage),
 	}
 }
 
@@ -103,6 +105,7 @@ func readWaiting(ctx context.Context, c *connection, key session.Key) (runs []se
 // for every command.
 var (
 	runByID      = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
+	runBare      = `SELECT ` + runColumns("''") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
 	runByKey     = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.request_key = ? AND r.request_key <> ''`
 	runsWaiting  = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status = 'waiting' ORDER BY r.place`
 	runLive      = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`

@@ -83,7 +83,7 @@ func (w *world) goBack(key session.Key) act {
 // back takes the session back to one of its checkpoints.
 func (p *plain) back(to *plainCheckpoint) {
 	p.cut(to.Messages)
-	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k plainCheckpoint) bool { return k.StateVersion > to.StateVersion })
+	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k plainCheckpoint) bool { return k.Step > to.Step })
 	p.Status, p.Interrupted, p.Failed, p.Aborted, p.State, p.StateVersion = session.Paused, false, false, false, maps.Clone(to.State), to.StateVersion
 	p.drop("")
 	for id, call := range p.Calls {

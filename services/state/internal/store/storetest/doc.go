@@ -30,6 +30,7 @@
 //	§6.2    C-1: calls, ownership, messages and checkpoint come together → a step that suspends shows all that it leaves at once
 //	§6.2    C-1 for who reads root and child meanwhile → a reader on another replica never sees half of a step
 //	§6.3    A suspension stores where the session goes on, and until when → a step that suspends shows all that it leaves at once
+//	§6.1    Readers see a committed step as it was → committed steps are read in pages
 //	§6.4    Checkpoints are read by id, as the newest, and in pages → checkpoints are listed in pages, the newest first
 //	§6.4    A host branches off at a checkpoint → a session branches off at a checkpoint
 //	§6.4    A host goes back to a checkpoint → a session goes back to a checkpoint

@@ -34,6 +34,13 @@ var readings = []reading{
 		list, _, err := b.Store.Checkpoints(b.Context(), k, 0, 0, 9)
 		return list, err
 	}, "SESSION_NOT_FOUND"},
+	{"Steps", func(b *bench, k session.Key) (any, error) {
+		steps, err := b.Store.Steps(b.Context(), k, store.StepPage{Limit: 9, MaxBytes: 99})
+		if err != nil {
+			return nil, err
+		}
+		return steps.Page, nil
+	}, "SESSION_NOT_FOUND"},
 	{"Owners", func(b *bench, k session.Key) (any, error) { return b.Store.Owners(b.Context(), k, []string{"call"}) }, "SESSION_NOT_FOUND"},
 	{"Family", func(b *bench, k session.Key) (any, error) { return b.Store.Family(b.Context(), k, 9) }, "SESSION_NOT_FOUND"},
 	{"Sessions", func(b *bench, k session.Key) (any, error) {

@@ -103,6 +103,9 @@ var wholes = []test{
 		c := fill[session.Checkpoint](f)
 		c.StateVersion, c.StateBase, s.StepCount = s.StateVersion, s.StateBase, c.Step
 		b.write(home, &session.Change{Session: &s, Created: true, NewState: true, Checkpoint: &c})
+		steps := b.readSteps(home, store.StepPage{Limit: 1, MaxBytes: 1})
+		same(b, "as a stored step", steps.Page, []session.StoredStep{{Checkpoint: c, BeginsRun: true}})
+		c.Record = nil // only steps show it
 		for _, id := range []string{c.ID, ""} {
 			got, state, err := b.Store.Checkpoint(b.Context(), home, id)
 			b.must(err)

@@ -1,0 +1,93 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// stepPage gives the steps of a page and one more, with the step before each, with where
+// its messages begin at the earliest (behind those of the step before, and behind those
+// that its run found), and with the size of the page up to it. octet_length reads no
+// record.
+const stepPage = `(SELECT k.*, sum(octet_length(k.record) + k.message_bytes) OVER (ORDER BY k.step) AS total, row_number() OVER (ORDER BY k.step) AS place FROM
+	(SELECT c.*, coalesce(f.step, 0) AS follows, f.run_id IS DISTINCT FROM c.run_id AS begins, b.ordinal AS first,
+			(SELECT coalesce(sum(size), 0)::bigint FROM messages WHERE tenant = $1 AND session_id = $2 AND ordinal >= b.ordinal
+				AND ordinal < c.message_count AND step = c.step AND run_id = c.run_id) AS message_bytes
+		FROM (SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step > $3::bigint
+			AND ($4::text = '' OR run_id = $4) ORDER BY step LIMIT $5::bigint + 1) c
+		LEFT JOIN LATERAL (SELECT step, run_id, message_count FROM checkpoints WHERE tenant = $1 AND session_id = $2 AND step < c.step
+			ORDER BY step DESC LIMIT 1) f ON true
+		LEFT JOIN LATERAL (SELECT start_message_count FROM runs WHERE tenant = $1 AND session_id = $2 AND run_id >= c.run_id AND run_id <= c.run_id
+			ORDER BY run_id LIMIT 1) r ON true
+		CROSS JOIN LATERAL (SELECT greatest(coalesce(f.message_count, 0), coalesce(r.start_message_count, 0)) AS ordinal) b) k)`
+
+// inStepPage is the condition that the step belongs to the page.
+const inStepPage = `k.place <= $5 AND (k.place = 1 OR k.total <= $6::bigint)`
+
+var (
+	readStepPage = prepared(`SELECT ` + inStepPage + `, k.follows::bigint, k.begins, ` + checkpointShown.names("k.") + `,
+			CASE WHEN ` + inStepPage + ` THEN k.record ELSE ''::bytea END
+		FROM ` + stepPage + ` k ORDER BY k.step`)
+	readStepMessages = prepared(`SELECT ` + messageShown.names("m.") + ` FROM ` + stepPage + ` k
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = $1 AND session_id = $2 AND ordinal >= k.first AND ordinal < k.message_count
+			AND step = k.step AND run_id = k.run_id ORDER BY ordinal) m
+		WHERE ` + inStepPage + ` ORDER BY k.step, m.ordinal`)
+	readStepRuns = prepared(`SELECT ` + runShown.namesBut("r.", "output") + ` FROM
+		(SELECT run_id, min(step) AS step FROM (SELECT run_id, step FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step > $3::bigint
+			AND ($4::text = '' OR run_id = $4) ORDER BY step LIMIT $5::bigint) page GROUP BY run_id) k
+		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = $1 AND session_id = $2 AND run_id >= k.run_id AND run_id <= k.run_id ORDER BY run_id LIMIT 1) r
+		ORDER BY k.step`)
+	readStepBelow = prepared(`SELECT step FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step <= $3::bigint ORDER BY step DESC LIMIT 1`)
+)
+
+// Steps implements store.Reader.
+func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage) (*store.Steps, error) {
+	found := &store.Steps{Session: session.Session{Key: key}}
+	known := false
+	byStep := map[int32]*session.StoredStep{}
+	ofPage := map[string]bool{} // the ids of the runs
+	after, run, limit := number(page.After), text(page.RunID), number(page.Limit)
+	err := s.read(ctx, func(p *pipeline) {
+		p.queue(readSession, keyParams(key), func(r *row) {
+			r.session(&found.Session)
+			known = true
+		})
+		p.queue(readNewest, keyParams(key), func(r *row) { found.Current = r.run() })
+		p.queue(readStepBelow, keyParams(key, after), func(r *row) { found.Stands = r.small() })
+		found.Page = make([]session.StoredStep, 0, page.Limit) // its steps stay where they are
+		p.queue(readStepPage, keyParams(key, after, run, limit, number(page.MaxBytes)), func(r *row) {
+			if belongs, step := r.truth(), r.storedStep(); belongs {
+				found.Page = append(found.Page, step)
+				byStep[step.Step], ofPage[step.RunID] = &found.Page[len(found.Page)-1], true
+			} else {
+				found.More = true
+			}
+		})
+		p.queue(readStepMessages, keyParams(key, after, run, limit, number(page.MaxBytes)), func(r *row) {
+			m := r.message()
+			if step := byStep[m.Step]; step != nil {
+				step.Messages = append(step.Messages, m)
+			}
+		})
+		p.queue(readStepRuns, keyParams(key, after, run, limit), func(r *row) {
+			if run := r.run(); ofPage[run.RunID] {
+				found.Runs = append(found.Runs, *run)
+			}
+		})
+	})
+	if err == nil && !known {
+		err = session.NoSession(key)
+	}
+	if err != nil {
+		return nil, wrap(ctx, err, "read the steps of session %q", key.SessionID)
+	}
+	return found, nil
+}
+
+func (r *row) storedStep() session.StoredStep {
+	step := session.StoredStep{Follows: r.small(), BeginsRun: r.truth(), Checkpoint: *r.checkpoint()}
+	step.Record = r.bytes()
+	return step
+}
