@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/bustest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
 )
 
