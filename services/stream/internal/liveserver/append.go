@@ -94,5 +94,6 @@ func (s *Server) lookUp(ctx context.Context, stream log.Stream) (tail, error) {
 		return known, err
 	}
 	known.Tail, known.offset = livelog.Tail{Epoch: last.Epoch, Last: last.Last}, last.Offset
+	s.tails.put(stream, known)
 	return known, nil
 }
