@@ -81,17 +81,22 @@ func (q *reading) run(ctx context.Context) error {
 	}
 }
 
-// replay sends what is stored behind the cursor, page by page, at the pace of the client.
+// replay sends what is stored behind the cursor, page by page, at the pace of the client. What
+// is appended meanwhile is left to the feed: a client that is slower than the writer would
+// never come to an end.
 func (q *reading) replay(ctx context.Context) error {
 	if err := q.seek(ctx); err != nil {
 		return err
 	}
-	page, survey, err := q.survey(ctx)
+	page, w, err := q.survey(ctx)
 	for ; err == nil; page, err = q.page(ctx, q.cursor) {
 		for i, m := range page.Messages {
 			page.Messages[i] = nil // a reader that waits for its client holds no more than it must
+			if m.Offset > w.end {
+				return nil
+			}
 			q.cursor = m.Offset
-			if survey.Replaced(m.Session, m.Last) {
+			if w.attempts.Replaced(m.Session, m.Last) {
 				continue
 			}
 			if err := q.give(m); err != nil {
@@ -109,20 +114,25 @@ func (q *reading) page(ctx context.Context, after uint64) (log.Page, error) {
 	return q.log.Page(ctx, q.scope, after, pageMessages)
 }
 
-// survey looks through what is stored behind the cursor for attempts that were replaced, and
-// returns the first page.
-func (q *reading) survey(ctx context.Context) (first log.Page, survey livelog.Survey, err error) {
+// window is what one replay sends.
+type window struct {
+	attempts livelog.Survey
+	end      uint64 // the offset of its last message
+}
+
+// survey looks through what is stored behind the cursor, and returns the first page of it.
+func (q *reading) survey(ctx context.Context) (first log.Page, w window, err error) {
 	first, err = q.page(ctx, q.cursor)
-	for page := first; err == nil; {
+	for page := first; err == nil; page, err = q.page(ctx, w.end) {
 		for _, m := range page.Messages {
-			survey.See(m.Session, m.Last)
+			w.attempts.See(m.Session, m.Last)
+			w.end = m.Offset
 		}
 		if !page.More {
 			break
 		}
-		page, err = q.page(ctx, page.Messages[len(page.Messages)-1].Offset)
 	}
-	return first, survey, err
+	return first, w, err
 }
 
 // A reader that resumes looks for its place from the end of the log backwards, in growing
