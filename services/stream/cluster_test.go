@@ -8,7 +8,7 @@ import (
 
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/stream"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
 func onNATS(ns *natstest.Solo) stream.Config {

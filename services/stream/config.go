@@ -29,6 +29,7 @@ type Config struct {
 	Partitions     int           `env:"HOLDFAST_STREAM_PARTITIONS" envDefault:"16" doc:"JetStream streams that the sessions are spread over, 1 to 64; must not change while there is data"`
 	Replicas       int           `env:"HOLDFAST_STREAM_REPLICAS" envDefault:"1" doc:"copies of each partition in a NATS cluster, 1 to 5"`
 	TTL            time.Duration `env:"HOLDFAST_STREAM_TTL" envDefault:"24h" doc:"how long a chunk can be read again"`
+	LiveTTL        time.Duration `env:"HOLDFAST_STREAM_LIVE_TTL" envDefault:"1h" doc:"how long a record of a live step is kept; the state service has every committed step"`
 	SessionChunks  int           `env:"HOLDFAST_STREAM_SESSION_CHUNKS" envDefault:"100000" doc:"chunks that are kept of a session, above which its oldest go; 0 is no limit"`
 	PartitionBytes int64         `env:"HOLDFAST_STREAM_PARTITION_BYTES" envDefault:"536870912" doc:"size of a partition, above which its oldest chunks go"`
 	ChunkBytes     int           `env:"HOLDFAST_STREAM_CHUNK_BYTES" envDefault:"524288" doc:"the largest chunk, in bytes as stored"`
@@ -87,6 +88,8 @@ func (c Config) check() error {
 	switch {
 	case c.TTL < minTTL:
 		return wrong("HOLDFAST_STREAM_TTL", "%v is below %v", c.TTL, minTTL)
+	case c.LiveTTL < minTTL:
+		return wrong("HOLDFAST_STREAM_LIVE_TTL", "%v is below %v", c.LiveTTL, minTTL)
 	case c.SessionChunks < 0:
 		return wrong("HOLDFAST_STREAM_SESSION_CHUNKS", "%d is below 0, which is no limit", c.SessionChunks)
 	case c.PartitionBytes < minPartition:

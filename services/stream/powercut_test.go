@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
 // copyOf copies a directory into a new one.

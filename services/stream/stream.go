@@ -22,11 +22,16 @@ import (
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/memory"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/sharded"
 	"github.com/holdfast-run/holdfast/services/stream/internal/hub"
+	"github.com/holdfast-run/holdfast/services/stream/internal/liveserver"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+	livejetstream "github.com/holdfast-run/holdfast/services/stream/internal/log/jetstream"
+	livememory "github.com/holdfast-run/holdfast/services/stream/internal/log/memory"
 	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
@@ -43,6 +48,9 @@ type Service struct {
 	hub    *hub.Hub
 	server *server.Server
 	nats   *jetstream.Server // nil unless embedded
+
+	live       log.Log
+	liveServer *liveserver.Server
 }
 
 // New opens the log. It waits for a log that cannot be reached for
@@ -69,7 +77,70 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	if s.server, err = server.New(s.bus, s.hub, server.Options{ChunkBytes: c.ChunkBytes, Meter: p.Meter, Now: p.Now}); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	if err := s.openLive(ctx, c, p); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.liveServer, err = liveserver.New(s.live, liveserver.Options{RecordBytes: c.ChunkBytes + recordRoom, Meter: p.Meter, Now: p.Now})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
+}
+
+// recordRoom is what a record of the live log may take beside its largest chunk.
+const recordRoom = 8 << 10
+
+// openLive opens the live log that the configuration names: on each system of servers, if
+// there are several.
+func (s *Service) openLive(ctx context.Context, c Config, p Peers) error {
+	var endpoints []livejetstream.Endpoint
+	switch c.Bus {
+	case BusMemory:
+		s.live = livememory.New(livememory.Options{MaxAge: c.LiveTTL, MaxBytes: c.PartitionBytes * int64(c.Partitions), Now: p.Now})
+		return nil
+	case BusEmbedded:
+		endpoints = []livejetstream.Endpoint{{InProcess: s.nats.Endpoint().InProcess}}
+	default:
+		for _, url := range c.systems() {
+			endpoints = append(endpoints, livejetstream.Endpoint{URL: url, CredsFile: c.NATSCreds})
+		}
+	}
+	logs := make([]log.Log, len(endpoints))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, endpoint := range endpoints {
+		group.Go(func() error {
+			opened, err := livejetstream.Open(ctx, endpoint, liveOptions(c, p))
+			if err == nil { // a nil *jetstream.Log is no nil log.Log
+				logs[i] = opened
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		for _, opened := range logs {
+			if opened != nil {
+				err = errors.Join(err, opened.Close())
+			}
+		}
+		return err
+	}
+	s.live = log.Spread(logs)
+	return nil
+}
+
+func liveOptions(c Config, p Peers) livejetstream.Options {
+	return livejetstream.Options{
+		Namespace:      c.Namespace,
+		Partitions:     c.Partitions,
+		Replicas:       c.Replicas,
+		MaxAge:         c.LiveTTL,
+		PartitionBytes: c.PartitionBytes,
+		MessageBytes:   c.ChunkBytes + recordRoom,
+		Check:          c.Check,
+		Boot:           c.BootTimeout,
+		Log:            p.Log,
+		Now:            p.Now,
+	}
 }
 
 // open opens the log that the configuration names.
@@ -158,13 +229,17 @@ func logOptions(c Config, p Peers) jetstream.Options {
 // Register adds the service to a gRPC server.
 func (s *Service) Register(r grpc.ServiceRegistrar) {
 	streamv1.RegisterStreamServiceServer(r, s.server)
+	streamv2.RegisterStreamServiceServer(r, s.liveServer)
 }
 
 // Run does the background work until ctx ends, then sends the open readers
 // away and returns nil.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.hub.Close()
-	return s.bus.Run(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.bus.Run(ctx) })
+	group.Go(func() error { return s.live.Run(ctx) })
+	return group.Wait()
 }
 
 // Close lets go of the log. Call it when Run has returned and no call is open.
@@ -173,6 +248,9 @@ func (s *Service) Close() error {
 		s.hub.Close()
 	}
 	err := s.bus.Close()
+	if s.live != nil {
+		err = errors.Join(err, s.live.Close())
+	}
 	if s.nats != nil {
 		s.nats.Close()
 	}

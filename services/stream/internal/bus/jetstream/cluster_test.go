@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/bustest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
 // replicated are the options of a log of which each of three nodes has a copy.

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
 // patience is how long a test waits for what must come.

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/bustest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
 	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
 // copyOf copies a data directory as a crash leaves it: while it is in use. A file

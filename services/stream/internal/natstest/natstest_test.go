@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus/jetstream/natstest"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
 const stream = "S"

@@ -1,0 +1,224 @@
+package livelog_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
+)
+
+// stored is a record of the model's log.
+type stored struct {
+	epoch       int64
+	first, last int64
+	content     int // tells two records with the same sequences apart
+	boundary    bool
+}
+
+// writer is an owner of the session. It keeps its last request until it has the answer.
+type writer struct {
+	epoch    int64
+	step     int32
+	attempt  int32
+	after    int64 // the last frame that it has appended
+	pending  *livelog.Request
+	content  int
+	restart  bool // its next record begins an attempt
+	finished bool // it was fenced
+}
+
+// machine is a log that may lose records, and the session's owners, of which all but the last
+// are taken for dead by the state service and may not know it.
+type machine struct {
+	log      []stored
+	writers  []*writer
+	claims   int32
+	step     int32
+	contents int
+	acked    map[int]bool  // contents that were acknowledged, and not lost since
+	fence    int64         // the highest epoch in the log since the last loss
+	given    map[int64]int // sequence of each frame that the log ever had: the content
+}
+
+func (m *machine) tail() livelog.Tail {
+	if len(m.log) == 0 {
+		return livelog.Tail{}
+	}
+	last := m.log[len(m.log)-1]
+	return livelog.Tail{Epoch: last.epoch, Last: last.last}
+}
+
+// claim makes a new owner, which may use attempts that no other one may. Here those of an
+// earlier owner may lie above them: the rules do not rely on their order.
+func (m *machine) claim(t *rapid.T) {
+	m.claims++
+	first, _ := position.Attempts(m.claims)
+	if rapid.Bool().Draw(t, "high") {
+		first, _ = position.Attempts(position.MaxClaims - m.claims)
+	}
+	m.writers = append(m.writers, &writer{epoch: int64(len(m.writers) + 1), step: m.step, attempt: first, restart: true})
+}
+
+// next makes the writer's next request.
+func (m *machine) next(t *rapid.T, w *writer) *livelog.Request {
+	m.contents++
+	w.content = m.contents
+	owner := w == m.writers[len(m.writers)-1]
+	if owner && !w.restart && rapid.IntRange(0, 4).Draw(t, "commit") == 0 {
+		r := livelog.Request{Epoch: w.epoch, After: w.after, Sequence: position.Committed(w.step),
+			Boundary: &livelog.Boundary{Last: w.after, Committed: true}}
+		w.step++
+		m.step, m.claims = w.step, 0
+		w.attempt, _ = position.Attempts(0)
+		w.restart = true
+		return &r
+	}
+	r := livelog.Request{Epoch: w.epoch, After: w.after, Chunks: rapid.IntRange(1, 3).Draw(t, "chunks")}
+	if w.restart {
+		r.Sequence, r.Attempt, w.restart = at(w.step, w.attempt, 1), &livelog.Attempt{}, false
+	} else {
+		r.Sequence = w.after + 1
+	}
+	return &r
+}
+
+// send gives the writer's request to the log. The answer may be lost.
+func (m *machine) send(t *rapid.T, w *writer, answered bool) {
+	if w.pending == nil {
+		w.pending = m.next(t, w)
+	}
+	r := *w.pending
+	if err := livelog.Validate(r); err != nil {
+		t.Fatalf("a writer sends an invalid request: %v", err)
+	}
+	before := m.tail()
+	decision, err := livelog.Decide(before, r)
+	if n := len(m.log); n > 0 && m.log[n-1].content == w.content && (decision != livelog.Repeat || err != nil) {
+		t.Fatalf("a repeated request got %v, %v", decision, err)
+	}
+	if err == nil && r.Epoch < m.fence {
+		t.Fatalf("epoch %d was answered with success behind epoch %d", r.Epoch, m.fence)
+	}
+	if decision == livelog.Accept {
+		m.store(t, before, r, w.content)
+	}
+	if !answered {
+		return
+	}
+	m.answer(t, w, r, err)
+}
+
+func (m *machine) store(t *rapid.T, before livelog.Tail, r livelog.Request, content int) {
+	if r.Sequence <= before.Last {
+		t.Fatalf("sequence %d was stored behind %d", r.Sequence, before.Last)
+	}
+	for s := r.Sequence; s <= r.Last(); s++ {
+		if former, ok := m.given[s]; ok && former != content {
+			t.Fatalf("sequence %d has two meanings", s)
+		}
+		m.given[s] = content
+	}
+	m.log = append(m.log, stored{r.Epoch, r.Sequence, r.Last(), content, r.Boundary != nil})
+	m.fence = max(m.fence, r.Epoch)
+}
+
+func (m *machine) answer(t *rapid.T, w *writer, r livelog.Request, err error) {
+	switch fault.ReasonOf(err) {
+	case "WRITER_FENCED":
+		if w == m.writers[len(m.writers)-1] {
+			t.Fatalf("the owner, epoch %d, was fenced", w.epoch)
+		}
+		w.finished = true
+	case "RECORDS_LOST":
+		w.attempt++
+		w.restart = true
+	case "":
+		// A success means that the record is in the log now.
+		if !m.holds(w.content) {
+			t.Fatalf("content %d was acknowledged and is not stored", w.content)
+		}
+		m.acked[w.content] = true
+		w.after = r.Last()
+	default:
+		t.Fatalf("got %v", err)
+	}
+	w.pending = nil
+}
+
+func (m *machine) holds(content int) bool {
+	for _, r := range m.log {
+		if r.content == content {
+			return true
+		}
+	}
+	return false
+}
+
+// lose takes the tail of the log, or everything.
+func (m *machine) lose(keep int) {
+	for _, r := range m.log[keep:] {
+		delete(m.acked, r.content)
+	}
+	m.log = m.log[:keep]
+	m.fence = m.tail().Epoch
+}
+
+// verify reads the log: what was acknowledged and not lost is there once, in order, and no
+// attempt has a hole.
+func (m *machine) verify(t *rapid.T) {
+	seen := map[int]bool{}
+	var former stored
+	for _, r := range m.log {
+		if r.first <= former.last || r.epoch < former.epoch {
+			t.Fatalf("%+v lies behind %+v", r, former)
+		}
+		if p := position.Of(r.first); !r.boundary && p.N > 1 && former.last != r.first-1 {
+			t.Fatalf("%+v lies behind a hole: %+v", r, former)
+		}
+		if seen[r.content] {
+			t.Fatalf("content %d is stored twice", r.content)
+		}
+		seen[r.content] = true
+		former = r
+	}
+	for content := range m.acked {
+		if !seen[content] {
+			t.Fatalf("content %d was acknowledged, was not lost, and is not there", content)
+		}
+	}
+}
+
+func TestWhatIsAcknowledgedIsReadOnceInOrderUntilItIsLost(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{step: 1, acked: map[int]bool{}, given: map[int64]int{}}
+		m.claim(t)
+		pick := func(t *rapid.T) *writer {
+			var alive []*writer
+			for _, w := range m.writers {
+				if !w.finished {
+					alive = append(alive, w)
+				}
+			}
+			return alive[len(alive)-1-rapid.IntRange(0, len(alive)-1).Draw(t, "writer")]
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"send":              func(t *rapid.T) { m.send(t, pick(t), true) },
+			"sendAndLoseAnswer": func(t *rapid.T) { m.send(t, pick(t), false) },
+			"claim": func(t *rapid.T) {
+				if m.claims < 5 && len(m.writers) < 8 {
+					m.claim(t)
+				}
+			},
+			"lose": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "often") == 0 {
+					m.lose(rapid.IntRange(0, len(m.log)).Draw(t, "keep"))
+				}
+			},
+			"": m.verify,
+		})
+	})
+}

@@ -1,0 +1,164 @@
+package liveserver_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log/memory"
+)
+
+func TestAnOldOwnerIsFencedOnEveryReplica(t *testing.T) {
+	t.Parallel()
+	shared := memory.New(memory.Options{})
+	one, two := open(t, shared), open(t, shared)
+	old, heir := &writer{house: one, ref: refOf("s"), epoch: 1}, &writer{house: two, ref: refOf("s"), epoch: 2}
+	old.say(t, old.begin(1, 1, "a"))
+	old.say(t, old.goOn("b"))
+	heir.say(t, heir.begin(1, 33, "c"))
+	for range 2 { // the first refusal corrects what the replica remembers
+		old.refused(t, old.goOn("d"), "WRITER_FENCED")
+		old.refused(t, old.check(), "WRITER_FENCED")
+		old.refused(t, old.begin(1, 2, "d"), "WRITER_FENCED")
+		old.refused(t, old.commit(1), "WRITER_FENCED")
+	}
+	heir.say(t, heir.goOn("e"))
+	one.read(t, &streamv2.ReadRequest{Stream: refOf("s"), StoredOnly: true}).expect(t, "s 1.33.1 c", "s 1.33.2 e", "caught up")
+}
+
+func TestARequestMayBeRepeatedAsItIs(t *testing.T) {
+	t.Parallel()
+	shared := memory.New(memory.Options{})
+	one, two := open(t, shared), open(t, shared)
+	w := &writer{house: one, ref: refOf("s"), epoch: 1}
+	for _, r := range []func() *streamv2.AppendRequest{
+		func() *streamv2.AppendRequest { return w.begin(1, 1, "a", "b") },
+		func() *streamv2.AppendRequest { return w.goOn("c") },
+		func() *streamv2.AppendRequest { return w.goOn("d", "e") },
+		func() *streamv2.AppendRequest { return w.commit(1) },
+	} {
+		request := r()
+		w.say(t, request)
+		for _, h := range []house{one, two} {
+			if _, err := h.Append(t.Context(), request); err != nil {
+				t.Errorf("repeated: %v", err)
+			}
+		}
+	}
+	one.read(t, &streamv2.ReadRequest{Stream: refOf("s"), StoredOnly: true}).
+		expect(t, "s 1.1.1 a b", "s 1.1.3 c", "s 1.1.4 d e", "s commits 1", "caught up")
+}
+
+// faulty is a log whose next append has no answer.
+type faulty struct {
+	log.Log
+
+	store bool // the message is stored
+	fail  bool
+	looks int
+}
+
+func (f *faulty) Append(ctx context.Context, s log.Stream, expected uint64, m *log.Message) (uint64, error) {
+	if !f.fail {
+		return f.Log.Append(ctx, s, expected, m)
+	}
+	f.fail = false
+	if f.store {
+		if _, err := f.Log.Append(ctx, s, expected, m); err != nil {
+			return 0, err
+		}
+	}
+	return 0, log.Unavailable("append", errors.New("no answer"))
+}
+
+func (f *faulty) Last(ctx context.Context, s log.Stream) (*log.Message, error) {
+	f.looks++
+	return f.Log.Last(ctx, s)
+}
+
+func TestAnAppendWithoutAnAnswerIsStoredOnceByItsRepetition(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]bool{"it was stored": true, "it was lost": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &faulty{Log: memory.New(memory.Options{}), store: store}
+			w := &writer{house: open(t, l), ref: refOf("s"), epoch: 1}
+			w.say(t, w.begin(1, 1, "a"))
+			l.fail = true
+			r := w.goOn("b")
+			if _, err := w.Append(t.Context(), r); fault.ReasonOf(err) != "LOG_UNAVAILABLE" {
+				t.Fatalf("got %v, want LOG_UNAVAILABLE", err)
+			}
+			w.say(t, r)
+			w.say(t, w.goOn("c"))
+			w.read(t, &streamv2.ReadRequest{Stream: refOf("s"), StoredOnly: true}).expect(t, "s 1.1.1 a", "s 1.1.2 b", "s 1.1.3 c", "caught up")
+		})
+	}
+}
+
+func TestARememberedTailSavesTheLookAndACheckAsksTheLog(t *testing.T) {
+	t.Parallel()
+	l := &faulty{Log: memory.New(memory.Options{})}
+	w := &writer{house: open(t, l), ref: refOf("s"), epoch: 1}
+	w.say(t, w.begin(1, 1, "a"))
+	for range 10 {
+		w.say(t, w.goOn("b"))
+	}
+	if l.looks != 0 {
+		t.Errorf("eleven appends looked %d times, want none", l.looks)
+	}
+	if _, err := w.Append(t.Context(), w.check()); err != nil || l.looks != 1 {
+		t.Errorf("a check got %v after %d looks, want success after 1", err, l.looks)
+	}
+}
+
+func TestAMalformedAppendIsRefused(t *testing.T) {
+	t.Parallel()
+	h := onMemory(t)
+	w := &writer{house: h, ref: refOf("s"), epoch: 1}
+	first := func(change func(*streamv2.AppendRequest)) *streamv2.AppendRequest {
+		r := w.begin(1, 1, "a")
+		change(r)
+		return r
+	}
+	ended := func(change func(*streamv2.Boundary)) *streamv2.AppendRequest {
+		r := w.commit(1)
+		r.Record.Sequence = position.Ended(1)
+		r.Record.Boundary.RunEnded = text("x")
+		r.Record.Boundary.End = &streamv2.Terminal{RunId: "run", Outcome: &streamv2.Terminal_End{End: &streamv2.End{Status: streamv2.EndStatus_END_STATUS_COMPLETED}}}
+		change(r.Record.Boundary)
+		return r
+	}
+	for name, c := range map[string]struct {
+		request *streamv2.AppendRequest
+		reason  string
+	}{
+		"no stream":                   {first(func(r *streamv2.AppendRequest) { r.Stream = nil }), "ID_INVALID"},
+		"no tenant":                   {first(func(r *streamv2.AppendRequest) { r.Stream = &streamv2.StreamRef{RootSessionId: "s", SessionId: "s"} }), "ID_INVALID"},
+		"a control character":         {first(func(r *streamv2.AppendRequest) { r.Stream = refOf("a\nb") }), "ID_INVALID"},
+		"a long id":                   {first(func(r *streamv2.AppendRequest) { r.Stream = refOf(strings.Repeat("x", 257)) }), "ID_INVALID"},
+		"no epoch":                    {first(func(r *streamv2.AppendRequest) { r.Epoch = 0 }), "RECORD_INVALID"},
+		"no run of the attempt":       {first(func(r *streamv2.AppendRequest) { r.Record.Attempt.RunId = "" }), "ID_INVALID"},
+		"no run of a chunk":           {first(func(r *streamv2.AppendRequest) { r.Record.Chunks[0].AgentId = "" }), "CHUNK_INVALID"},
+		"a negative step":             {first(func(r *streamv2.AppendRequest) { r.Record.Chunks[0].Step = -1 }), "CHUNK_INVALID"},
+		"an attempt without chunks":   {first(func(r *streamv2.AppendRequest) { r.Record.Chunks = nil }), "RECORD_INVALID"},
+		"a large record":              {first(func(r *streamv2.AppendRequest) { r.Record.Chunks[0] = text(strings.Repeat("x", recordBytes)) }), "RECORD_TOO_LARGE"},
+		"an end that is whole":        {ended(func(*streamv2.Boundary) {}), ""},
+		"an end without its chunk":    {ended(func(b *streamv2.Boundary) { b.RunEnded = nil }), "RECORD_INVALID"},
+		"an end without its terminal": {ended(func(b *streamv2.Boundary) { b.End = nil }), "RECORD_INVALID"},
+		"an end without an outcome":   {ended(func(b *streamv2.Boundary) { b.End.Outcome = nil }), "RECORD_INVALID"},
+		"an end without a status":     {ended(func(b *streamv2.Boundary) { b.End.GetEnd().Status = 0 }), "RECORD_INVALID"},
+		"an end of no run":            {ended(func(b *streamv2.Boundary) { b.End.RunId = "" }), "ID_INVALID"},
+		"a commit of no run":          {ended(func(b *streamv2.Boundary) { b.StepCommitted = &eventv1.Chunk{} }), "CHUNK_INVALID"},
+	} {
+		if _, err := h.Append(t.Context(), c.request); fault.ReasonOf(err) != c.reason {
+			t.Errorf("%s: got %v, want %q", name, err, c.reason)
+		}
+	}
+}

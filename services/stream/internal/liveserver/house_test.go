@@ -1,0 +1,221 @@
+package liveserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/liveserver"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log/memory"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 2 * time.Minute
+
+// recordBytes is the largest record of these tests.
+const recordBytes = 64 << 10
+
+// house is a replica of the service and a client of it.
+type house struct {
+	streamv2.StreamServiceClient
+}
+
+// open runs the service on a log, whose Run the caller does.
+func open(t *testing.T, l log.Log) house {
+	t.Helper()
+	service, err := liveserver.New(l, liveserver.Options{RecordBytes: recordBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := rpc.NewServer(rpc.ServerConfig{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	streamv2.RegisterStreamServiceServer(server, service)
+	network := rpc.NewMemory()
+	listener, err := network.Listen(t.Context(), "stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() { _ = rpc.Serve(ctx, server, listener, 0) })
+	conn, err := rpc.Dial(network, "stream", rpc.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+		_ = conn.Close()
+	})
+	return house{streamv2.NewStreamServiceClient(conn)}
+}
+
+func onMemory(t *testing.T) house { return open(t, memory.New(memory.Options{})) }
+
+func at(step, attempt, n int32) int64 {
+	return position.Position{Step: step, Attempt: attempt, N: n}.Sequence()
+}
+
+func refOf(session string) *streamv2.StreamRef {
+	return &streamv2.StreamRef{Tenant: "t", RootSessionId: session, SessionId: session}
+}
+
+func childOf(root, session string) *streamv2.StreamRef {
+	return &streamv2.StreamRef{Tenant: "t", RootSessionId: root, SessionId: session}
+}
+
+func text(delta string) *eventv1.Chunk {
+	return &eventv1.Chunk{AgentId: "run", Step: 1, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}}}
+}
+
+// writer appends to a session as an executor does.
+type writer struct {
+	house
+
+	ref   *streamv2.StreamRef
+	epoch int64
+	after int64
+}
+
+// begin makes the request that begins an attempt with these texts.
+func (w *writer) begin(step, attempt int32, texts ...string) *streamv2.AppendRequest {
+	r := w.request(at(step, attempt, 1), texts)
+	r.Record.Attempt = &streamv2.Attempt{RunId: "run"}
+	return r
+}
+
+// goOn makes the request that continues the attempt.
+func (w *writer) goOn(texts ...string) *streamv2.AppendRequest { return w.request(w.after+1, texts) }
+
+func (w *writer) request(sequence int64, texts []string) *streamv2.AppendRequest {
+	record := &streamv2.Record{Sequence: sequence}
+	for _, delta := range texts {
+		record.Chunks = append(record.Chunks, text(delta))
+	}
+	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after, Record: record}
+}
+
+func (w *writer) commit(step int32) *streamv2.AppendRequest {
+	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after, Record: &streamv2.Record{
+		Sequence: position.Committed(step),
+		Boundary: &streamv2.Boundary{Last: w.after, StepCommitted: &eventv1.Chunk{
+			AgentId: "run", Step: step, Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: "c"}},
+		}},
+	}}
+}
+
+func (w *writer) check() *streamv2.AppendRequest {
+	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after}
+}
+
+// say sends a request that must succeed; it repeats it while the log is unavailable.
+func (w *writer) say(t *testing.T, r *streamv2.AppendRequest) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		_, err := w.Append(t.Context(), r)
+		if err == nil {
+			w.after = lastOf(r.GetRecord())
+			return
+		}
+		if !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
+			t.Fatalf("append at %+v: %v", position.Of(r.GetRecord().GetSequence()), err)
+		}
+	}
+}
+
+func lastOf(r *streamv2.Record) int64 {
+	return r.GetSequence() + int64(max(len(r.GetChunks()), 1)) - 1
+}
+
+// refused sends a request that must be refused for the reason.
+func (w *writer) refused(t *testing.T, r *streamv2.AppendRequest, reason string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		_, err := w.Append(t.Context(), r)
+		if fault.ReasonOf(err) == reason {
+			return
+		}
+		if !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
+			t.Fatalf("append at %+v: got %v, want %s", position.Of(r.GetRecord().GetSequence()), err, reason)
+		}
+	}
+}
+
+// reader is an open Read.
+type reader struct {
+	stream grpc.ServerStreamingClient[streamv2.ReadResponse]
+}
+
+func (h house) read(t *testing.T, r *streamv2.ReadRequest) reader {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	stream, err := h.Read(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reader{stream}
+}
+
+// words describes a frame: the session and the texts, or what else it is.
+func words(f *streamv2.ReadResponse) string {
+	if f.GetCaughtUp() != nil {
+		return "caught up"
+	}
+	r := f.GetRecord().GetRecord()
+	p := position.Of(r.GetSequence())
+	if r.GetBoundary() != nil {
+		return fmt.Sprintf("%s commits %d", f.GetRecord().GetSessionId(), p.Step)
+	}
+	line := fmt.Sprintf("%s %d.%d.%d", f.GetRecord().GetSessionId(), p.Step, p.Attempt, p.N)
+	for _, c := range r.GetChunks() {
+		line += " " + c.GetTextDelta().GetDelta()
+	}
+	return line
+}
+
+// expect takes as many frames as are wanted, and wants these.
+func (r reader) expect(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for range want {
+		f, err := r.stream.Recv()
+		if err != nil {
+			t.Fatalf("got %q and then %v, want %q", got, err, want)
+		}
+		got = append(got, words(f))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("got  %q\nwant %q", got, want)
+	}
+}
+
+// ends takes what comes until the end, which must be for the reason; "" is a regular end.
+func (r reader) ends(t *testing.T, reason string) (frames int) {
+	t.Helper()
+	for ; ; frames++ {
+		_, err := r.stream.Recv()
+		if reason == "" && errors.Is(err, io.EOF) || reason != "" && fault.ReasonOf(err) == reason {
+			return frames
+		}
+		if err != nil {
+			t.Fatalf("got the end %v, want %q", err, reason)
+		}
+	}
+}

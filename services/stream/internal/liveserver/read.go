@@ -1,0 +1,212 @@
+package liveserver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+)
+
+const (
+	// pageMessages is how many messages a reader takes from the log at once.
+	pageMessages = 64
+	// liveBatch is how many messages a reader takes from the feed at once.
+	liveBatch = 8
+	// maxLags is how often a reader may fall behind the feed before it has caught up with it.
+	maxLags = 8
+)
+
+// reading is one open Read. It belongs to the goroutine of the call.
+type reading struct {
+	log    log.Log
+	scope  log.Scope
+	from   int64  // the reader has the frames of its session up to here
+	cursor uint64 // the offset of the last message that was looked at
+	send   func(*streamv2.ReadResponse) error
+}
+
+// Read answers with what is stored, and then with what is appended.
+func (s *Server) Read(r *streamv2.ReadRequest, stream streamv2.StreamService_ReadServer) error {
+	scope, err := scopeOf(r)
+	if err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	s.meters.readers.Add(ctx, 1)
+	defer s.meters.readers.Add(ctx, -1)
+	q := &reading{log: s.log, scope: scope, from: r.GetFromSequence(), send: stream.Send}
+	if r.GetStoredOnly() {
+		if err := q.replay(ctx); err != nil {
+			return err
+		}
+		return q.send(caughtUpFrame())
+	}
+	err = q.run(ctx)
+	if errors.Is(err, fault.Exhausted) {
+		s.meters.cut.Add(ctx, 1)
+	}
+	return err
+}
+
+// run never returns nil.
+func (q *reading) run(ctx context.Context) error {
+	feed := q.log.Follow(q.scope)
+	defer feed.Leave()
+	if err := q.replay(ctx); err != nil {
+		return err
+	}
+	if err := q.send(caughtUpFrame()); err != nil {
+		return err
+	}
+	for lags := 0; ; {
+		caughtUp, err := q.follow(ctx, feed)
+		if caughtUp {
+			lags = 0
+		}
+		lags++
+		switch {
+		case errors.Is(err, log.ErrBroken):
+			return log.Unavailable("read", err)
+		case !errors.Is(err, log.ErrLagged):
+			return err
+		case lags == maxLags:
+			return fault.New(fault.Exhausted, "READER_TOO_SLOW", "the reader does not keep up with what is appended; read again from the last sequence")
+		}
+		if err := q.replay(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// replay sends what is stored behind the cursor, page by page, at the pace of the client. What
+// is appended meanwhile is left to the feed: a client that is slower than the writer would
+// never come to an end.
+func (q *reading) replay(ctx context.Context) error {
+	if err := q.seek(ctx); err != nil {
+		return err
+	}
+	page, w, err := q.survey(ctx)
+	for ; err == nil; page, err = q.page(ctx, q.cursor) {
+		for i, m := range page.Messages {
+			page.Messages[i] = nil // a reader that waits for its client holds no more than it must
+			if m.Offset > w.end {
+				return nil
+			}
+			q.cursor = m.Offset
+			if w.attempts.Replaced(m.Session, m.Last) {
+				continue
+			}
+			if err := q.give(m); err != nil {
+				return err
+			}
+		}
+		if !page.More {
+			return nil
+		}
+	}
+	return err
+}
+
+func (q *reading) page(ctx context.Context, after uint64) (log.Page, error) {
+	return q.log.Page(ctx, q.scope, after, pageMessages)
+}
+
+// window is what one replay sends.
+type window struct {
+	attempts livelog.Survey
+	end      uint64 // the offset of its last message
+}
+
+// survey looks through what is stored behind the cursor, and returns the first page of it.
+func (q *reading) survey(ctx context.Context) (first log.Page, w window, err error) {
+	first, err = q.page(ctx, q.cursor)
+	for page := first; err == nil; page, err = q.page(ctx, w.end) {
+		for _, m := range page.Messages {
+			w.attempts.See(m.Session, m.Last)
+			w.end = m.Offset
+		}
+		if !page.More {
+			break
+		}
+	}
+	return first, w, err
+}
+
+// A reader that resumes looks for its place from the end of the log backwards, in growing
+// distances.
+const (
+	firstDistance  = 64
+	distanceGrowth = 8
+	maxDistances   = 7
+)
+
+// seek moves a cursor that stands at the beginning to a message that the reader has already,
+// not far from the first one that it has not. A session may have an hour of messages, and a
+// reader needs those of the last moments.
+func (q *reading) seek(ctx context.Context) error {
+	if q.cursor > 0 || q.from == 0 || q.scope.Family {
+		return nil
+	}
+	last, err := q.log.Last(ctx, q.scope.Stream)
+	if err != nil || last == nil {
+		return err
+	}
+	if last.Last <= q.from {
+		q.cursor = last.Offset
+		return nil
+	}
+	distance := uint64(firstDistance)
+	for range maxDistances {
+		if distance >= last.Offset {
+			return nil
+		}
+		page, err := q.log.Page(ctx, q.scope, last.Offset-distance, 1)
+		if err != nil {
+			return err
+		}
+		if len(page.Messages) > 0 && page.Messages[0].Last <= q.from {
+			q.cursor = page.Messages[0].Offset
+			return nil
+		}
+		distance *= distanceGrowth
+	}
+	return nil
+}
+
+// follow sends what is appended until the feed ends it with an error. It reports whether the
+// reader had everything at some moment.
+func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool, err error) {
+	var batch [liveBatch]*log.Message
+	for {
+		n, err := feed.Next(ctx, batch[:])
+		if err != nil {
+			return caughtUp, err
+		}
+		for i, m := range batch[:n] {
+			batch[i] = nil // an idle reader keeps no message alive
+			if m.Offset <= q.cursor {
+				continue
+			}
+			q.cursor = m.Offset
+			if err := q.give(m); err != nil {
+				return caughtUp, err
+			}
+		}
+		caughtUp = caughtUp || n < len(batch)
+	}
+}
+
+// give sends a message, unless the reader has it.
+func (q *reading) give(m *log.Message) error {
+	if m.Session == q.scope.Session && m.Last <= q.from {
+		return nil
+	}
+	frame, err := frameOf(m)
+	if err != nil {
+		return err
+	}
+	return q.send(frame)
+}

@@ -1,0 +1,292 @@
+package liveserver_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/liveserver"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log/memory"
+)
+
+func TestAReaderGoesFromStoredToLive(t *testing.T) {
+	t.Parallel()
+	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	early := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
+	early.expect(t, "caught up")
+	w.say(t, w.begin(1, 1, "a"))
+	w.say(t, w.goOn("b", "c"))
+	late := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
+	late.expect(t, "s 1.1.1 a", "s 1.1.2 b c", "caught up")
+	w.say(t, w.commit(1))
+	w.say(t, w.begin(2, 1, "d"))
+	early.expect(t, "s 1.1.1 a", "s 1.1.2 b c", "s commits 1", "s 2.1.1 d")
+	late.expect(t, "s commits 1", "s 2.1.1 d")
+}
+
+func TestAReaderResumesInEveryPlace(t *testing.T) {
+	t.Parallel()
+	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	other := &writer{house: w.house, ref: childOf("s", "other"), epoch: 1} // lies between
+	var all []string
+	var lasts []int64
+	for step := int32(1); step <= 40; step++ {
+		w.say(t, w.begin(step, 1, "a"))
+		w.say(t, w.goOn("b", "c"))
+		other.say(t, other.begin(step, 1, "x"))
+		all = append(all, fmt.Sprintf("s %d.1.1 a", step), fmt.Sprintf("s %d.1.2 b c", step), fmt.Sprintf("s commits %d", step))
+		lasts = append(lasts, at(step, 1, 1), at(step, 1, 3))
+		w.say(t, w.commit(step))
+		lasts = append(lasts, w.after)
+	}
+	for i, from := range lasts {
+		w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: from, StoredOnly: true}).expect(t, append(all[i+1:len(all):len(all)], "caught up")...)
+	}
+	// From the middle of a record the whole record comes.
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(40, 1, 2), StoredOnly: true}).expect(t, "s 40.1.2 b c", "s commits 40", "caught up")
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: position.Start(40), StoredOnly: true}).expect(t, "s 40.1.1 a", "s 40.1.2 b c", "s commits 40", "caught up")
+}
+
+func TestStoredAttemptsThatWereReplacedAreLeftOut(t *testing.T) {
+	t.Parallel()
+	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	long := strings.Repeat("x", 10<<10) // several pages
+	live := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
+	live.expect(t, "caught up")
+	w.say(t, w.begin(1, 1, "a"))
+	w.say(t, w.begin(1, 2, "b"))
+	w.say(t, w.goOn(long))
+	w.say(t, w.goOn(long))
+	w.say(t, w.begin(1, 3, "c"))
+	live.expect(t, "s 1.1.1 a", "s 1.2.1 b", "s 1.2.2 "+long, "s 1.2.3 "+long, "s 1.3.1 c")
+	w.say(t, w.commit(1))
+	w.say(t, w.begin(2, 1, "d"))
+	w.say(t, w.goOn(long))
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}).expect(t, "s 1.3.1 c", "s commits 1", "s 2.1.1 d", "s 2.1.2 "+long, "caught up")
+	w.say(t, w.begin(2, 2, "e"))
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 2, 2), StoredOnly: true}).expect(t, "s 1.3.1 c", "s commits 1", "s 2.2.1 e", "caught up")
+}
+
+func TestAFamilyIsReadFromItsRoot(t *testing.T) {
+	t.Parallel()
+	h := onMemory(t)
+	root, child := &writer{house: h, ref: refOf("r"), epoch: 1}, &writer{house: h, ref: childOf("r", "c"), epoch: 5}
+	stranger := &writer{house: h, ref: refOf("other"), epoch: 1}
+	root.say(t, root.begin(1, 1, "a"))
+	child.say(t, child.begin(1, 1, "b"))
+	stranger.say(t, stranger.begin(1, 1, "x"))
+	child.say(t, child.begin(1, 2, "c"))
+	root.say(t, root.goOn("d"))
+	r := h.read(t, &streamv2.ReadRequest{Stream: refOf("r"), FromSequence: at(1, 1, 1), Family: true})
+	r.expect(t, "c 1.2.1 c", "r 1.1.2 d", "caught up")
+	child.say(t, child.goOn("e"))
+	root.say(t, root.goOn("f"))
+	r.expect(t, "c 1.2.2 e", "r 1.1.3 f")
+}
+
+func TestAMalformedReadIsRefused(t *testing.T) {
+	t.Parallel()
+	h := onMemory(t)
+	for name, c := range map[string]struct {
+		request *streamv2.ReadRequest
+		reason  string
+	}{
+		"no stream":                     {&streamv2.ReadRequest{}, "ID_INVALID"},
+		"a family of a child":           {&streamv2.ReadRequest{Stream: childOf("r", "c"), Family: true}, "ID_INVALID"},
+		"a negative sequence":           {&streamv2.ReadRequest{Stream: refOf("s"), FromSequence: -1}, "SEQUENCE_INVALID"},
+		"a sequence beyond all of them": {&streamv2.ReadRequest{Stream: refOf("s"), FromSequence: 1 << 53}, "SEQUENCE_INVALID"},
+	} {
+		h.read(t, c.request).ends(t, c.reason)
+		_ = name
+	}
+}
+
+func TestAReaderThatFallsBehindGetsEverythingFromTheLog(t *testing.T) {
+	t.Parallel()
+	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	r := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
+	r.expect(t, "caught up")
+	w.say(t, w.begin(1, 1, "a"))
+	want := []string{"s 1.1.1 a"}
+	long := strings.Repeat("x", 8<<10)
+	for i := range 200 { // far more than feed and connection hold
+		w.say(t, w.goOn(long))
+		want = append(want, fmt.Sprintf("s 1.1.%d %s", i+2, long))
+	}
+	r.expect(t, want...)
+}
+
+// client is the connection of a reader, as the server sees it.
+type client struct {
+	grpc.ServerStream
+
+	ctx  context.Context
+	send func(*streamv2.ReadResponse) error
+}
+
+func (c client) Context() context.Context            { return c.ctx }
+func (c client) Send(r *streamv2.ReadResponse) error { return c.send(r) }
+
+// copying is a log in memory that gives away copies, as one behind a connection does.
+type copying struct{ *memory.Log }
+
+func (l copying) Page(ctx context.Context, s log.Scope, after uint64, limit int) (log.Page, error) {
+	page, err := l.Log.Page(ctx, s, after, limit)
+	for i, m := range page.Messages {
+		another := *m
+		another.Body = bytes.Clone(m.Body)
+		page.Messages[i] = &another
+	}
+	return page, err
+}
+
+func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest // it measures the heap
+	l := copying{memory.New(memory.Options{})}
+	s, err := liveserver.New(l, liveserver.Options{RecordBytes: recordBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	append := func(r *streamv2.AppendRequest) {
+		if _, err := s.Append(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &writer{ref: refOf("s"), epoch: 1}
+	append(w.begin(1, 1, "a"))
+	text := strings.Repeat("x", 4<<10)
+	for n := range 1000 {
+		w.after = at(1, 1, int32(n+1))
+		append(w.goOn(text))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	const readers = 200
+	before := heap()
+	var group, blocked sync.WaitGroup
+	blocked.Add(readers)
+	for range readers {
+		group.Go(func() {
+			_ = s.Read(&streamv2.ReadRequest{Stream: w.ref}, client{ctx: ctx, send: func(*streamv2.ReadResponse) error {
+				blocked.Done()
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+		})
+	}
+	blocked.Wait()
+	for n := range 1000 {
+		w.after = at(1, 1, int32(n+1001))
+		append(w.goOn(text))
+	}
+	logged := int64(1000 * 5 << 10)
+	if each := (heap() - before - logged) / readers; each > 48<<10 {
+		t.Errorf("a reader that does not read costs %d bytes", each)
+	}
+	cancel()
+	group.Wait()
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
+	t.Parallel()
+	s, err := liveserver.New(memory.New(memory.Options{}), liveserver.Options{RecordBytes: recordBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{ref: refOf("s"), epoch: 1}
+	append := func(r *streamv2.AppendRequest) {
+		if _, err := s.Append(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+		w.after = lastOf(r.GetRecord())
+	}
+	append(w.begin(1, 1, "a"))
+	text := strings.Repeat("x", 20<<10)
+	frames := 0
+	err = s.Read(&streamv2.ReadRequest{Stream: w.ref}, client{ctx: t.Context(), send: func(*streamv2.ReadResponse) error {
+		frames++
+		append(w.goOn(text)) // two for each one that the reader takes
+		append(w.goOn(text))
+		return nil
+	}})
+	if fault.ReasonOf(err) != "READER_TOO_SLOW" || frames > 2000 {
+		t.Errorf("got %v after %d frames, want READER_TOO_SLOW", err, frames)
+	}
+}
+
+func TestTheServiceEndsItsReadersWhenItEnds(t *testing.T) {
+	t.Parallel()
+	l := memory.New(memory.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { _ = l.Run(ctx) })
+	h := open(t, l)
+	r := h.read(t, &streamv2.ReadRequest{Stream: refOf("s")})
+	r.expect(t, "caught up")
+	cancel()
+	group.Wait()
+	r.ends(t, "LOG_UNAVAILABLE")
+	h.read(t, &streamv2.ReadRequest{Stream: refOf("s")}).ends(t, "LOG_UNAVAILABLE")
+}
+
+func TestManyReadersSeeEachRecordOnceInOrder(t *testing.T) {
+	t.Parallel()
+	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	const records, readers = 150, 12
+	want := []string{}
+	for i := range records {
+		want = append(want, fmt.Sprint("r", i))
+	}
+	var group sync.WaitGroup
+	for i := range readers {
+		group.Go(func() {
+			if got := w.hop(t, i*5+1, records); strings.Join(got, " ") != strings.Join(want, " ") {
+				t.Errorf("reader %d: got %q", i, got)
+			}
+		})
+	}
+	w.say(t, w.begin(1, 1, want[0]))
+	for _, delta := range want[1:] {
+		w.say(t, w.goOn(delta))
+	}
+	group.Wait()
+}
+
+// hop reads count texts, and begins a new Read after each hold records.
+func (w *writer) hop(t *testing.T, hold, count int) (texts []string) {
+	var from int64
+	for len(texts) < count {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		stream, err := w.Read(ctx, &streamv2.ReadRequest{Stream: refOf("s"), FromSequence: from})
+		for held := 0; err == nil && held < hold && len(texts) < count; {
+			var f *streamv2.ReadResponse
+			if f, err = stream.Recv(); err == nil && f.GetRecord() != nil {
+				record := f.GetRecord().GetRecord()
+				from = lastOf(record)
+				texts = append(texts, record.GetChunks()[0].GetTextDelta().GetDelta())
+				held++
+			}
+		}
+		cancel()
+		if err != nil && fault.ReasonOf(err) != "READER_TOO_SLOW" {
+			t.Errorf("read: %v", err)
+			return texts
+		}
+	}
+	return texts
+}

@@ -1,0 +1,104 @@
+// Package liveserver answers the StreamService of v2: it checks requests, asks the heart
+// (package livelog), and has the log do it.
+//
+//	Append   the tail (remembered or looked up) ──▶ livelog.Decide ──▶ log.Append, expecting the tail
+//	Read     log.Follow ──▶ log.Page from the cursor ──▶ caught_up ──▶ the feed
+//
+// A reader follows the feed before it reads what is stored, so nothing lies between the two;
+// what it meets twice it skips, by the offset.
+//
+// # What a slow reader costs
+//
+// A reader takes what is stored in small pages, and the next one only when its client has
+// taken the last. The feed holds a few records for it and waits for nobody: who falls behind
+// goes back to the log, at its own pace. One that does so maxLags times without ever having
+// caught up is too slow and is ended. A client that takes nothing holds up its own call, by
+// the flow control of its connection, and one page.
+package liveserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+)
+
+// Options say how a server works.
+type Options struct {
+	RecordBytes int              // the largest record that is stored
+	Meter       metric.Meter     // nil measures nothing
+	Now         func() time.Time // nil is time.Now
+}
+
+// Server implements streamv2.StreamServiceServer.
+type Server struct {
+	streamv2.UnimplementedStreamServiceServer
+
+	log         log.Log
+	recordBytes int
+	now         func() time.Time
+	tails       *tails
+	meters      meters
+}
+
+// New returns a server on the log. It ends its readers when the log's Run has returned.
+func New(l log.Log, o Options) (*Server, error) {
+	s := &Server{log: l, recordBytes: o.RecordBytes, now: o.Now, tails: newTails(rememberedTails)}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	return s, s.meters.open(o.Meter)
+}
+
+// meters are the instruments of a server.
+type meters struct {
+	appends metric.Int64Counter
+	took    metric.Float64Histogram
+	readers metric.Int64UpDownCounter
+	cut     metric.Int64Counter
+	stored  metric.MeasurementOption // the usual outcome of an append
+}
+
+func (m *meters) open(meter metric.Meter) error {
+	if meter == nil {
+		meter = noop.Meter{}
+	}
+	m.stored = outcome("stored")
+	var errs [4]error
+	m.appends, errs[0] = meter.Int64Counter("holdfast.stream.appends", metric.WithUnit("{append}"),
+		metric.WithDescription("records that were stored, and requests that were refused, by outcome: stored, or the reason"))
+	m.took, errs[1] = meter.Float64Histogram("holdfast.stream.append.time", metric.WithUnit("s"),
+		metric.WithDescription("time from an append's arrival to its acknowledgement"),
+		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
+	m.readers, errs[2] = meter.Int64UpDownCounter("holdfast.stream.readers", metric.WithUnit("{reader}"),
+		metric.WithDescription("open reads"))
+	m.cut, errs[3] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
+		metric.WithDescription("reads that were ended because the reader was too slow"))
+	if err := errors.Join(errs[:]...); err != nil {
+		return fmt.Errorf("make the instruments of the stream: %w", err)
+	}
+	return nil
+}
+
+func outcome(word string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", word)))
+}
+
+// appended notes what became of an append.
+func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
+	if err != nil {
+		m.appends.Add(ctx, 1, outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL")))
+		return
+	}
+	m.appends.Add(ctx, 1, m.stored)
+	m.took.Record(ctx, took.Seconds())
+}

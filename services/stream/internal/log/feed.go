@@ -1,0 +1,137 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/holdfast-run/holdfast/pkg/fanout"
+)
+
+// ErrLagged says that the follower fell behind: read what is stored, then go on.
+var ErrLagged = fanout.ErrLagged
+
+// ErrBroken says that messages may be missing in the feed, or that it has ended.
+var ErrBroken = errors.New("the feed of the log is broken")
+
+// feedLimits bound what a scope holds for followers that have not taken it yet. A
+// follower that falls behind reads the log instead, so little is enough.
+var feedLimits = fanout.Limits{Values: 256, Bytes: 32 << 10}
+
+// Feed hands what is appended to a partition to those who follow it, in memory. Each
+// scope that somebody follows has one ring, shared by its followers. The zero Feed is
+// ready.
+type Feed struct {
+	mu     sync.Mutex
+	closed bool
+	topics map[Scope]*topic
+}
+
+type topic struct {
+	*fanout.Ring[*Message]
+
+	followers int
+}
+
+func size(m *Message) int { return len(m.Body) }
+
+func family(s Stream) Scope {
+	return Scope{Stream: Stream{Tenant: s.Tenant, Root: s.Root}, Family: true}
+}
+
+// Deliver hands a message of the stream on. It waits for nobody.
+func (f *Feed) Deliver(s Stream, m *Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, scope := range [...]Scope{{Stream: s}, family(s)} {
+		if t := f.topics[scope]; t != nil {
+			t.Put(m)
+		}
+	}
+}
+
+// Follows reports whether anybody would get a message of the stream.
+func (f *Feed) Follows(s Stream) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.topics[Scope{Stream: s}] != nil || f.topics[family(s)] != nil
+}
+
+// Break tells all followers that messages may be missing.
+func (f *Feed) Break() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range f.topics {
+		t.Gap()
+	}
+}
+
+// Close breaks the feed for good.
+func (f *Feed) Close() {
+	f.Break()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+}
+
+// Follow adds a follower of the scope.
+func (f *Feed) Follow(s Scope) *Follower {
+	if s.Family {
+		s = family(s.Stream) // one topic for the family, whoever names it
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.topics[s]
+	if t == nil {
+		t = &topic{Ring: fanout.New(feedLimits, size)}
+		if f.topics == nil {
+			f.topics = map[Scope]*topic{}
+		}
+		f.topics[s] = t
+	}
+	t.followers++
+	follower := &Follower{feed: f, scope: s, topic: t, ring: t.Join()}
+	if f.closed {
+		t.Gap()
+	}
+	return follower
+}
+
+// Follower reads what is appended to a scope. It belongs to one goroutine.
+type Follower struct {
+	feed  *Feed
+	scope Scope
+	topic *topic
+	ring  *fanout.Reader[*Message]
+}
+
+// Leave ends the follower. Call it once.
+func (f *Follower) Leave() {
+	f.feed.mu.Lock()
+	defer f.feed.mu.Unlock()
+	f.ring.Leave()
+	f.topic.followers--
+	if f.topic.followers == 0 {
+		delete(f.feed.topics, f.scope)
+	}
+}
+
+// Next fills batch with the messages that come next, and waits for the first. Fewer than
+// fit mean that there are no more for now. ErrLagged: those that come next begin with
+// what is appended from now on. ErrBroken: follow anew. Or the error of ctx.
+func (f *Follower) Next(ctx context.Context, batch []*Message) (int, error) {
+	for {
+		n, wake, err := f.ring.Take(batch)
+		if errors.Is(err, fanout.ErrGap) {
+			return 0, ErrBroken
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,163 @@
+// Package memory keeps the live log in the memory of the process, and ends with it.
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+)
+
+// messageOverhead is what a message costs beside its body, in bytes.
+const messageOverhead = 256
+
+// Options bound what is kept.
+type Options struct {
+	MaxAge   time.Duration    // 0: any age
+	MaxBytes int64            // 0: any size; the last message is kept in any case
+	Now      func() time.Time // nil is time.Now
+}
+
+// Log is a log in memory.
+type Log struct {
+	options Options
+	feed    log.Feed
+
+	mu       sync.Mutex
+	last     uint64 // the highest offset
+	bytes    int64
+	entries  []entry // in order
+	families map[familyKey][]*log.Message
+}
+
+var _ log.Log = (*Log)(nil)
+
+type familyKey struct{ tenant, root string }
+
+type entry struct {
+	family  familyKey
+	message *log.Message
+	stored  time.Time
+}
+
+// New returns an empty log.
+func New(o Options) *Log {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Log{options: o, families: map[familyKey][]*log.Message{}}
+}
+
+func keyOf(s log.Stream) familyKey { return familyKey{s.Tenant, s.Root} }
+
+// Last implements log.Writer.
+func (l *Log) Last(_ context.Context, s log.Stream) (*log.Message, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retain()
+	return l.lastOf(s), nil
+}
+
+func (l *Log) lastOf(s log.Stream) *log.Message {
+	for _, m := range slices.Backward(l.families[keyOf(s)]) {
+		if m.Session == s.Session {
+			return m
+		}
+	}
+	return nil
+}
+
+// Append implements log.Writer.
+func (l *Log) Append(_ context.Context, s log.Stream, expected uint64, m *log.Message) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retain()
+	var last uint64
+	if m := l.lastOf(s); m != nil {
+		last = m.Offset
+	}
+	if last != expected {
+		return 0, log.ErrConflict
+	}
+	l.last++
+	stored := *m
+	stored.Offset, stored.Session = l.last, s.Session
+	key := keyOf(s)
+	l.families[key] = append(l.families[key], &stored)
+	l.entries = append(l.entries, entry{family: key, message: &stored, stored: l.options.Now()})
+	l.bytes += size(&stored)
+	l.feed.Deliver(s, &stored)
+	return stored.Offset, nil
+}
+
+func size(m *log.Message) int64 { return int64(len(m.Body)) + messageOverhead }
+
+// retain removes from the front what is too old or too much.
+func (l *Log) retain() {
+	now := l.options.Now()
+	for len(l.entries) > 1 || len(l.entries) == 1 && l.tooOld(now) {
+		if !l.tooOld(now) && (l.options.MaxBytes == 0 || l.bytes <= l.options.MaxBytes) {
+			return
+		}
+		e := l.entries[0]
+		l.entries[0] = entry{}
+		l.entries = l.entries[1:]
+		l.bytes -= size(e.message)
+		rest := l.families[e.family]
+		rest[0] = nil // the message is the first of its family, too
+		if l.families[e.family] = rest[1:]; len(rest) == 1 {
+			delete(l.families, e.family)
+		}
+	}
+}
+
+func (l *Log) tooOld(now time.Time) bool {
+	return l.options.MaxAge > 0 && now.Sub(l.entries[0].stored) > l.options.MaxAge
+}
+
+// Page implements log.Reader.
+func (l *Log) Page(_ context.Context, s log.Scope, after uint64, limit int) (log.Page, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retain()
+	messages := l.families[keyOf(s.Stream)]
+	start, _ := slices.BinarySearchFunc(messages, after+1, func(m *log.Message, offset uint64) int {
+		return cmp.Compare(m.Offset, offset)
+	})
+	var page log.Page
+	bytes := 0
+	for _, m := range messages[start:] {
+		if !s.Family && m.Session != s.Session {
+			continue
+		}
+		if len(page.Messages) == limit || bytes >= log.PageBytes {
+			page.More = true
+			break
+		}
+		page.Messages = append(page.Messages, m)
+		bytes += len(m.Body)
+	}
+	return page, nil
+}
+
+// Follow implements log.Reader.
+func (l *Log) Follow(s log.Scope) *log.Follower { return l.feed.Follow(s) }
+
+// Generation implements log.Log: nothing is ever replaced.
+func (l *Log) Generation(log.Stream) uint64 { return 0 }
+
+// Run implements log.Log. What is too old goes when the log is next touched.
+func (l *Log) Run(ctx context.Context) error {
+	<-ctx.Done()
+	l.feed.Close()
+	return nil
+}
+
+// Close implements log.Log.
+func (l *Log) Close() error {
+	l.feed.Close()
+	return nil
+}
