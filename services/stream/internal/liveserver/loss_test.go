@@ -22,7 +22,7 @@ func replica(t *testing.T, url string) house {
 	t.Helper()
 	l, err := jetstream.Open(t.Context(), jetstream.Endpoint{URL: url}, jetstream.Options{
 		Namespace: "holdfast", Partitions: 2, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
-		MessageBytes: recordBytes, Check: 200 * time.Millisecond, Boot: patience, Log: slog.New(slog.DiscardHandler),
+		MessageBytes: recordBytes, Check: 5 * time.Second, Boot: patience, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

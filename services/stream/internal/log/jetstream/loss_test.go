@@ -102,8 +102,9 @@ func TestAStreamThatIsDeletedIsMadeAgainByWhoeverNotices(t *testing.T) {
 			t.Parallel()
 			solo := natstest.StartSolo(t, t.TempDir())
 			o := options()
-			if name != "the comparison" {
-				o.Check = time.Hour
+			o.Check = time.Hour
+			if name == "the comparison" {
+				o.Check = 100 * time.Millisecond
 			}
 			l := open(t, jetstream.Endpoint{URL: solo.URL()}, o)
 			before := logtest.Append(t, l, session, message(1))
