@@ -9,6 +9,12 @@
 //
 // What an acknowledged chunk survives depends on the bus; the comment of
 // internal/bus/jetstream says it for each form.
+//
+// Beside it stands the live log of v2, which carries the step in flight and nothing else:
+//
+//	liveserver ──▶ livelog (the rules)
+//	   │
+//	   └─▶ log: memory, or jetstream (on the same servers, in streams of its own)
 package stream
 
 import (

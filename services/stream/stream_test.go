@@ -24,6 +24,7 @@ const patience = 3 * time.Minute
 // house is a running service and a client of it.
 type house struct {
 	streamv1.StreamServiceClient
+	conn *grpc.ClientConn
 	stop func() // ends it as a signal would; runs at the end of the test, too
 }
 
@@ -61,7 +62,7 @@ func start(t testing.TB, c stream.Config) *house {
 		}
 	})
 	t.Cleanup(stop)
-	return &house{streamv1.NewStreamServiceClient(conn), stop}
+	return &house{streamv1.NewStreamServiceClient(conn), conn, stop}
 }
 
 func onMemory() stream.Config {

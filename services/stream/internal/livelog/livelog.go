@@ -16,7 +16,7 @@
 //	anything else                           RECORDS_LOST: begin a new attempt
 //
 // A log may lose its tail or everything at any time. A writer that continues
-// notices it by the tail; nobody else has to. Epochs and sequences come from the
+// notices it by the tail; no other component has to. Epochs and sequences come from the
 // state service, so records that are written after a loss lie above all that came
 // before it.
 package livelog

@@ -156,17 +156,17 @@ func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest
 	if err != nil {
 		t.Fatal(err)
 	}
-	append := func(r *streamv2.AppendRequest) {
+	mustAppend := func(r *streamv2.AppendRequest) {
 		if _, err := s.Append(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w := &writer{ref: refOf("s"), epoch: 1}
-	append(w.begin(1, 1, "a"))
+	mustAppend(w.begin(1, 1, "a"))
 	text := strings.Repeat("x", 4<<10)
 	for n := range 1000 {
 		w.after = at(1, 1, int32(n+1))
-		append(w.goOn(text))
+		mustAppend(w.goOn(text))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	const readers = 200
@@ -185,7 +185,7 @@ func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest
 	blocked.Wait()
 	for n := range 1000 {
 		w.after = at(1, 1, int32(n+1001))
-		append(w.goOn(text))
+		mustAppend(w.goOn(text))
 	}
 	logged := int64(1000 * 5 << 10)
 	if each := (heap() - before - logged) / readers; each > 48<<10 {
@@ -209,19 +209,19 @@ func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &writer{ref: refOf("s"), epoch: 1}
-	append := func(r *streamv2.AppendRequest) {
+	mustAppend := func(r *streamv2.AppendRequest) {
 		if _, err := s.Append(t.Context(), r); err != nil {
 			t.Error(err)
 		}
 		w.after = lastOf(r.GetRecord())
 	}
-	append(w.begin(1, 1, "a"))
+	mustAppend(w.begin(1, 1, "a"))
 	text := strings.Repeat("x", 20<<10)
 	frames := 0
 	err = s.Read(&streamv2.ReadRequest{Stream: w.ref}, client{ctx: t.Context(), send: func(*streamv2.ReadResponse) error {
 		frames++
-		append(w.goOn(text)) // two for each one that the reader takes
-		append(w.goOn(text))
+		mustAppend(w.goOn(text)) // two for each one that the reader takes
+		mustAppend(w.goOn(text))
 		return nil
 	}})
 	if fault.ReasonOf(err) != "READER_TOO_SLOW" || frames > 2000 {

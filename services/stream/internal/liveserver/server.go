@@ -10,9 +10,9 @@
 // # What a slow reader costs
 //
 // A reader takes what is stored in small pages, and the next one only when its client has
-// taken the last. The feed holds a few records for it and waits for nobody: who falls behind
-// goes back to the log, at its own pace. One that does so maxLags times without ever having
-// caught up is too slow and is ended. A client that takes nothing holds up its own call, by
+// taken the last. The feed holds a few records for it and never waits: a reader that falls
+// behind goes back to the log, at its own pace. A reader that does so maxLags times without
+// having caught up is too slow and is ended. A client that takes nothing holds up its own call, by
 // the flow control of its connection, and one page.
 package liveserver
 

@@ -22,8 +22,8 @@ type tail struct {
 // tails remembers the tails of recently written sessions, so that an append needs no look-up.
 // A tail may be old: an append expects it, and the log refuses when it is another one.
 //
-// When the young map is full it becomes the old one; what the old one held and nobody asked
-// for is forgotten.
+// When the young map is full it becomes the old one; what the old one held is forgotten,
+// except what was asked for since.
 type tails struct {
 	limit int
 

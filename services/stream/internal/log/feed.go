@@ -19,7 +19,7 @@ var ErrBroken = errors.New("the feed of the log is broken")
 var feedLimits = fanout.Limits{Values: 256, Bytes: 32 << 10}
 
 // Feed hands what is appended to a partition to those who follow it, in memory. Each
-// scope that somebody follows has one ring, shared by its followers. The zero Feed is
+// scope with a follower has one ring, shared by its followers. The zero Feed is
 // ready.
 type Feed struct {
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ func family(s Stream) Scope {
 	return Scope{Stream: Stream{Tenant: s.Tenant, Root: s.Root}, Family: true}
 }
 
-// Deliver hands a message of the stream on. It waits for nobody.
+// Deliver hands a message of the stream on. It never waits.
 func (f *Feed) Deliver(s Stream, m *Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,7 +77,7 @@ func (f *Feed) Close() {
 // Follow adds a follower of the scope.
 func (f *Feed) Follow(s Scope) *Follower {
 	if s.Family {
-		s = family(s.Stream) // one topic for the family, whoever names it
+		s = family(s.Stream) // one topic for the family
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,8 +7,8 @@
 // order. It means something only to the process that learned it, and only for one
 // generation: see Log.Generation.
 //
-// A log may lose its tail or everything at any moment. What is missing is made again
-// by whoever notices, and nothing else happens.
+// A log may lose its tail or everything at any moment. The process that
+// notices a missing partition makes it again, and nothing else happens.
 //
 // logtest holds what every implementation must do.
 package log

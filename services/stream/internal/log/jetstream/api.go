@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The requests here are sent by hand: the client library's stream handle keeps what it was
-// told without a lock, and must not be shared by goroutines.
+// The requests here are sent by hand: the client library's stream handle caches answers
+// without a lock, and must not be shared by goroutines.
 
 // Codes of the server's answers.
 const (

@@ -20,8 +20,8 @@
 // means that some were lost on the way, or that the log has lost its tail. The connection's
 // end may mean both. The last message before an outage has no successor, so Run compares
 // what was heard with the log from time to time. In each of these cases all followers of
-// the partition get log.ErrBroken, and its generation rises, so that nobody trusts an offset
-// that was learned before.
+// the partition get log.ErrBroken, and its generation rises, so that an offset that was
+// learned before is not trusted.
 //
 // # A log that vanishes
 //
@@ -144,7 +144,7 @@ func (l *Log) connect(e Endpoint) error {
 			l.link.lost()
 			l.breakFeeds()
 		}),
-		// What was appended while there was no connection was heard by nobody.
+		// No process heard what was appended while there was no connection.
 		nats.ReconnectHandler(func(*nats.Conn) { l.breakFeeds() }),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			l.log.Warn("NATS reports an error", "error", err)

@@ -6,7 +6,7 @@ import (
 )
 
 // link ends the requests that are under way when the connection is lost: their
-// answers will not come, and whoever waits may look or repeat at once.
+// answers will not come, and their callers may look or repeat at once.
 type link struct {
 	mu   sync.Mutex
 	up   context.Context //nolint:containedctx // the time of one connection, not of a call

@@ -20,8 +20,8 @@ const (
 	headerCode         = "Status"
 )
 
-// A payload is what the rules look at, in front of the record, so that nobody decodes a
-// record to find its writer or its place:
+// A payload is what the rules look at, in front of the record, so that the writer and
+// the place of a record are known without decoding it:
 //
 //	version  epoch      last       record
 //	1 byte   8 bytes    8 bytes    protobuf

@@ -116,7 +116,7 @@ func (l *Log) restore(ctx context.Context, p *partition) bool {
 	defer cancel()
 	last, err := l.lastStored(ctx, p)
 	if err == nil {
-		return true // somebody was faster
+		return true // another process was faster
 	}
 	if err = l.ensure(ctx, p); err == nil {
 		last, err = l.lastStored(ctx, p)

@@ -1,0 +1,194 @@
+package liveserver_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log/jetstream"
+	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
+)
+
+// replica opens a replica of the service on the server.
+func replica(t *testing.T, url string) house {
+	t.Helper()
+	l, err := jetstream.Open(t.Context(), jetstream.Endpoint{URL: url}, jetstream.Options{
+		Namespace: "holdfast", Partitions: 2, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
+		MessageBytes: recordBytes, Check: 5 * time.Second, Boot: patience, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() { _ = l.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+		_ = l.Close()
+	})
+	return open(t, l)
+}
+
+// again reads until the log is there, and wants these frames.
+func (h house) again(t *testing.T, r *streamv2.ReadRequest, want ...string) reader {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		stream, err := h.Read(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := stream.Recv()
+		if err == nil {
+			if got := words(first); got != want[0] {
+				t.Fatalf("got %q, want %q", got, want[0])
+			}
+			reader := reader{stream}
+			reader.expect(t, want[1:]...)
+			return reader
+		}
+		if !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
+			t.Fatalf("read: %v", err)
+		}
+	}
+}
+
+// follow reads count records behind the sequence, and reads again whenever the log breaks off.
+func (h house) follow(t *testing.T, ref *streamv2.StreamRef, from int64, count int) (frames []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		stream, err := h.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: from})
+		for err == nil {
+			if len(frames) == count {
+				return frames
+			}
+			var f *streamv2.ReadResponse
+			if f, err = stream.Recv(); err == nil && f.GetRecord() != nil {
+				frames = append(frames, words(f))
+				from = lastOf(f.GetRecord().GetRecord())
+			}
+		}
+		if fault.ReasonOf(err) != "LOG_UNAVAILABLE" {
+			t.Errorf("got %q and then %v", frames, err)
+			return frames
+		}
+	}
+}
+
+func TestReadersOfAnotherReplicaSeeEverything(t *testing.T) {
+	t.Parallel()
+	solo := natstest.StartSolo(t, t.TempDir())
+	one, two := replica(t, solo.URL()), replica(t, solo.URL())
+	w := &writer{house: one, ref: refOf("s"), epoch: 1}
+	early := two.read(t, &streamv2.ReadRequest{Stream: w.ref})
+	early.expect(t, "caught up")
+	w.say(t, w.begin(1, 1, "a"))
+	w.say(t, w.goOn("b"))
+	early.expect(t, "s 1.1.1 a", "s 1.1.2 b")
+	two.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 1, 1)}).expect(t, "s 1.1.2 b", "caught up")
+	w.house = two // the writer's connection moves
+	w.say(t, w.goOn("c"))
+	w.house = one
+	w.say(t, w.goOn("d"))
+	early.expect(t, "s 1.1.3 c", "s 1.1.4 d")
+	heir := &writer{house: two, ref: w.ref, epoch: 2}
+	heir.say(t, heir.begin(1, 33, "e"))
+	w.refused(t, w.goOn("x"), "WRITER_FENCED")
+	early.expect(t, "s 1.33.1 e")
+}
+
+func TestRecordsThatAreRefusedAreHeardByNobody(t *testing.T) {
+	t.Parallel()
+	solo := natstest.StartSolo(t, t.TempDir())
+	one, two := replica(t, solo.URL()), replica(t, solo.URL())
+	old, heir := &writer{house: one, ref: refOf("s"), epoch: 1}, &writer{house: two, ref: refOf("s"), epoch: 2}
+	old.say(t, old.begin(1, 1, "a"))
+	live := one.read(t, &streamv2.ReadRequest{Stream: old.ref})
+	live.expect(t, "s 1.1.1 a", "caught up")
+	heir.say(t, heir.begin(1, 33, "b"))
+	old.refused(t, old.goOn("x"), "WRITER_FENCED") // its replica expects the tail before
+	heir.say(t, heir.goOn("c"))
+	live.expect(t, "s 1.33.1 b", "s 1.33.2 c")
+}
+
+// What the log holds vanishes, or is put back to an older copy, under two replicas, a writer
+// and readers. Only the writer's next append notices, and a new attempt makes all whole.
+func TestALogThatLosesRecordsCostsOneNewAttempt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		copied bool
+		stored []string // what the log has of the first attempt then
+	}{
+		"it is emptied":                 {false, nil},
+		"it is put back to an old copy": {true, []string{"s 1.1.1 a", "s 1.1.2 b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			directory, restored := t.TempDir(), t.TempDir()
+			solo := natstest.StartSolo(t, directory)
+			one, two := replica(t, solo.URL()), replica(t, solo.URL())
+			w := &writer{house: one, ref: refOf("s"), epoch: 1}
+			w.say(t, w.begin(1, 1, "a"))
+			w.say(t, w.goOn("b"))
+			solo.Stop()
+			if c.copied {
+				if err := os.CopyFS(restored, os.DirFS(directory)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			solo.Start(t, directory)
+			w.say(t, w.goOn("c"))
+			w.say(t, w.goOn("d"))
+			live := two.again(t, &streamv2.ReadRequest{Stream: w.ref}, "s 1.1.1 a", "s 1.1.2 b", "s 1.1.3 c", "s 1.1.4 d", "caught up")
+
+			solo.Stop()
+			live.ends(t, "LOG_UNAVAILABLE")
+			solo.Start(t, restored)
+			if c.copied {
+				two.again(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}, append(c.stored, "caught up")...)
+			}
+			follower := make(chan []string, 1)
+			go func(from int64) { follower <- two.follow(t, w.ref, from, 3) }(w.after)
+			w.refused(t, w.goOn("e"), "RECORDS_LOST")
+			w.refused(t, w.check(), "RECORDS_LOST")
+			w.say(t, w.begin(1, 2, "a"))
+			w.say(t, w.goOn("b", "c", "d"))
+			w.say(t, w.commit(1))
+			if got, want := <-follower, []string{"s 1.2.1 a", "s 1.2.2 b c d", "s commits 1"}; !slices.Equal(got, want) {
+				t.Errorf("a reader got %q, want %q", got, want)
+			}
+			for _, h := range []house{one, two} {
+				h.again(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}, "s 1.2.1 a", "s 1.2.2 b c d", "s commits 1", "caught up")
+			}
+		})
+	}
+}
+
+func TestASlowReaderOfJetStreamGetsEverything(t *testing.T) {
+	t.Parallel()
+	solo := natstest.StartSolo(t, t.TempDir())
+	w := &writer{house: replica(t, solo.URL()), ref: refOf("s"), epoch: 1}
+	r := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
+	r.expect(t, "caught up")
+	w.say(t, w.begin(1, 1, "a"))
+	long := strings.Repeat("x", 8<<10)
+	for range 100 {
+		w.say(t, w.goOn(long))
+	}
+	r.expect(t, "s 1.1.1 a")
+	for n := range int32(100) {
+		f, err := r.stream.Recv()
+		if err != nil || f.GetRecord().GetRecord().GetSequence() != at(1, 1, n+2) {
+			t.Fatalf("record %d: got %v, %v", n, f.GetRecord().GetRecord().GetSequence(), err)
+		}
+	}
+}
