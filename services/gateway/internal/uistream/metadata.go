@@ -64,6 +64,12 @@ func (r Run) Metadata() Metadata {
 	return Metadata{RunID: r.ID, AgentType: r.AgentType, CreatedAt: r.CreatedAt}
 }
 
+// Live gives what was known of the run before it ended.
+func (r Run) Live() Run {
+	r.Usage, r.Interrupted, r.Failure = nil, false, nil
+	return r
+}
+
 // end is what the end of the run adds to the metadata of the message.
 func (r Run) end(m *Metadata, steps bool) {
 	if u := usageOf(r.Usage); u != nil {
