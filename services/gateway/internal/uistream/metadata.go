@@ -116,6 +116,14 @@ func (t *Translator) conclusion(how Ending) *Metadata {
 	return &m
 }
 
+// concluded is what a message that fails says of itself: its stream has no finish.
+func (t *Translator) concluded() []Part {
+	if m := t.conclusion(Completed); m != nil {
+		return []Part{{Type: "message-metadata", Metadata: m}}
+	}
+	return nil
+}
+
 // usageOf gives the usage that a run told; nil when it told none.
 func usageOf(u *eventv1.Usage) *Usage {
 	out := Usage{

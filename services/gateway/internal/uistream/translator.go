@@ -184,7 +184,7 @@ func (t *Translator) finishReason(how Ending) string {
 
 // Fail ends the message with an error that the user sees.
 func (t *Translator) Fail(sentence string) []Part {
-	return append(append(t.cutInputs(), t.end()...), Error(sentence))
+	return append(slices.Concat(t.cutInputs(), t.end(), t.concluded()), Error(sentence))
 }
 
 func (t *Translator) end() []Part {
