@@ -140,7 +140,14 @@ func (s *stepReplay) toolStart(c *eventv1.ToolCallPart, awaitsClient bool) {
 	}}})
 }
 
+// toolEnd ends a call. One that has succeeded has started, whether the record names that or
+// not.
 func (s *stepReplay) toolEnd(r *eventv1.ToolResultPart) {
+	for _, c := range s.calls {
+		if r.GetSuccess() && c.GetToolCallId() == r.GetToolCallId() && !s.named[c.GetToolCallId()] {
+			s.toolStart(c, false)
+		}
+	}
 	s.named[r.GetToolCallId()], s.ended[r.GetToolCallId()] = true, true
 	s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
 		ToolCallId: r.GetToolCallId(), ToolName: r.GetToolName(), Result: r.GetResult(), Success: r.GetSuccess(), Error: r.GetError(),
