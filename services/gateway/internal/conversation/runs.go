@@ -52,7 +52,7 @@ func (r *Reader) stored(ctx context.Context, s *statev1.Session, messages []*eve
 // runs gives the runs of the messages, and last where that run has ended behind them. The
 // newest runs come in one answer; older ones are asked for one by one.
 func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
-	wanted := alone(messages)
+	wanted := unansweredRuns(messages)
 	answering := map[string]bool{}
 	for _, m := range messages {
 		if uistream.Answers(m) && m.GetRunId() != "" {
@@ -113,8 +113,8 @@ func (r *Reader) find(ctx context.Context, s *statev1.Session, wanted map[string
 	return found, nil
 }
 
-// alone gives the runs of questions that no message answers.
-func alone(messages []*eventv1.Message) map[string]bool {
+// unansweredRuns gives the runs of questions that no message answers.
+func unansweredRuns(messages []*eventv1.Message) map[string]bool {
 	runs := map[string]bool{}
 	for i, m := range messages {
 		if asks(m) {

@@ -64,6 +64,16 @@ func (r Run) Metadata() Metadata {
 	return Metadata{RunID: r.ID, AgentType: r.AgentType, CreatedAt: r.CreatedAt}
 }
 
+// With gives the metadata as it is when the run begins to write at the message. m, which
+// may be nil, stays as it is.
+func (m *Metadata) With(r Run) *Metadata {
+	out := r.Metadata()
+	if m != nil {
+		out.Usage, out.Interrupted = m.Usage, m.Interrupted
+	}
+	return &out
+}
+
 // Live gives what was known of the run before it ended.
 func (r Run) Live() Run {
 	r.Usage, r.Interrupted, r.Failure = nil, false, nil

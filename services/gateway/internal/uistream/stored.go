@@ -89,7 +89,7 @@ func (c *conversation) add(m *eventv1.Message) {
 	case m.GetHidden():
 	case m.GetRole() == eventv1.Role_ROLE_USER:
 		if c.asking != m.GetRunId() {
-			c.leaveAlone()
+			c.answerWithFailure()
 		}
 		c.asking = m.GetRunId()
 		c.begin(UIMessage{ID: m.GetId(), Role: "user", Parts: plainParts(m), Metadata: sent(m.GetUiMetadata())})
@@ -104,9 +104,9 @@ func (c *conversation) begin(m UIMessage) *writing {
 	return w
 }
 
-// leaveAlone ends a question that nothing has answered: where its run has failed, the
-// failure is the answer.
-func (c *conversation) leaveAlone() {
+// answerWithFailure gives the question that nothing has answered a message, where its run
+// has failed: the failure is the answer.
+func (c *conversation) answerWithFailure() {
 	run := c.Runs[c.asking]
 	if run.Failure == nil || c.turns[run.MessageID] != nil {
 		return
@@ -128,7 +128,7 @@ func (c *conversation) endLast() {
 		return
 	}
 	c.asking = c.Last
-	c.leaveAlone()
+	c.answerWithFailure()
 }
 
 // answer adds a message of an answer.
@@ -173,17 +173,15 @@ func (c *conversation) enter(w *writing, run string) {
 	if w.run == run || run == "" {
 		return
 	}
-	c.leave(w)
+	c.endRun(w)
 	w.run, w.detail.RunID = run, run
 	if known := c.Runs[run]; known.ID != "" {
-		m := known.Metadata()
-		m.Usage, m.Interrupted = w.detail.Usage, w.detail.Interrupted
-		w.detail = m
+		w.detail = *w.detail.With(known)
 	}
 }
 
-// leave ends what the run that has written at the message so far has to say.
-func (c *conversation) leave(w *writing) {
+// endRun adds to the message what the end of the run says that has written at it so far.
+func (c *conversation) endRun(w *writing) {
 	run := c.Runs[w.run]
 	run.end(&w.detail, slices.ContainsFunc(w.message.Parts, func(p UIPart) bool { return p.Type == "step-start" }))
 	if f := run.Failure; f != nil && (!w.ends || w.asked) {
@@ -206,7 +204,7 @@ func (c *conversation) end(before *writing, r *eventv1.ToolResultPart) {
 func (c *conversation) finish() []UIMessage {
 	var messages []UIMessage
 	for i, w := range c.messages {
-		c.leave(w)
+		c.endRun(w)
 		if w.ends && i < len(c.messages)-1 {
 			continue
 		}
