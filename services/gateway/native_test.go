@@ -154,7 +154,7 @@ func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
 	first := `{"id":"u-one","role":"user","parts":[{"type":"text","text":"one"}]},` +
 		`{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Let me add.","state":"done"},` +
 		`{"type":"tool-add","state":"output-available","toolCallId":"c-one","input":{"a":1},"output":2},` +
-		`{"type":"step-start"},{"type":"text","text":"It is 2.","state":"done"}],"metadata":{"runId":"run-1"}}`
+		`{"type":"step-start"},{"type":"text","text":"It is 2.","state":"done"}],"metadata":{"runId":"run-1","agentType":"demo"}}`
 	if !strings.HasPrefix(whole, `{"messages":[`+first+`,{"id":"u-two"`) || !strings.HasSuffix(whole, `],"total":12,"offset":0,"limit":50,"hasMore":false}`+"\n") {
 		t.Errorf("got %s", whole)
 	}

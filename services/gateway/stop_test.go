@@ -91,7 +91,7 @@ func TestAStopThatIsWaitedForIsAnsweredWhenTheRunHasEnded(t *testing.T) {
 	if got := datas(stream.rest()); got != want {
 		t.Errorf("got %s", got)
 	}
-	message := `{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Once","state":"done"}],"metadata":{"runId":"run-1","interrupted":"interrupt"}}`
+	message := `{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Once","state":"done"}],"metadata":{"runId":"run-1","agentType":"demo","interrupted":"interrupt"}}`
 	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {
 		if got := text(t, h.request(t, http.MethodGet, path, "")); !strings.Contains(got, message) {
 			t.Errorf("%s: got %s", path, got)

@@ -173,6 +173,7 @@ func (p *post) same(ctx context.Context, since bool) (e *Exchange, seen *string,
 		return nil, nil, err
 	}
 	equal := slices.EqualFunc(said.GetParts(), p.wish.message.GetParts(), func(a, b *eventv1.Part) bool { return proto.Equal(a, b) })
+	equal = equal && said.GetUiMetadata() == p.wish.message.GetUiMetadata()
 	taken := said.GetRunId() != runs[0].GetRunId() // back meanwhile: the message is another run's
 	if taken || said.GetId() != p.wish.target || !equal || p.body.RunID != "" && !among(runs, p.body.RunID) {
 		return nil, seen, nil

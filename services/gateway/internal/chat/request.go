@@ -1,8 +1,10 @@
 package chat
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -70,10 +72,14 @@ func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 
 // message is a UIMessage, as much of it as a server needs.
 type message struct {
-	ID    string `json:"id"`
-	Role  string `json:"role"`
-	Parts []part `json:"parts"`
+	ID       string          `json:"id"`
+	Role     string          `json:"role"`
+	Parts    []part          `json:"parts"`
+	Metadata json.RawMessage `json:"metadata"`
 }
+
+// maxMetadata bounds the metadata of one message of a user, in bytes.
+const maxMetadata = 64 << 10
 
 type part struct {
 	Type      string `json:"type"`
@@ -84,14 +90,18 @@ type part struct {
 }
 
 // stored makes the message for the state service. Parts that only mean something
-// to the app, such as data parts, stay out.
+// to the app, such as data parts, stay out; its metadata is kept as it is. Invalid
+// (ID_INVALID, MESSAGE_INVALID, FILE_INVALID, METADATA_INVALID).
 func (m *message) stored() (*eventv1.Message, error) {
 	if m.ID != "" {
 		if err := httpapi.CheckID("the id of the message", m.ID); err != nil {
 			return nil, err
 		}
 	}
-	out := &eventv1.Message{Id: m.ID, Role: eventv1.Role_ROLE_USER}
+	if len(m.Metadata) > maxMetadata || !utf8.Valid(m.Metadata) {
+		return nil, fault.New(fault.Invalid, "METADATA_INVALID", "the metadata of a message may have %d bytes of UTF-8; this one has %d", maxMetadata, len(m.Metadata))
+	}
+	out := &eventv1.Message{Id: m.ID, Role: eventv1.Role_ROLE_USER, UiMetadata: string(m.Metadata)}
 	for _, p := range m.Parts {
 		stored, err := p.stored()
 		if err != nil {

@@ -50,11 +50,15 @@ func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Ru
 	for _, r := range runs {
 		ids[r.GetRunId()] = run.GetMessageId()
 	}
-	stored, behind, whole, err := r.answer(ctx, s, ids)
+	found, behind, whole, err := r.answer(ctx, s, ids)
 	if err != nil {
 		return uistream.UIMessage{}, err
 	}
-	messages := uistream.Conversation(stored, ids)
+	stored, err := r.stored(ctx, s, found, run.GetRunId())
+	if err != nil {
+		return uistream.UIMessage{}, err
+	}
+	messages := stored.Conversation()
 	if len(messages) == 0 {
 		return uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"}, nil
 	}

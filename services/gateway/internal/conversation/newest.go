@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -34,9 +35,8 @@ type Newest struct {
 	// back meanwhile.
 	Short bool
 
-	messages []*eventv1.Message
-	cut      bool // it begins in the middle of an answer, which is too large
-	ids      map[string]string
+	stored uistream.Stored
+	cut    bool // it begins in the middle of an answer, which is too large
 }
 
 // ReadNewest reads the newest part of the session's conversation as the session has
@@ -56,11 +56,11 @@ func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, e
 		for _, m := range block {
 			bytes += proto.Size(m)
 		}
-		n.messages, n.Offset = append(block, n.messages...), begin
+		n.stored.Messages, n.Offset = append(block, n.stored.Messages...), begin
 	}
 	n.align()
 	var err error
-	n.ids, err = r.messageIDs(ctx, s, n.messages)
+	n.stored, err = r.stored(ctx, s, n.stored.Messages, s.GetCurrentRunId())
 	return n, err
 }
 
@@ -86,10 +86,10 @@ func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int
 
 // enough reports whether nothing more has to be read.
 func (n *Newest) enough(bytes int) bool {
-	if len(n.messages) < newestMessages && bytes < newestBytes {
+	if len(n.stored.Messages) < newestMessages && bytes < newestBytes {
 		return false
 	}
-	return slices.ContainsFunc(n.messages, begins) || len(n.messages) >= maxAnswer || bytes >= answerBytes
+	return slices.ContainsFunc(n.stored.Messages, begins) || len(n.stored.Messages) >= maxAnswer || bytes >= answerBytes
 }
 
 // begins reports whether the message goes on with no other.
@@ -100,26 +100,32 @@ func (n *Newest) align() {
 	if n.Offset == 0 {
 		return
 	}
-	first := slices.IndexFunc(n.messages, begins)
+	first := slices.IndexFunc(n.stored.Messages, begins)
 	if first < 0 {
 		n.cut = true
 		return
 	}
-	n.messages, n.Offset = n.messages[first:], n.Offset+int64(first)
+	n.stored.Messages, n.Offset = n.stored.Messages[first:], n.Offset+int64(first)
 }
 
 // Messages gives the UI messages as somebody has them who knows of a run only the
-// steps up to upTo[run]; of runs that are not there, all. The message of a run of
+// steps up to upTo[run], and not how it ended; of runs that are not there, all. The message of a run of
 // which nothing is known keeps its place.
 func (n *Newest) Messages(upTo map[string]int32) []uistream.UIMessage {
-	known := make([]*eventv1.Message, len(n.messages))
-	for i, m := range n.messages {
+	known := n.stored
+	known.Messages, known.Runs = slices.Clone(known.Messages), maps.Clone(known.Runs)
+	for i, m := range known.Messages {
 		if step, limited := upTo[m.GetRunId()]; limited && uistream.Answers(m) && m.GetStep() > step {
-			m = &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Id: m.GetId(), RunId: m.GetRunId()}
+			known.Messages[i] = &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Id: m.GetId(), RunId: m.GetRunId()}
 		}
-		known[i] = m
 	}
-	messages := uistream.Conversation(known, n.ids)
+	for id := range upTo {
+		known.Runs[id] = known.Runs[id].Live()
+		if known.Last == id {
+			known.Last = ""
+		}
+	}
+	messages := known.Conversation()
 	if n.cut && len(messages) > 0 {
 		cut := &messages[0]
 		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: cutBefore, State: "done"})

@@ -1,12 +1,9 @@
 package conversation
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -77,11 +74,15 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 		return nil, err
 	}
 	own := w.own()
-	ids, err := r.messageIDs(ctx, s, own)
+	last, err := r.lastOf(ctx, s, w, own)
 	if err != nil {
 		return nil, err
 	}
-	messages := uistream.Conversation(own, ids)
+	stored, err := r.stored(ctx, s, own, last)
+	if err != nil {
+		return nil, err
+	}
+	messages := stored.Conversation()
 	if messages == nil {
 		messages = []uistream.UIMessage{}
 	}
@@ -186,6 +187,32 @@ func (w *window) leave(index int) {
 	}
 }
 
+// lastOf names the run that ends behind the messages of the page: the session's newest one, or
+// that of a question which nothing has answered; "" for none.
+func (r *Reader) lastOf(ctx context.Context, s *statev1.Session, w *window, own []*eventv1.Message) (string, error) {
+	end, question := w.offset+int64(len(w.messages)), openQuestion(own)
+	switch {
+	case end >= w.total && len(own) > 0 && (w.open == "" || w.turns.turn(s.GetCurrentRunId()) != w.open):
+		return s.GetCurrentRunId(), nil
+	case end >= w.total || question == "":
+		return "", nil
+	}
+	next, err := r.list(ctx, s, end, lookBack)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range next.GetMessages() {
+		switch m := m.GetMessage(); {
+		case aside(m):
+		case asks(m):
+			return question, nil
+		default:
+			return "", nil
+		}
+	}
+	return "", nil
+}
+
 // aside reports whether the message is no part of what users see.
 func aside(m *eventv1.Message) bool {
 	return m.GetHidden() || m.GetRole() == eventv1.Role_ROLE_CONTEXT
@@ -200,61 +227,4 @@ func (w *window) own() []*eventv1.Message {
 		}
 	}
 	return kept
-}
-
-// messageIDs gives the ids of the assistant messages, by run. The newest runs
-// come in one answer; older ones are asked for one by one.
-func (r *Reader) messageIDs(ctx context.Context, s *statev1.Session, messages []*eventv1.Message) (map[string]string, error) {
-	ids := map[string]string{}
-	for _, m := range messages {
-		if uistream.Answers(m) && m.GetRunId() != "" {
-			ids[m.GetRunId()] = ""
-		}
-	}
-	if len(ids) == 0 {
-		return ids, nil
-	}
-	newest, err := r.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Limit: storedPage})
-	if err != nil {
-		return nil, err
-	}
-	for _, run := range newest {
-		if _, wanted := ids[run.GetRunId()]; wanted {
-			ids[run.GetRunId()] = run.GetMessageId()
-		}
-	}
-	for id, found := range ids {
-		if found != "" {
-			continue
-		}
-		run, err := r.Run(ctx, s.GetTenant(), &statev1.Run{SessionId: s.GetSessionId(), RunId: id})
-		if errors.Is(err, fault.NotFound) { // a branch has messages of runs of another session
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		ids[id] = run.GetMessageId()
-	}
-	adopt(messages, ids)
-	return ids, nil
-}
-
-// adopt gives the runs of another session, which have no message id here, one message for
-// all that answer the user in a row: that of a run and those that have continued it.
-func adopt(messages []*eventv1.Message, ids map[string]string) {
-	strange, open := map[string]bool{}, "" // the message that is open, "" where it is none of another session's
-	for _, m := range messages {
-		run := m.GetRunId()
-		switch {
-		case aside(m):
-		case !uistream.Answers(m) || run == "":
-			open = ""
-		case ids[run] == "":
-			open = cmp.Or(open, m.GetId())
-			ids[run], strange[run] = open, true
-		case !strange[run]:
-			open = ""
-		}
-	}
 }

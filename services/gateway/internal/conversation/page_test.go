@@ -27,7 +27,9 @@ type stored struct {
 	statev1.RunServiceClient
 	runs     []*statev1.Run
 	messages []*eventv1.Message
-	listed   int64 // how many messages were given
+	records  map[int32]*eventv1.StepRecord
+	current  string // the newest run, as the session names it
+	listed   int64  // how many messages were given
 }
 
 func (s *stored) reader() *conversation.Reader {
@@ -37,7 +39,7 @@ func (s *stored) reader() *conversation.Reader {
 }
 
 func (s *stored) GetSession(context.Context, *statev1.GetSessionRequest, ...grpc.CallOption) (*statev1.GetSessionResponse, error) {
-	return &statev1.GetSessionResponse{Session: &statev1.Session{Tenant: "default", SessionId: "s"}}, nil
+	return &statev1.GetSessionResponse{Session: &statev1.Session{Tenant: "default", SessionId: "s", CurrentRunId: s.current}}, nil
 }
 
 func (s *stored) GetRun(_ context.Context, q *statev1.GetRunRequest, _ ...grpc.CallOption) (*statev1.GetRunResponse, error) {
@@ -67,6 +69,23 @@ func (s *stored) ListMessages(_ context.Context, q *statev1.ListMessagesRequest,
 		out.Messages = append(out.Messages, &statev1.StoredMessage{Ordinal: i, Message: s.messages[i]})
 	}
 	s.listed += end - begin
+	return out, nil
+}
+
+// ListSteps gives two steps at a time.
+func (s *stored) ListSteps(_ context.Context, q *statev1.ListStepsRequest, _ ...grpc.CallOption) (*statev1.ListStepsResponse, error) {
+	out := &statev1.ListStepsResponse{}
+	for _, m := range s.messages {
+		n := len(out.GetSteps())
+		switch {
+		case m.GetStep() <= q.GetAfterStep() || n > 0 && out.GetSteps()[n-1].GetStep() == m.GetStep():
+		case n == 2:
+			out.HasMore = true
+			return out, nil
+		default:
+			out.Steps = append(out.Steps, &statev1.StoredStep{Step: m.GetStep(), RunId: m.GetRunId(), Record: s.records[m.GetStep()]})
+		}
+	}
 	return out, nil
 }
 

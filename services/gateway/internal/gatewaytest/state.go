@@ -48,6 +48,7 @@ type session struct {
 	answered    []*statev1.Call       // taken by a step
 	planned     []string              // calls of the step in flight; nil: its plan is not recorded
 	checkpoints []*statev1.Checkpoint // the oldest first
+	records     map[int32]*eventv1.StepRecord
 }
 
 // all gives the runs, with those that wait and those that were given up.

@@ -84,6 +84,8 @@ func (c *client) assemble(p uistream.Part) error {
 		return c.grow(p)
 	case "finish":
 		return c.finish(p)
+	case "message-metadata":
+		c.describe(p.Metadata)
 	case "error":
 		c.failed = p.ErrorText
 	case "tool-input-start":

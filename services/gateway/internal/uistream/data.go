@@ -14,23 +14,25 @@ import (
 func aside(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:
-		return []Part{data(e.Custom.GetEventName(), e.Custom.GetData())}
+		part := data(e.Custom.GetEventName(), e.Custom.GetData())
+		part.ID, part.Transient = e.Custom.GetId(), e.Custom.GetTransient()
+		return []Part{part}
 	case *eventv1.Chunk_Output:
 		return []Part{data("output", e.Output.GetOutput())}
 	case *eventv1.Chunk_StatePatch:
 		return []Part{data("state-patch", e.StatePatch.GetPatches())}
 	case *eventv1.Chunk_SubagentStart:
 		s := e.SubagentStart
-		return ofCall(told("subagent-start", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), nil, nil}), s.GetToolCallId())
+		return named(told("subagent-start", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), nil, nil}), s.GetToolCallId())
 	case *eventv1.Chunk_SubagentEnd:
 		s, success := e.SubagentEnd, e.SubagentEnd.GetSuccess()
-		return ofCall(told("subagent-end", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), &success, value(s.GetResult(), "null")}), s.GetToolCallId())
+		return named(told("subagent-end", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), &success, value(s.GetResult(), "null")}), s.GetToolCallId())
 	case *eventv1.Chunk_Checkpoint:
 		return passing(told("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
 	case *eventv1.Chunk_StreamResync:
 		return passing(told("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
 	case *eventv1.Chunk_Error:
-		return notice(e.Error)
+		return failure(c.GetAgentId(), e.Error)
 	default:
 		return nil
 	}
@@ -55,14 +57,27 @@ type resync struct {
 	Sequence int64  `json:"sequence"`
 }
 
-// notice tells of an error that the run survives. An error part would end the
-// message at the client; this one only reaches its onData. An error that the
-// run does not survive comes with the run's end.
-func notice(e *eventv1.Error) []Part {
-	if !e.GetRecoverable() {
-		return nil
+// failure gives the data part of an error. An error part would end the message at the
+// client, so that of a failed run only comes with the run's end. An error that the run
+// survives is transient.
+func failure(runID string, e *eventv1.Error) []Part {
+	if e.GetRecoverable() {
+		return passing(told("error", failed{e.GetCode(), e.GetError()}))
 	}
-	return passing(told("error", map[string]string{"error": e.GetError(), "code": e.GetCode()}))
+	return []Part{Failed(runID, e.GetError(), e.GetCode())}
+}
+
+// failed is the data of an error.
+type failed struct {
+	Code  string `json:"code"`
+	Error string `json:"error"`
+}
+
+// Failed gives the part that keeps in the message why its run has failed. It has the run's
+// id, so a client that is sent it twice has it once. The error part, which ends the stream,
+// comes behind it and leaves nothing in the message.
+func Failed(runID, sentence, code string) Part {
+	return named(told("error", failed{code, orText(sentence, failedText)}), runID)[0]
 }
 
 func data(name, text string) Part {
@@ -78,9 +93,8 @@ func told(name string, v any) []Part {
 	return []Part{data(name, string(text))}
 }
 
-// ofCall gives the parts the id of the call: a repetition takes the place of what the
-// client has.
-func ofCall(parts []Part, id string) []Part {
+// named gives the parts the id: a repetition takes the place of what the client has.
+func named(parts []Part, id string) []Part {
 	for i := range parts {
 		parts[i].ID = id
 	}

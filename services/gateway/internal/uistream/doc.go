@@ -52,8 +52,16 @@
 // # Metadata
 //
 // With Describe the start has the run and the agent, and the finish what the run has used
-// and whether it was cut short. An app may check that against a schema of its own, and
-// fails where it does not fit; therefore it can be left out.
+// and whether a run of the message was interrupted. A message that fails has no finish, and
+// says it before its error. Stored messages have the same: see Metadata. An app may check
+// that against a schema of its own, and fails where it does not fit; therefore it can be
+// left out.
+//
+// # Why a run has failed
+//
+// An error part ends the stream, and nothing of it stays in the message. So the chunk that
+// says how a run failed gives a data part before it (Failed), which the message keeps, live
+// and stored.
 //
 // The end of an interrupted run is a good one. The finish reason "interrupted" keeps apps
 // that send on by themselves from doing so; older clients do not know it, and get

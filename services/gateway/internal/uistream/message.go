@@ -13,7 +13,7 @@ type UIMessage struct {
 	ID       string    `json:"id"`
 	Role     string    `json:"role"` // user, assistant or system
 	Parts    []UIPart  `json:"parts"`
-	Metadata *Metadata `json:"metadata,omitempty"` // of an assistant message
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // UIPart is one part of a UIMessage; as in Part, what a type does not have is
@@ -66,59 +66,10 @@ func (p *UIPart) tool() tool {
 	return tool{name: p.Type[len(toolPrefix):]}
 }
 
-// Conversation makes UI messages of stored ones, in their order. All assistant
-// and tool messages of one run become one assistant message, the one that the
-// translator made of the run's chunks; its id is messageIDs[run], or that of its
-// first stored message for a run that is not there. A run with the message id of
-// an earlier one goes on in its message. The result of a call that an earlier message has
-// left open stands there; one whose call is nowhere is left out, as hidden and context
-// messages are. A run that has nothing but such results has a message while that is the
-// last one: it may be about to speak.
-func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIMessage {
-	c := conversation{ids: messageIDs, turns: map[string]int{}, ends: map[int]bool{}}
-	for _, m := range stored {
-		c.add(m)
-	}
-	c.leave(len(c.messages) - 1)
-	return c.messages
-}
-
-type conversation struct {
-	ids      map[string]string
-	messages []UIMessage
-	turns    map[string]int // an assistant message's index, by its id, or by its run where nobody knows that
-	step     int32          // of the last assistant message
-	ends     map[int]bool   // assistant messages by index that have nothing but ends of others' calls
-}
-
-// leave leaves out the messages before the index whose runs have ended calls of others and
-// have nothing of their own: that was taken back, and the ends stay.
-func (c *conversation) leave(before int) {
-	kept := c.messages[:0]
-	for i, m := range c.messages {
-		if i >= before || !c.ends[i] {
-			kept = append(kept, m)
-		}
-	}
-	c.messages = kept
-}
-
 // Answers reports whether the message belongs to the assistant message of its
 // run rather than standing for itself.
 func Answers(m *eventv1.Message) bool {
 	return !m.GetHidden() && (m.GetRole() == eventv1.Role_ROLE_ASSISTANT || m.GetRole() == eventv1.Role_ROLE_TOOL)
-}
-
-func (c *conversation) add(m *eventv1.Message) {
-	switch {
-	case Answers(m):
-		c.answer(m)
-	case m.GetHidden():
-	case m.GetRole() == eventv1.Role_ROLE_USER:
-		c.messages = append(c.messages, UIMessage{ID: m.GetId(), Role: "user", Parts: plainParts(m)})
-	case m.GetRole() == eventv1.Role_ROLE_SYSTEM:
-		c.messages = append(c.messages, UIMessage{ID: m.GetId(), Role: "system", Parts: plainParts(m)})
-	}
 }
 
 func plainParts(m *eventv1.Message) []UIPart {
@@ -138,32 +89,6 @@ func plainParts(m *eventv1.Message) []UIPart {
 
 func filePart(f *eventv1.FilePart) UIPart {
 	return UIPart{Type: "file", MediaType: f.GetMediaType(), URL: f.GetUrl(), Filename: f.GetFilename()}
-}
-
-func (c *conversation) answer(m *eventv1.Message) {
-	id := c.ids[m.GetRunId()]
-	turn := orText(id, m.GetRunId())
-	index, known := c.turns[turn]
-	if !known || turn == "" {
-		index = len(c.messages)
-		c.turns[turn] = index
-		c.messages = append(c.messages, UIMessage{ID: orText(id, m.GetId()), Role: "assistant", Parts: []UIPart{}})
-		c.step = 0
-		c.ends[index] = ends(m)
-	}
-	message := &c.messages[index]
-	c.ends[index] = c.ends[index] && ends(m)
-	if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && (c.step != m.GetStep() || len(message.Parts) == 0) {
-		message.Parts = append(message.Parts, UIPart{Type: "step-start"})
-		c.step = m.GetStep()
-	}
-	message.describe(m)
-	for _, p := range m.GetParts() {
-		message.addPart(p)
-		if r := p.GetToolResult(); r != nil && message.call(r.GetToolCallId()) < 0 {
-			end(c.messages[:index], r)
-		}
-	}
 }
 
 // ends reports whether the message has ends of calls and nothing else.
@@ -196,26 +121,21 @@ func End(messages []UIMessage, stored *eventv1.Message) {
 
 // end ends the newest call of that id that is open.
 func end(messages []UIMessage, r *eventv1.ToolResultPart) {
-	for _, m := range slices.Backward(messages) {
-		if at := m.call(r.GetToolCallId()); at >= 0 && m.Parts[at].open() {
-			m.Parts[at].addResult(r)
+	for i := range slices.Backward(messages) {
+		if messages[i].end(r) {
 			return
 		}
 	}
 }
 
-// describe takes from a stored message what the message says about itself.
-func (m *UIMessage) describe(stored *eventv1.Message) {
-	id, kind := stored.GetRunId(), stored.GetMetadata()[interrupted]
-	if m.Metadata == nil && id+kind != "" {
-		m.Metadata = &Metadata{}
+// end ends the call of that id, and reports whether the message has left it open.
+func (m *UIMessage) end(r *eventv1.ToolResultPart) bool {
+	at := m.call(r.GetToolCallId())
+	if at < 0 || !m.Parts[at].open() {
+		return false
 	}
-	if id != "" {
-		m.Metadata.RunID = id
-	}
-	if kind != "" {
-		m.Metadata.Interrupted = kind
-	}
+	m.Parts[at].addResult(r)
+	return true
 }
 
 func (m *UIMessage) addPart(p *eventv1.Part) {
@@ -281,6 +201,9 @@ func (m *UIMessage) call(id string) int {
 // end: Finish and Fail of the translator end it.
 func (t *Translator) Replay(m UIMessage) []Part {
 	parts := t.Start()
+	if m.Metadata != nil {
+		t.usage, t.cutShort = m.Metadata.Usage, t.cutShort || m.Metadata.Interrupted != ""
+	}
 	for _, p := range m.Parts {
 		parts = append(parts, t.replay(p)...)
 	}
@@ -295,6 +218,8 @@ func (t *Translator) replay(p UIPart) []Part {
 		return append(append(t.closeBlock(), t.grow(p.Type, p.Text)...), t.closeBlock()...)
 	case p.ToolCallID != "":
 		return t.replayCall(p)
+	case p.Data != nil:
+		return []Part{{Type: p.Type, ID: p.ID, Data: p.Data}}
 	default:
 		return nil
 	}

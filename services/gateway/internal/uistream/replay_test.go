@@ -2,6 +2,7 @@ package uistream_test
 
 import (
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -72,13 +73,10 @@ func (s *story) replayed(t *rapid.T, major uistream.Major) *client {
 }
 
 // undecided takes from the calls that have ended what was asked for and nobody decided:
-// the state service does not keep it. Neither does it know what a run has used.
+// the state service does not keep it.
 func (c *client) undecided() *client {
 	for _, p := range c.parts {
 		p.undecided(c.major)
-	}
-	if c.metadata != nil {
-		c.metadata.Usage, c.metadata.AgentType = nil, ""
 	}
 	return c
 }
@@ -90,14 +88,18 @@ func (p *part) undecided(major uistream.Major) {
 }
 
 func (s *story) stored(upTo int32) uistream.UIMessage {
-	ids := map[string]string{}
-	var stored []*eventv1.Message
-	for _, m := range s.stands {
-		if ids[m.GetRunId()] = "msg"; m.GetStep() <= upTo {
-			stored = append(stored, m)
+	stored := uistream.Stored{Runs: maps.Clone(s.runs), Records: s.records}
+	if upTo < s.step {
+		for id, run := range stored.Runs {
+			stored.Runs[id] = run.Live()
 		}
 	}
-	return uistream.Conversation(stored, ids)[0]
+	for _, m := range s.stands {
+		if m.GetStep() <= upTo {
+			stored.Messages = append(stored.Messages, m)
+		}
+	}
+	return stored.Conversation()[0]
 }
 
 func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
@@ -110,9 +112,9 @@ func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 		}
 		for _, major := range majors {
 			c, tr := newClient(major), uistream.New("msg", major)
-			tr.Describe(uistream.Metadata{RunID: s.runID(), AgentType: "demo"})
+			tr.Describe(s.runs[s.runID()].Metadata())
 			w := &watcher{t: t, s: s, c: c, tr: tr}
-			w.giveAll(append(tr.Replay(stored), tr.Finish(s.told[len(s.told)-1].end.how)...))
+			w.giveAll(append(tr.Replay(stored), s.told[len(s.told)-1].end.parts(tr)...))
 			if got, want := c.undecided().seen(t), s.watch(t, major, never).undecided().seen(t); got != want {
 				t.Fatalf("version %d\nreplayed from the store  %s\nlive                     %s", major, got, want)
 			}

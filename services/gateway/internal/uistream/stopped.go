@@ -1,5 +1,7 @@
 package uistream
 
+import "slices"
+
 // Stopped ends the message of a run that had suspended and whose session was ended then,
 // so that nobody is asked any more: the calls that it has left open end with the sentence,
 // but for those that were decided, and the message fails with it. A call that was allowed
@@ -14,7 +16,7 @@ func (t *Translator) Stopped(sentence string) []Part {
 			parts = append(parts, t.output(id, Answer{Error: orText(sentence, failedText)}))
 		}
 	}
-	return append(append(parts, t.end()...), Error(sentence))
+	return append(slices.Concat(parts, t.end(), t.concluded()), Error(sentence))
 }
 
 // Close ends those calls of the messages that nobody will answer any more. why says, by the

@@ -2,6 +2,7 @@ package uistream_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,10 @@ type story struct {
 	next   int64
 	step   int32
 	run    int
+
+	id      string // of the message
+	runs    map[string]uistream.Run
+	records map[uistream.Step]*eventv1.StepRecord
 }
 
 // record is one of the log: a chunk, the news that all after `at` is void, or the end of a
@@ -35,6 +40,7 @@ type record struct {
 // end is how a run ended, and the calls that wait for an answer then.
 type end struct {
 	how  uistream.Ending
+	fail *eventv1.Error // nil: the run has not failed
 	run  string
 	open []*asked
 	some int // so many of them have an answer when somebody looks in between
@@ -52,7 +58,7 @@ func (s *story) runID() string { return "run-" + strconv.Itoa(s.run) }
 
 func (s *story) say(step int32, c *eventv1.Chunk) {
 	s.next++
-	c.AgentId, c.AgentType, c.Step = s.runID(), "demo", step
+	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, s.next
 	s.told = append(s.told, record{sequence: s.next, chunk: c})
 }
 
@@ -64,6 +70,11 @@ func (s *story) rewind(at int64) {
 func (s *story) close(e end) {
 	s.next++
 	e.run = s.runID()
+	known := uistream.Run{ID: e.run, MessageID: s.id, AgentType: "demo", CreatedAt: int64(s.run), Failure: e.fail, Interrupted: e.how == uistream.Interrupted}
+	if c := s.told[len(s.told)-1].chunk.GetRunCompleted(); c != nil {
+		known.Usage = c.GetUsage()
+	}
+	s.runs[e.run] = known
 	s.told = append(s.told, record{sequence: s.next, end: &e})
 }
 
@@ -90,19 +101,29 @@ func (s *story) last() int64 {
 	return stands[len(stands)-1].sequence
 }
 
-func drawStory(t *rapid.T) *story {
-	s := &story{t: t, run: 1}
-	s.say(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: "msg"}}})
+func drawStory(t *rapid.T) *story { return drawStoryFrom(t, "msg", 1, 0) }
+
+// drawStoryFrom draws the message that the run begins behind the step.
+func drawStoryFrom(t *rapid.T, id string, run int, step int32) *story {
+	s := &story{t: t, run: run, step: step, id: id, runs: map[string]uistream.Run{}, records: map[uistream.Step]*eventv1.StepRecord{}}
+	s.say(step, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: id}}})
 	if rapid.IntRange(0, 3).Draw(t, "instead of an answer") == 0 {
 		s.abandon()
 	}
 	for range rapid.IntRange(1, 3).Draw(t, "steps") {
 		s.drawStep()
 	}
-	if rapid.IntRange(0, 3).Draw(t, "ending") == 0 {
+	switch rapid.IntRange(0, 4).Draw(t, "ending") {
+	case 0:
 		s.stands[len(s.stands)-1].Metadata = map[string]string{"interrupted": "interrupt"}
 		s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{}}})
 		s.close(end{how: uistream.Interrupted})
+		return s
+	case 1:
+		s.stands[len(s.stands)-1].Metadata = map[string]string{"interrupted": "abort"}
+		e := &eventv1.Error{Error: rapid.SampledFrom([]string{"It broke.", ""}).Draw(t, "why"), Code: "tool_failed"}
+		s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: e}})
+		s.close(end{fail: e})
 		return s
 	}
 	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
@@ -142,6 +163,7 @@ func (s *story) abandon() {
 
 // commit tells that the step is committed, and stores its messages.
 func (s *story) commit(messages ...*eventv1.Message) {
+	s.recordStep()
 	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
 	for _, m := range messages {
 		if len(m.GetParts()) > 0 || m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
@@ -155,6 +177,7 @@ func (s *story) commit(messages ...*eventv1.Message) {
 // calls differ between attempts, as they do when a model is asked again. Calls that
 // somebody has to answer end the run; another one goes on.
 func (s *story) drawStep() {
+	s.sayChunks(drawEvents(s.t, "before the step"))
 	s.step++
 	begin := s.last()
 	for attempt := range rapid.IntRange(0, 2).Draw(s.t, "lost attempts") {
@@ -163,6 +186,8 @@ func (s *story) drawStep() {
 		s.rewind(begin)
 	}
 	p := s.drawPlan(fmt.Sprintf("%d-last", s.step))
+	p.chunks = slices.Concat(drawEvents(s.t, "before the reply"), p.chunks, drawEvents(s.t, "behind the reply"))
+	p.results = slices.Concat(p.results, drawEvents(s.t, "behind the tools"))
 	s.sayPlan(p, len(p.chunks))
 	s.lose(p.results, "executors lost in tools")
 	s.sayChunks(p.results)
@@ -184,8 +209,12 @@ func (s *story) lose(chunks []func() *eventv1.Chunk, what string) {
 // drawDrain suspends the run, has its calls answered, and makes the next run begin with
 // their ends, in any order: a step without a model.
 func (s *story) drawDrain(open []*asked) {
-	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
-	s.close(end{how: uistream.Paused, open: open, some: rapid.IntRange(0, len(open)).Draw(s.t, "answered in between")})
+	how, last := uistream.Paused, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}}
+	if rapid.IntRange(0, 4).Draw(s.t, "interrupted while it waits") == 0 {
+		how, last = uistream.Interrupted, &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{}}}
+	}
+	s.say(s.step, last)
+	s.close(end{how: how, open: open, some: rapid.IntRange(0, len(open)).Draw(s.t, "answered in between")})
 	s.run++
 	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}})
 	s.step++
@@ -198,7 +227,11 @@ func (s *story) drawDrain(open []*asked) {
 		chunks = append(chunks, func() *eventv1.Chunk { return toolEnd(a.result) })
 		tools.Parts = append(tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: a.result}})
 	}
-	s.lose(chunks, "executors lost in drains")
+	if events := drawEvents(s.t, "in the drain"); len(events) > 0 { // which cannot be taken back
+		chunks = append(chunks, events...)
+	} else {
+		s.lose(chunks, "executors lost in drains")
+	}
 	s.sayChunks(chunks)
 	s.commit(tools)
 }

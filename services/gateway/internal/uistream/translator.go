@@ -43,6 +43,7 @@ type Translator struct {
 	usage     *Usage // what the run has used
 
 	described *Metadata // nil: the stream has no metadata
+	cutShort  bool      // a run of the message was interrupted
 	answered  func(callID string) bool
 
 	shown int64 // the last sequence that had a part
@@ -125,6 +126,8 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 		t.reason, t.usage = e.RunCompleted.GetFinishReason(), usageOf(e.RunCompleted.GetUsage())
 	case *eventv1.Chunk_RunSuspended:
 		t.reason = suspendedReason(e.RunSuspended.GetReason())
+	case *eventv1.Chunk_RunInterrupted:
+		t.cutShort = true
 	case *eventv1.Chunk_StepStarted:
 		return t.startStep(sequence, c.GetStep())
 	case *eventv1.Chunk_StepCommitted:
@@ -181,7 +184,7 @@ func (t *Translator) finishReason(how Ending) string {
 
 // Fail ends the message with an error that the user sees.
 func (t *Translator) Fail(sentence string) []Part {
-	return append(append(t.cutInputs(), t.end()...), Error(sentence))
+	return append(slices.Concat(t.cutInputs(), t.end(), t.concluded()), Error(sentence))
 }
 
 func (t *Translator) end() []Part {

@@ -25,7 +25,7 @@ func never() bool { return false }
 // void.
 func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client {
 	w := &watcher{t: t, s: s, c: newClient(major), cut: cut}
-	w.translate("run-1")
+	w.translate(s.runAt(0))
 	w.giveAll(w.tr.Start())
 	for i, r := range s.told {
 		if !w.follow(i) {
@@ -44,8 +44,8 @@ func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client
 
 // translate begins a translator that has told nothing.
 func (w *watcher) translate(run string) {
-	w.tr = uistream.New("msg", w.c.major)
-	w.tr.Describe(uistream.Metadata{RunID: run, AgentType: "demo"})
+	w.tr = uistream.New(w.s.id, w.c.major)
+	w.tr.Describe(w.s.runs[run].Metadata())
 }
 
 // follow gives the client the record. It reports whether the client has it whole.
@@ -58,7 +58,7 @@ func (w *watcher) follow(i int) bool {
 		if more := w.tr.Pending(r.end.pending(0)); len(more) > 0 {
 			w.t.Fatalf("%v is told again", more)
 		}
-		return w.take(w.tr.Finish(r.end.how))
+		return w.take(r.end.parts(w.tr))
 	}
 	parts, again, ok := w.tr.Rewound(r.at)
 	if !ok && w.c.major >= 7 {
@@ -73,6 +73,14 @@ func (w *watcher) follow(i int) bool {
 		}
 	}
 	return true
+}
+
+// parts are those with which the run ends the message.
+func (e *end) parts(t *uistream.Translator) []uistream.Part {
+	if e.fail != nil {
+		return t.Fail(e.fail.GetError())
+	}
+	return t.Finish(e.how)
 }
 
 // take hands the parts on. It reports whether the connection has held.
@@ -109,7 +117,7 @@ func (w *watcher) reload(i int) {
 	w.replay(i, func(id string) bool { return answered[id] })
 	if e := w.s.told[i].end; e != nil {
 		w.giveAll(w.tr.Pending(e.pending(0)))
-		w.giveAll(w.tr.Finish(e.how))
+		w.giveAll(e.parts(w.tr))
 	}
 }
 
@@ -138,7 +146,7 @@ func (w *watcher) lookIn(i int) {
 	}
 	w.replay(i, func(id string) bool { return answered[id] })
 	w.giveAll(w.tr.Pending(e.pending(e.some)))
-	w.giveAll(w.tr.Finish(e.how))
+	w.giveAll(e.parts(w.tr))
 	for _, a := range e.open[:e.some] {
 		q := w.c.call(a.CallID)
 		if want := a.shows(w.c.major); q.State != want {

@@ -1,0 +1,210 @@
+package conversation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// recordBytes is how large the records of the steps may be together that are shown at
+// once. Further steps are shown as their messages alone say them.
+const recordBytes = 16 << 20
+
+// stepPage is how many steps are asked for at once.
+const stepPage = 200
+
+// RunOf gives what messages say of a run.
+func RunOf(run *statev1.Run) uistream.Run {
+	out := uistream.Run{
+		ID: run.GetRunId(), MessageID: run.GetMessageId(), AgentType: run.GetAgentType(), CreatedAt: run.GetCreatedAt(),
+		Interrupted: run.GetStatus() == statev1.RunStatus_RUN_STATUS_INTERRUPTED,
+	}
+	switch run.GetStatus() {
+	case statev1.RunStatus_RUN_STATUS_COMPLETED:
+		out.Usage = run.GetUsage()
+	case statev1.RunStatus_RUN_STATUS_FAILED:
+		out.Failure = &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
+	}
+	return out
+}
+
+// stored gives the messages with what is known of their runs and steps. last names a run
+// that may have ended behind them, "" for none.
+func (r *Reader) stored(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (uistream.Stored, error) {
+	out := uistream.Stored{Messages: messages}
+	var err error
+	if out.Runs, out.Last, err = r.runs(ctx, s, messages, last); err != nil {
+		return out, err
+	}
+	out.Records, err = r.records(ctx, s, messages, out.Runs)
+	return out, err
+}
+
+// runs gives the runs of the messages, and last where that run has ended behind them. The
+// newest runs come in one answer; older ones are asked for one by one.
+func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
+	wanted := unansweredRuns(messages)
+	answering := map[string]bool{}
+	for _, m := range messages {
+		if uistream.Answers(m) && m.GetRunId() != "" {
+			wanted[m.GetRunId()], answering[m.GetRunId()] = true, true
+		}
+	}
+	if last != "" {
+		wanted[last] = true
+	}
+	found, err := r.find(ctx, s, wanted)
+	if err != nil {
+		return nil, "", err
+	}
+	if run := found[last]; !ended(run) || run.GetStepCount() > 0 && !answering[last] { // what it wrote was taken back
+		last = ""
+	}
+	runs := map[string]uistream.Run{}
+	for id, run := range found {
+		runs[id] = RunOf(run)
+	}
+	adopt(messages, runs)
+	return runs, last, nil
+}
+
+// ended reports whether the run has begun and ended.
+func ended(run *statev1.Run) bool {
+	return run != nil && !Executing(run) && !Waiting(run) && !GivenUp(run)
+}
+
+// find gives those of the runs that the session has.
+func (r *Reader) find(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {
+	found := map[string]*statev1.Run{}
+	if len(wanted) == 0 {
+		return found, nil
+	}
+	newest, err := r.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Limit: storedPage})
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range newest {
+		if wanted[run.GetRunId()] {
+			found[run.GetRunId()] = run
+		}
+	}
+	for id := range wanted {
+		if found[id] != nil {
+			continue
+		}
+		run, err := r.Run(ctx, s.GetTenant(), &statev1.Run{SessionId: s.GetSessionId(), RunId: id})
+		if errors.Is(err, fault.NotFound) { // a branch has messages of runs of another session
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found[id] = run
+	}
+	return found, nil
+}
+
+// unansweredRuns gives the runs of questions that no message answers.
+func unansweredRuns(messages []*eventv1.Message) map[string]bool {
+	runs := map[string]bool{}
+	for i, m := range messages {
+		if asks(m) {
+			if asking := openQuestion(messages[:i]); asking != "" && asking != m.GetRunId() {
+				runs[asking] = true
+			}
+		}
+	}
+	if asking := openQuestion(messages); asking != "" {
+		runs[asking] = true
+	}
+	return runs
+}
+
+// openQuestion gives the run of the question that the messages end with; "" where they end
+// with something else.
+func openQuestion(messages []*eventv1.Message) string {
+	for _, m := range slices.Backward(messages) {
+		switch {
+		case asks(m):
+			return m.GetRunId()
+		case uistream.Answers(m):
+			return ""
+		}
+	}
+	return ""
+}
+
+// adopt gives the runs of another session, which have no message id here, one message for
+// all that answer the user in a row: that of a run and those that have continued it.
+func adopt(messages []*eventv1.Message, runs map[string]uistream.Run) {
+	strange, open := map[string]bool{}, "" // the message that is open, "" where it is none of another session's
+	for _, m := range messages {
+		run := m.GetRunId()
+		switch {
+		case aside(m):
+		case !uistream.Answers(m) || run == "":
+			open = ""
+		case runs[run].MessageID == "":
+			open = cmp.Or(open, m.GetId())
+			known := runs[run]
+			known.MessageID = open
+			runs[run], strange[run] = known, true
+		case !strange[run]:
+			open = ""
+		}
+	}
+}
+
+// records gives what the steps of the messages have shown beside them, up to recordBytes.
+func (r *Reader) records(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
+	first, last := int32(0), int32(0)
+	for _, m := range messages {
+		if uistream.Answers(m) && m.GetStep() > 0 && runs[m.GetRunId()].ID != "" {
+			last = max(last, m.GetStep())
+			first = min(cmp.Or(first, m.GetStep()), m.GetStep())
+		}
+	}
+	if last == 0 {
+		return nil, nil
+	}
+	records, bytes := map[uistream.Step]*eventv1.StepRecord{}, 0
+	for after := first - 1; after < last; {
+		page, err := r.listSteps(ctx, s, after, min(last-after, stepPage))
+		if err != nil {
+			return nil, err
+		}
+		for _, step := range page.GetSteps() {
+			after = step.GetStep()
+			if bytes += proto.Size(step.GetRecord()); bytes > recordBytes || after > last {
+				return records, nil
+			}
+			if step.GetRecord() != nil {
+				records[uistream.Step{RunID: step.GetRunId(), Number: after}] = step.GetRecord()
+			}
+		}
+		if !page.GetHasMore() || len(page.GetSteps()) == 0 {
+			break
+		}
+	}
+	return records, nil
+}
+
+// listSteps reads one page of committed steps.
+func (r *Reader) listSteps(ctx context.Context, s *statev1.Session, after, limit int32) (*statev1.ListStepsResponse, error) {
+	var got *statev1.ListStepsResponse
+	request := &statev1.ListStepsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), AfterStep: after, Limit: limit}
+	err := retry.Do(ctx, r.Policy, func() (err error) {
+		got, err = r.Sessions.ListSteps(ctx, request)
+		return err
+	})
+	return got, err
+}

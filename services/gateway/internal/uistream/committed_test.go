@@ -1,0 +1,229 @@
+package uistream_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// notCommitted are the scenarios whose message is not what a state service stores.
+var notCommitted = map[string]string{
+	"interrupted_in_calls": "a call is cut in its arguments",
+	"stopped_for_good":     "a call is cut in its arguments",
+	"large_arguments":      "the arguments were told in parts only",
+	"lost_and_failed":      "nothing was committed",
+	"subagent":             "a record has no events of sub-agents, which no executor tells",
+}
+
+// TestScenariosAreStoredAsTheyAreStreamed commits what the scenarios of the newest client tell as an
+// executor does, and reads it back.
+func TestScenariosAreStoredAsTheyAreStreamed(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	compared := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		if notCommitted[name] != "" || !wholeStream(string(text)) {
+			continue
+		}
+		compared++
+		live, stored := playCommitted(t, string(text))
+		if live != stored {
+			t.Errorf("%s\nstored %s\nlive   %s", name, stored, live)
+		}
+	}
+	if compared < 10 {
+		t.Errorf("%d scenarios were compared", compared)
+	}
+}
+
+// wholeStream reports whether one client of version 7 sees one stream from its begin to the end
+// of the run.
+func wholeStream(scenario string) bool {
+	for _, other := range []string{"\nreplay", "\npost", "\npending", "\nstopped", "\ngiven_up", "(break the connection)", "(read again"} {
+		if strings.Contains(scenario, other) {
+			return false
+		}
+	}
+	ends := strings.Contains(scenario, "\nend ") || strings.Contains(scenario, "\nfail ")
+	return ends && strings.Contains(scenario, "client 7\n")
+}
+
+// playCommitted gives the message that a client has, and the one that is stored.
+func playCommitted(t *testing.T, scenario string) (live, stored string) {
+	t.Helper()
+	p := &player{t: t, client: newClient(uistream.Newest)}
+	known := uistream.Run{ID: "run-1", MessageID: "msg-run-1"}
+	var told []record
+	for line := range strings.Lines(scenario) {
+		words := wordsOf(t, line)
+		if strings.HasPrefix(line, "\t") || len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		step := p.step
+		p.command(words)
+		switch words[0] {
+		case "describe":
+			known.AgentType = words[2]
+		case "rewound":
+			told = append(told, record{sequence: int64(len(told)) + 1<<20, rewound: true, at: p.number(words[1])})
+		case "end":
+			known.Interrupted = words[1] == "interrupted"
+		case "client", "start", "fail":
+		default:
+			p.step = step
+			told = append(told, record{sequence: p.number(words[0]), chunk: p.chunk(words[1], words[2:])})
+		}
+	}
+	c := &commits{run: &known, asked: map[string]string{}, records: map[uistream.Step]*eventv1.StepRecord{}, verdicts: map[string]*eventv1.ApprovalVerdict{}}
+	for _, r := range standing(told) {
+		c.take(r)
+	}
+	c.commit()
+	m := p.client.whole()
+	shown := uistream.Stored{Messages: c.messages, Runs: map[string]uistream.Run{"run-1": known}, Records: c.records, Last: "run-1"}.Conversation()
+	if len(shown) == 0 { // nothing was committed
+		return asText(t, m.Parts), "[]"
+	}
+	if m.Metadata == nil {
+		shown[0].Metadata = nil
+	}
+	return asText(t, m), asText(t, shown[0])
+}
+
+func asText(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// commits makes of chunks what the state service stores.
+type commits struct {
+	run      *uistream.Run
+	messages []*eventv1.Message
+	records  map[uistream.Step]*eventv1.StepRecord
+
+	chunks   []*eventv1.Chunk // of the step in flight
+	reply    *eventv1.Message // nil: no model was called
+	results  []*eventv1.Part
+	asked    map[string]string // the ids of approvals, by call
+	verdicts map[string]*eventv1.ApprovalVerdict
+}
+
+func (c *commits) take(r record) {
+	chunk := r.chunk
+	chunk.Timestamp = r.sequence
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_StepCommitted:
+		c.commit()
+		return
+	case *eventv1.Chunk_StepDiscarded:
+		c.chunks, c.reply, c.results = nil, nil, nil
+		return
+	case *eventv1.Chunk_RunCompleted:
+		c.run.Usage = e.RunCompleted.GetUsage()
+	case *eventv1.Chunk_Error:
+		if !e.Error.GetRecoverable() {
+			c.run.Failure = e.Error
+		}
+	case *eventv1.Chunk_StepStarted:
+		c.reply = &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}
+	case *eventv1.Chunk_TextDelta:
+		c.say(e.TextDelta.GetDelta())
+	case *eventv1.Chunk_Thinking:
+		c.think(e.Thinking)
+	case *eventv1.Chunk_ToolArgStreamStart:
+		c.call(e.ToolArgStreamStart.GetToolCallId(), e.ToolArgStreamStart.GetToolName(), e.ToolArgStreamStart.GetDynamic())
+	case *eventv1.Chunk_ToolArgStreamDelta:
+		c.call(e.ToolArgStreamDelta.GetToolCallId(), "", false).Arguments += e.ToolArgStreamDelta.GetDelta()
+	case *eventv1.Chunk_ToolStart:
+		c.call(e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetDynamic()).Arguments = e.ToolStart.GetArguments()
+	case *eventv1.Chunk_ToolApprovalRequest:
+		c.asked[e.ToolApprovalRequest.GetToolCallId()] = e.ToolApprovalRequest.GetApprovalId()
+		c.call(e.ToolApprovalRequest.GetToolCallId(), e.ToolApprovalRequest.GetToolName(), false).Arguments = e.ToolApprovalRequest.GetInput()
+	case *eventv1.Chunk_ToolApprovalResponse:
+		response := e.ToolApprovalResponse
+		c.verdicts[response.GetToolCallId()] = &eventv1.ApprovalVerdict{
+			ApprovalId: cmp.Or(response.GetApprovalId(), c.asked[response.GetToolCallId()]), Approved: response.GetDecision() == "approve", Reason: response.GetReason()}
+	case *eventv1.Chunk_ToolEnd:
+		c.call(e.ToolEnd.GetToolCallId(), e.ToolEnd.GetToolName(), false)
+		c.results = append(c.results, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{
+			ToolCallId: e.ToolEnd.GetToolCallId(), ToolName: e.ToolEnd.GetToolName(), Result: e.ToolEnd.GetResult(),
+			Success: e.ToolEnd.GetSuccess(), Error: e.ToolEnd.GetError(), Approval: c.verdicts[e.ToolEnd.GetToolCallId()],
+		}}})
+	}
+	c.chunks = append(c.chunks, chunk)
+}
+
+func (c *commits) last() *eventv1.Part {
+	parts := c.reply.GetParts()
+	if len(parts) == 0 {
+		return nil
+	}
+	return parts[len(parts)-1]
+}
+
+func (c *commits) say(delta string) {
+	if c.last().GetText() == nil {
+		c.reply.Parts = append(c.reply.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{}}})
+	}
+	c.last().GetText().Text += delta
+}
+
+func (c *commits) think(e *eventv1.Thinking) {
+	if c.last().GetReasoning() == nil {
+		c.reply.Parts = append(c.reply.Parts, &eventv1.Part{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{}}})
+	}
+	c.last().GetReasoning().Text += e.GetContent()
+}
+
+// call gives the call of the reply; one of an earlier step is of no consequence.
+func (c *commits) call(id, name string, dynamic bool) *eventv1.ToolCallPart {
+	for _, p := range c.reply.GetParts() {
+		if p.GetToolCall().GetToolCallId() == id {
+			return p.GetToolCall()
+		}
+	}
+	made := &eventv1.ToolCallPart{ToolCallId: id, ToolName: name, Dynamic: dynamic}
+	earlier := slices.ContainsFunc(c.messages, func(m *eventv1.Message) bool {
+		return slices.ContainsFunc(m.GetParts(), func(p *eventv1.Part) bool { return p.GetToolCall().GetToolCallId() == id })
+	})
+	if c.reply != nil && !earlier {
+		c.reply.Parts = append(c.reply.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: made}})
+	}
+	return made
+}
+
+// commit stores the step.
+func (c *commits) commit() {
+	step := int32(len(c.records) + 1)
+	tools := &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Parts: c.results}
+	for _, m := range []*eventv1.Message{c.reply, tools} {
+		if m == nil || m.GetRole() == eventv1.Role_ROLE_TOOL && len(m.GetParts()) == 0 {
+			continue
+		}
+		m.Id, m.RunId, m.Step = cmp.Or(m.GetId(), "stored"), "run-1", step
+		c.messages = append(c.messages, m)
+	}
+	if c.reply != nil || len(c.results) > 0 {
+		c.records[uistream.Step{RunID: "run-1", Number: step}] = recordOf(c.chunks)
+	}
+	c.chunks, c.reply, c.results = nil, nil, nil
+}
