@@ -122,7 +122,7 @@ func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, st
 	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
 		return t.follow.end() // the steps of later runs are not asked for
 	}
-	if err := t.close(ctx, run.GetStartPosition()); err != nil {
+	if err := t.closeBefore(ctx, run); err != nil {
 		return err
 	}
 	if t.wants(run.GetRunId()) {
@@ -220,6 +220,21 @@ func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run 
 	return t.follow.whole(ctx, run)
 }
 
+// closeBefore gives the end of the run before, where that has ended outside a step and the
+// reader has not seen it.
+func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
+	start := run.GetStartPosition()
+	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
+	if outside && t.last == nil {
+		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+		if err != nil {
+			return err
+		}
+		t.last = former
+	}
+	return t.close(ctx, start)
+}
+
 // close gives the end of the last run that was delivered where it has ended outside a step,
 // and no later than at the position: otherwise it was taken back.
 func (t *track) close(ctx context.Context, until int64) error {
@@ -238,8 +253,12 @@ func (t *track) close(ctx context.Context, until int64) error {
 
 // settle brings the cursor to the session's position when all stored steps are delivered.
 func (t *track) settle(ctx context.Context, page *statev1.ListStepsResponse) error {
-	if over(page.GetCurrentRun()) {
-		t.last = page.GetCurrentRun() // it may have no step
+	if current := page.GetCurrentRun(); over(current) {
+		t.last = current // it may have no step
+	} else if current != nil {
+		if err := t.closeBefore(ctx, current); err != nil {
+			return err
+		}
 	}
 	boundary := page.GetSession().GetPosition()
 	if err := t.close(ctx, boundary); err != nil {
