@@ -476,6 +476,7 @@ func TestStepsAreSeenWithoutTheLog(t *testing.T) {
 				disturb(w, run, func() {
 					run.Say(1, Text("two"), StepCommitted())
 					time.Sleep(10 * time.Second)
+					synctest.Wait()
 					if got := content(c.has); !strings.Contains(got, "text one two\nrun-1 step_committed") {
 						t.Errorf("the step is stored and was not seen: %s", got)
 					}
@@ -500,6 +501,7 @@ func TestAHoleInTheStepInFlightEndsWithTheStep(t *testing.T) {
 		run.Say(1, Text("three "))
 		c := newClient()
 		ended := w.begin(t, c)
+		synctest.Wait()
 		asked := w.State.Asked()
 		for range 100 {
 			run.Say(1, Text("x"))
@@ -601,6 +603,7 @@ func TestARunThatWaitsIsWaitedFor(t *testing.T) {
 		c := newClient()
 		ended := w.begin(t, c, func(r *follow.Request) { r.RunID, r.Only = got.GetRun().GetRunId(), true })
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if c.count(isCaughtUp) != 1 || len(c.got) != 1 {
 			t.Errorf("got %v, want caught_up alone", c.got)
 		}
@@ -703,6 +706,7 @@ func TestManyReadersAreOneCall(t *testing.T) {
 		w.Stream.Drop()
 		run.Say(1, Text("two"))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		run.Complete()
 		for i, c := range all {
 			wantEnd(t, ends[i])

@@ -438,6 +438,7 @@ func (s *session) finish(run *statev1.Run, e *ending, at int64) {
 	if reason := e.chunk.GetRunInterrupted().GetReason(); reason != "" {
 		run.Stop = &statev1.Stop{Kind: statev1.StopKind_STOP_KIND_INTERRUPT, Reason: reason}
 	}
+	run.Settled = true
 	run.Output = e.terminal.GetEnd().GetOutput()
 	s.Failure, s.Status, s.Output, s.Position = e.failure, ended[e.status], run.GetOutput(), at
 	if e.failure != nil && len(s.checkpoints) > 0 && run.GetFinishStep() > 0 {
