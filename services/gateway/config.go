@@ -25,13 +25,11 @@ type Config struct {
 	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
 	MaxSocketChats   int           `env:"HOLDFAST_GATEWAY_MAX_SOCKET_CHATS" envDefault:"16" doc:"how many requests may be in flight on one WebSocket of /chat/ws"`
 	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
-	StreamPatience   time.Duration `env:"HOLDFAST_GATEWAY_STREAM_PATIENCE" envDefault:"60s" doc:"how long the stream service may be away before open streams are cut"`
 	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails, in all the calls of that request together"`
 	HeartbeatPadding int           `env:"HOLDFAST_GATEWAY_HEARTBEAT_PADDING" envDefault:"2048" doc:"bytes that such a comment has more where the request came through a proxy, which may hold back what does not fill its buffer; 0 for none"`
-	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"chunks that a live reader may lag behind before it is cut"`
+	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"appends of a session that a live reader may lag behind before it is sent to the state service"`
 	ReaderBytes      int           `env:"HOLDFAST_GATEWAY_READER_BYTES" envDefault:"4194304" doc:"the same in bytes; shared by the readers of a session"`
-	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end a run is told again that no reader saw end, or of which a reader was cut; from a cut that comes later, again so long"`
-	DeliveredRuns    int           `env:"HOLDFAST_GATEWAY_DELIVERED_RUNS" envDefault:"10000" doc:"of how many messages it is remembered whether they were seen to their end, and whether a reader was cut"`
+	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end the newest run is told again to who asks for its stream"`
 	ReadTimeout      time.Duration `env:"HOLDFAST_GATEWAY_READ_TIMEOUT" envDefault:"30s" doc:"how long a request body may take to arrive"`
 	WriteTimeout     time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read what is written at once"`
 }
@@ -78,8 +76,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it has to be 5, 6, 7 or higher", c.AISDK)
 	case c.MaxSnapshots <= 0 || c.MaxSocketChats <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS have to be above 0")
-	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0 || c.DeliveredRuns <= 0:
-		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES, _MAX_STREAMS and _DELIVERED_RUNS have to be above 0")
+	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0:
+		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES and _MAX_STREAMS have to be above 0")
 	case c.ReaderChunks <= 0 || c.ReaderBytes <= 0:
 		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES have to be above 0")
 	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:

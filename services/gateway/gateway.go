@@ -3,7 +3,8 @@
 // and the Connect service, on one port. It holds no state that matters; any replica serves any client.
 //
 //	browser ── POST /chat ──▶ chat ── StartRun ──▶ state
-//	        ◀─ UI message stream ── uistream ◀── feed ◀── Read ── stream
+//	        ◀─ UI message stream ── uistream ◀── follow ◀── ListSteps ── state
+//	                                                    ◀── Read ─────── stream
 package gateway
 
 import (
@@ -20,23 +21,22 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/snapshot"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/ws"
 )
 
@@ -115,24 +115,20 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	patience := retry.Policy{Limit: c.StatePatience, Now: p.Now}
 	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
 	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: patience, DefaultAgent: c.DefaultAgent}
-	reader := &feed.Feed{
-		Client: streamv1.NewStreamServiceClient(s.stream), Beat: c.Heartbeat, Log: p.Log,
-		Policy: retry.Policy{Limit: c.StreamPatience, Now: p.Now}, Chunks: c.ReaderChunks, Bytes: c.ReaderBytes,
-	}
-	loader := &snapshot.Loader{Sessions: sessions, Stream: reader.Client, Now: p.Now, Limit: c.MaxSnapshots}
-	turns := &turn.Waiter{Sessions: sessions, Feed: reader}
-	watcher := &watch.Watcher{Sessions: sessions, Feed: reader, Turns: turns}
+	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: p.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
+	follower := &follow.Follower{Sessions: sessions, Live: hub, Beat: c.Heartbeat}
+	loader := &snapshot.Loader{Sessions: sessions, Follower: follower, Now: p.Now, Limit: c.MaxSnapshots}
 	chats := chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, DeliveredRuns: c.DeliveredRuns, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
+		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
 		chat.Parts{
 			Limits: httpapi.Limits{
 				MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now,
 				Advice: "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES",
 			},
-			Runs: runs, Calls: calls, Sessions: sessions, Feed: reader, Turns: turns, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
+			Runs: runs, Calls: calls, Sessions: sessions, Follower: follower, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
 		})
-	events := &native.Events{Watcher: watcher, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: p.Log}
-	sockets := &ws.Sockets{Watcher: watcher, Streams: s.streams, Timeout: c.WriteTimeout, Log: p.Log}
+	events := &native.Events{Follower: follower, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: p.Log}
+	sockets := &ws.Sockets{Follower: follower, Streams: s.streams, Timeout: c.WriteTimeout, Log: p.Log}
 	talks := &chatws.Sockets{
 		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: p.Log,
@@ -147,7 +143,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	}
 	public := &api.Server{
 		Keys: keys, Runs: runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Sessions: sessions,
-		Watcher: watcher, Stops: stops, Answers: answers, Streams: s.streams,
+		Follower: follower, Stops: stops, Answers: answers, Streams: s.streams,
 		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
 	}
 	prefix, connect, err := public.Handler()

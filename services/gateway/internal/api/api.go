@@ -21,11 +21,11 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 )
 
 // Server implements the service. It may be used by many goroutines.
@@ -34,7 +34,7 @@ type Server struct {
 	Runs        statev1.RunServiceClient
 	Checkpoints statev1.CheckpointServiceClient
 	Sessions    *conversation.Reader
-	Watcher     *watch.Watcher
+	Follower    *follow.Follower
 	Stops       *stop.Stops
 	Answers     *submit.Answers
 	Streams     *httpapi.Streams
@@ -71,7 +71,7 @@ func (s *Server) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.S
 	session := started.GetSession().GetSessionId()
 	return &agentv1.StartResponse{
 		SessionId: session, RunId: started.GetRun().GetRunId(), StreamId: session,
-		StartSequence: started.GetRun().GetStartSequence(), SessionCreated: started.GetSessionCreated(), Repeated: started.GetRepeated(),
+		StartSequence: started.GetRun().GetStartPosition(), SessionCreated: started.GetSessionCreated(), Repeated: started.GetRepeated(),
 		Waiting: conversation.Waiting(started.GetRun()),
 	}, nil
 }
@@ -174,11 +174,13 @@ func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *conn
 		return err
 	}
 	defer release()
-	watched, err := s.Watcher.Newest(stream, watch.Request{Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: r.GetRunId(), After: r.GetFromSequence()})
+	followed, err := s.Follower.Begin(stream, follow.Request{
+		Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: r.GetRunId(), Only: true, After: r.GetFromSequence(),
+	})
 	if err != nil {
 		return err
 	}
-	err = watched.Follow(stream, sink{out})
+	err = followed.To(stream, sink{out})
 	if err != nil && stream.Err() != nil && ctx.Err() == nil {
 		return httpapi.Stopping() // the caller did not end it, so it may connect again
 	}

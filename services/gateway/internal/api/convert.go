@@ -5,10 +5,9 @@ import (
 
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 )
 
 // sink sends frames as they come; Connect flushes each message.
@@ -19,32 +18,22 @@ type sink struct {
 func (s sink) Flush() error { return nil }
 func (s sink) Beat() error  { return nil } // HTTP/2 has its own
 
-func (s sink) Frame(f *feed.Frame) error {
-	if r := streamResponse(f.ReadResponse); r != nil {
-		return s.out.Send(r)
-	}
-	return nil
-}
+func (s sink) Frame(f *frame.Frame) error { return s.out.Send(streamResponse(f)) }
 
-func streamResponse(frame *streamv1.ReadResponse) *agentv1.StreamResponse {
-	switch f := frame.GetFrame().(type) {
-	case *streamv1.ReadResponse_Chunk:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Chunk{Chunk: &agentv1.Chunk{Sequence: f.Chunk.GetSequence(), Chunk: f.Chunk.GetChunk()}}}
-	case *streamv1.ReadResponse_End:
-		end := &agentv1.End{Sequence: f.End.GetSequence(), Status: watch.StatusName(f.End.GetEnd().GetStatus()), Output: f.End.GetEnd().GetOutput()}
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_End{End: end}}
-	case *streamv1.ReadResponse_Fail:
-		fail := f.Fail.GetFail()
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Fail{Fail: &agentv1.Fail{
-			Sequence: f.Fail.GetSequence(), Error: fail.GetError(), Code: fail.GetCode(), Recoverable: fail.GetRecoverable()}}}
-	case *streamv1.ReadResponse_Truncated:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Truncated{Truncated: &agentv1.Truncated{Floor: f.Truncated.GetFloor()}}}
-	case *streamv1.ReadResponse_Rewound:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Rewound{Rewound: &agentv1.Rewound{Sequence: f.Rewound.GetSequence(), At: f.Rewound.GetAt()}}}
-	case *streamv1.ReadResponse_CaughtUp:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_CaughtUp{CaughtUp: &agentv1.CaughtUp{Sequence: f.CaughtUp.GetSequence()}}}
+func streamResponse(f *frame.Frame) *agentv1.StreamResponse {
+	switch fail, end := f.Terminal.GetFail(), f.Terminal.GetEnd(); {
+	case f.Chunk != nil:
+		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Chunk{Chunk: &agentv1.Chunk{Sequence: f.Sequence, Chunk: f.Chunk}}}
+	case fail != nil:
+		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Fail{Fail: &agentv1.Fail{Sequence: f.Sequence, Error: fail.GetError(), Code: fail.GetCode()}}}
+	case f.Terminal != nil:
+		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_End{End: &agentv1.End{
+			Sequence: f.Sequence, Status: native.StatusName(end.GetStatus()), Output: end.GetOutput(),
+		}}}
+	case f.Rewound:
+		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Rewound{Rewound: &agentv1.Rewound{Sequence: f.Sequence, At: f.Sequence}}}
 	default:
-		return nil
+		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_CaughtUp{CaughtUp: &agentv1.CaughtUp{Sequence: f.Sequence}}}
 	}
 }
 
@@ -52,7 +41,7 @@ func getResponse(s *statev1.Session, run *statev1.Run) *agentv1.GetResponse {
 	r := &agentv1.GetResponse{
 		SessionId: s.GetSessionId(), AgentType: s.GetAgentType(), Status: conversation.SessionStatus(s.GetStatus()),
 		StepCount: s.GetStepCount(), Turn: s.GetTurn(), MessageCount: s.GetMessageCount(), Output: s.GetOutput(),
-		Error: s.GetFailure().GetError(), ErrorCode: s.GetFailure().GetCode(), StreamSequence: s.GetStreamSequence(),
+		Error: s.GetFailure().GetError(), ErrorCode: s.GetFailure().GetCode(), StreamSequence: s.GetPosition(),
 		CreatedAt: s.GetCreatedAt(), UpdatedAt: s.GetUpdatedAt(),
 	}
 	if run != nil {

@@ -58,7 +58,7 @@ func (s *Server) resume(ctx context.Context, start *statev1.StartRunRequest) (*a
 func resumed(run *statev1.Run, repeated bool) *agentv1.ResumeResponse {
 	return &agentv1.ResumeResponse{
 		SessionId: run.GetSessionId(), RunId: run.GetRunId(), StreamId: run.GetSessionId(),
-		StartSequence: run.GetStartSequence(), Repeated: repeated,
+		StartSequence: run.GetStartPosition(), Repeated: repeated,
 	}
 }
 

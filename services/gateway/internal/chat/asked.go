@@ -15,12 +15,12 @@ import (
 // has its answer. It asks the state service at most once, and not for calls that are
 // younger than what the session has recorded: nobody has been asked them before.
 func (d *delivery) answered(call string) bool {
-	run := d.told.GetChunk().GetAgentId()
+	run := d.teller()
 	if run != "" && run != d.run.GetRunId() {
 		return true // the run has been continued
 	}
 	if d.whole == nil {
-		if d.blind || d.told.GetSequence() > d.session.GetStreamSequence() {
+		if d.blind || d.told == nil || d.told.Sequence > d.session.GetPosition() {
 			return false
 		}
 		whole, err := d.now(answeredTimeout)
@@ -104,7 +104,7 @@ func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
 	}
 	d.session, d.run = session, run
 	d.wrote = ids(runs)
-	d.whole, d.blind, d.history, d.settled = nil, false, false, false
+	d.whole, d.blind = nil, false
 	d.has.next()
 	if d.back != nil {
 		d.back.idle = false

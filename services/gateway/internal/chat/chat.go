@@ -62,37 +62,33 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/turn"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // Config are the chat routes' own settings.
 type Config struct {
-	ReplayWindow  time.Duration // for how long after its end a run is told again that nobody saw end, or of which a reader was cut
-	DeliveredRuns int           // of how many messages it is remembered whether they were seen to their end
-	Padding       int           // of comments, in bytes, where a proxy stands between
-	Major         uistream.Major
-	Metadata      bool // messages say which run wrote them, and what it used
+	ReplayWindow time.Duration // for how long after its end a run is told again
+	Padding      int           // of comments, in bytes, where a proxy stands between
+	Major        uistream.Major
+	Metadata     bool // messages say which run wrote them, and what it used
 }
 
 // Chat serves the routes. It may be used by many goroutines.
 type Chat struct {
-	config    Config
-	limits    httpapi.Limits
-	runs      statev1.RunServiceClient
-	calls     statev1.CallServiceClient
-	sessions  *conversation.Reader
-	feed      *feed.Feed
-	turns     *turn.Waiter
-	streams   *httpapi.Streams
-	policy    retry.Policy // for how long the state service may be away
-	newID     func() string
-	log       *slog.Logger
-	delivered *delivered
+	config   Config
+	limits   httpapi.Limits
+	runs     statev1.RunServiceClient
+	calls    statev1.CallServiceClient
+	sessions *conversation.Reader
+	follower *follow.Follower
+	streams  *httpapi.Streams
+	policy   retry.Policy // for how long the state service may be away
+	newID    func() string
+	log      *slog.Logger
 }
 
 // Parts is what a Chat is made of.
@@ -101,8 +97,7 @@ type Parts struct {
 	Runs     statev1.RunServiceClient
 	Calls    statev1.CallServiceClient
 	Sessions *conversation.Reader
-	Feed     *feed.Feed
-	Turns    *turn.Waiter
+	Follower *follow.Follower
 	Streams  *httpapi.Streams
 	Policy   retry.Policy
 	NewID    func() string
@@ -112,8 +107,8 @@ type Parts struct {
 // New returns a Chat.
 func New(c Config, p Parts) *Chat {
 	return &Chat{
-		config: c, limits: p.Limits, runs: p.Runs, calls: p.Calls, sessions: p.Sessions, feed: p.Feed, turns: p.Turns, streams: p.Streams,
-		policy: p.Policy, newID: p.NewID, log: p.Log, delivered: newDelivered(c.DeliveredRuns),
+		config: c, limits: p.Limits, runs: p.Runs, calls: p.Calls, sessions: p.Sessions, follower: p.Follower, streams: p.Streams,
+		policy: p.Policy, newID: p.NewID, log: p.Log,
 	}
 }
 

@@ -6,9 +6,8 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -35,7 +34,7 @@ func (p *post) saidWith(ctx context.Context, r *statev1.StartRunRequest, derived
 
 // early gives Unavailable (CALL_NOT_OPEN) for a message that would wait with an early
 // answer. The state service refuses it as well, in the transaction, but knows of a call
-// only when the plan is recorded; before that the stream does. What cannot be read there
+// only when the plan is recorded; before that the live log does. What cannot be read there
 // within a moment is passed over.
 func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 	session, run, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
@@ -46,18 +45,14 @@ func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 	if err != nil || !waits {
 		return err
 	}
-	from := session.GetStreamSequence()
-	told := &questions{at: map[string]int64{}}
 	look, cancel := context.WithTimeout(ctx, answeredTimeout)
 	defer cancel()
-	err = p.chat.feed.Follow(look, &streamv1.ReadRequest{
-		Stream: conversation.Stream(session), RunId: run.GetRunId(), RecordedSequence: from, FromSequence: from, HistoryOnly: true,
-	}, told)
-	if err != nil {
+	asks := questions(p.chat.follower.InFlight(look, session))
+	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	for _, a := range r.GetAnswers() {
-		if id := a.GetToolCallId(); told.at[id] != 0 {
+		if id := a.GetToolCallId(); asks[id] {
 			return fault.New(fault.Unavailable, callNotOpen, "the run of call %q has not suspended yet; send the same message again", id)
 		}
 	}
@@ -76,35 +71,16 @@ func (p *post) waits(ctx context.Context, agent string, policy statev1.BusyPolic
 	}), err
 }
 
-// questions is what the step in flight has asked somebody outside: the sequences of the
-// questions, by call. It is the sink of a feed.
-type questions struct{ at map[string]int64 }
-
-// Frame takes the next frame of the run.
-func (a *questions) Frame(frame *feed.Frame) error {
-	switch f := frame.GetFrame().(type) {
-	case *streamv1.ReadResponse_Chunk:
-		c, at := f.Chunk.GetChunk(), f.Chunk.GetSequence()
-		switch {
-		case c.GetToolStart().GetAwaitsClient():
-			a.at[c.GetToolStart().GetToolCallId()] = at
-		case c.GetToolApprovalRequest() != nil:
-			a.at[c.GetToolApprovalRequest().GetToolCallId()] = at
-		case c.GetStepCommitted() != nil:
-			clear(a.at)
+// questions are the calls that the step in flight has asked somebody outside.
+func questions(inFlight []*frame.Frame) map[string]bool {
+	asks := map[string]bool{}
+	for _, f := range inFlight {
+		if start := f.Chunk.GetToolStart(); start.GetAwaitsClient() {
+			asks[start.GetToolCallId()] = true
 		}
-	case *streamv1.ReadResponse_Rewound:
-		for call, at := range a.at {
-			if at > f.Rewound.GetAt() {
-				delete(a.at, call)
-			}
+		if request := f.Chunk.GetToolApprovalRequest(); request != nil {
+			asks[request.GetToolCallId()] = true
 		}
 	}
-	return nil
+	return asks
 }
-
-// Flush has nothing to send.
-func (*questions) Flush() error { return nil }
-
-// Beat has nobody to tell.
-func (*questions) Beat() error { return nil }

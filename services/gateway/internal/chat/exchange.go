@@ -82,17 +82,12 @@ func (e *Exchange) RunID() string { return e.run.GetRunId() }
 // Tell tells the run to its end. After an error the message is not whole: the
 // connection has to be broken, which a client takes for a drop, and resumes.
 func (e *Exchange) Tell(ctx context.Context, out Out) error {
-	message := messageKey(e.session, e.run)
 	d := &delivery{Exchange: e, ctx: retry.Stream(ctx), out: out}
-	if err := d.tell(); err != nil { //nolint:contextcheck // the delivery has ctx
+	err := d.tell() //nolint:contextcheck // the delivery has ctx
+	if err != nil {
 		e.chat.log.DebugContext(ctx, "chat stream cut", "run", e.RunID(), "error", err)
-		e.chat.delivered.lose(message, e.chat.limits.Now())
-		return err
 	}
-	if !d.lost && (e.back == nil || e.back.partial == nil) {
-		e.chat.delivered.add(message, e.RunID())
-	}
-	return nil
+	return err
 }
 
 // Open does what the client asks for with POST /chat. It returns the faults of
@@ -123,7 +118,7 @@ func (c *Chat) Reopen(ctx context.Context, r Again) (*Exchange, error) {
 		return nil, err
 	}
 	whole, run, err := c.asked(ctx, r)
-	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(whole, run, r.Named) {
+	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(whole, run, r) {
 		return nil, nil //nolint:nilnil // it is no error, and no exchange
 	}
 	if err != nil {
@@ -150,28 +145,28 @@ func (c *Chat) asked(ctx context.Context, r Again) (*statev1.GetSessionResponse,
 	return whole, named, err
 }
 
-// resumable reports whether there is something to tell. Who names a cursor has
-// seen no end, whoever else has: delivered does not speak for them. While a reader was cut
-// and may come back, whoever comes is told: it may be that one. Calls that wait for
-// an answer are told whenever somebody comes, who may be the one to give it. Of a session
-// that was stopped while it waited, only those are told who have a part of the message:
-// its calls may still wait for them there.
-func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, named bool) bool {
+// resumable reports whether there is something to tell: not of a run that has never begun, not
+// to who has named the position of its end, and not for longer than the replay window. Calls
+// that wait for an answer are told whenever somebody comes, who may be the one to give it. Of
+// a session that was stopped while it waited, only those are told who have a part of the
+// message: its calls may still wait for them there.
+func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r Again) bool {
 	over := run.GetCompletedAt()
 	switch {
 	case run == nil:
 		return false
-	case conversation.Live(run):
+	case conversation.Executing(run) || conversation.Waiting(run):
 		return true
 	case conversation.GivenUp(run):
 		return false
 	case conversation.Stopped(whole.GetSession(), run):
-		return named && c.recent(max(over, whole.GetSession().GetUpdatedAt()))
+		return r.Named && c.recent(max(over, whole.GetSession().GetUpdatedAt()))
+	case run.GetEndPosition() > 0 && r.After >= run.GetEndPosition():
+		return false
 	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !conversation.Ended(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
 		return true
 	default:
-		told, cut := c.delivered.of(messageKey(whole.GetSession(), run), run.GetRunId())
-		return (named || !told || !cut.IsZero()) && c.recent(max(over, cut.UnixMilli()))
+		return c.recent(over)
 	}
 }
 

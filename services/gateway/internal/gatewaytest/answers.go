@@ -108,6 +108,11 @@ func (s *session) goBack(r *statev1.StartRunRequest) (abandoned []string, err er
 		}
 		s.messages, s.calls, s.answered = s.messages[:at:at], nil, nil
 		s.checkpoints = slices.DeleteFunc(s.checkpoints, func(c *statev1.Checkpoint) bool { return c.GetMessageCount() > int64(at) })
+		stays := int32(0)
+		if len(s.checkpoints) > 0 {
+			stays = s.checkpoints[len(s.checkpoints)-1].GetStep()
+		}
+		s.takeBack(stays)
 		return nil, nil
 	}
 	if !r.GetAbandonCalls() {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -16,9 +17,9 @@ func noCheckpoint(id string) error {
 }
 
 // checkpoint keeps where the session stands.
-func (s *session) checkpoint(run *statev1.Run) {
+func (s *session) checkpoint(run *statev1.Run, step int32) {
 	s.checkpoints = append(s.checkpoints, &statev1.Checkpoint{
-		CheckpointId: fmt.Sprintf("cp-%d", s.GetStepCount()), RunId: run.GetRunId(), Step: s.GetStepCount(),
+		CheckpointId: fmt.Sprintf("cp-%d", step), RunId: run.GetRunId(), Step: step,
 		Status: s.GetStatus(), MessageCount: int64(len(s.messages)),
 	})
 }
@@ -37,6 +38,7 @@ func (s *session) at(id string) *statev1.Checkpoint {
 func (s *session) rewind(id string) {
 	if c := s.at(id); c != nil {
 		s.messages = s.messages[:c.GetMessageCount()]
+		s.takeBack(c.GetStep())
 	}
 }
 
@@ -94,4 +96,23 @@ func (s *State) Branch(_ context.Context, r *statev1.BranchRequest) (*statev1.Br
 	}
 	s.sessions[key] = made
 	return &statev1.BranchResponse{Session: proto.CloneOf(made.Session)}, nil
+}
+
+// takeBack takes back the steps above the step.
+func (s *session) takeBack(step int32) {
+	kept := slices.DeleteFunc(slices.Clone(s.steps), func(t *statev1.StoredStep) bool { return t.GetStep() > step })
+	if len(kept) == len(s.steps) {
+		return
+	}
+	s.steps, s.Position = kept, 0
+	if len(kept) > 0 {
+		s.Position = position.Ended(kept[len(kept)-1].GetStep())
+	}
+}
+
+// TakeBack takes back the steps of a session above the step.
+func (s *State) TakeBack(tenant, id string, step int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[streamKey(tenant, id)].takeBack(step)
 }

@@ -35,6 +35,7 @@ type State struct {
 	stops    []*statev1.RequestStopRequest
 	submits  []*statev1.SubmitCallsRequest
 	entered  int // calls so far
+	asked    int // for steps
 	hold     func(*statev1.StartRunRequest)
 }
 
@@ -48,7 +49,7 @@ type session struct {
 	answered    []*statev1.Call       // taken by a step
 	planned     []string              // calls of the step in flight; nil: its plan is not recorded
 	checkpoints []*statev1.Checkpoint // the oldest first
-	records     map[int32]*eventv1.StepRecord
+	steps       []*statev1.StoredStep // the oldest first
 }
 
 // all gives the runs, with those that wait and those that were given up.
@@ -252,7 +253,7 @@ func printOf(r *statev1.StartRunRequest) string {
 // begin queues the run and appends its messages.
 func (s *session) begin(run *statev1.Run, r *statev1.StartRunRequest) {
 	s.Turn++
-	run.Turn, run.Status, run.StartSequence = s.GetTurn(), statev1.RunStatus_RUN_STATUS_QUEUED, s.GetStreamSequence()
+	run.Turn, run.Status, run.StartPosition = s.GetTurn(), statev1.RunStatus_RUN_STATUS_QUEUED, s.GetPosition()
 	run.StartMessageCount = int64(len(s.messages))
 	s.runs = append(s.runs, run)
 	s.Status, s.CurrentRunId = statev1.SessionStatus_SESSION_STATUS_ACTIVE, run.GetRunId()
@@ -406,25 +407,20 @@ func (s *State) change(tenant string, run *statev1.Run, f func(*session, *statev
 	}
 }
 
-func (s *State) commit(tenant string, run *statev1.Run, messages []*eventv1.Message) {
-	told := s.stream.lastOf(tenant, run.GetSessionId())
-	s.change(tenant, run, func(found *session, stored *statev1.Run) {
-		for i, m := range messages {
-			m.RunId = stored.GetRunId()
-			if m.Id == "" {
-				m.Id = fmt.Sprintf("stored-%s-%d", stored.GetRunId(), len(found.messages)+i)
-			}
-			if m.GetStep() > found.GetStepCount() {
-				stored.StepCount += m.GetStep() - found.GetStepCount()
-				found.StepCount, found.StreamStep, found.StreamSequence = m.GetStep(), m.GetStep(), told
-				found.CheckpointId = fmt.Sprintf("cp-%d", m.GetStep())
-			}
+// commit appends messages of the run.
+func (s *session) commit(run *statev1.Run, messages []*eventv1.Message) {
+	step := s.GetStepCount()
+	for i, m := range messages {
+		m.RunId = run.GetRunId()
+		if m.Id == "" {
+			m.Id = fmt.Sprintf("stored-%s-%d", run.GetRunId(), len(s.messages)+i)
 		}
-		found.messages = append(found.messages, messages...)
-		if len(messages) > 0 {
-			found.checkpoint(stored)
-		}
-	})
+		step = max(step, m.GetStep())
+	}
+	s.messages = append(s.messages, messages...)
+	if len(messages) > 0 {
+		s.checkpoint(run, step)
+	}
 }
 
 // ended is how a session stands when its run has ended.
@@ -435,22 +431,18 @@ var ended = map[statev1.RunStatus]statev1.SessionStatus{
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL: statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
 }
 
-func (s *State) finish(tenant string, run *statev1.Run, status statev1.RunStatus, failure *statev1.Failure) {
-	s.change(tenant, run, func(found *session, stored *statev1.Run) {
-		stored.Status, stored.Failure, stored.CompletedAt, stored.StartedAt = status, failure, time.Now().UnixMilli(), 1
-		found.Failure, found.Status = failure, ended[status]
-		stored.Output, found.Output = "", ""
-		if status == statev1.RunStatus_RUN_STATUS_COMPLETED {
-			stored.Output, found.Output = `"done"`, `"done"`
-		}
-		found.next(stored)
-	})
-}
-
-func (s *State) settle(tenant string, run *statev1.Run) {
-	last := s.stream.lastOf(tenant, run.GetSessionId())
-	s.change(tenant, run, func(found *session, stored *statev1.Run) {
-		stored.Settled, found.StreamStep = true, found.GetStepCount()
-		found.StreamSequence = max(found.GetStreamSequence(), last)
-	})
+// finish ends the run at the position.
+func (s *session) finish(run *statev1.Run, e *ending, at int64) {
+	run.Status, run.Failure, run.CompletedAt, run.StartedAt, run.EndPosition = e.status, e.failure, time.Now().UnixMilli(), 1, at
+	run.FinishReason, run.Usage = e.chunk.GetRunCompleted().GetFinishReason(), e.chunk.GetRunCompleted().GetUsage()
+	if reason := e.chunk.GetRunInterrupted().GetReason(); reason != "" {
+		run.Stop = &statev1.Stop{Kind: statev1.StopKind_STOP_KIND_INTERRUPT, Reason: reason}
+	}
+	run.Settled = true
+	run.Output = e.terminal.GetEnd().GetOutput()
+	s.Failure, s.Status, s.Output, s.Position = e.failure, ended[e.status], run.GetOutput(), at
+	if e.failure != nil && len(s.checkpoints) > 0 && run.GetFinishStep() > 0 {
+		s.checkpoints[len(s.checkpoints)-1].Status = statev1.SessionStatus_SESSION_STATUS_FAILED
+	}
+	s.next(run)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
 // The addresses of the services on the world's network.
@@ -40,7 +40,7 @@ func New(t testing.TB) *World {
 		statev1.RegisterCheckpointServiceServer(r, w.State)
 		statev1.RegisterCallServiceServer(r, w.State)
 	})
-	serve(t, w.Network, StreamAddress, func(r grpc.ServiceRegistrar) { streamv1.RegisterStreamServiceServer(r, w.Stream) })
+	serve(t, w.Network, StreamAddress, func(r grpc.ServiceRegistrar) { streamv2.RegisterStreamServiceServer(r, w.Stream) })
 	return w
 }
 
@@ -75,6 +75,12 @@ type Run struct {
 	world *World
 	*statev1.Run
 	tenant string
+
+	now    *attempt       // at the step in flight; nil before the run is claimed
+	stands int64          // the session's position when the step in flight began
+	root   string         // of the session's family
+	ending *eventv1.Chunk // says how the run ends
+	silent bool           // what is durable is not told in the log
 }
 
 // Started waits for the newest run of a session to be another than the one that
@@ -84,7 +90,7 @@ func (w *World) Started(t testing.TB, tenant, session string, former *Run) *Run 
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		run := w.State.Newest(tenant, session)
 		if run != nil && (former == nil || run.GetRunId() != former.GetRunId()) {
-			return &Run{w, run, tenant}
+			return &Run{world: w, Run: run, tenant: tenant}
 		}
 	}
 	t.Fatalf("no run of %q has started", session)
@@ -93,82 +99,89 @@ func (w *World) Started(t testing.TB, tenant, session string, former *Run) *Run 
 
 // Child begins a run in a session of a sub-agent below the run's.
 func (r *Run) Child(session string) *Run {
-	r.world.Stream.adopt(r.tenant, session, r.GetSessionId())
-	return &Run{r.world, r.world.State.child(r.tenant, r.GetSessionId(), session), r.tenant}
+	return &Run{world: r.world, Run: r.world.State.child(r.tenant, r.GetSessionId(), session), tenant: r.tenant}
 }
 
-// Say appends chunks of a step and gives the sequence of the last one.
-func (r *Run) Say(step int32, events ...*eventv1.Chunk) int64 {
-	var last int64
-	for _, c := range events {
-		c.AgentId, c.AgentType, c.Step = r.GetRunId(), r.GetAgentType(), step
-		last = r.world.Stream.append(r.tenant, r.GetSessionId(), &record{chunk: c})
-	}
-	return last
-}
-
-// Rewind voids what was said after the sequence.
-func (r *Run) Rewind(at int64) {
-	r.world.Stream.rewind(r.tenant, r.GetSessionId(), r.GetRunId(), at)
-}
-
-// Complete commits the messages, writes the end and settles the run.
+// Complete commits what was said and the messages, and ends the run.
 func (r *Run) Complete(messages ...*eventv1.Message) {
-	r.Commit(messages...)
-	r.world.State.finish(r.tenant, r.Run, statev1.RunStatus_RUN_STATUS_COMPLETED, nil)
-	r.End()
+	r.over(statev1.RunStatus_RUN_STATUS_COMPLETED, nil, Completed(), end(streamv2.EndStatus_END_STATUS_COMPLETED), messages)
 }
 
-// Interrupt commits the messages, writes the end of an interrupted run and settles it.
+// Interrupt is Complete for a run that was interrupted.
 func (r *Run) Interrupt(messages ...*eventv1.Message) {
-	r.stopAt(statev1.RunStatus_RUN_STATUS_INTERRUPTED, streamv1.EndStatus_END_STATUS_INTERRUPTED, messages)
+	r.over(statev1.RunStatus_RUN_STATUS_INTERRUPTED, nil, Interrupted(), end(streamv2.EndStatus_END_STATUS_INTERRUPTED), messages)
 }
 
-// Suspend is Interrupt for a run that leaves calls open.
+// Suspend is Complete for a run that leaves calls open.
 func (r *Run) Suspend(calls []*statev1.Call, messages ...*eventv1.Message) {
 	r.world.State.change(r.tenant, r.Run, func(s *session, _ *statev1.Run) { s.calls = calls })
-	r.stopAt(statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, streamv1.EndStatus_END_STATUS_PAUSED, messages)
+	r.over(statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, nil, Suspended(), end(streamv2.EndStatus_END_STATUS_PAUSED), messages)
 }
 
-func (r *Run) stopAt(status statev1.RunStatus, end streamv1.EndStatus, messages []*eventv1.Message) {
+// Fail commits the messages and ends the run with a failure. Without messages it ends outside of
+// a step: what was said of the step in flight is not stored.
+func (r *Run) Fail(sentence, code string, messages ...*eventv1.Message) {
+	failed := &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: sentence, Code: code}}}
+	fail := &streamv2.Terminal{Outcome: &streamv2.Terminal_Fail{Fail: &streamv2.Fail{Error: sentence, Code: code}}}
+	r.over(statev1.RunStatus_RUN_STATUS_FAILED, &statev1.Failure{Error: sentence, Code: code, Detail: "internals"}, failed, fail, messages)
+}
+
+func end(status streamv2.EndStatus) *streamv2.Terminal {
+	output := ""
+	if status == streamv2.EndStatus_END_STATUS_COMPLETED {
+		output = `"done"`
+	}
+	return &streamv2.Terminal{Outcome: &streamv2.Terminal_End{End: &streamv2.End{Status: status, Output: output}}}
+}
+
+// ending is how a run ends.
+type ending struct {
+	status   statev1.RunStatus
+	failure  *statev1.Failure
+	chunk    *eventv1.Chunk
+	terminal *streamv2.Terminal
+}
+
+// over ends the run: with the step in flight where something of it was said and it is stored,
+// otherwise outside of a step.
+func (r *Run) over(status statev1.RunStatus, failure *statev1.Failure, chunk *eventv1.Chunk, terminal *streamv2.Terminal, messages []*eventv1.Message) {
+	if r.now == nil {
+		r.claim()
+	}
+	terminal.RunId = r.GetRunId()
+	if r.ending != nil && failure == nil {
+		chunk = r.ending
+	}
+	end := &ending{status, failure, chunk, terminal}
+	if r.now.said > 0 && (failure == nil || len(messages) > 0) {
+		r.commitStep(end, messages)
+		return
+	}
 	r.Commit(messages...)
-	r.world.State.finish(r.tenant, r.Run, status, nil)
-	r.world.Stream.append(r.tenant, r.GetSessionId(), &record{end: &streamv1.EndFrame{RunId: r.GetRunId(), End: &streamv1.End{Status: end}}})
-	r.Settle()
+	r.endOutside(end)
 }
 
 // Continue begins the run that continues a suspended one.
-func (r *Run) Continue() *Run { return &Run{r.world, r.world.State.proceed(r.tenant, r.Run), r.tenant} }
-
-// Commit stores messages of the run.
-func (r *Run) Commit(messages ...*eventv1.Message) { r.world.State.commit(r.tenant, r.Run, messages) }
-
-// Store completes the run in the state service alone: its end is not written.
-func (r *Run) Store(messages ...*eventv1.Message) {
-	r.Commit(messages...)
-	r.world.State.finish(r.tenant, r.Run, statev1.RunStatus_RUN_STATUS_COMPLETED, nil)
+func (r *Run) Continue() *Run {
+	return &Run{world: r.world, Run: r.world.State.proceed(r.tenant, r.Run), tenant: r.tenant}
 }
 
-// End writes the end of a completed run and settles it.
-func (r *Run) End() {
-	r.world.Stream.append(r.tenant, r.GetSessionId(), &record{end: &streamv1.EndFrame{
-		RunId: r.GetRunId(), End: &streamv1.End{Status: streamv1.EndStatus_END_STATUS_COMPLETED, Output: `"done"`}}})
-	r.Settle()
-}
-
-// Settle settles the run without writing its end.
-func (r *Run) Settle() { r.world.State.settle(r.tenant, r.Run) }
-
-// Fail commits the messages and ends the run with a failure.
-func (r *Run) Fail(sentence, code string, messages ...*eventv1.Message) {
-	r.Commit(messages...)
-	if len(messages) > 0 {
-		r.world.State.change(r.tenant, r.Run, func(s *session, _ *statev1.Run) {
-			s.checkpoints[len(s.checkpoints)-1].Status = statev1.SessionStatus_SESSION_STATUS_FAILED
-		})
+// Commit stores messages of the run, and the steps that they are of, unless these are said.
+func (r *Run) Commit(messages ...*eventv1.Message) {
+	if r.now == nil {
+		r.claim()
 	}
-	r.world.State.finish(r.tenant, r.Run, statev1.RunStatus_RUN_STATUS_FAILED, &statev1.Failure{Error: sentence, Code: code, Detail: "internals"})
-	r.world.Stream.append(r.tenant, r.GetSessionId(), &record{fail: &streamv1.FailFrame{
-		RunId: r.GetRunId(), Fail: &streamv1.Fail{Error: sentence, Code: code}}})
-	r.Settle()
+	if r.now.said == 0 {
+		for _, step := range stepsOf(messages) {
+			r.storeMessages(step)
+		}
+	}
+	r.world.State.change(r.tenant, r.Run, func(s *session, run *statev1.Run) { s.commit(run, messages) })
+}
+
+// Silently lets f do things of which the log tells nothing.
+func (r *Run) Silently(f func()) {
+	r.silent = true
+	f()
+	r.silent = false
 }

@@ -5,37 +5,36 @@ import (
 	"strconv"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 )
 
 // Event is the frame as a server-sent event, made once for all its readers; empty
 // when the wire has no word for it.
-func Event(f *feed.Frame) []byte { return f.Text(feed.Event, event) }
+func Event(f *frame.Frame) []byte { return f.Text(frame.Event, event) }
 
 // Message is the frame as a message of a WebSocket: {"type": …} with the fields of
 // the event, and the sequence where there is one. It is made once for all readers;
 // empty when the wire has no word for it.
-func Message(f *feed.Frame) []byte { return f.Text(feed.Message, message) }
+func Message(f *frame.Frame) []byte { return f.Text(frame.Message, message) }
 
-func event(f *feed.Frame) []byte {
+func event(f *frame.Frame) []byte {
 	name, data := said(f)
 	if name == "" {
 		return nil
 	}
-	return sse.AppendEvent(nil, sequence(f), name, data)
+	return sse.AppendEvent(nil, f.Sequence, name, data)
 }
 
-func message(f *feed.Frame) []byte {
+func message(f *frame.Frame) []byte {
 	name, data := said(f)
 	if name == "" {
 		return nil
 	}
 	b := append(make([]byte, 0, len(data)+64), `{"type":"`...)
 	b = append(append(b, name...), '"')
-	if at := sequence(f); at > 0 && name != chunkName { // a chunk's data has it
+	if at := f.Sequence; at > 0 && name != chunkName { // a chunk's data has it
 		b = strconv.AppendInt(append(b, `,"sequence":`...), at, 10)
 	}
 	if len(data) > len("{}") {
@@ -44,27 +43,21 @@ func message(f *feed.Frame) []byte {
 	return append(b, data[1:]...)
 }
 
-func sequence(f *feed.Frame) int64 { return feed.Cursor(f.ReadResponse, 0) }
-
 const chunkName = "chunk"
 
 // said gives the frame's name and its data, a JSON object.
-func said(f *feed.Frame) (name string, data []byte) {
-	switch kind := f.GetFrame().(type) {
-	case *streamv1.ReadResponse_Chunk:
-		return chunkOf(kind.Chunk, f.Session)
-	case *streamv1.ReadResponse_End:
-		return "end", object(endOf(kind.End.GetEnd()))
-	case *streamv1.ReadResponse_Fail:
-		return "fail", object(failOf(kind.Fail.GetFail()))
-	case *streamv1.ReadResponse_Truncated:
-		return "truncated", object(truncatedData{kind.Truncated.GetFloor(), errorDetail{"TRUNCATED"}})
-	case *streamv1.ReadResponse_Rewound:
-		return "rewound", object(rewoundData{kind.Rewound.GetAt(), f.Session})
-	case *streamv1.ReadResponse_CaughtUp:
-		return "caught-up", []byte("{}")
+func said(f *frame.Frame) (name string, data []byte) {
+	switch {
+	case f.Chunk != nil:
+		return chunkOf(f)
+	case f.Terminal.GetFail() != nil:
+		return "fail", object(failOf(f.Terminal.GetFail()))
+	case f.Terminal != nil:
+		return "end", object(endOf(f.Terminal.GetEnd()))
+	case f.Rewound:
+		return "rewound", object(rewoundData{f.Sequence, f.Session})
 	default:
-		return "", nil
+		return "caught-up", []byte("{}")
 	}
 }
 
@@ -79,16 +72,16 @@ func object(data any) []byte {
 
 // chunkOf has no word for the event of a newer writer, which this gateway does not
 // know: readers would pass over it.
-func chunkOf(c *streamv1.ChunkFrame, session string) (name string, data []byte) {
-	chunk, err := eventv1.MarshalChunk(c.GetChunk())
+func chunkOf(f *frame.Frame) (name string, data []byte) {
+	chunk, err := eventv1.MarshalChunk(f.Chunk)
 	if err != nil {
 		return "", nil
 	}
-	b := append(make([]byte, 0, len(chunk)+64+len(session)), `{"sequence":`...)
-	b = strconv.AppendInt(b, c.GetSequence(), 10)
+	b := append(make([]byte, 0, len(chunk)+64+len(f.Session)), `{"sequence":`...)
+	b = strconv.AppendInt(b, f.Sequence, 10)
 	b = append(append(b, `,"chunk":`...), chunk...)
-	if session != "" {
-		b = append(append(b, `,"sessionId":`...), object(session)...)
+	if f.Session != "" {
+		b = append(append(b, `,"sessionId":`...), object(f.Session)...)
 	}
 	return chunkName, append(b, '}')
 }
@@ -112,10 +105,6 @@ type (
 		ErrorDetail *errorDetail `json:"errorDetail,omitempty"`
 		Recoverable bool         `json:"recoverable"`
 	}
-	truncatedData struct {
-		Floor       int64       `json:"floor"`
-		ErrorDetail errorDetail `json:"errorDetail"`
-	}
 	errorDetail struct {
 		Code string `json:"code"`
 	}
@@ -125,8 +114,8 @@ type (
 	}
 )
 
-func endOf(e *streamv1.End) endData {
-	data := endData{Status: watch.StatusName(e.GetStatus())}
+func endOf(e *streamv2.End) endData {
+	data := endData{Status: StatusName(e.GetStatus())}
 	if json.Valid([]byte(e.GetOutput())) {
 		data.Output = json.RawMessage(e.GetOutput())
 	}
@@ -136,8 +125,8 @@ func endOf(e *streamv1.End) endData {
 	return data
 }
 
-func failOf(f *streamv1.Fail) failData {
-	data := failData{Error: f.GetError(), Recoverable: f.GetRecoverable()}
+func failOf(f *streamv2.Fail) failData {
+	data := failData{Error: f.GetError()}
 	if data.Error == "" {
 		data.Error = "The run failed."
 	}
@@ -145,4 +134,16 @@ func failOf(f *streamv1.Fail) failData {
 		data.ErrorDetail = &errorDetail{f.GetCode()}
 	}
 	return data
+}
+
+// StatusName names how a run ended as the native wire does.
+func StatusName(s streamv2.EndStatus) string {
+	switch s {
+	case streamv2.EndStatus_END_STATUS_COMPLETED:
+		return "completed"
+	case streamv2.EndStatus_END_STATUS_INTERRUPTED:
+		return "interrupted"
+	default:
+		return "paused"
+	}
 }

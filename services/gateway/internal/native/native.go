@@ -1,7 +1,6 @@
 // Package native is the native stream of a session: its frames (chunk, end, fail,
-// truncated, rewound, caught-up) as server-sent events and as the messages of a
-// WebSocket (package ws). An answer that ends without end, fail or truncated is a
-// drop, however cleanly it was closed: over HTTP/1.0 a connection that breaks looks
+// rewound, caught-up) as server-sent events and as the messages of a
+// WebSocket (package ws). An answer that ends without end or fail is a drop, however cleanly it was closed: over HTTP/1.0 a connection that breaks looks
 // like the end of the body.
 package native
 
@@ -17,19 +16,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 )
 
 // Events serves the native stream as server-sent events whose id is the sequence.
 type Events struct {
-	Watcher *watch.Watcher
-	Streams *httpapi.Streams
-	Padding int           // of comments, in bytes, where a proxy stands between
-	Timeout time.Duration // for one write
-	Log     *slog.Logger
+	Follower *follow.Follower
+	Streams  *httpapi.Streams
+	Padding  int           // of comments, in bytes, where a proxy stands between
+	Timeout  time.Duration // for one write
+	Log      *slog.Logger
 }
 
 // Serve is GET /sse?sessionId=…&fromSequence=…&runId=…. Over HTTP/1 it returns when the
@@ -57,7 +56,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 		}
 	}()
 	leaves := context.AfterFunc(r.Context(), cancel)
-	watched, err := n.Watcher.New(ctx, request) //nolint:contextcheck // see above
+	followed, err := n.Follower.Begin(ctx, request) //nolint:contextcheck // see above
 	if err != nil {
 		return err
 	}
@@ -66,7 +65,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 		if err := n.begin(out); err != nil {
 			return err
 		}
-		return n.over(ctx, request, watched.Follow(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
+		return n.over(ctx, request, followed.To(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
 	}
 	out, err := sse.Take(w, r, n.Padding, n.Timeout)
 	if err != nil {
@@ -74,7 +73,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	}
 	leaves()
 	taken = true
-	s := &stream{Events: n, ctx: ctx, request: request, out: out, watched: watched, end: end}
+	s := &stream{Events: n, ctx: ctx, request: request, out: out, followed: followed, end: end}
 	s.watching.Go(func() {
 		out.Watch()
 		cancel()
@@ -88,9 +87,9 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 type stream struct {
 	*Events
 	ctx      context.Context //nolint:containedctx // the stream's life
-	request  watch.Request
+	request  follow.Request
 	out      *sse.Taken
-	watched  *watch.Watch
+	followed *follow.Follow
 	watching sync.WaitGroup
 	end      func()
 }
@@ -98,7 +97,7 @@ type stream struct {
 func (s *stream) run() {
 	defer s.leave()
 	stop := context.AfterFunc(s.ctx, s.out.Close) // also under a write that nobody reads
-	if s.begin(s.out.Writer) == nil && s.over(s.ctx, s.request, s.watched.Follow(s.ctx, sink{s.out.Writer})) == nil && stop() {
+	if s.begin(s.out.Writer) == nil && s.over(s.ctx, s.request, s.followed.To(s.ctx, sink{s.out.Writer})) == nil && stop() {
 		s.out.End(s.ctx)
 	}
 }
@@ -122,8 +121,8 @@ func (n *Events) begin(out *sse.Writer) error {
 	return nil
 }
 
-// over is what the end of a watch means to the server. ErrCut: it was no end.
-func (n *Events) over(ctx context.Context, r watch.Request, err error) error {
+// over is what the end of a follow means to the server. ErrCut: it was no end.
+func (n *Events) over(ctx context.Context, r follow.Request, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -132,9 +131,9 @@ func (n *Events) over(ctx context.Context, r watch.Request, err error) error {
 }
 
 // Request reads what is asked for. Invalid (ID_INVALID, CURSOR_INVALID).
-func Request(r *http.Request, tenant string) (watch.Request, error) {
+func Request(r *http.Request, tenant string) (follow.Request, error) {
 	query := r.URL.Query()
-	request := watch.Request{Tenant: tenant, SessionID: query.Get("sessionId"), RunID: query.Get("runId")}
+	request := follow.Request{Tenant: tenant, SessionID: query.Get("sessionId"), RunID: query.Get("runId")}
 	if err := httpapi.CheckID("sessionId", request.SessionID); err != nil {
 		return request, err
 	}
@@ -147,7 +146,7 @@ func Request(r *http.Request, tenant string) (watch.Request, error) {
 	if !ok {
 		return request, fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take a sequence")
 	}
-	request.After = after
+	request.After, request.Only, request.Family = after, request.RunID != "", request.RunID == ""
 	return request, nil
 }
 
@@ -156,7 +155,7 @@ type sink struct{ out *sse.Writer }
 func (s sink) Flush() error { return s.out.Flush() }
 func (s sink) Beat() error  { return s.out.Beat() }
 
-func (s sink) Frame(f *feed.Frame) error {
+func (s sink) Frame(f *frame.Frame) error {
 	s.out.Add(Event(f))
 	return nil
 }

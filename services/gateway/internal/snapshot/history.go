@@ -9,19 +9,21 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// The sizes of a page of history. A page is cut at 4 MiB as well, by the log.
+// The sizes of a page of history.
 const (
 	defaultHistory = 100
 	maxHistory     = 1000
+	maxPageBytes   = 4 << 20
 )
 
-// page is a page of stored chunks. Of a root's descendants, whose chunks stand among
-// its own, the session is named.
+// page is a page of chunks: those of stored steps, then those of the step in flight that
+// the log has.
 type page struct {
 	Chunks  []storedChunk `json:"chunks"`
 	HasMore bool          `json:"hasMore"`
@@ -30,20 +32,16 @@ type page struct {
 	Next int64 `json:"nextSequence"`
 	// Rewound: what earlier pages had after At is void.
 	Rewound []rewound `json:"rewound,omitempty"`
-	// Floor above 0: chunks up to here, behind the cursor, are gone.
-	Floor int64 `json:"floor,omitempty"`
 }
 
 type storedChunk struct {
 	Sequence int64           `json:"sequence"`
 	Chunk    json.RawMessage `json:"chunk"`
-	Session  string          `json:"sessionId,omitempty"`
 }
 
 type rewound struct {
-	Sequence int64  `json:"sequence"`
-	At       int64  `json:"at"`
-	Session  string `json:"sessionId,omitempty"`
+	Sequence int64 `json:"sequence"`
+	At       int64 `json:"at"`
 }
 
 // History is GET /history?sessionId=…&fromSequence=0&limit=100&runId=…&fromStep=….
@@ -52,31 +50,32 @@ func (l *Loader) History(w http.ResponseWriter, r *http.Request, tenant string) 
 	if err != nil {
 		return err
 	}
-	id, err := conversation.SessionID(r)
+	asked.request.Tenant = tenant
+	if asked.request.SessionID, err = conversation.SessionID(r); err != nil {
+		return err
+	}
+	session, run, err := l.Sessions.Session(r.Context(), tenant, asked.request.SessionID)
 	if err != nil {
 		return err
 	}
-	session, _, err := l.Sessions.Session(r.Context(), tenant, id)
-	if err != nil {
+	asked.page = page{Chunks: []storedChunk{}, Latest: session.GetPosition(), Next: asked.request.After}
+	if asked.request.RunID != "" && asked.request.RunID != run.GetRunId() {
+		run, err = l.Sessions.Run(r.Context(), tenant, &statev1.Run{SessionId: asked.request.SessionID, RunId: asked.request.RunID})
+	}
+	if err == nil {
+		err = l.Follower.Of(asked.request, session, run).To(r.Context(), asked)
+	}
+	if err != nil && !errors.Is(err, errFull) && fault.ReasonOf(err) != "RUN_NOT_FOUND" { // no chunk is of such a run
 		return err
 	}
-	asked.Stream = conversation.Stream(session)
-	asked.Family = asked.GetStream().GetRootSessionId() == session.GetSessionId()
-	asked.RecordedSequence = session.GetStreamSequence()
-	got, err := l.list(r.Context(), asked)
-	if errors.Is(err, fault.NotFound) {
-		got, err = unknown(session, asked.GetFromSequence()), nil
-	}
-	if err != nil {
-		return err
-	}
-	httpapi.WriteJSON(w, http.StatusOK, pageOf(session.GetSessionId(), got))
+	asked.page.Latest = max(asked.page.Latest, asked.page.Next)
+	httpapi.WriteJSON(w, http.StatusOK, asked.page)
 	return nil
 }
 
 // historyRequest reads what is asked for. Invalid (PARAMETER_INVALID, ID_INVALID).
-func historyRequest(r *http.Request) (*streamv1.ListRequest, error) {
-	from, err := conversation.Number(r, "fromSequence", 0, 0, math.MaxInt64)
+func historyRequest(r *http.Request) (*reading, error) {
+	from, err := conversation.Number(r, "fromSequence", 0, 0, maxSequence)
 	if err != nil {
 		return nil, err
 	}
@@ -94,40 +93,47 @@ func historyRequest(r *http.Request) (*streamv1.ListRequest, error) {
 			return nil, err
 		}
 	}
-	return &streamv1.ListRequest{FromSequence: from, Limit: int32(limit), RunId: run, FromStep: int32(step)}, nil
+	return &reading{request: follow.Request{After: from, RunID: run, Only: run != "", Stored: true}, limit: int(limit), step: int32(step)}, nil
 }
 
-// unknown is the page of a session of which the log knows nothing: it never wrote,
-// or all it wrote has expired.
-func unknown(s *statev1.Session, from int64) *streamv1.ListResponse {
-	recorded := s.GetStreamSequence()
-	if from >= recorded {
-		return &streamv1.ListResponse{NextSequence: from}
-	}
-	return &streamv1.ListResponse{NextSequence: recorded, Floor: recorded}
+// maxSequence is the highest position.
+const maxSequence = 1<<53 - 1
+
+// errFull ends the reading of a page.
+var errFull = errors.New("the page is full")
+
+// reading is a page that is being read. It is the sink of a follow.
+type reading struct {
+	request follow.Request
+	limit   int
+	step    int32
+	page    page
+	bytes   int
 }
 
-func pageOf(session string, got *streamv1.ListResponse) page {
-	p := page{
-		Chunks: []storedChunk{}, HasMore: got.GetHasMore(), Latest: got.GetLatestSequence(),
-		Next: got.GetNextSequence(), Floor: got.GetFloor(),
+// Flush has nothing to send.
+func (*reading) Flush() error { return nil }
+
+// Beat has nobody to tell.
+func (*reading) Beat() error { return nil }
+
+// Frame takes the next frame.
+func (p *reading) Frame(f *frame.Frame) error {
+	if f.Rewound {
+		p.page.Rewound = append(p.page.Rewound, rewound{f.Sequence, f.Sequence})
 	}
-	for _, record := range got.GetRecords() {
-		below := record.GetSessionId()
-		if below == session {
-			below = ""
+	if f.Chunk != nil && f.Chunk.GetStep() >= p.step {
+		text, err := eventv1.MarshalChunk(f.Chunk)
+		if err != nil { // the event of a newer writer: readers would pass over it
+			p.page.Next = f.Sequence
+			return nil //nolint:nilerr // see above
 		}
-		if f := record.GetRewound(); f != nil {
-			p.Rewound = append(p.Rewound, rewound{record.GetSequence(), f.GetAt(), below})
+		if len(p.page.Chunks) == p.limit || p.bytes > 0 && p.bytes+len(text) > maxPageBytes {
+			p.page.HasMore = true
+			return errFull
 		}
-		if record.GetChunk() == nil {
-			continue
-		}
-		text, err := eventv1.MarshalChunk(record.GetChunk())
-		if err != nil {
-			continue // the event of a newer writer: readers would pass over it
-		}
-		p.Chunks = append(p.Chunks, storedChunk{record.GetSequence(), text, below})
+		p.page.Chunks, p.bytes = append(p.page.Chunks, storedChunk{f.Sequence, text}), p.bytes+len(text)
 	}
-	return p
+	p.page.Next = f.Sequence
+	return nil
 }

@@ -58,7 +58,7 @@ func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string)
 	}
 	defer leave()
 	for range attempts {
-		s, err := l.subject(r.Context(), tenant, id)
+		s, err := l.Sessions.Whole(r.Context(), tenant, id)
 		if err != nil {
 			return err
 		}
@@ -74,60 +74,28 @@ func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string)
 	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation was changed while it was read, %d times in a row; try again", attempts)
 }
 
-// subject reads what the state service knows.
-func (l *Loader) subject(ctx context.Context, tenant, id string) (*subject, error) {
-	got, err := l.Sessions.Whole(ctx, tenant, id)
-	if err != nil {
-		return nil, err
-	}
-	s := &subject{GetSessionResponse: got}
-	current := got.GetCurrentRun()
-	if conversation.Live(current) {
-		s.teller = current
-	}
-	if current.GetStatus() == statev1.RunStatus_RUN_STATUS_QUEUED { // the one before may not be settled
-		former, err := l.Sessions.Before(ctx, tenant, current)
-		if err != nil {
-			return nil, err
-		}
-		if conversation.Live(former) {
-			s.teller = former
-		}
-	}
-	return s, nil
-}
-
-// view reads the conversation, then the stream. same is false when the session has
-// changed since the subject was read, and the stream does not tell of it: while nothing
-// runs, messages can be taken back, and what records told that are gone is in the
-// messages only if the step was committed before.
-func (l *Loader) view(ctx context.Context, s *subject) (v view, offset int64, same bool, err error) {
+// view reads the conversation, then the step in flight. same is false when messages were
+// taken back meanwhile, which can only happen while nothing runs.
+func (l *Loader) view(ctx context.Context, s *statev1.GetSessionResponse) (v view, offset int64, same bool, err error) {
 	stored, err := l.Sessions.ReadNewest(ctx, s.GetSession())
 	if err != nil || stored.Short {
 		return view{}, 0, false, err
 	}
-	tail, err := l.readTail(ctx, s.GetSession())
-	if err != nil {
-		return view{}, 0, false, err
+	v = l.fold(ctx, s, stored)
+	if conversation.Executing(s.GetCurrentRun()) {
+		return v, stored.Offset, true, nil
 	}
-	same = true
-	if s.teller == nil || tail.floor > 0 {
-		now, _, err := l.Sessions.Session(ctx, s.GetSession().GetTenant(), s.GetSession().GetSessionId())
-		if err != nil {
-			return view{}, 0, false, err
-		}
-		same = now.GetVersion() == s.GetSession().GetVersion()
-	}
-	return s.fold(stored, tail), stored.Offset, same, nil
+	now, _, err := l.Sessions.Session(ctx, s.GetSession().GetTenant(), s.GetSession().GetSessionId())
+	return v, stored.Offset, now.GetVersion() == s.GetSession().GetVersion(), err
 }
 
-func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
+func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snapshot {
 	session := s.GetSession()
 	out := &snapshot{
 		SessionID: session.GetSessionId(), Messages: v.messages, Offset: offset, Total: session.GetMessageCount(), HasMore: offset > 0,
-		StreamSequence: v.sequence, Status: s.status(v.ended), Timestamp: l.Now().UnixMilli(),
+		StreamSequence: v.sequence, Status: status(s), Timestamp: l.Now().UnixMilli(),
 		AgentType: session.GetAgentType(), Version: session.GetVersion(), CheckpointID: session.GetCheckpointId(),
-		Error: session.GetFailure().GetError(), calls: callsOf(s.GetSessionResponse), ParentSessionID: session.GetParentSessionId(),
+		Error: session.GetFailure().GetError(), calls: callsOf(s), ParentSessionID: session.GetParentSessionId(),
 	}
 	if run := session.GetCurrentRunId(); run != "" {
 		out.RunID = &run
@@ -135,10 +103,10 @@ func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
 	if out.Messages == nil {
 		out.Messages = []uistream.UIMessage{}
 	}
-	uistream.Ask(out.Messages, conversation.Asked(s.GetSessionResponse))
-	if s.teller == nil { // else the ends of calls may come after what was folded
+	uistream.Ask(out.Messages, conversation.Asked(s))
+	if !conversation.Executing(s.GetCurrentRun()) { // else the ends of calls may come after what was folded
 		out.Messages = conversation.Spoken(out.Messages, s.GetCurrentRun())
-		uistream.Close(out.Messages, conversation.Unanswered(s.GetSessionResponse, out.Messages))
+		uistream.Close(out.Messages, conversation.Unanswered(s, out.Messages))
 	}
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
 		out.State = json.RawMessage(state)
@@ -155,10 +123,9 @@ func (l *Loader) show(s *subject, v view, offset int64) *snapshot {
 	return out
 }
 
-// status is how the stream stands at the view's sequence. told says that the end of
-// the newest run stands before it.
-func (s *subject) status(told bool) string {
-	if current := s.GetCurrentRun(); conversation.Live(current) && !told {
+// status is how the session stands.
+func status(s *statev1.GetSessionResponse) string {
+	if conversation.Executing(s.GetCurrentRun()) {
 		return "active"
 	}
 	switch s.GetSession().GetStatus() {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/holdfast-run/holdfast/pkg/position"
 )
 
 // Comments: clients read over them, proxies see traffic.
@@ -174,7 +176,7 @@ func (s *Writer) Flush() error {
 
 // Cursor reads the cursor of a request: the header Last-Event-ID, which a client
 // that reconnects sends by itself, or else the parameter fromSequence. given is
-// false when there is neither; ok is false when it is no sequence.
+// false when there is neither; ok is false when it is no position.
 func Cursor(r *http.Request) (cursor int64, given, ok bool) {
 	text := strings.TrimSpace(r.Header.Get("Last-Event-ID"))
 	if text == "" {
@@ -184,5 +186,5 @@ func Cursor(r *http.Request) (cursor int64, given, ok bool) {
 		return 0, false, true
 	}
 	cursor, err := strconv.ParseInt(text, 10, 64)
-	return cursor, true, err == nil && cursor >= 0
+	return cursor, true, err == nil && position.Valid(cursor)
 }

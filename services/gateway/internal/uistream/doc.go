@@ -70,15 +70,13 @@
 //
 // # What is taken back
 //
-// When an attempt at a step is lost, what it told is void, and readers are told
-// `rewound{at}`. Version 7 of the client knows reset-step: it drops every part
-// behind its last step-start and keeps that one. So
+// A new attempt shows the whole step in flight again, and readers are told `rewound` to
+// before the step. A run's first attempt begins with run_started, which the next one sends
+// again: the start part does not count as shown. Version 7 of the client knows reset-step:
+// it drops every part behind its last step-start and keeps that one. So
 //
-//   - if the whole step is void, the translator sends reset-step, and the
+//   - if the step in flight is void, the translator sends reset-step, and the
 //     start-step of the next attempt is not sent again: the client still has one;
-//   - if the step's beginning stands (the plan was recorded, tools are run
-//     again), the parts up to `at` have to be sent again after the reset-step:
-//     the caller reads the log again from the step's beginning;
 //   - if only ends of calls are void that stood outside of a step, nothing has to be
 //     taken back: they are told again, and take the place of what the client has;
 //   - if more than the step in flight is void, or the client is older than

@@ -2,7 +2,6 @@ package uistream_test
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -127,11 +126,8 @@ func (p *player) command(words []string) []string {
 	case "fail":
 		return p.told(p.tr.Fail(words[1]))
 	case "rewound":
-		parts, again, ok := p.tr.Rewound(p.number(words[1]))
+		parts, ok := p.tr.Rewound(p.number(words[1]))
 		answers := p.told(parts)
-		if again != 0 {
-			answers = append(answers, fmt.Sprintf("(read again from %d)", again))
-		}
 		if !ok {
 			answers = append(answers, "(break the connection)")
 		}

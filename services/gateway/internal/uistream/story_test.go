@@ -188,8 +188,12 @@ func (s *story) drawStep() {
 	p := s.drawPlan(fmt.Sprintf("%d-last", s.step))
 	p.chunks = slices.Concat(drawEvents(s.t, "before the reply"), p.chunks, drawEvents(s.t, "behind the reply"))
 	p.results = slices.Concat(p.results, drawEvents(s.t, "behind the tools"))
+	for range rapid.IntRange(0, 2).Draw(s.t, "executors lost in tools") { // the next one shows the step again
+		s.sayPlan(p, len(p.chunks))
+		s.sayChunks(p.results[:rapid.IntRange(0, len(p.results)).Draw(s.t, "told of them")])
+		s.rewind(begin)
+	}
 	s.sayPlan(p, len(p.chunks))
-	s.lose(p.results, "executors lost in tools")
 	s.sayChunks(p.results)
 	s.commit(p.answer, p.tools)
 	if len(p.open) > 0 {

@@ -99,7 +99,7 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 		return t.discardStep()
 	}
 	parts := t.chunk(sequence, c)
-	if slices.ContainsFunc(parts, func(p Part) bool { return !p.Transient }) {
+	if slices.ContainsFunc(parts, func(p Part) bool { return !p.Transient && p.Type != "start" }) {
 		t.shown = sequence
 		if t.step.open || !again(c) {
 			t.firm = sequence
@@ -231,33 +231,25 @@ func (t *Translator) voidStep() {
 	t.step = step{open: true, void: true, before: t.step.before}
 }
 
-// Rewound takes back everything after the sequence at. The caller hands the
-// parts on and, when again is not 0, reads the run again from that cursor in
-// place of the one that it has. When ok is false, the client cannot be made to
-// drop what is void: break the connection.
-func (t *Translator) Rewound(at int64) (parts []Part, again int64, ok bool) {
+// Rewound takes back everything after the position, which is never inside a step. When
+// ok is false, the client cannot be made to drop what is void: break the connection.
+func (t *Translator) Rewound(at int64) (parts []Part, ok bool) {
 	switch {
 	case t.shown <= at:
 		if t.step.at > at { // an attempt that has used a start-step again, and nothing else
 			t.voidStep()
 		}
-		return nil, 0, true
+		return nil, true
 	case !t.step.open && t.firm <= at: // ends of calls, which will be sent again
 		t.shown = t.firm
-		return nil, 0, true
-	case !t.major.resets() || t.step.at == 0 || at < t.step.before:
-		return nil, 0, false
+		return nil, true
+	case !t.major.resets() || t.step.at == 0 || at < t.step.before || at >= t.step.at:
+		return nil, false
 	}
 	parts = append(t.closeBlock(), resetStep())
 	t.reason = ""
-	if at < t.step.at {
-		t.voidStep()
-		return parts, 0, true
-	}
-	t.forgetCalls(t.step.at)
-	t.shown = t.step.at
-	t.step.blocks = 0
-	return parts, t.step.at, true
+	t.voidStep()
+	return parts, true
 }
 
 func (t *Translator) grow(kind, delta string) []Part {

@@ -60,19 +60,11 @@ func (w *watcher) follow(i int) bool {
 		}
 		return w.take(r.end.parts(w.tr))
 	}
-	parts, again, ok := w.tr.Rewound(r.at)
+	parts, ok := w.tr.Rewound(r.at)
 	if !ok && w.c.major >= 7 {
 		w.t.Fatalf("rewound to %d: the client should be able to take it back", r.at)
 	}
-	if !ok || !w.take(parts) {
-		return false
-	}
-	for _, old := range standing(w.s.told[:i+1]) {
-		if again > 0 && old.chunk != nil && old.sequence > again && !w.take(w.tr.Chunk(old.sequence, old.chunk)) {
-			return false
-		}
-	}
-	return true
+	return ok && w.take(parts)
 }
 
 // parts are those with which the run ends the message.

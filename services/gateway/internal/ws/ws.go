@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/feed"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/watch"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/ws/socket"
 )
 
@@ -33,10 +33,10 @@ const (
 
 // Sockets serves sockets.
 type Sockets struct {
-	Watcher *watch.Watcher
-	Streams *httpapi.Streams
-	Timeout time.Duration // for one message to be written or to arrive, and for a ping to be answered
-	Log     *slog.Logger
+	Follower *follow.Follower
+	Streams  *httpapi.Streams
+	Timeout  time.Duration // for one message to be written or to arrive, and for a ping to be answered
+	Log      *slog.Logger
 }
 
 // Or serves a request that asks for a WebSocket, and leaves others to next.
@@ -64,7 +64,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 		return err
 	}
 	defer release()
-	watched, err := s.Watcher.New(ctx, request)
+	followed, err := s.Follower.Begin(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -72,20 +72,20 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	if err != nil {
 		return err
 	}
-	if err := s.serve(ctx, conn, watched); err != nil {
+	if err := s.serve(ctx, conn, followed); err != nil {
 		s.Log.DebugContext(ctx, "socket cut", "session", request.SessionID, "error", err)
 	}
 	return nil
 }
 
-// serve tells what is watched, and closes the socket.
-func (s *Sockets) serve(ctx context.Context, conn *socket.Conn, watched *watch.Watch) error {
+// serve gives what is followed, and closes the socket.
+func (s *Sockets) serve(ctx context.Context, conn *socket.Conn, followed *follow.Follow) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	conn.EndWith(ctx)
 	var reading sync.WaitGroup
 	reading.Go(func() { cancel(s.listen(conn)) }) //nolint:contextcheck // see socket.Conn.Read
-	err := watched.Follow(ctx, &sink{conn, func() { cancel(socket.ErrLeft) }})
+	err := followed.To(ctx, &sink{conn, func() { cancel(socket.ErrLeft) }})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -120,7 +120,7 @@ type sink struct {
 	left func() // ends the socket of a client that is gone
 }
 
-func (s *sink) Frame(f *feed.Frame) error {
+func (s *sink) Frame(f *frame.Frame) error {
 	if text := native.Message(f); len(text) > 0 {
 		return s.conn.Write(text)
 	}

@@ -1,0 +1,401 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fanout"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+// Sink takes what a follow gives, from one goroutine. An error ends the follow, which
+// returns it as it is.
+type Sink interface {
+	// Frame takes the next frame, which other readers are given as well.
+	Frame(f *frame.Frame) error
+	// Flush is called when no frame waits behind the last one, and every few frames.
+	Flush() error
+	// Beat is called after each Follower.Beat without a frame.
+	Beat() error
+}
+
+// Follower begins follows. It may be used by many goroutines.
+type Follower struct {
+	Sessions *conversation.Reader
+	Live     *live.Hub
+	Beat     time.Duration // above 0
+}
+
+// Request says what to follow.
+type Request struct {
+	Tenant    string
+	SessionID string
+	RunID     string // whose end ends the follow; "": that of the newest run
+	Only      bool   // nothing of other runs
+	Family    bool   // the sessions below a root as well
+	After     int64  // the reader has everything up to this position
+	Stored    bool   // end when everything is given that exists now
+}
+
+// Follow is one reader's view of a session. One goroutine uses it, once.
+type Follow struct {
+	*Follower
+	request Request
+	run     *statev1.Run // whose end ends the follow
+	sink    Sink
+	root    *track
+	below   map[string]*track // by session
+
+	reader   *live.Reader // nil before the first live record is wanted
+	missed   bool         // the log may have stored records that the ring has not
+	up       bool         // live records come
+	caughtUp bool         // the reader was told so
+	waiting  int          // frames since the last flush
+	bytes    int
+	beat     *time.Timer
+
+	// batch lies here and not on the stack of a reader that waits, which it would
+	// double: stacks grow by powers of two.
+	batch [liveBatch]*live.Record
+}
+
+const (
+	// liveBatch is how much is taken from the ring at once.
+	liveBatch = 16
+	// flushFrames and flushBytes are what may wait in a sink.
+	flushFrames = 64
+	flushBytes  = 64 << 10
+	// idlePoll is how often the state service is asked while nothing is live, and busyPoll
+	// while a run is at work and says nothing.
+	idlePoll = time.Second
+	busyPoll = 5 * time.Second
+	// firstPause and lastPause are the waits between questions that do not help.
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+)
+
+var (
+	errDone = errors.New("the follow has ended")
+	errAsk  = errors.New("ask the state service")
+)
+
+// Begin finds what is to be followed. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
+	session, run, err := f.Sessions.Session(ctx, r.Tenant, r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	if r.RunID != "" && r.RunID != run.GetRunId() {
+		if run, err = f.Sessions.Run(ctx, r.Tenant, &statev1.Run{SessionId: r.SessionID, RunId: r.RunID}); err != nil {
+			return nil, err
+		}
+	}
+	if run == nil && !r.Stored {
+		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run")
+	}
+	return f.Of(r, session, run), nil
+}
+
+// Of is Begin for who knows the session and the run.
+func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Follow {
+	after := r.After
+	switch {
+	case r.Only && conversation.Waiting(run):
+		after = session.GetPosition()
+	case r.Only:
+		after = max(after, run.GetStartPosition())
+	}
+	follow := &Follow{Follower: f, request: r, run: run, below: map[string]*track{}}
+	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: wholeStep(after), held: r.After}
+	return follow
+}
+
+// Ref names the live log of a session.
+func Ref(s *statev1.Session) *streamv2.StreamRef {
+	root := s.GetRootSessionId()
+	if root == "" {
+		root = s.GetSessionId()
+	}
+	return &streamv2.StreamRef{Tenant: s.GetTenant(), RootSessionId: root, SessionId: s.GetSessionId()}
+}
+
+// Run is the run whose end ends the follow, as it was known last.
+func (f *Follow) Run() *statev1.Run { return f.run }
+
+// Cursor is the position up to which the reader has everything.
+func (f *Follow) Cursor() int64 { return f.root.cursor }
+
+// To gives the frames to the sink. It returns nil after the terminal frame, or, for a
+// request of what is stored, after caught_up; the sink's error; ctx's error; and the fault
+// of the state service when it does not pass.
+func (f *Follow) To(ctx context.Context, sink Sink) error {
+	f.sink, f.beat = sink, time.NewTimer(f.Beat)
+	defer f.beat.Stop()
+	err := f.tell(retry.Stream(ctx))
+	if f.reader != nil {
+		f.reader.Leave()
+	}
+	if errors.Is(err, errDone) {
+		return sink.Flush()
+	}
+	return err
+}
+
+// tell asks and listens in turns.
+func (f *Follow) tell(ctx context.Context) error {
+	pause := firstPause
+	for {
+		before := f.root.cursor
+		page, err := f.root.ask(ctx)
+		if err != nil {
+			return err
+		}
+		if err := f.refresh(ctx, page); err != nil {
+			return err
+		}
+		f.missed = f.missed || f.root.cursor != before
+		err = f.listen(ctx)
+		switch {
+		case err == nil || errors.Is(err, errAsk) && f.root.cursor != before:
+			pause = firstPause
+		case !errors.Is(err, errAsk):
+			return err
+		default: // the answer has not helped: the services disagree for a moment
+			if err := wait(ctx, pause); err != nil {
+				return err
+			}
+			pause = min(2*pause, lastPause)
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// refresh looks at the run, and ends the follow of one that has ended.
+func (f *Follow) refresh(ctx context.Context, page *statev1.ListStepsResponse) error {
+	if f.run == nil {
+		return nil
+	}
+	if current := page.GetCurrentRun(); current.GetRunId() == f.run.GetRunId() {
+		f.run = current
+	} else if !over(f.run) {
+		now, err := f.whole(ctx, f.run)
+		if err != nil {
+			return err
+		}
+		f.run = now
+	}
+	if !over(f.run) || f.request.Stored && !f.request.Only {
+		return nil
+	}
+	return f.end()
+}
+
+// end gives the end of the run from what the state service knows. Its chunk is given where
+// the reader has not had it.
+func (f *Follow) end() error {
+	at := f.run.GetEndPosition()
+	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
+		return f.root.giveAll(render.End(f.run, at, f.root.step))
+	}
+	return f.root.give(frame.Terminal("", max(at, f.root.cursor), render.Terminal(f.run)))
+}
+
+// over reports whether the run has ended.
+func over(run *statev1.Run) bool {
+	return run != nil && !conversation.Executing(run) && !conversation.Waiting(run)
+}
+
+// whole gives the run with its output.
+func (f *Follow) whole(ctx context.Context, run *statev1.Run) (*statev1.Run, error) {
+	var got *statev1.Run
+	err := retry.Do(ctx, f.Sessions.Policy, func() (err error) {
+		got, err = f.Sessions.Run(ctx, f.request.Tenant, run)
+		return err
+	})
+	return got, err
+}
+
+// flush sends what waits in the sink.
+func (f *Follow) flush() error {
+	if f.waiting == 0 {
+		return nil
+	}
+	f.waiting, f.bytes = 0, 0
+	return f.sink.Flush()
+}
+
+// put hands the sink a frame.
+func (f *Follow) put(frame *frame.Frame) error {
+	if err := f.sink.Frame(frame); err != nil {
+		return err
+	}
+	f.waiting, f.bytes = f.waiting+1, f.bytes+frame.Size()
+	if f.waiting < flushFrames && f.bytes < flushBytes {
+		return nil
+	}
+	return f.flush()
+}
+
+// catchUp tells the reader, once, that what comes now is new.
+func (f *Follow) catchUp() error {
+	if f.caughtUp {
+		return nil
+	}
+	f.caughtUp = true
+	if err := f.put(frame.CaughtUp(f.root.cursor)); err != nil {
+		return err
+	}
+	if f.request.Stored {
+		return errDone
+	}
+	return f.flush()
+}
+
+// listen gives the records of the log. It returns nil when the state service is to be asked
+// because nothing comes, and errAsk when something came that does not fit.
+func (f *Follow) listen(ctx context.Context) error {
+	if f.request.Stored {
+		if err := f.stored(ctx); err != nil {
+			return err
+		}
+		return f.catchUp()
+	}
+	if f.reader == nil {
+		f.join(ctx)
+	}
+	if f.missed {
+		if err := f.stored(ctx); err != nil {
+			return err
+		}
+	}
+	if f.up {
+		if err := f.catchUp(); err != nil {
+			return err
+		}
+	}
+	return f.follow(ctx)
+}
+
+// join joins the readers of the log.
+func (f *Follow) join(ctx context.Context) {
+	f.reader = f.Live.Join(ctx, f.root.ref, f.root.cursor)
+	f.up = f.reader.Up
+	f.missed = f.reader.At != f.root.cursor || f.up && f.request.Family
+}
+
+// stored reads what the log has stored. One that cannot be read has nothing.
+func (f *Follow) stored(ctx context.Context) error {
+	var taken error
+	err := f.Live.Stored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
+		taken = f.take(ctx, r)
+		return taken
+	})
+	switch {
+	case taken != nil:
+		return taken
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	f.missed, f.up = false, err == nil
+	if err := f.catchUp(); err != nil {
+		return err
+	}
+	return f.flush()
+}
+
+// follow gives live records until the state service has to be asked.
+func (f *Follow) follow(ctx context.Context) error {
+	poll := time.NewTimer(f.poll())
+	defer poll.Stop()
+	for {
+		n, wake, err := f.reader.Take(f.batch[:])
+		switch {
+		case errors.Is(err, fanout.ErrLagged):
+			f.missed = true
+			return errAsk
+		case err != nil:
+			return err
+		case n > 0:
+			if err := f.takeAll(ctx, f.batch[:n]); err != nil {
+				return err
+			}
+			f.beat.Reset(f.Beat)
+			poll.Reset(f.poll())
+			continue
+		}
+		select {
+		case <-wake:
+		case <-poll.C:
+			return nil
+		case <-f.beat.C:
+			if err := f.sink.Beat(); err != nil {
+				return err
+			}
+			f.beat.Reset(f.Beat)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// poll is how long the log may be silent before the state service is asked.
+func (f *Follow) poll() time.Duration {
+	if at := position.Of(f.root.cursor); f.up && (at.N > 0 && at.N <= position.MaxChunks || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
+		return busyPoll
+	}
+	return idlePoll
+}
+
+// takeAll takes records and flushes. An idle reader keeps none of them alive.
+func (f *Follow) takeAll(ctx context.Context, records []*live.Record) error {
+	defer clear(records)
+	for _, r := range records {
+		err := f.take(ctx, r)
+		if err == nil {
+			continue
+		}
+		if flushed := f.flush(); flushed != nil {
+			return flushed
+		}
+		return err
+	}
+	return f.flush()
+}
+
+// take takes a record of the log.
+func (f *Follow) take(ctx context.Context, r *live.Record) error {
+	switch {
+	case r.CaughtUp:
+		f.up = true
+		return f.catchUp()
+	case r.Down:
+		f.up = false
+		return f.catchUp()
+	case r.Session != "":
+		return f.takeBelow(ctx, r)
+	}
+	err := f.root.take(r)
+	if errors.Is(err, errAsk) {
+		f.missed = true
+	}
+	return err
+}

@@ -1,0 +1,357 @@
+package follow
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+// track is where the reader stands in one session.
+type track struct {
+	follow *Follow
+	name   string // of a session below the root; "" for the root
+	ref    *streamv2.StreamRef
+
+	cursor int64        // the reader has everything up to here
+	held   int64        // the reader holds nothing behind this
+	step   int32        // the last step that the reader has as a whole
+	last   *statev1.Run // of the last stored step that was delivered
+	blind  bool         // the log has lost a part of the step in flight
+}
+
+// pageSteps is how many steps are asked for at once. A page is cut at 4 MiB as well.
+const pageSteps = 20
+
+// wholeStep is the last step that a reader at the position has as a whole, for sure.
+func wholeStep(at int64) int32 {
+	step := position.Of(at).Step
+	if at < position.Ended(step) {
+		step--
+	}
+	return max(step, 0)
+}
+
+// ask delivers what the state service has behind the cursor, and gives its last page.
+func (t *track) ask(ctx context.Context) (*statev1.ListStepsResponse, error) {
+	for {
+		page, err := t.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.rewind(page); err != nil {
+			return nil, err
+		}
+		for _, step := range page.GetSteps() {
+			if err := t.deliver(ctx, page, step); err != nil {
+				return nil, err
+			}
+		}
+		if err := t.follow.flush(); err != nil { // the sink sets the pace
+			return nil, err
+		}
+		if !page.GetHasMore() {
+			return page, t.settle(ctx, page)
+		}
+	}
+}
+
+func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
+	sessions := t.follow.Sessions
+	var page *statev1.ListStepsResponse
+	err := retry.Do(ctx, sessions.Policy, func() (err error) {
+		page, err = sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
+			Tenant: t.ref.GetTenant(), SessionId: t.ref.GetSessionId(), AfterStep: t.step, Limit: pageSteps,
+		})
+		return err
+	})
+	return page, err
+}
+
+// rewind takes back what the reader holds and the state service does not know.
+func (t *track) rewind(page *statev1.ListStepsResponse) error {
+	if t.stands(page) {
+		return nil
+	}
+	stands, boundary := page.GetStands(), page.GetSession().GetPosition()
+	var at int64
+	if stands > 0 {
+		at = position.Ended(stands)
+	}
+	if boundary < at { // the run goes on behind that step
+		at = boundary
+	}
+	t.step = stands
+	return t.rewound(at)
+}
+
+// stands reports whether the reader's place is one that the session has or may have.
+func (t *track) stands(page *statev1.ListStepsResponse) bool {
+	session, step := page.GetSession(), position.Of(t.cursor).Step
+	switch {
+	case step == 0: // of another life, but for the beginning
+		return t.cursor == 0
+	case step <= t.step: // behind a step
+		return page.GetStands() == t.step
+	case len(page.GetSteps()) > 0:
+		return page.GetSteps()[0].GetStep() == step
+	case step != session.GetStepCount()+1:
+		return false
+	}
+	return t.cursor <= session.GetPosition() || !over(page.GetCurrentRun())
+}
+
+// rewound takes back what is behind the position.
+func (t *track) rewound(at int64) error {
+	t.cursor = at
+	if t.held <= at {
+		return nil
+	}
+	t.held = at
+	return t.follow.put(frame.Rewound(t.name, at))
+}
+
+// deliver gives what the reader does not have of a stored step.
+func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
+	run := runOf(page, step.GetRunId())
+	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
+		return t.follow.end() // the steps of later runs are not asked for
+	}
+	if err := t.closeBefore(ctx, run); err != nil {
+		return err
+	}
+	if t.wants(run.GetRunId()) {
+		if err := t.complete(ctx, step, run); err != nil {
+			return err
+		}
+		if err := t.render(ctx, page, step, run); err != nil {
+			return err
+		}
+	}
+	t.step, t.last, t.blind = step.GetStep(), run, false
+	t.cursor = max(t.cursor, position.Committed(t.step))
+	return nil
+}
+
+// render gives what the reader does not have of the step as it is stored.
+func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
+	previous, err := t.previous(ctx, run, step)
+	if err != nil {
+		return err
+	}
+	if run.GetFinishStep() == step.GetStep() {
+		if run, err = t.whole(ctx, page, run); err != nil {
+			return err
+		}
+	}
+	return t.giveAll(render.Step(run, previous, step))
+}
+
+// complete brings a reader that stands inside an attempt to the end of the step, from the
+// log, or else back to before the step.
+func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
+	number := step.GetStep()
+	start := startOf(step, run)
+	at := position.Of(t.cursor)
+	if t.cursor <= start || at.Step != number || at.Attempt == position.Stored {
+		return nil
+	}
+	var taken error
+	end := position.Committed(number)
+	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
+		if !t.continues(r) || t.cursor >= end {
+			return errAsk
+		}
+		taken = t.giveRecord(r)
+		return taken
+	})
+	if taken != nil || t.cursor >= end {
+		return taken
+	}
+	return t.rewound(start)
+}
+
+// startOf is the position before the step.
+func startOf(step *statev1.StoredStep, run *statev1.Run) int64 {
+	var start int64
+	if step.GetFollows() > 0 {
+		start = position.Ended(step.GetFollows())
+	}
+	if step.GetBeginsRun() {
+		start = max(start, run.GetStartPosition())
+	}
+	return start
+}
+
+func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
+	for _, run := range page.GetRuns() {
+		if run.GetRunId() == id {
+			return run
+		}
+	}
+	return &statev1.Run{RunId: id}
+}
+
+// previous names the run before one that goes on from it, where the step begins it.
+func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
+	switch {
+	case !step.GetBeginsRun() || !render.Resumes(run):
+		return "", nil
+	case t.last.GetTurn() == run.GetTurn()-1:
+		return t.last.GetRunId(), nil
+	}
+	former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+	return former.GetRunId(), err
+}
+
+// whole gives a run that has ended, with its output, which the runs of a page do not have.
+func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
+	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
+		return current, nil
+	}
+	if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
+		return run, nil
+	}
+	return t.follow.whole(ctx, run)
+}
+
+// closeBefore gives the end of the run before, where that has ended outside a step and the
+// reader has not seen it.
+func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
+	start := run.GetStartPosition()
+	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
+	if outside && t.last == nil {
+		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+		if err != nil {
+			return err
+		}
+		t.last = former
+	}
+	return t.close(ctx, start)
+}
+
+// close gives the end of the last run that was delivered where it has ended outside a step,
+// and no later than at the position: otherwise it was taken back.
+func (t *track) close(ctx context.Context, until int64) error {
+	run := t.last
+	if !over(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
+		return nil
+	}
+	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED && run.GetOutput() == "" {
+		var err error
+		if run, err = t.follow.whole(ctx, run); err != nil {
+			return err
+		}
+	}
+	return t.giveAll(render.End(run, run.GetEndPosition(), t.step))
+}
+
+// settle brings the cursor to the session's position when all stored steps are delivered.
+func (t *track) settle(ctx context.Context, page *statev1.ListStepsResponse) error {
+	if current := page.GetCurrentRun(); over(current) {
+		t.last = current // it may have no step
+	} else if current != nil {
+		if err := t.closeBefore(ctx, current); err != nil {
+			return err
+		}
+	}
+	boundary := page.GetSession().GetPosition()
+	if err := t.close(ctx, boundary); err != nil {
+		return err
+	}
+	t.cursor = max(t.cursor, boundary)
+	return nil
+}
+
+// wants reports whether the reader wants the chunks of the run.
+func (t *track) wants(run string) bool {
+	f := t.follow
+	return t.name != "" || !f.request.Only || run == f.run.GetRunId()
+}
+
+// take takes a record of the session's log. errAsk: it does not fit.
+func (t *track) take(r *live.Record) error {
+	switch {
+	case r.Last <= t.cursor:
+		return nil
+	case t.continues(r):
+	case r.Attempt != nil:
+		stands := r.Attempt.GetStands()
+		if stands > t.cursor && !t.blind {
+			t.blind = true
+			return errAsk
+		}
+		if stands < t.cursor {
+			if err := t.rewound(stands); err != nil {
+				return err
+			}
+			t.step = wholeStep(stands)
+		}
+	case r.Boundary != nil || !t.blind:
+		t.blind = true
+		return errAsk
+	default:
+		return nil // of an attempt of which a part is lost
+	}
+	t.blind = false
+	return t.giveRecord(r)
+}
+
+// continues reports whether the record follows what the reader has without a gap.
+func (t *track) continues(r *live.Record) bool {
+	if r.Boundary != nil {
+		return r.Boundary.GetLast() == t.cursor
+	}
+	at, first := position.Of(t.cursor), position.Of(r.First)
+	return at.Step == first.Step && at.Attempt == first.Attempt && r.First <= t.cursor+1
+}
+
+// giveRecord gives what the reader does not have of a record.
+func (t *track) giveRecord(r *live.Record) error {
+	if err := t.giveAll(r.Frames); err != nil {
+		return err
+	}
+	t.cursor = max(t.cursor, r.Last)
+	if r.Boundary.GetStepCommitted() != nil {
+		t.step = position.Of(r.Last).Step
+	}
+	return nil
+}
+
+// giveAll gives those of the frames that the reader does not have.
+func (t *track) giveAll(frames []*frame.Frame) error {
+	for _, f := range frames {
+		if f.Sequence <= t.cursor {
+			continue
+		}
+		if err := t.give(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// give gives a frame that the reader wants. errDone: it was the end.
+func (t *track) give(f *frame.Frame) error {
+	t.cursor = max(t.cursor, f.Sequence)
+	end := f.Terminal != nil && t.name == "" && f.Terminal.GetRunId() == t.follow.run.GetRunId()
+	if f.Chunk != nil && !t.wants(f.Chunk.GetAgentId()) || f.Terminal != nil && !end {
+		return nil
+	}
+	t.held = t.cursor
+	if f.Session != t.name { // rendered, or read for this session alone: nobody shares it
+		f.Session = t.name
+	}
+	if err := t.follow.put(f); err != nil {
+		return err
+	}
+	if end {
+		return errDone
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/fanout"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+)
+
+// The limits of a ring where none are given.
+const (
+	defaultRecords = 512
+	defaultBytes   = 4 << 20
+)
+
+// The waits between two calls for a topic.
+const (
+	firstWait = 50 * time.Millisecond
+	lastWait  = 2 * time.Second
+)
+
+// Hub reads live logs. It may be used by many goroutines.
+type Hub struct {
+	Client streamv2.StreamServiceClient
+	Log    *slog.Logger
+	// Records and Bytes say how far a reader may lag behind; 0 is a default.
+	Records, Bytes int
+
+	mu     sync.Mutex
+	topics map[key]*topic
+}
+
+// key names a topic.
+type key struct{ tenant, root, session string }
+
+// topic is one log, read once for all its readers.
+type topic struct {
+	hub     *Hub
+	key     key
+	ring    *fanout.Ring[*Record]
+	cancel  context.CancelFunc
+	ended   chan struct{} // closed when the call has ended for good
+	readers int           // guarded by the hub
+
+	mu sync.Mutex
+	at int64 // the sequence behind which the call reads next
+	up bool  // the ring tells what happens now
+}
+
+// Reader is one reader of a log. One goroutine uses it, and calls Leave at the end.
+type Reader struct {
+	*fanout.Reader[*Record]
+	topic *topic
+	// At is the sequence behind which the ring told when the reader joined: what was
+	// stored between its own position and At has to be read by Stored.
+	At int64
+	// Up says that the topic had caught up already when the reader joined.
+	Up bool
+}
+
+// Join joins the readers of the log. The first one has it read from its own position on,
+// of a root with the sessions below it.
+func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *Reader {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := key{ref.GetTenant(), ref.GetRootSessionId(), ref.GetSessionId()}
+	t, found := h.topics[k]
+	if !found {
+		t = h.add(k, after)
+	}
+	t.readers++
+	t.mu.Lock() // the ring gets nothing between the two
+	defer t.mu.Unlock()
+	reader := &Reader{Reader: t.ring.Join(), topic: t, At: t.at, Up: t.up}
+	if !found { // in the trace of the first reader, with whom it does not end
+		living := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
+		living, t.cancel = context.WithCancel(living)
+		go t.run(living, ref)
+	}
+	return reader
+}
+
+func (h *Hub) add(k key, after int64) *topic {
+	limits := fanout.Limits{Values: h.Records, Bytes: h.Bytes}
+	if limits.Values <= 0 {
+		limits.Values = defaultRecords
+	}
+	if limits.Bytes <= 0 {
+		limits.Bytes = defaultBytes
+	}
+	t := &topic{hub: h, key: k, ring: fanout.New(limits, (*Record).bytes), ended: make(chan struct{}), at: after}
+	if h.topics == nil {
+		h.topics = map[key]*topic{}
+	}
+	h.topics[k] = t
+	return t
+}
+
+// Leave takes the reader out. The last one ends the topic's call and waits for that.
+func (r *Reader) Leave() {
+	r.Reader.Leave()
+	h, t := r.topic.hub, r.topic
+	h.mu.Lock()
+	t.readers--
+	over := t.readers == 0
+	if over {
+		delete(h.topics, t.key)
+	}
+	h.mu.Unlock()
+	if over {
+		t.cancel()
+		<-t.ended
+	}
+}
+
+// run reads until the last reader has left.
+func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
+	defer close(t.ended)
+	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
+		heard, err := t.read(ctx, ref)
+		if ctx.Err() != nil {
+			return
+		}
+		t.hub.Log.DebugContext(ctx, "live log dropped", "session", t.key.session, "at", t.at, "error", err)
+		t.put(&Record{Down: true})
+		if heard {
+			wait = firstWait
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// read makes one call. heard says that something came.
+func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	family := ref.GetRootSessionId() == ref.GetSessionId()
+	call, err := t.hub.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: t.at, Family: family})
+	if err != nil {
+		return false, err
+	}
+	for {
+		got, err := call.Recv()
+		if err != nil {
+			return heard, err
+		}
+		heard = true
+		t.put(recordOf(ref.GetSessionId(), got))
+	}
+}
+
+func recordOf(session string, got *streamv2.ReadResponse) *Record {
+	if got.GetCaughtUp() != nil {
+		return &Record{CaughtUp: true}
+	}
+	return newRecord(session, got.GetRecord())
+}
+
+// put tells all readers. at changes with the ring.
+func (t *topic) put(r *Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case r.CaughtUp:
+		t.up = true
+	case r.Down:
+		t.up = false
+	case r.Session == "":
+		t.at = max(t.at, r.Last)
+	}
+	t.ring.Put(r)
+}
+
+// Stored gives each record that is stored behind the position. It returns the error of
+// each, ctx's error, and Unavailable when the log cannot be read.
+func (h *Hub) Stored(ctx context.Context, ref *streamv2.StreamRef, after int64, family bool, each func(*Record) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends a call that is left before its end
+	call, err := h.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: after, Family: family, StoredOnly: true})
+	if err != nil {
+		return err
+	}
+	for {
+		got, err := call.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return fault.New(fault.Unavailable, "STREAM_DROPPED", "the live log ended before its end")
+		case err != nil:
+			return err
+		case got.GetCaughtUp() != nil:
+			return nil
+		}
+		if err := each(newRecord(ref.GetSessionId(), got.GetRecord())); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package render
+
+import (
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
+)
+
+// End gives the last chunk of a run that has ended, and its terminal frame, which stands at
+// the sequence. step is the last committed step.
+func End(run *statev1.Run, sequence int64, step int32) []*frame.Frame {
+	last := stamp(run, step, run.GetCompletedAt(), lastChunk(run))
+	return []*frame.Frame{frame.Chunk("", sequence-1, last), frame.Terminal("", sequence, Terminal(run))}
+}
+
+// suspensions are the reasons for which a run waits.
+var suspensions = map[statev1.RunStatus]string{
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:       "client_tool",
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: "awaiting_children",
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:      "step_partial",
+}
+
+func lastChunk(run *statev1.Run) *eventv1.Chunk {
+	switch run.GetStatus() {
+	case statev1.RunStatus_RUN_STATUS_COMPLETED:
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
+			Output: run.GetOutput(), FinishReason: run.GetFinishReason(), Usage: run.GetUsage(),
+		}}}
+	case statev1.RunStatus_RUN_STATUS_FAILED:
+		return &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}}}
+	case statev1.RunStatus_RUN_STATUS_INTERRUPTED:
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: run.GetStop().GetReason()}}}
+	default:
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: suspensions[run.GetStatus()]}}}
+	}
+}
+
+// Terminal says how a run ended.
+func Terminal(run *statev1.Run) *streamv2.Terminal {
+	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
+		fail := &streamv2.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
+		return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_Fail{Fail: fail}}
+	}
+	end := &streamv2.End{Status: endStatus(run.GetStatus()), Output: run.GetOutput(), Usage: run.GetUsage()}
+	return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_End{End: end}}
+}
+
+func endStatus(s statev1.RunStatus) streamv2.EndStatus {
+	switch s {
+	case statev1.RunStatus_RUN_STATUS_COMPLETED:
+		return streamv2.EndStatus_END_STATUS_COMPLETED
+	case statev1.RunStatus_RUN_STATUS_INTERRUPTED:
+		return streamv2.EndStatus_END_STATUS_INTERRUPTED
+	default:
+		return streamv2.EndStatus_END_STATUS_PAUSED
+	}
+}
