@@ -191,7 +191,7 @@ func (p *Publisher) refused(r *request, err error) {
 	switch {
 	case boundary != nil && tooLarge && shrinkBoundary(boundary):
 		p.at = r.before
-		p.queue = slices.Insert(p.queue, 0, entry{step: r.step, attempt: r.attempt, boundary: r.record, partial: boundary.GetLast() == 0})
+		p.queue = slices.Insert(p.queue, 0, entry{step: r.step, attempt: r.attempt, boundary: r.record, partial: true})
 	case boundary != nil, r.record == nil:
 		p.log.Error("the log refuses a record", "error", err)
 	case len(r.chunks) != 1:

@@ -8,8 +8,9 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// maxRecordBytes bounds the record of a step, below what the state service takes.
-const maxRecordBytes = 7 << 20
+// maxRecordBytes bounds the record of a step, so that its commit fits into a message of
+// the RPC layer.
+const maxRecordBytes = 5 << 20
 
 // record gathers what the step in flight shows beside its messages. The zero value is
 // empty.

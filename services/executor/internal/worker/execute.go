@@ -48,19 +48,17 @@ func (r *runner) execute(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.open(ctx); err != nil {
+		return err
+	}
 	refusal := r.beforeRun(ctx, start.Journal)
 	r.planner = loop.New(start)
-	if err := r.open(ctx, start.Journal); err != nil {
-		return err
-	}
-	r.worker.passed(ctx, PointOpened)
-	if err := r.tell(ctx, r.step, r.early...); err != nil {
-		return err
-	}
 	if refusal != nil {
 		return r.fail(ctx, *refusal)
 	}
-	r.entered(ctx, start.Journal)
+	if err := r.entered(ctx, start.Journal); err != nil {
+		return err
+	}
 	return r.loop(ctx)
 }
 

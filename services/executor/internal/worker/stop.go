@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// stopPatience is how long a commit of a run that was asked to stop waits for the stream
-// tier.
+// stopPatience is how long a run that was asked to stop waits for the stream tier.
 const stopPatience = time.Second
 
 // Stopped is the cause with which the contexts of models and tools end when their run
@@ -135,7 +134,7 @@ var stopKinds = map[statev1.StopKind]loop.StopKind{
 	statev1.StopKind_STOP_KIND_ABORT:     loop.StopAbort,
 }
 
-// patience is how long the run waits for the stream tier before it goes on without it.
+// patience is how long the end of the run waits for the stream tier.
 func (r *runner) patience() time.Duration {
 	if r.halt.requested() {
 		return min(stopPatience, r.worker.config.StreamPatience)

@@ -25,7 +25,7 @@ type Log struct {
 	Down atomic.Bool
 	// Gate, when set, is asked before each append takes effect.
 	Gate func(ctx context.Context, r *streamv2.AppendRequest) error
-	// MaxChunk is the size of the largest chunk; 0: no limit.
+	// MaxChunk is the size of the largest chunk or boundary; 0: no limit.
 	MaxChunk int
 
 	mu       sync.Mutex
@@ -101,6 +101,9 @@ func (l *Log) check(record *streamv2.Record) error {
 		if l.MaxChunk > 0 && proto.Size(chunk) > l.MaxChunk {
 			return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(chunk))
 		}
+	}
+	if l.MaxChunk > 0 && proto.Size(record.GetBoundary()) > l.MaxChunk {
+		return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(record.GetBoundary()))
 	}
 	if len(record.GetChunks()) > 64 || record.GetBoundary() != nil && len(record.GetChunks()) > 0 {
 		l.faults = append(l.faults, fmt.Sprintf("a record with %d chunks", len(record.GetChunks())))

@@ -1,6 +1,8 @@
 package publishertest
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/position"
@@ -18,8 +20,8 @@ type Reader struct {
 	// Asked are the stretches that it could not follow, and has asked the state service
 	// for.
 	Asked []Stretch
-	// End is how the run ended that ended last.
-	End *streamv2.Terminal
+	// Ends is how runs ended, by their id.
+	Ends map[string]*streamv2.Terminal
 
 	places []int64 // the sequences of Chunks
 }
@@ -78,8 +80,11 @@ func (r *Reader) ask(upTo int64) {
 
 func (r *Reader) boundary(record *streamv2.Record) {
 	b := record.GetBoundary()
-	if b.GetRunEnded() != nil {
-		r.End = b.GetEnd()
+	if end := b.GetEnd(); end != nil {
+		if r.Ends == nil {
+			r.Ends = map[string]*streamv2.Terminal{}
+		}
+		r.Ends[end.GetRunId()] = end
 	}
 	if b.GetLast() == 0 || b.GetLast() != r.Cursor {
 		r.ask(record.GetSequence())
@@ -92,4 +97,21 @@ func (r *Reader) boundary(record *streamv2.Record) {
 		r.add(record.GetSequence()-1, b.GetRunEnded())
 	}
 	r.Cursor = record.GetSequence()
+}
+
+// Between gives the chunks behind one position, up to another.
+func (r *Reader) Between(after, upTo int64) []*eventv1.Chunk {
+	var chunks []*eventv1.Chunk
+	for i, place := range r.places {
+		if place > after && place <= upTo {
+			chunks = append(chunks, r.Chunks[i])
+		}
+	}
+	return chunks
+}
+
+// Saw reports whether the reader has come to the position without a question to the
+// state service.
+func (r *Reader) Saw(position int64) bool {
+	return r.Cursor >= position && !slices.ContainsFunc(r.Asked, func(s Stretch) bool { return s.After < position && position <= s.UpTo })
 }
