@@ -106,7 +106,7 @@ func New(client streamv2.StreamServiceClient, claim Claim, c Config, log *slog.L
 	if c.CheckInterval == 0 {
 		c.CheckInterval = defaultCheckInterval
 	}
-	p := &Publisher{config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1), limit: c.MaxDeltaBytes, interval: c.CheckInterval}
+	p := &Publisher{config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1), limit: min(c.MaxDeltaBytes, maxBatchBytes), interval: c.CheckInterval}
 	p.begin(claim.Step, claim.Position, claim.Claims)
 	if claim.TakenOver {
 		p.reason = ReasonExecutorLost

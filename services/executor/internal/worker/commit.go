@@ -52,33 +52,33 @@ func unwritable(err error) bool {
 
 // commit makes the step durable and shows it; with an outcome it ends the run.
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
-	if err := r.commitHurried(ctx, e); err != nil {
+	if err := r.commitBounded(ctx, e); err != nil {
 		return err
 	}
 	r.planner.Committed()
 	return nil
 }
 
-// commitHurried shows what is left of the step and commits it. Once the run is to stop,
-// neither hooks nor the stream tier hold that up for long. In a step that was cut those
+// commitBounded shows what is left of the step and commits it. After a stop, neither hooks
+// nor the stream tier hold that up for long. In a step that was cut those
 // writes of hooks count that were recorded with the plan. Where the state would be too large
 // with them, none counts, and readers are shown the state without them.
-func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
-	hurried, end := r.halt.hurried(ctx)
+func (r *runner) commitBounded(ctx context.Context, e loop.Commit) error {
+	bounded, end := r.halt.outlasting(ctx)
 	defer end()
 	for _, found := range r.writes.take(e.Messages) {
-		if err := r.showDecided(hurried, e, found.Result.CallID); err != nil {
+		if err := r.showDecided(bounded, e, found.Result.CallID); err != nil {
 			return err
 		}
-		if err := r.showEnd(hurried, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
+		if err := r.showEnd(bounded, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
 			return err
 		}
 	}
-	r.onMessages(hurried, e.Step, e.Messages...)
+	r.onMessages(bounded, e.Step, e.Messages...)
 	if e.Cut {
 		r.writes.cut()
 	}
-	if err := r.showStep(hurried, e); err != nil {
+	if err := r.showStep(bounded, e); err != nil {
 		return err
 	}
 	err := r.commitStep(ctx, e)
@@ -86,7 +86,7 @@ func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
 		return err
 	}
 	r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them", "step", e.Step, "error", err)
-	if err := r.showMerged(hurried, int32(e.Step)); err != nil {
+	if err := r.showMerged(bounded, int32(e.Step)); err != nil {
 		return err
 	}
 	return r.commitStep(ctx, e)

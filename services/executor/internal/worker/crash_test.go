@@ -16,6 +16,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
 // rehearsal is one play of the same two turns: a turn with a failing model call,
@@ -389,6 +390,10 @@ func callsOfPlay(t *testing.T) int {
 		p := newRehearsal(t)
 		e := p.play(nil, "first", "second")
 		p.verify()
+		var reader publishertest.Reader
+		if reader.Read(p.stream.History("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
+			t.Errorf("a live reader asked for %v, want it to see all of the two turns", reader.Asked)
+		}
 		if p.plans != 1 || p.unknownCharge() {
 			t.Errorf("%d plans, charge unknown = %v; want 1, false", p.plans, p.unknownCharge())
 		}
@@ -439,6 +444,57 @@ func TestACallThatFailsIsMadeAgainAndNothingIsDoubled(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(p *rehearsal){
+		"whole":       func(p *rehearsal) { p.stream.Lose() },
+		"last record": func(p *rehearsal) { p.stream.LoseTail(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n := range callsOfPlay(t) + 1 {
+				synctest.Test(t, func(t *testing.T) {
+					p := newRehearsal(t)
+					p.play(func(call int, _ string) verdict {
+						if call == n {
+							lose(p)
+						}
+						return pass
+					}, "first", "second")
+					p.verify()
+					if t.Failed() {
+						t.Fatalf("at call %d", n)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestALogThatIsLostAndAnExecutorThatDiesSoonAfterLoseNothing(t *testing.T) {
+	t.Parallel()
+	for n := range callsOfPlay(t) + 1 {
+		for later := 1; later <= 3; later++ {
+			synctest.Test(t, func(t *testing.T) {
+				p := newRehearsal(t)
+				p.play(func(call int, _ string) verdict {
+					switch call {
+					case n:
+						p.stream.Lose()
+					case n + later:
+						return dieAfter
+					}
+					return pass
+				}, "first", "second")
+				p.verify()
+				if t.Failed() {
+					t.Fatalf("lost at call %d, dead %d calls later", n, later)
+				}
+			})
+		}
 	}
 }
 

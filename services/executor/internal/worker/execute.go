@@ -44,11 +44,11 @@ func (r *runner) execute(ctx context.Context) error {
 		return err
 	}
 	defer r.timed()()
-	start, err := r.start(ctx)
-	if err != nil {
+	if err := r.open(ctx); err != nil {
 		return err
 	}
-	if err := r.open(ctx); err != nil {
+	start, err := r.start(ctx)
+	if err != nil {
 		return err
 	}
 	refusal := r.beforeRun(ctx, start.Journal)
@@ -135,7 +135,7 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	if _, over := effect.(loop.Done); over {
 		return true, nil
 	}
-	if r.heed(ctx, nil) {
+	if r.noticeStop(ctx, nil) {
 		return false, nil
 	}
 	if ctx.Err() != nil {

@@ -73,7 +73,7 @@ func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 	if !ok {
 		return r.finish(ctx, o)
 	}
-	err := r.commitHurried(ctx, commit)
+	err := r.commitBounded(ctx, commit)
 	if err == nil || r.over(ctx, err) {
 		return err
 	}

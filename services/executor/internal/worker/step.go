@@ -40,7 +40,7 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	r.afterModel(cuttable, e, reply, err)
 	if cutByStop(cuttable) {
 		end()
-		r.heed(ctx, reply)
+		r.noticeStop(ctx, reply)
 		return nil
 	}
 	if failed, ok := errors.AsType[errModel](err); ok {
