@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/server"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
@@ -97,7 +97,7 @@ func open(c Config, p Peers) (*Service, error) {
 		return nil, err
 	}
 	stream, err := rpc.Dial(p.Network, c.StreamAddress, rpc.ClientConfig{
-		Security: p.Security, Untraced: []string{streamv1.StreamService_Append_FullMethodName},
+		Security: p.Security, Untraced: []string{streamv2.StreamService_Append_FullMethodName},
 	})
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
@@ -107,7 +107,7 @@ func open(c Config, p Peers) (*Service, error) {
 		ExecutorID: id,
 		Work:       statev1.NewWorkServiceClient(state),
 		Sessions:   statev1.NewSessionServiceClient(state),
-		Stream:     streamv1.NewStreamServiceClient(stream),
+		Stream:     streamv2.NewStreamServiceClient(stream),
 		Agents:     agents,
 		Log:        p.Log.With("executor", id),
 		Tracer:     otel.Tracer(tracerName),

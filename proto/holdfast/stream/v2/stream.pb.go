@@ -78,7 +78,8 @@ func (EndStatus) EnumDescriptor() ([]byte, []int) {
 // Record is what one append stores.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sequence of its first frame: of the first chunk, or of the boundary.
+	// The sequence of its first frame: of the first chunk, or of the boundary. An attempt
+	// that begins without a chunk stands at n = 0.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Their sequences follow each other without a gap. All are of one attempt.
 	Chunks []*v1.Chunk `protobuf:"bytes,2,rep,name=chunks,proto3" json:"chunks,omitempty"`

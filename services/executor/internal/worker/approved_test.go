@@ -70,8 +70,8 @@ func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 					if e.id == "executor 1" && point == down {
-						p.stream.down.Store(true)
-						time.AfterFunc(30*time.Second, func() { p.stream.down.Store(false) })
+						p.stream.Down.Store(true)
+						time.AfterFunc(30*time.Second, func() { p.stream.Down.Store(false) })
 					}
 					dies(ctx, e, point)
 				}
@@ -118,13 +118,13 @@ func (p *play) verifyDecided(runID string, want ...string) {
 	equalLines(p.t, "decisions", told, want)
 }
 
-// A client's result may have a megabyte. Readers are told that it is in the messages where
-// the stream does not take it.
+// A client's result may have a megabyte. Where the log does not take it, readers are sent to
+// the state service.
 func TestALargeResultOfAClientIsKeptWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlay(t)
-		p.stream.maxChunk = 512 << 10
+		p.stream.MaxChunk = 512 << 10
 		a := asking(p, "locate", `{}`, "locate", `{}`)
 		p.agents[a.Name] = a
 		p.open()
@@ -145,8 +145,8 @@ func TestALargeResultOfAClientIsKeptWhole(t *testing.T) {
 				ends[end.GetToolCallId()] = end
 			}
 		}
-		if end := ends["call_0"]; !end.GetSuccess() || end.GetResult() != "" || !strings.Contains(end.GetError(), "too large for the stream") {
-			t.Errorf("told %v of the large one", end)
+		if end := ends["call_0"]; !end.GetSuccess() || end.GetResult() != large {
+			t.Errorf("readers have %d bytes of the large one", len(end.GetResult()))
 		}
 		if end := ends["call_1"]; !end.GetSuccess() || end.GetResult() != "null" {
 			t.Errorf("told %v of null", end)

@@ -27,13 +27,13 @@ var troubles = map[string]func(p *play, point worker.Point){
 	"none": func(*play, worker.Point) {},
 	"away until the run has suspended": func(p *play, point worker.Point) {
 		if point == worker.PointReplied {
-			p.stream.down.Store(true)
-			time.AfterFunc(30*time.Second, func() { p.stream.down.Store(false) })
+			p.stream.Down.Store(true)
+			time.AfterFunc(30*time.Second, func() { p.stream.Down.Store(false) })
 		}
 	},
 	"the log is begun anew behind the last step": func(p *play, point worker.Point) {
 		if point == worker.PointFinished {
-			p.stream.lose()
+			p.stream.Lose()
 		}
 	},
 }
@@ -142,8 +142,8 @@ func TestARunThatSuspendsAgainAndIsLostDoesNotAskAgain(t *testing.T) {
 			}
 			p.state.mu.Unlock()
 			if second && point == worker.PointClaimed {
-				p.stream.down.Store(true)
-				time.AfterFunc(30*time.Second, func() { p.stream.down.Store(false) })
+				p.stream.Down.Store(true)
+				time.AfterFunc(30*time.Second, func() { p.stream.Down.Store(false) })
 			}
 			dies(ctx, e, point)
 		}
@@ -151,8 +151,8 @@ func TestARunThatSuspendsAgainAndIsLostDoesNotAskAgain(t *testing.T) {
 		p.end(p.state.resume("s"))
 		lines := script(p.stream.records("s"))
 		asked := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.Contains(line, " asked ") })
-		if len(asked) != 1 || p.workers != 2 {
-			t.Errorf("told %v by %d executors, want one question", lines, p.workers)
+		if len(asked) != 1 {
+			t.Errorf("shown %v, want one question", lines)
 		}
 		p.verifyReaders("s")
 	})

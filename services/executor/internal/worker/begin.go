@@ -63,7 +63,7 @@ func (r *runner) journal() (*loop.Journal, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(result.GetUsage(), func(u *statev1.UsageEntry) bool { return u.GetTool() != nil }) {
-			r.said.first(hooked, result.GetResult().GetToolCallId()) // the tool has run, and the hooks around it
+			r.once.first(announced, result.GetResult().GetToolCallId()) // the tool has run, and the hooks around it
 		}
 		journal.Results = append(journal.Results, loop.Recorded{Result: toResult(result.GetResult()), Ops: ops})
 	}
@@ -90,7 +90,7 @@ func (r *runner) begunState() (agent.State, error) {
 		return nil, err
 	}
 	r.session.CustomState = ""
-	r.writes.kept, r.writes.state, r.writes.told = state, state, state
+	r.writes.kept, r.writes.state, r.writes.shown = state, state, state
 	if r.session.GetCheckpointId() == "" && !r.branched && r.agent.StateSchema != nil {
 		whole, err := withDefaults(r.agent.StateSchema, state)
 		if err != nil {
@@ -163,8 +163,7 @@ func beginOfTurn(transcript []agent.Message, place int) int {
 	return place
 }
 
-// stored reads the first count messages of the conversation; behind the end of the run, as
-// many of them as are left.
+// stored reads the first count messages of the conversation.
 func (r *runner) stored(ctx context.Context, count int64) ([]*statev1.StoredMessage, error) {
 	var messages []*statev1.StoredMessage
 	for int64(len(messages)) < count {
@@ -176,9 +175,6 @@ func (r *runner) stored(ctx context.Context, count int64) ([]*statev1.StoredMess
 		})
 		if err != nil {
 			return nil, fmt.Errorf("read the conversation: %w", err)
-		}
-		if len(page.GetMessages()) == 0 && r.finished.Load() {
-			return messages, nil // what the run has said was taken back
 		}
 		if len(page.GetMessages()) == 0 {
 			return nil, fmt.Errorf("the conversation ends at message %d, but %d exist", len(messages), count)

@@ -36,7 +36,7 @@ type outcome struct {
 }
 
 // runCalls runs the calls of a step at the same time. Each result is recorded, then
-// told. A stop cuts those whose tools run, and keeps the others from beginning.
+// shown. A stop cuts those whose tools run, and keeps the others from beginning.
 func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 	cuttable, end := r.halt.within(ctx)
 	defer end()
@@ -78,7 +78,7 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 // tools, which a stop ends as well. It uses of the runner what does not change while
 // calls run.
 func (r *runner) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Call) (outcome, error) {
-	if err := r.tellDecision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
+	if err := r.showDecision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
 		return outcome{}, err
 	}
 	var o outcome
@@ -107,31 +107,28 @@ func (r *runner) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Cal
 		o.recorded = true
 		r.worker.passed(ctx, PointCallRecorded)
 	}
-	err := r.tellEnd(tools, int32(e.Step), o.Ended)
+	err := r.showEnd(tools, int32(e.Step), o.Ended)
 	if err == nil {
 		r.worker.passed(ctx, PointCallTold)
 	}
 	return o, err
 }
 
-// tellDecision tells how the approval of a call was decided, once; nothing where it was not.
-func (r *runner) tellDecision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
-	if d == nil || !r.said.first(judged, callID) {
+// showDecision shows how the approval of a call was decided, once; nothing where it was
+// not.
+func (r *runner) showDecision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
+	if d == nil || !r.once.first(decided, callID) {
 		return nil
 	}
-	return r.tell(ctx, step, approvalResponse(callID, *d))
+	return r.show(ctx, step, approvalResponse(callID, *d))
 }
 
-// tellEnd tells how a call has ended, and what it has written before. Where both stand
-// already, it takes note of the writes.
-func (r *runner) tellEnd(ctx context.Context, step int32, e loop.Ended) error {
-	if r.said.first(ends, e.Result.CallID) {
-		return r.tellWrites(ctx, step, e.Ops, &e.Result)
+// showEnd shows how a call has ended, and what it has written before, once.
+func (r *runner) showEnd(ctx context.Context, step int32, e loop.Ended) error {
+	if !r.once.first(ended, e.Result.CallID) {
+		return nil
 	}
-	r.writes.mu.Lock()
-	defer r.writes.mu.Unlock()
-	r.writes.told = applied(r.writes.told, e.Ops)
-	return nil
+	return r.showWrites(ctx, step, e.Ops, &e.Result)
 }
 
 // runTool runs the tool of a call with the hooks around it. What they write goes with
@@ -265,7 +262,7 @@ func (h *callHooks) after(ctx context.Context, ran tool.Outcome) {
 		written := slices.Clone(h.ops)
 		h.one(ctx, "OnStateChange", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, written) })
 	}
-	if f := hooks.OnMessage; f != nil && h.runner.said.first(hooked, h.call.ID) {
+	if f := hooks.OnMessage; f != nil && h.runner.once.first(announced, h.call.ID) {
 		message := agent.Message{Role: agent.RoleTool, Parts: []agent.Part{ran.Result}}
 		h.one(ctx, "OnMessage", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, message) })
 	}

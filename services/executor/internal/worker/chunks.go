@@ -3,7 +3,7 @@ package worker
 import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
@@ -87,7 +87,7 @@ func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	return nil
 }
 
-// fate is what is known of the calls of a step that readers are told of.
+// fate is what is known of the calls of a step.
 type fate struct {
 	awaitsClient func(callID string) bool // a client has to answer the call
 	refused      func(callID string) bool // nobody runs it, so it does not start
@@ -114,19 +114,19 @@ func planChunks(plan agent.Message, calls fate) []*eventv1.Chunk {
 	return chunks
 }
 
-// terminal is the record that ends the run's stream.
-func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv1.Terminal {
+// terminal says how the run ended, for the readers of its stream.
+func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Terminal {
 	if f := o.Failure; f != nil {
-		return &streamv1.Terminal{RunId: runID, Outcome: &streamv1.Terminal_Fail{Fail: &streamv1.Fail{Error: clean(f.Error), Code: f.Code}}}
+		return &streamv2.Terminal{RunId: runID, Outcome: &streamv2.Terminal_Fail{Fail: &streamv2.Fail{Error: clean(f.Error), Code: f.Code}}}
 	}
-	status := streamv1.EndStatus_END_STATUS_COMPLETED
+	status := streamv2.EndStatus_END_STATUS_COMPLETED
 	switch {
 	case o.Status == loop.StatusInterrupted:
-		status = streamv1.EndStatus_END_STATUS_INTERRUPTED
+		status = streamv2.EndStatus_END_STATUS_INTERRUPTED
 	case suspends(o):
-		status = streamv1.EndStatus_END_STATUS_PAUSED
+		status = streamv2.EndStatus_END_STATUS_PAUSED
 	}
-	return &streamv1.Terminal{RunId: runID, Outcome: &streamv1.Terminal_End{End: &streamv1.End{
+	return &streamv2.Terminal{RunId: runID, Outcome: &streamv2.Terminal_End{End: &streamv2.End{
 		Status: status, Output: clean(string(o.Output)), Usage: usage,
 	}}}
 }
@@ -144,7 +144,7 @@ func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
 	return runCompleted(o, usage)
 }
 
-// suspensions are what readers are told of why a run waits.
+// suspensions are the reasons why a run waits, as readers see them.
 var suspensions = map[loop.Status]string{
 	loop.StatusSuspendedClientTool: "client_tool",
 	loop.StatusSuspendedPartial:    "step_partial",
@@ -190,7 +190,7 @@ func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
 	}}}
 }
 
-// writesChunks tell of writes to the custom state, where there are any.
+// writesChunks show writes to the custom state, where there are any.
 func writesChunks(ops []agent.Op, patch []byte) []*eventv1.Chunk {
 	if len(ops) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 func (w *Worker) claim(ctx, live context.Context) {
 	var wait backoff
 	var failed time.Time // when the outage began that goes on
-	told := false        // of it
+	logged := false      // of it
 	for ctx.Err() == nil {
 		changed := w.peers.Agents.Changed() // before the types are asked for
 		if len(w.peers.Agents.Types()) == 0 {
@@ -33,14 +33,14 @@ func (w *Worker) claim(ctx, live context.Context) {
 			return
 		}
 		if claimed || errors.Is(err, errChanged) {
-			wait, failed, told = backoff{}, time.Time{}, false
+			wait, failed, logged = backoff{}, time.Time{}, false
 		}
 		if outage(err) && failed.IsZero() {
 			failed = time.Now()
 		}
-		if outage(err) && !told && time.Since(failed) >= shortOutage {
+		if outage(err) && !logged && time.Since(failed) >= shortOutage {
 			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again until it holds", "error", err)
-			told = true
+			logged = true
 		}
 		if wait.sleep(ctx) != nil {
 			return
@@ -53,7 +53,8 @@ func outage(err error) bool {
 	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, errChanged)
 }
 
-// shortOutage is an outage of which nobody is told: services that start together.
+// shortOutage is how long an outage may last before it is logged. It covers services that
+// start together.
 const shortOutage = time.Second
 
 // errChanged ends a claim stream whose announcement is not true any more.

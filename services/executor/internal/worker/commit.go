@@ -8,28 +8,27 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
 )
 
-// recordPlan makes the plan durable once its chunks are in the log.
+// recordPlan makes the plan durable.
 func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	cuttable, end := r.halt.within(ctx)
 	defer end()
 	if !r.drains(e.Plan) {
 		r.onMessages(cuttable, e.Step, loop.Said(e.Plan))
 	}
-	sequence, _, err := r.stand(cuttable, false, nil)
-	if err != nil {
-		return err
+	if cuttable.Err() != nil {
+		return context.Cause(cuttable)
 	}
-	r.worker.passed(ctx, PointFlushed)
 	request := &statev1.RecordPlanRequest{
-		Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step), StreamSequence: sequence, Usage: r.report(ctx),
+		Run: r.ref, Step: int32(e.Step), Plan: fromMessage(e.Plan, r.ref.GetRunId(), e.Step), Usage: r.report(ctx),
 		Ops: fromOps(r.writes.ofPlan()),
 	}
 	record := func(ctx context.Context) (*statev1.RecordPlanResponse, error) {
 		return r.worker.peers.Work.RecordPlan(ctx, request)
 	}
-	_, err = carry(ctx, r, record)
+	_, err := carry(ctx, r, record)
 	if unwritable(err) && len(request.GetOps()) > 0 {
 		r.log.WarnContext(ctx, "what hooks have written before the reply is dropped: it cannot be kept", "step", e.Step, "error", err)
 		r.writes.asked, request.Ops = nil, nil
@@ -51,123 +50,104 @@ func unwritable(err error) bool {
 	return reason == reasonStateSizeExceeded || reason == reasonStateInvalid
 }
 
-// commit makes the step durable and says so; with an outcome it ends the run.
+// commit makes the step durable and shows it; with an outcome it ends the run.
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
-	if err := r.commitHurried(ctx, e); err != nil {
+	if err := r.commitBounded(ctx, e); err != nil {
 		return err
-	}
-	if e.Outcome != nil {
-		if err := r.endWith(ctx, *e.Outcome); err != nil {
-			return err
-		}
 	}
 	r.planner.Committed()
 	return nil
 }
 
-// endWith does what is left to do for a run whose outcome is durable.
-func (r *runner) endWith(ctx context.Context, o loop.Outcome) error {
-	r.finished.Store(true)
-	r.worker.passed(ctx, PointFinished)
-	r.ended(ctx, o)
-	return r.conclude(ctx, o)
-}
-
-// commitHurried tells what is left of the step and commits it. Once the run is to stop,
-// neither hooks nor the stream tier hold that up for long. In a step that was cut those writes of
-// hooks count that were recorded with the plan, and where the state would be too large with
-// them none: readers, who have heard of them, are told what the state is without.
-func (r *runner) commitHurried(ctx context.Context, e loop.Commit) error {
-	hurried, end := r.halt.hurried(ctx)
+// commitBounded shows what is left of the step and commits it. After a stop, neither hooks
+// nor the stream tier hold that up for long. In a step that was cut those
+// writes of hooks count that were recorded with the plan. Where the state would be too large
+// with them, none counts, and readers are shown the state without them.
+func (r *runner) commitBounded(ctx context.Context, e loop.Commit) error {
+	bounded, end := r.halt.outlasting(ctx)
 	defer end()
 	for _, found := range r.writes.take(e.Messages) {
-		if err := r.tellDecided(hurried, e, found.Result.CallID); err != nil {
+		if err := r.showDecided(bounded, e, found.Result.CallID); err != nil {
 			return err
 		}
-		if err := r.tellEnd(hurried, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
+		if err := r.showEnd(bounded, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
 			return err
 		}
 	}
-	r.onMessages(hurried, e.Step, e.Messages...)
+	r.onMessages(bounded, e.Step, e.Messages...)
 	if e.Cut {
 		r.writes.cut()
 	}
-	if err := r.tellStep(hurried, e); err != nil {
+	if err := r.showStep(bounded, e); err != nil {
 		return err
 	}
-	err := r.commitStep(ctx, hurried, e)
+	err := r.commitStep(ctx, e)
 	if fault.ReasonOf(err) != reasonStateSizeExceeded || !r.writes.drop() {
 		return err
 	}
 	r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them", "step", e.Step, "error", err)
-	if err := r.tellMerged(hurried, int32(e.Step)); err != nil {
+	if err := r.showMerged(bounded, int32(e.Step)); err != nil {
 		return err
 	}
-	return r.commitStep(ctx, hurried, e)
+	return r.commitStep(ctx, e)
 }
 
-// tellStep tells what of the step was not told yet: calls and ends that come from the
-// runtime, what the state becomes, what is asked of a human, and the output.
-func (r *runner) tellStep(ctx context.Context, e loop.Commit) error {
+// showStep shows what of the step was not shown yet: a reply that was taken back, calls and
+// ends that come from the runtime, what the state becomes, what is asked of a human, and the
+// output.
+func (r *runner) showStep(ctx context.Context, e loop.Commit) error {
 	step := int32(e.Step)
 	for _, m := range e.Messages {
+		if m.Role == agent.RoleAssistant && !r.replied {
+			if err := r.showPlan(ctx, m); err != nil {
+				return err
+			}
+		}
 		for _, c := range m.Calls() {
-			if err := r.tellStart(ctx, step, c); err != nil {
+			if err := r.showStart(ctx, step, c); err != nil {
 				return err
 			}
 		}
 		for _, result := range m.Results() {
-			if err := r.tellDecided(ctx, e, result.CallID); err != nil {
+			if err := r.showDecided(ctx, e, result.CallID); err != nil {
 				return err
 			}
-			if !r.said.first(ends, result.CallID) {
+			if !r.once.first(ended, result.CallID) {
 				continue
 			}
-			if err := r.tell(ctx, step, toolEnd(result)); err != nil {
+			if err := r.show(ctx, step, toolEnd(result)); err != nil {
 				return err
 			}
 		}
 	}
-	if err := r.tellMerged(ctx, step); err != nil {
+	if err := r.showMerged(ctx, step); err != nil {
 		return err
 	}
 	for _, c := range e.Suspend {
-		if !c.Approval || !r.said.first(asked, c.ID) {
+		if !c.Approval || !r.once.first(asked, c.ID) {
 			continue
 		}
-		if err := r.tell(ctx, step, approvalRequest(c)); err != nil {
+		if err := r.show(ctx, step, approvalRequest(c)); err != nil {
 			return err
 		}
 	}
 	if e.Outcome != nil && e.Outcome.Structured {
-		return r.tell(ctx, step, output(*e.Outcome))
+		return r.show(ctx, step, output(*e.Outcome))
 	}
 	return nil
 }
 
-// tellDecided tells how the approval of a call whose result the commit carries was decided.
-func (r *runner) tellDecided(ctx context.Context, e loop.Commit, callID string) error {
+// showDecided shows how the approval of a call whose result the commit carries was decided.
+func (r *runner) showDecided(ctx context.Context, e loop.Commit, callID string) error {
 	if d, ok := e.Decisions[callID]; ok {
-		return r.tellDecision(ctx, int32(e.Step), callID, &d)
+		return r.showDecision(ctx, int32(e.Step), callID, &d)
 	}
 	return nil
 }
 
-// commitStep commits the step once its chunks are in the log. What the state
-// service was told to stand in the stream is not taken back before it stands in
-// the tale as well. What waits for the stream tier ends with hurried.
-func (r *runner) commitStep(ctx, hurried context.Context, e loop.Commit) error {
-	step := int32(e.Step)
-	sequence, whole, err := r.standForCommit(ctx, hurried)
-	if err != nil {
-		return err
-	}
-	defer r.unpin()
+// commitStep commits the step. Readers learn of that, and of the end of the run, behind it.
+func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	request := r.commitRequest(ctx, e)
-	request.StreamStep, request.StreamSequence = step, sequence
-	if !whole {
-		request.StreamStep, request.StreamSequence = r.place()
-	}
 	if r.halt.requested() {
 		r.worker.passed(ctx, PointStopKept)
 	}
@@ -182,34 +162,33 @@ func (r *runner) commitStep(ctx, hurried context.Context, e loop.Commit) error {
 	for _, warning := range answer.GetWarnings() {
 		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
 	}
+	r.step = int32(e.Step)
 	r.kept.end()
 	r.writes.commit()
-	r.said.forget()
+	r.once.forget()
+	r.emitted.reset()
+	r.replied = false
 	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {
 		r.halt.request(stop)
 	}
-	said := untold{step: step, messages: e.Messages, drain: e.Drain, decisions: e.Decisions, checkpointID: answer.GetCheckpointId()}
-	err = r.advance(hurried, said, e.Suspend, answer.GetMessageCount(), whole, sequence)
-	if err == nil {
-		r.worker.passed(ctx, PointStepTold)
+	var end *publisher.Ended
+	if e.Outcome != nil {
+		r.worker.passed(ctx, PointFinished)
+		ended := r.end(*e.Outcome)
+		end = &ended
 	}
-	return err
+	r.publisher.Commit(r.stamp(r.step, stepCommitted(answer.GetCheckpointId())), end)
+	if e.Outcome != nil {
+		r.ended(ctx, *e.Outcome)
+	}
+	return nil
 }
 
-// standForCommit is stand, which pins what stands. Where hurried ends before ctx, the
-// step is committed as one that does not stand.
-func (r *runner) standForCommit(ctx, hurried context.Context) (sequence int64, whole bool, err error) {
-	sequence, whole, err = r.stand(hurried, false, r.pin)
-	if err != nil && cutByStop(hurried) && ctx.Err() == nil && r.writer.Err() == nil {
-		return 0, false, nil
-	}
-	return sequence, whole, err
-}
-
-// commitRequest is the commit but for where it stands in the stream.
+// commitRequest is the commit, with what readers saw of the step.
 func (r *runner) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	request := &statev1.CommitStepRequest{
 		Run: r.ref, Step: int32(e.Step), Usage: r.report(ctx), Ops: fromOps(r.writes.own()), CoversPlanOps: true, ToldCalls: e.Told,
+		Record: r.publisher.Record(),
 	}
 	for _, m := range e.Messages {
 		message := fromMessage(m, r.ref.GetRunId(), e.Step)
@@ -222,7 +201,7 @@ func (r *runner) commitRequest(ctx context.Context, e loop.Commit) *statev1.Comm
 	if e.Outcome == nil {
 		return request
 	}
-	request.Outcome = fromOutcome(*e.Outcome)
+	request.Outcome = fromOutcome(*e.Outcome, r.usage)
 	if suspends(*e.Outcome) {
 		r.suspend(request, e)
 	}
@@ -266,15 +245,13 @@ func (r *runner) stepID(e loop.Commit) string {
 	return fmt.Sprintf("step-%d", e.Step)
 }
 
-// finish ends the run outside of a step. The sequence stays that of the last
-// commit: what was told since is not in the conversation.
+// finish ends the run outside of a step. Whatever readers have seen of one is void.
 func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if r.halt.requested() {
 		r.worker.passed(ctx, PointStopKept)
 	}
 	r.worker.passed(ctx, PointFinishing)
-	_, sequence := r.place()
-	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o), StreamSequence: sequence}
+	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o, r.usage)}
 	err := r.withUsage(ctx, r.report(ctx), func(usage []*statev1.UsageEntry) error {
 		request.Usage = usage
 		_, err := carry(ctx, r, func(ctx context.Context) (*statev1.FinishRunResponse, error) {
@@ -285,5 +262,8 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if err != nil {
 		return fmt.Errorf("finish the run: %w", err)
 	}
-	return r.endWith(ctx, o)
+	r.worker.passed(ctx, PointFinished)
+	r.publisher.End(r.end(o))
+	r.ended(ctx, o)
+	return nil
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -107,15 +106,6 @@ func fromDecision(d *loop.Decision) *eventv1.ApprovalVerdict {
 	return &eventv1.ApprovalVerdict{ApprovalId: d.ApprovalID, Approved: d.Approved, Reason: clean(d.Reason)}
 }
 
-// toDecisions are those that stand with the results of a message, by call id.
-func toDecisions(decisions map[string]loop.Decision, m *eventv1.Message) {
-	for _, p := range m.GetParts() {
-		if v := p.GetToolResult().GetApproval(); v != nil {
-			decisions[p.GetToolResult().GetToolCallId()] = loop.Decision{ApprovalID: v.GetApprovalId(), Approved: v.GetApproved(), Reason: v.GetReason()}
-		}
-	}
-}
-
 func fromPart(p agent.Part) *eventv1.Part {
 	switch part := p.(type) {
 	case agent.Text:
@@ -156,37 +146,16 @@ var statuses = map[loop.Status]statev1.RunStatus{
 	loop.StatusSuspendedPartial:    statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL,
 }
 
-func fromOutcome(o loop.Outcome) *statev1.Outcome {
+func fromOutcome(o loop.Outcome, usage *eventv1.Usage) *statev1.Outcome {
 	outcome := &statev1.Outcome{
 		Status: statuses[o.Status], Output: clean(string(o.Output)), CompletionReason: o.CompletionReason, FinishReason: string(o.FinishReason),
+		Usage: usage,
 	}
 	if o.Failure != nil {
 		outcome.Status = statev1.RunStatus_RUN_STATUS_FAILED
 		outcome.Failure = &statev1.Failure{
 			Error: clean(o.Failure.Error), Detail: clean(o.Failure.Detail), Code: o.Failure.Code, Retryable: o.Failure.Retryable,
 		}
-	}
-	return outcome
-}
-
-// toOutcome is the outcome of a run that has finished, as far as its record tells: that of
-// an earlier version has no reason why the model stopped.
-func toOutcome(run *statev1.Run) loop.Outcome {
-	outcome := loop.Outcome{
-		Status: loop.StatusCompleted, Output: toJSON(run.GetOutput()), CompletionReason: run.GetCompletionReason(),
-		FinishReason: cmp.Or(model.FinishReason(run.GetFinishReason()), model.FinishStop),
-	}
-	for status, wire := range statuses {
-		if run.GetStatus() == wire {
-			outcome.Status = status
-		}
-	}
-	if outcome.Status == loop.StatusInterrupted {
-		outcome.Reason = run.GetStop().GetReason()
-	}
-	if f := run.GetFailure(); f != nil {
-		outcome.Status = loop.StatusFailed
-		outcome.Failure = &loop.Failure{Error: f.GetError(), Detail: f.GetDetail(), Code: f.GetCode(), Retryable: f.GetRetryable()}
 	}
 	return outcome
 }
@@ -202,14 +171,6 @@ func toAsked(calls []*statev1.Call) []loop.Asked {
 		})
 	}
 	return asked
-}
-
-// toOpenCall is a call that somebody outside was asked about.
-func toOpenCall(c *statev1.Call) loop.OpenCall {
-	return loop.OpenCall{
-		ToolCall: agent.ToolCall{ID: c.GetToolCallId(), Name: c.GetToolName(), Arguments: toJSON(c.GetInput())},
-		Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL, ApprovalID: c.GetApprovalId(),
-	}
 }
 
 func toAnswer(a *statev1.CallAnswer) *loop.Answer {

@@ -11,10 +11,12 @@ import (
 	"testing/synctest"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
 // rehearsal is one play of the same two turns: a turn with a failing model call,
@@ -36,7 +38,6 @@ func newRehearsal(t *testing.T) *rehearsal {
 	}
 	p.house = newHouse(t, definition("demo", mind(p.think), tool("charge", agent.RetryNever), tool("lookup", agent.RetrySafe)))
 	p.config.DrainGrace = 1
-	p.stream.most = 1 // so that a play is cut between any two chunks
 	return p
 }
 
@@ -105,13 +106,13 @@ func (p *rehearsal) play(decide func(call int, method string) verdict, turns ...
 	}
 	for _, text := range turns {
 		run := p.state.startRun("s", "demo", text)
-		if err := p.state.await(p.t.Context(), func() bool { return died || p.state.find(run).run.GetSettled() }); err != nil {
+		if err := p.state.await(p.t.Context(), func() bool { return died || !p.state.find(run).live() }); err != nil {
 			p.t.Fatal(err)
 		}
 		if died && p.workers == 1 {
 			p.open()
 		}
-		p.settled(run)
+		p.ended(run)
 	}
 	return e
 }
@@ -137,19 +138,22 @@ func (p *rehearsal) verify() {
 	p.verifyClaims()
 }
 
-// verifyClaims checks that each claim begins with a rewind, or with the first chunk
-// of a run, under number one, and says what the state service knows of the stream.
+// verifyClaims checks that each claim begins with the first attempt that is its own.
 func (p *rehearsal) verifyClaims() {
 	p.t.Helper()
-	for epoch, r := range p.stream.first {
-		_, rewinds := r.(*streamv1.RewindRequest)
-		chunk, _ := r.(*streamv1.AppendRequest)
-		if !rewinds && chunk.GetChunk().GetRunStarted() == nil {
-			p.t.Errorf("epoch %d begins with %v, want a rewind or the first chunk of a run", epoch, r)
+	for epoch, r := range p.stream.First("s") {
+		claim, attempt := p.state.claimed[epoch], r.GetRecord().GetAttempt()
+		first, _ := position.Attempts(claim.GetSession().GetClaims())
+		want := position.Position{Step: claim.GetSession().GetStepCount() + 1, Attempt: first, N: 1}
+		if got := position.Of(r.GetRecord().GetSequence()); attempt == nil || got != want || attempt.GetStands() != claim.GetSession().GetPosition() {
+			p.t.Errorf("epoch %d begins with %v at %v, want an attempt at %v", epoch, r, got, want)
 		}
-		if known := p.state.known[epoch]; r.GetNumber() != 1 || r.GetExpectedLastSequence() != known {
-			p.t.Errorf("epoch %d begins with number %d behind %d, want 1 behind %d", epoch, r.GetNumber(), r.GetExpectedLastSequence(), known)
+		if lost := claim.GetRun().GetAttempt() > 1; lost != (attempt.GetReason() == "executor_lost") {
+			p.t.Errorf("epoch %d, claim %d of the run, begins because of %q", epoch, claim.GetRun().GetAttempt(), attempt.GetReason())
 		}
+	}
+	if faults := p.stream.Faults(); len(faults) > 0 {
+		p.t.Errorf("the publishers broke the rules: %v", faults)
 	}
 }
 
@@ -273,21 +277,33 @@ func wholeScript() []string {
 	}
 }
 
-// verifyReaders checks that a reader that was there all the time has what stands,
-// and that nothing was told of a run behind its end.
+// verifyReaders checks that a reader that was there all the time has the same as one that
+// comes when everything is over, and that no publisher broke the rules.
 func (h *house) verifyReaders(sessionID string) {
 	h.t.Helper()
-	if got, want := script(h.stream.view(sessionID)), script(h.stream.records(sessionID)); !slices.Equal(got, want) {
-		h.t.Errorf("a reader has:\n%s\nbut there stands:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	if got, want := comparable(h.stream.records(sessionID)), comparable(h.stream.stored(sessionID)); !slices.Equal(got, want) {
+		h.t.Errorf("a live reader has:\n%s\nbut stored is:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if len(h.stream.behind) > 0 {
-		h.t.Errorf("chunks came behind the end of their run: %v", h.stream.behind)
+	if faults := h.stream.Faults(); len(faults) > 0 {
+		h.t.Errorf("the publishers broke the rules: %v", faults)
 	}
+}
+
+// comparable is the script without what only the live stream has: events before the first
+// step stand before its step_started there, and runs name the one that they go on from.
+func comparable(frames []frame) []string {
+	lines := slices.DeleteFunc(script(frames), func(line string) bool { return strings.HasSuffix(line, " custom") })
+	for i, line := range lines {
+		if before, _, ok := strings.Cut(line, " run_resumed "); ok {
+			lines[i] = before + " run_resumed"
+		}
+	}
+	return lines
 }
 
 // script is the stream in lines: deltas joined, ends of calls, which come in any
 // order, sorted.
-func script(records []*streamv1.Record) []string {
+func script(records []frame) []string {
 	var lines []string
 	ends := 0 // of calls, at the end of lines
 	for _, r := range records {
@@ -320,10 +336,10 @@ func sameBlock(last, next string) bool {
 }
 
 // scriptLine puts a NUL between the block and the text of a delta.
-func scriptLine(r *streamv1.Record) (line string, joins bool) {
+func scriptLine(r frame) (line string, joins bool) {
 	if t := r.GetTerminal(); t != nil {
 		how := ""
-		if status := t.GetEnd().GetStatus(); status > streamv1.EndStatus_END_STATUS_COMPLETED {
+		if status := t.GetEnd().GetStatus(); status > streamv2.EndStatus_END_STATUS_COMPLETED {
 			how = strings.TrimPrefix(status.String(), "END_STATUS_") + " "
 		}
 		return "END " + how + t.GetEnd().GetOutput() + t.GetFail().GetError(), false
@@ -374,6 +390,10 @@ func callsOfPlay(t *testing.T) int {
 		p := newRehearsal(t)
 		e := p.play(nil, "first", "second")
 		p.verify()
+		var reader publishertest.Reader
+		if reader.Read(p.stream.History("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
+			t.Errorf("a live reader asked for %v, want it to see all of the two turns", reader.Asked)
+		}
 		if p.plans != 1 || p.unknownCharge() {
 			t.Errorf("%d plans, charge unknown = %v; want 1, false", p.plans, p.unknownCharge())
 		}
@@ -381,7 +401,7 @@ func callsOfPlay(t *testing.T) int {
 		defer e.line.mu.Unlock()
 		calls = e.line.calls
 	})
-	if calls < 20 {
+	if calls < 15 {
 		t.Fatalf("the play has %d calls only", calls)
 	}
 	return calls
@@ -424,6 +444,57 @@ func TestACallThatFailsIsMadeAgainAndNothingIsDoubled(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(p *rehearsal){
+		"whole":       func(p *rehearsal) { p.stream.Lose() },
+		"last record": func(p *rehearsal) { p.stream.LoseTail(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n := range callsOfPlay(t) + 1 {
+				synctest.Test(t, func(t *testing.T) {
+					p := newRehearsal(t)
+					p.play(func(call int, _ string) verdict {
+						if call == n {
+							lose(p)
+						}
+						return pass
+					}, "first", "second")
+					p.verify()
+					if t.Failed() {
+						t.Fatalf("at call %d", n)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestALogThatIsLostAndAnExecutorThatDiesSoonAfterLoseNothing(t *testing.T) {
+	t.Parallel()
+	for n := range callsOfPlay(t) + 1 {
+		for later := 1; later <= 3; later++ {
+			synctest.Test(t, func(t *testing.T) {
+				p := newRehearsal(t)
+				p.play(func(call int, _ string) verdict {
+					switch call {
+					case n:
+						p.stream.Lose()
+					case n + later:
+						return dieAfter
+					}
+					return pass
+				}, "first", "second")
+				p.verify()
+				if t.Failed() {
+					t.Fatalf("lost at call %d, dead %d calls later", n, later)
+				}
+			})
+		}
 	}
 }
 

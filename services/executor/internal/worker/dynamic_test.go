@@ -25,7 +25,7 @@ func TestACallOfADynamicToolSaysSoEverywhere(t *testing.T) {
 			loses.Store(lost)
 			p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 				if point == worker.PointPlanRecorded && loses.CompareAndSwap(true, false) {
-					p.stream.lose()
+					p.stream.Lose()
 				}
 				dies(ctx, e, point)
 			}

@@ -44,23 +44,21 @@ func (r *runner) execute(ctx context.Context) error {
 		return err
 	}
 	defer r.timed()()
+	if err := r.open(ctx); err != nil {
+		return err
+	}
 	start, err := r.start(ctx)
 	if err != nil {
 		return err
 	}
 	refusal := r.beforeRun(ctx, start.Journal)
 	r.planner = loop.New(start)
-	if err := r.open(ctx, start.Journal); err != nil {
-		return err
-	}
-	r.worker.passed(ctx, PointOpened)
-	if err := r.tell(ctx, r.step, r.early...); err != nil {
-		return err
-	}
 	if refusal != nil {
 		return r.fail(ctx, *refusal)
 	}
-	r.entered(ctx, start.Journal)
+	if err := r.entered(ctx, start.Journal); err != nil {
+		return err
+	}
 	return r.loop(ctx)
 }
 
@@ -137,7 +135,7 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	if _, over := effect.(loop.Done); over {
 		return true, nil
 	}
-	if r.heed(ctx, nil) {
+	if r.noticeStop(ctx, nil) {
 		return false, nil
 	}
 	if ctx.Err() != nil {

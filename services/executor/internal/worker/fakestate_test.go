@@ -37,9 +37,11 @@ type fakeState struct {
 	held      [][]string                       // of heartbeats that list
 	maxResult int                              // 0: no limit
 	list      func() error                     // when set, may refuse to list messages
-	known     map[int64]int64                  // the stream's sequence at the claim, by epoch
+	claimed   map[int64]*statev1.Claim         // by epoch
 	maxState  int                              // 0: no limit
 	older     bool                             // keeps no writes of plans, as before there were any
+	settle    string                           // a run that is claimed once to be settled when it has ended
+	settled   []string                         // what was
 	quiet     bool                             // stops are told by heartbeats and commits alone
 	pushed    map[string][]*statev1.StoppedRun // stops that wait for the claim stream, by executor
 	commits   []*statev1.CommitStepRequest
@@ -57,6 +59,7 @@ type fakeSession struct {
 	calls      []*statev1.Call
 	state      agent.State
 	checkpoint string // of the last committed step
+	steps      []*statev1.StoredStep
 	usage      []*statev1.UsageEntry
 	writes     []string // names of the writes that took effect, in their order
 	turnless   bool     // its runs are of a service that does not know where turns begin
@@ -74,7 +77,7 @@ type fakeRun struct {
 }
 
 func newFakeState() *fakeState {
-	return &fakeState{changed: make(chan struct{}), sessions: map[string]*fakeSession{}, executors: map[string]bool{}, known: map[int64]int64{}, pushed: map[string][]*statev1.StoppedRun{}}
+	return &fakeState{changed: make(chan struct{}), sessions: map[string]*fakeSession{}, executors: map[string]bool{}, claimed: map[int64]*statev1.Claim{}, pushed: map[string][]*statev1.StoppedRun{}}
 }
 
 func (f *fakeState) announce() {
@@ -120,7 +123,7 @@ func (f *fakeState) queue(s *fakeSession, entry statev1.RunEntry, messageID, tex
 	s.session.CurrentRunId = runID
 	f.order = append(f.order, &fakeRun{session: s, run: &statev1.Run{
 		RunId: runID, SessionId: s.session.GetSessionId(), AgentType: s.session.GetAgentType(), Turn: s.session.Turn, Status: statev1.RunStatus_RUN_STATUS_QUEUED,
-		MessageId: cmp.Or(messageID, "ui "+runID), StartSequence: s.session.StreamSequence, Entry: entry, StartMessageCount: before, TurnMessageCount: turn,
+		MessageId: cmp.Or(messageID, "ui "+runID), StartPosition: s.session.Position, Entry: entry, StartMessageCount: before, TurnMessageCount: turn,
 		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}})
 	f.announce()
@@ -234,8 +237,12 @@ func (r *fakeRun) live() bool {
 
 // next claims the oldest work that is free. The caller holds mu.
 func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
+	if r := f.find(f.settle); r != nil && !r.live() {
+		f.settle = ""
+		return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Settle{Settle: &statev1.Claim{Session: proto.CloneOf(r.session.session), Run: proto.CloneOf(r.run)}}}
+	}
 	for _, r := range f.order {
-		if r.holder != "" || r.run.GetSettled() || f.blocked(r) || r.run.GetDueAt() > time.Now().UnixMilli() {
+		if r.holder != "" || !r.live() || f.blocked(r) || r.run.GetDueAt() > time.Now().UnixMilli() {
 			continue
 		}
 		r.holder = executorID
@@ -244,7 +251,7 @@ func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
 			r.run.StartedAt = time.Now().UnixMilli()
 		}
 		r.session.session.Epoch++
-		f.known[r.session.session.Epoch] = r.session.session.GetStreamSequence()
+		r.session.session.Claims++
 		claim := &statev1.Claim{
 			Session: proto.CloneOf(r.session.session), Run: proto.CloneOf(r.run), Epoch: r.session.session.Epoch,
 			Journal: proto.CloneOf(r.session.journal), Used: proto.CloneOf(&r.used),
@@ -252,9 +259,7 @@ func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
 		if text, err := json.Marshal(r.session.state); err == nil && r.session.state != nil {
 			claim.Session.CustomState = string(text)
 		}
-		if !r.live() {
-			return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Settle{Settle: claim}}
-		}
+		f.claimed[claim.GetEpoch()] = claim
 		r.run.Status = statev1.RunStatus_RUN_STATUS_RUNNING
 		claim.Run.Status = r.run.Status
 		for _, m := range r.session.messages[max(0, len(r.session.messages)-tailLength):] {
@@ -270,10 +275,10 @@ func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
 	return nil
 }
 
-// blocked reports whether the run waits for the settling of a former one.
+// blocked reports whether the run waits for the end of a former one.
 func (f *fakeState) blocked(r *fakeRun) bool {
 	return slices.ContainsFunc(f.order, func(o *fakeRun) bool {
-		return o.session == r.session && o.run.GetTurn() < r.run.GetTurn() && !o.run.GetSettled()
+		return o.session == r.session && o.run.GetTurn() < r.run.GetTurn() && o.live()
 	})
 }
 

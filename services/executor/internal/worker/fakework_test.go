@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
@@ -60,7 +61,7 @@ func (f *fakeState) RecordPlan(_ context.Context, r *statev1.RecordPlanRequest) 
 		return nil, fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "the writes of the plan")
 	}
 	s.journal = proto.CloneOf(&statev1.Journal{
-		Step: r.GetStep(), Plan: r.GetPlan(), PlanSequence: r.GetStreamSequence(), Usage: r.GetUsage(), Ops: ops,
+		Step: r.GetStep(), Plan: r.GetPlan(), Usage: r.GetUsage(), Ops: ops,
 	})
 	s.writes = append(s.writes, "plan")
 	return &statev1.RecordPlanResponse{}, nil
@@ -149,14 +150,15 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	run.run.StepCount++
 	run.run.Losses = 0
 	run.epoch = r.GetRun().GetEpoch()
-	s.session.StreamSequence = max(s.session.StreamSequence, r.GetStreamSequence())
-	s.session.StreamStep = max(s.session.StreamStep, r.GetStreamStep())
+	s.session.Position, s.session.Claims = position.Committed(r.GetStep()), 0
 	s.checkpoint = fmt.Sprintf("checkpoint %d", s.session.StepCount)
 	s.session.CheckpointId = s.checkpoint
 	s.writes = append(s.writes, fmt.Sprintf("commit %d", r.GetStep()))
+	s.store(run, r)
 	answer := f.committed(s)
 	answer.Stop = proto.CloneOf(run.run.GetStop())
 	if o := r.GetOutcome(); o != nil {
+		s.session.Position, run.run.FinishStep = position.Ended(r.GetStep()), r.GetStep()
 		run.finish(o)
 		if suspended[o.GetStatus()] {
 			f.proceed(s)
@@ -164,6 +166,18 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	}
 	f.announce()
 	return answer, nil
+}
+
+// store keeps the step for readers.
+func (s *fakeSession) store(run *fakeRun, r *statev1.CommitStepRequest) {
+	stored := &statev1.StoredStep{
+		Step: r.GetStep(), RunId: run.run.GetRunId(), BeginsRun: run.run.GetStepCount() == 1, CheckpointId: s.checkpoint,
+		Messages: r.GetMessages(), Record: r.GetRecord(),
+	}
+	if n := len(s.steps); n > 0 {
+		stored.Follows = s.steps[n-1].GetStep()
+	}
+	s.steps = append(s.steps, proto.CloneOf(stored))
 }
 
 // takeCalls checks and takes what a step does with calls.
@@ -218,8 +232,8 @@ func (f *fakeState) takeBack(sessionID, text string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessions[sessionID]
-	s.messages, s.calls, s.state, s.journal = nil, nil, nil, nil
-	s.session.MessageCount, s.session.CheckpointId = 0, ""
+	s.messages, s.calls, s.state, s.journal, s.steps = nil, nil, nil, nil, nil
+	s.session.MessageCount, s.session.CheckpointId, s.session.Position = 0, "", 0
 	return f.queue(s, statev1.RunEntry_RUN_ENTRY_START, "", text)
 }
 
@@ -292,7 +306,8 @@ func (r *fakeRun) spend(lists ...[]*statev1.UsageEntry) {
 func (r *fakeRun) finish(o *statev1.Outcome) {
 	r.outcome = proto.CloneOf(o)
 	r.run.Status, r.run.Output, r.run.Failure, r.run.CompletionReason = o.GetStatus(), o.GetOutput(), o.GetFailure(), o.GetCompletionReason()
-	r.run.FinishReason = o.GetFinishReason()
+	r.run.FinishReason, r.run.Usage = o.GetFinishReason(), o.GetUsage()
+	r.run.EndPosition, r.holder = r.session.session.GetPosition(), ""
 	r.session.session.Status = statev1.SessionStatus_SESSION_STATUS_COMPLETED
 }
 
@@ -319,11 +334,13 @@ func (f *fakeState) FinishRun(_ context.Context, r *statev1.FinishRunRequest) (*
 	}
 	f.finishes = append(f.finishes, proto.CloneOf(r))
 	run.spend(run.session.journal.GetUsage(), r.GetUsage())
+	s := run.session.session
+	s.Position = position.OutsideStep(s.GetStepCount()+1, s.GetClaims())
+	s.Claims++
 	run.finish(r.GetOutcome())
 	run.epoch = -r.GetRun().GetEpoch() // finished outside of a step
 	run.session.forgo(run.session.journal)
 	run.session.journal = nil
-	run.session.session.StreamSequence = max(run.session.session.StreamSequence, r.GetStreamSequence())
 	run.session.writes = append(run.session.writes, "finish")
 	f.announce()
 	return &statev1.FinishRunResponse{}, nil
@@ -332,18 +349,7 @@ func (f *fakeState) FinishRun(_ context.Context, r *statev1.FinishRunRequest) (*
 func (f *fakeState) SettleRun(_ context.Context, r *statev1.SettleRunRequest) (*statev1.SettleRunResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	run, err := f.owned(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	if run.live() {
-		return nil, fault.New(fault.Conflict, "RUN_NOT_FINISHED", "not finished")
-	}
-	run.run.Settled = true
-	run.holder = ""
-	run.session.session.StreamSequence = max(run.session.session.StreamSequence, r.GetStreamSequence())
-	run.session.session.StreamStep = run.session.session.GetStepCount()
-	f.announce()
+	f.settled = append(f.settled, r.GetRun().GetRunId())
 	return &statev1.SettleRunResponse{}, nil
 }
 
@@ -365,19 +371,6 @@ func (f *fakeState) ReleaseRun(_ context.Context, r *statev1.ReleaseRunRequest) 
 	run.run.DueAt = time.Now().UnixMilli() + r.GetDelayMs()
 	f.announce()
 	return &statev1.ReleaseRunResponse{}, nil
-}
-
-func (f *fakeState) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.sessions[r.GetSessionId()]
-	answer := &statev1.GetSessionResponse{Session: proto.CloneOf(s.session)}
-	for _, c := range s.calls {
-		if c.GetConsumedAt() == 0 {
-			answer.Calls = append(answer.Calls, proto.CloneOf(c))
-		}
-	}
-	return answer, nil
 }
 
 func (f *fakeState) ListMessages(_ context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -20,7 +19,7 @@ type traces struct {
 }
 
 // hook calls a hook of the step, within the time limit; 0 is outside of steps. It sees
-// the state and tells readers by emit. What it has written counts unless it fails, which
+// the state and shows readers events by emit. What it has written counts unless it fails, which
 // is logged.
 func (r *runner) hook(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
 	f func(ctx context.Context, h *agent.HookCall) error,
@@ -46,7 +45,7 @@ func (r *runner) hook(ctx context.Context, name string, step int, state agent.St
 	return t, err
 }
 
-// emits tells what a tool or a hook of the step emits.
+// emits shows what a tool or a hook of the step emits.
 func (r *runner) emits(step int32) tool.Emit {
 	return func(ctx context.Context, event tool.Event) error { return r.emit(ctx, step, event) }
 }
@@ -63,7 +62,7 @@ func (r *runner) stepHook(ctx context.Context, name string, step int, f func(ctx
 	}
 }
 
-// beside is the step that the stream files something under that a hook of the step tells.
+// beside is the step that the chunks of a hook of the step carry.
 func (r *runner) beside(step int) int32 {
 	if step == 0 {
 		return r.step // between two steps
@@ -95,24 +94,14 @@ func (r *runner) wrote(ctx context.Context, step int, t traces) {
 }
 
 // beforeRun asks the hook whether the run may be taken up, and gives the failure of one
-// that may not. What the hook emits is told once the stream is open. What it counts is kept
-// once: of a run with a step or a journal that of a former owner is.
+// that may not. What it counts is kept once: of a run with a step or a journal that of a
+// former owner is.
 func (r *runner) beforeRun(ctx context.Context, journal *loop.Journal) *loop.Failure {
 	f := r.agent.Hooks.BeforeRun
 	if f == nil {
 		return nil
 	}
-	var mu sync.Mutex
-	keep := func(_ context.Context, event tool.Event) error {
-		if err := r.admit(event); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		r.early = append(r.early, custom(event))
-		return nil
-	}
-	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.seen(0), keep, f)
+	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.seen(0), r.emits(r.beside(0)), f)
 	switch {
 	case ctx.Err() != nil:
 		return nil // the run is cut, which is not the hook's word
@@ -129,16 +118,19 @@ func (r *runner) beforeRun(ctx context.Context, journal *loop.Journal) *loop.Fai
 }
 
 // entered calls the hooks whose writes are not durable: of the begin of a run that has no
-// step yet, and of the reply that a former owner has recorded as a plan. Of that nobody
-// knows the call any more, so that BeforeModel is not called again: what it has written was
-// recorded with the plan. What the hooks count is in the journal.
-func (r *runner) entered(ctx context.Context, journal *loop.Journal) {
+// step yet, and of the reply that a former owner has recorded as a plan, which it shows
+// again. The call of the model is not known any more, so BeforeModel is not called again:
+// what it has written was recorded with the plan. What the hooks count is in the journal.
+func (r *runner) entered(ctx context.Context, journal *loop.Journal) error {
 	counted := len(r.pending)
 	if r.started.GetStepCount() == 0 {
 		r.begun(ctx)
 	}
 	if journal == nil {
-		return
+		return nil
+	}
+	if err := r.showPlan(ctx, journal.Plan); err != nil {
+		return err
 	}
 	if !r.drains(journal.Plan) {
 		step, reply := int(r.step)+1, loop.Said(journal.Plan)
@@ -148,6 +140,7 @@ func (r *runner) entered(ctx context.Context, journal *loop.Journal) {
 		r.onMessages(ctx, step, reply)
 	}
 	r.pending = r.pending[:counted]
+	return nil
 }
 
 func (r *runner) begun(ctx context.Context) {
@@ -195,14 +188,13 @@ func (r *runner) onMessages(ctx context.Context, step int, messages ...agent.Mes
 		if results := m.Results(); len(results) > 0 {
 			id = results[0].CallID
 		}
-		if r.said.first(hooked, id) {
+		if r.once.first(announced, id) {
 			r.stepHook(ctx, "OnMessage", step, func(ctx context.Context, h *agent.HookCall) { f(ctx, h, m) })
 		}
 	}
 }
 
-// ended calls the hook of the run's end, beside what is still to be told of it. Whoever
-// settles the run waits for it.
+// ended calls the hook of the run's end. The runner waits for it.
 func (r *runner) ended(ctx context.Context, o loop.Outcome) {
 	f := r.agent.Hooks.AfterRun
 	if f == nil {

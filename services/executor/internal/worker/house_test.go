@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -22,7 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -45,7 +46,7 @@ type house struct {
 func newHouse(t testing.TB, agents ...worker.Agent) *house {
 	t.Helper()
 	h := &house{
-		t: t, network: rpc.NewMemory(), state: newFakeState(), stream: newFakeStream(), agents: map[string]worker.Agent{},
+		t: t, network: rpc.NewMemory(), state: newFakeState(), agents: map[string]worker.Agent{},
 		tracer: noop.NewTracerProvider().Tracer(""),
 		config: worker.Config{
 			Slots: 4, HeartbeatInterval: 500 * time.Millisecond, HeldInterval: 15 * time.Second, CallTimeout: 5 * time.Second,
@@ -53,6 +54,7 @@ func newHouse(t testing.TB, agents ...worker.Agent) *house {
 			MaxDeltaBytes: 256 << 10, MaxQueuedBytes: 1 << 20, StreamPatience: 10 * time.Second, DrainGrace: 5 * time.Second,
 		},
 	}
+	h.stream = &fakeStream{state: h.state}
 	for _, a := range agents {
 		h.agents[a.Name] = a
 	}
@@ -60,7 +62,7 @@ func newHouse(t testing.TB, agents ...worker.Agent) *house {
 		statev1.RegisterWorkServiceServer(s, h.state)
 		statev1.RegisterSessionServiceServer(s, h.state)
 	})
-	h.serve("stream", func(s *grpc.Server) { streamv1.RegisterStreamServiceServer(s, h.stream) })
+	h.serve("stream", func(s *grpc.Server) { streamv2.RegisterStreamServiceServer(s, h.stream) })
 	return h
 }
 
@@ -107,7 +109,7 @@ func (h *house) open(faults ...func(call int, method string) verdict) *executor 
 		ExecutorID: id,
 		Work:       statev1.NewWorkServiceClient(faulty{state, l}),
 		Sessions:   statev1.NewSessionServiceClient(faulty{state, l}),
-		Stream:     streamv1.NewStreamServiceClient(faulty{stream, l}),
+		Stream:     streamv2.NewStreamServiceClient(faulty{stream, l}),
 		Agents:     catalog,
 		Log:        slog.New(slog.NewTextHandler(testOutput(h.t), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Tracer:     h.tracer,
@@ -147,19 +149,22 @@ func (h *house) dial(address string) *grpc.ClientConn {
 	return conn
 }
 
-// settled waits until the run is settled and gives it.
-func (h *house) settled(runID string) *statev1.Run {
+// ended waits until the run is over and everything that follows at once has come, and
+// gives it.
+func (h *house) ended(runID string) *statev1.Run {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Hour)
 	defer cancel()
 	var run *statev1.Run
 	err := h.state.await(ctx, func() bool {
-		run = h.state.find(runID).run
-		return run.GetSettled()
+		found := h.state.find(runID)
+		run = found.run
+		return !found.live()
 	})
 	if err != nil {
-		h.t.Fatalf("run %s is not settled: %v", runID, run)
+		h.t.Fatalf("run %s does not end: %v", runID, run)
 	}
+	synctest.Wait()
 	return run
 }
 

@@ -14,8 +14,11 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
 // slowTool takes a second, which a test can stop in the middle of.
@@ -42,7 +45,7 @@ func TestAnExecutorThatStopsFinishesItsStepAndReleasesTheRun(t *testing.T) {
 			t.Errorf("run = %v, released %d times; want one step committed and the run released once", r.run, r.released)
 		}
 		h.open()
-		h.settled(run)
+		h.ended(run)
 		if runs.Load() != 1 {
 			t.Errorf("the tool ran %d times, want once", runs.Load())
 		}
@@ -80,7 +83,7 @@ func TestAStepThatOutlastsTheDrainGraceIsCutAndReleased(t *testing.T) {
 			t.Errorf("run = %v, want it released", r.run)
 		}
 		h.open()
-		h.settled(run)
+		h.ended(run)
 		if got, want := texts(h.stream.records("s")), "done"; got != want {
 			t.Errorf("text = %q, want %q", got, want)
 		}
@@ -103,7 +106,7 @@ func TestHeartbeatsGoOnWhileTheExecutorDrains(t *testing.T) {
 		h.state.mu.Unlock()
 		e.stop()
 		<-e.ended
-		h.settled(run)
+		h.ended(run)
 		if got := h.state.beats - before; got < 5 {
 			t.Errorf("%d heartbeats during 3 seconds of draining, want one each 500ms", got)
 		}
@@ -120,7 +123,7 @@ func TestHeartbeatsListTheHeldRunsNowAndThen(t *testing.T) {
 		})))
 		h.open()
 		run := h.state.startRun("s", "demo", "hi")
-		h.settled(run)
+		h.ended(run)
 		h.state.mu.Lock()
 		defer h.state.mu.Unlock()
 		if got := len(h.state.held); got < 3 || got > 4 {
@@ -149,7 +152,7 @@ func TestAForgottenExecutorStopsItsRunsAndAnnouncesItselfAgain(t *testing.T) {
 		run := h.state.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
 		h.state.silence(e.id)
-		h.settled(run)
+		h.ended(run)
 		if cut.Load() != 1 || asked.Load() != 2 {
 			t.Errorf("model asked %d times and cut %d times, want 2 and 1", asked.Load(), cut.Load())
 		}
@@ -175,7 +178,7 @@ func TestABrokenClaimStreamIsOpenedAgainWithTheHeldRuns(t *testing.T) {
 			cut()
 		}
 		e.line.mu.Unlock()
-		if got := h.settled(run); got.GetAttempt() != 1 {
+		if got := h.ended(run); got.GetAttempt() != 1 {
 			t.Errorf("run = %v, want it never claimed again", got)
 		}
 		h.state.mu.Lock()
@@ -193,8 +196,13 @@ func TestABrokenClaimStreamIsOpenedAgainWithTheHeldRuns(t *testing.T) {
 func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", says("hi")))
-		h.stream.gate = func(context.Context, *streamv1.AppendRequest) error {
+		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+			say(model.TextDelta{Text: "one "})
+			pause(ctx, time.Second)
+			speak(say, "two")
+			return nil
+		})))
+		h.stream.Gate = func(context.Context, *streamv2.AppendRequest) error {
 			return fault.New(fault.Stale, "WRITER_FENCED", "a newer epoch")
 		}
 		e := h.open()
@@ -219,7 +227,7 @@ type outage struct {
 	over bool
 }
 
-func (o *outage) gate(context.Context, *streamv1.AppendRequest) error {
+func (o *outage) gate(context.Context, *streamv2.AppendRequest) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.over {
@@ -228,48 +236,49 @@ func (o *outage) gate(context.Context, *streamv1.AppendRequest) error {
 	return nil
 }
 
+func (o *outage) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = false
+}
+
 func (o *outage) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.over = true
 }
 
-func TestAStreamTierThatIsAwayFailsNoRunAndIsToldEverythingLater(t *testing.T) {
+func TestAStreamTierThatIsAwayFailsNoRunAndHoldsItUpForAShortTimeOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
 		h := newHouse(t, definition("demo", calls("All done.", "slow", `{}`), slowTool(&runs)))
 		h.config.Slots = 1
 		away := &outage{}
-		h.stream.gate = away.gate
-		h.open()
-		first, second := h.state.startRun("s", "demo", "hi"), h.state.startRun("t", "demo", "hi")
-		time.Sleep(time.Minute)
-		h.state.mu.Lock()
-		for _, run := range []string{first, second} {
-			if r := h.state.find(run).run; r.GetStatus() != completed || r.GetSettled() {
-				t.Errorf("run = %v, want it completed and not settled", r)
-			}
+		h.stream.Gate = away.gate
+		e := h.open()
+		begin := time.Now()
+		h.ended(h.state.startRun("s", "demo", "hi"))
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("the run took %v, want that of its tool", took)
 		}
-		h.state.mu.Unlock()
-		away.end()
-		h.settled(first)
-		h.settled(second)
+		h.ended(h.state.startRun("t", "demo", "hi"))
+		time.Sleep(h.config.StreamPatience)
+		synctest.Wait()
+		if got := e.worker.LiveRunIDs(); len(got) != 0 {
+			t.Errorf("live runs = %v, want none: nothing is left to do for them", got)
+		}
 		want := []string{"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_start", "tool_end", "step_committed", "step_started", "text_delta", "step_committed", "run_completed", "end"}
 		for _, session := range []string{"s", "t"} {
-			records := h.stream.records(session)
-			if got := types(records); !slices.Equal(got, want) {
-				t.Errorf("stream of %s = %v, want %v", session, got, want)
-			}
-			if got := texts(records); got != "All done." {
-				t.Errorf("text of %s = %q, want all of it", session, got)
+			if got := types(h.stream.stored(session)); !slices.Equal(got, want) {
+				t.Errorf("steps of %s = %v, want %v", session, got, want)
 			}
 		}
 	})
 }
 
-func TestAStreamTierThatComesBackInTheMiddleOfARunIsToldWhatItMissed(t *testing.T) {
+func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
@@ -279,178 +288,96 @@ func TestAStreamTierThatComesBackInTheMiddleOfARunIsToldWhatItMissed(t *testing.
 			case 1:
 				say(model.TextDelta{Text: "One "})
 				pause(ctx, time.Second)
-				away.mu.Lock()
-				away.over = false
-				away.mu.Unlock()
+				away.begin()
 				say(model.TextDelta{Text: "two "})
-				pause(ctx, time.Second)
-				request(say, "nothing", `{}`)
-			case 2:
-				pause(ctx, time.Second)
-				away.end()
+				pause(ctx, time.Minute)
 				request(say, "nothing", `{}`)
 			default:
-				speak(say, "three")
+				say(model.TextDelta{Text: "three "})
+				pause(ctx, time.Minute)
+				away.end()
+				pause(ctx, time.Minute)
+				speak(say, "four")
 			}
 			return nil
 		})))
-		h.stream.gate = away.gate
+		h.stream.Gate = away.gate
 		h.open()
-		h.settled(h.state.startRun("s", "demo", "hi"))
+		h.ended(h.state.startRun("s", "demo", "hi"))
 		want := []string{
 			"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 end call_0", "1 step_committed",
-			"2 step_started", "2 args call_0_1 {}", "2 end call_0_1", "2 step_committed",
-			"3 step_started", "3 text three", "3 step_committed", `3 run_completed "three"`, `END "three"`,
+			"2 step_started", "2 text three four", "2 step_committed", `2 run_completed "three four"`, `END "three four"`,
 		}
-		if got := script(h.stream.records("s")); !slices.Equal(got, want) {
-			t.Errorf("stream = %q, want %q", got, want)
-		}
-	})
-}
-
-func TestAnEpochThatCannotWriteAnyMoreIsFollowedByOneThatTellsTheWholeRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", says("one ", "two")))
-		h.stream.gate = func(_ context.Context, r *streamv1.AppendRequest) error {
-			if r.GetEpoch() == 1 && r.GetChunk().GetTextDelta() != nil {
-				h.stream.mu.Lock()
-				defer h.stream.mu.Unlock()
-				h.stream.logs["s"].number = 100
-			}
-			return nil
-		}
-		h.open()
-		run := h.settled(h.state.startRun("s", "demo", "hi"))
-		if run.GetOutput() != `"one two"` || run.GetAttempt() != 2 {
-			t.Errorf("run = %v, want it completed, and claimed again to settle it", run)
-		}
-		want := []string{
-			"0 run_started 1", "1 step_started", "1 text one two", "1 step_committed", `1 run_completed "one two"`, `END "one two"`,
-		}
-		if got := script(h.stream.records("s")); !slices.Equal(got, want) {
-			t.Errorf("stream = %q, want %q", got, want)
+		equalLines(t, "stream", script(h.stream.records("s")), want)
+		h.verifyReaders("s")
+		var reader publishertest.Reader
+		reader.Read(h.stream.History("s")...)
+		if len(reader.Asked) != 1 || reader.Asked[0].UpTo != position.Committed(1) || !reader.Saw(position.Ended(2)) {
+			t.Errorf("the reader asked for %v, want the step that was committed meanwhile alone", reader.Asked)
 		}
 	})
 }
 
-func TestStepsThatALostExecutorCouldNotTellAreToldByTheNextOwner(t *testing.T) {
-	t.Parallel()
-	want := []string{
-		"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 end call_0", "1 step_committed",
-		"2 step_started", "2 text three", "2 step_committed", `2 run_completed "three"`, `END "three"`,
-	}
-	for name, dies := range map[string]func(*fakeSession, *fakeRun) bool{
-		"while the next step runs": func(s *fakeSession, _ *fakeRun) bool { return s.session.GetStepCount() == 1 },
-		"once the run is finished": func(_ *fakeSession, r *fakeRun) bool { return !r.live() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				away := &outage{over: true}
-				h := newHouse(t, definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
-					if len(r.Messages) > 1 {
-						pause(ctx, 30*time.Second)
-						speak(say, "three")
-						return nil
-					}
-					say(model.TextDelta{Text: "One "})
-					pause(ctx, time.Second)
-					away.mu.Lock()
-					away.over = false
-					away.mu.Unlock()
-					say(model.TextDelta{Text: "two "})
-					pause(ctx, time.Second)
-					request(say, "nothing", `{}`)
-					return nil
-				})))
-				h.stream.gate = away.gate
-				first := h.open()
-				run := h.state.startRun("s", "demo", "hi")
-				err := h.state.await(t.Context(), func() bool { return dies(h.state.sessions["s"], h.state.find(run)) })
-				if err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				first.line.kill()
-				first.stop()
-				h.state.silence(first.id)
-				away.end()
-				h.open()
-				h.settled(run)
-				if got := script(h.stream.records("s")); !slices.Equal(got, want) {
-					t.Errorf("stream = %q\nwant     %q", got, want)
-				}
-			})
-		})
-	}
-}
-
-func TestARunThatWasToldAfterAnOutageIsNotToldAgainWhenItsExecutorDiesBeforeItIsSettled(t *testing.T) {
+func TestALogThatIsLostDuringALongReplyIsShownItAgainWhileTheModelSpeaks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		away := &outage{}
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
-			speak(say, "one two")
+		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+			say(model.TextDelta{Text: "one "})
+			pause(ctx, time.Minute)
+			speak(say, "two")
 			return nil
 		})))
-		h.stream.gate = away.gate
-		first := h.open()
-		died := make(chan struct{})
-		first.line.mu.Lock()
-		first.line.onDead = func() { close(died) }
-		first.line.decide = func(_ int, method string) verdict {
-			if method == "SettleRun" {
-				return dieBefore
-			}
-			return pass
-		}
-		first.line.mu.Unlock()
-		run := h.state.startRun("s", "demo", "hi")
-		time.Sleep(time.Minute) // the run has finished, and the stream does not know
-		away.end()
-		<-died
-		first.stop()
-		h.state.silence(first.id)
 		h.open()
-		h.settled(run)
-		want := []string{
+		run := h.state.startRun("s", "demo", "hi")
+		time.Sleep(30 * time.Second)
+		h.stream.Lose()
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		var late publishertest.Reader
+		late.Read(h.stream.Records("s")...)
+		if got := texts(framesOf(late.Chunks)); got != "one " {
+			t.Errorf("a reader that comes behind the loss has %q, want what was said", got)
+		}
+		h.ended(run)
+		equalLines(t, "stream", script(h.stream.records("s")), []string{
 			"0 run_started 1", "1 step_started", "1 text one two", "1 step_committed", `1 run_completed "one two"`, `END "one two"`,
-		}
-		if got := script(h.stream.records("s")); !slices.Equal(got, want) {
-			t.Errorf("stream = %q\nwant     %q", got, want)
-		}
+		})
+		h.verifyReaders("s")
 	})
 }
 
-func TestAPlanWhoseChunksWereLostIsToldAnewByTheNextOwner(t *testing.T) {
+func TestAStepThatIsRetriedIsTakenBackBeforeTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var runs atomic.Int32
-		away := &outage{}
-		h := newHouse(t, definition("demo", calls("ok", "slow", `{}`), slowTool(&runs)))
-		h.stream.gate = away.gate
-		first := h.open()
-		run := h.state.startRun("s", "demo", "hi")
-		// The run goes on without the stream tier after its patience, and the
-		// executor dies while the tool runs.
-		if err := h.state.await(t.Context(), func() bool { return h.state.sessions["s"].journal != nil }); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		first.line.kill()
-		first.stop()
-		h.state.silence(first.id)
-		away.end()
+		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			say(model.TextDelta{Text: "half"})
+			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
+		})))
 		h.open()
-		h.settled(run)
-		want := []string{
-			"0 run_started 1", "1 step_started", "1 args call_0 {}", "1 start call_0", "1 end call_0", "1 step_committed",
-			"2 step_started", "2 text ok", "2 step_committed", `2 run_completed "ok"`, `END "ok"`,
+		run := h.state.startRun("s", "demo", "hi")
+		time.Sleep(500 * time.Millisecond) // the first wait is a second
+		synctest.Wait()
+		equalLines(t, "stream during the wait", script(h.stream.records("s")), []string{"0 run_started 1"})
+		h.state.stopRun(run, statev1.StopKind_STOP_KIND_INTERRUPT, "enough")
+		h.ended(run)
+		equalLines(t, "stream", script(h.stream.records("s")), []string{"0 run_started 1", "0 run_interrupted enough", "END INTERRUPTED "})
+		h.verifyReaders("s")
+	})
+}
+
+func TestAFinishedRunThatIsClaimedIsSettledAndNothingElse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, definition("demo", says("hi")))
+		h.state.settle = "s/run 1"
+		h.open()
+		run := h.ended(h.state.startRun("s", "demo", "hi"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := h.state.settled; !slices.Equal(got, []string{run.GetRunId()}) {
+			t.Errorf("settled = %v, want the run once", got)
 		}
-		if got := script(h.stream.records("s")); !slices.Equal(got, want) {
-			t.Errorf("stream = %q, want %q", got, want)
-		}
+		h.verifyReaders("s")
 	})
 }
 
@@ -468,7 +395,7 @@ func TestTheSpansOfARunStayInTheTraceOfItsRequestAlsoAfterACrash(t *testing.T) {
 		first.stop()
 		h.state.silence(first.id)
 		h.open()
-		h.settled(run)
+		h.ended(run)
 		<-first.ended
 		names := map[string]int{}
 		for _, span := range spans.Ended() {

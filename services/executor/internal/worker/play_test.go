@@ -126,18 +126,19 @@ func (p *play) until(what string, condition func() bool) {
 	}
 }
 
-// end waits until the run is settled, and gives it.
+// end waits until the run is over, and gives it.
 func (p *play) end(runID string) *statev1.Run {
 	p.t.Helper()
 	var run *statev1.Run
-	p.until(runID+" settled", func() bool {
+	p.until(runID+" ended", func() bool {
 		r := p.state.find(runID)
 		if r == nil {
 			return false
 		}
 		run = r.run
-		return run.GetSettled()
+		return !r.live()
 	})
+	synctest.Wait()
 	return run
 }
 
@@ -175,10 +176,10 @@ func (p *play) dialogue() []string {
 
 // points are all of them, in their order.
 var points = []worker.Point{
-	worker.PointClaimed, worker.PointOpened, worker.PointDrained, worker.PointModelCalled, worker.PointReplied, worker.PointFlushed,
+	worker.PointClaimed, worker.PointDrained, worker.PointModelCalled, worker.PointReplied,
 	worker.PointPlanRecorded, worker.PointCallBegins, worker.PointCallEnded, worker.PointCallRecorded, worker.PointCallTold,
-	worker.PointCallsEnded, worker.PointCommitBegins, worker.PointCommitted, worker.PointStepTold, worker.PointStopSeen,
-	worker.PointStopKept, worker.PointFinishing, worker.PointFinished, worker.PointLastTold, worker.PointTerminated, worker.PointSettled,
+	worker.PointCallsEnded, worker.PointCommitBegins, worker.PointCommitted, worker.PointStopSeen,
+	worker.PointStopKept, worker.PointFinishing, worker.PointFinished,
 }
 
 // playEverywhere plays with a cut at each passing of each point, and with each verdict at
@@ -243,7 +244,7 @@ func ask(calls ...string) func(func(model.Event) bool) {
 	return func(say func(model.Event) bool) { request(say, calls...) }
 }
 
-// verifyState checks that a reader that applies what the stream tells of the custom state
+// verifyState checks that a reader that applies what is shown of the custom state
 // has what the state service has.
 func (p *play) verifyState() {
 	p.t.Helper()

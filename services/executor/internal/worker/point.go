@@ -9,28 +9,22 @@ type Point string
 // The points, in the order in which a run may come by them.
 const (
 	PointClaimed      Point = "claimed"       // nothing was done for the run
-	PointOpened       Point = "opened"        // the stream says what it should
 	PointDrained      Point = "drained"       // answers were read, nothing was done with them
 	PointModelCalled  Point = "model_called"  // the first event of a reply has come
-	PointReplied      Point = "replied"       // the reply is whole and told
-	PointFlushed      Point = "flushed"       // its chunks are acknowledged, its plan is not recorded
+	PointReplied      Point = "replied"       // the reply is whole
 	PointPlanRecorded Point = "plan_recorded" // no call has begun
 	PointCallBegins   Point = "call_begins"   // the tool is about to be entered
 	PointCallEnded    Point = "call_ended"    // the tool has returned, its result is not recorded
-	PointCallRecorded Point = "call_recorded" // nobody was told of the result
-	PointCallTold     Point = "call_told"
+	PointCallRecorded Point = "call_recorded" // readers have not seen the result
+	PointCallTold     Point = "call_told"     // the end of the call was shown
 	PointCallsEnded   Point = "calls_ended"   // all calls have ended, nothing is committed
-	PointCommitBegins Point = "commit_begins" // all chunks of the step are acknowledged
-	PointCommitted    Point = "committed"     // readers were not told that the step is
-	PointStepTold     Point = "step_told"
-	PointStopSeen     Point = "stop_seen"  // a stop or deadline was noticed, nothing was done about it
-	PointStopKept     Point = "stop_kept"  // what was under way has ended, the end is not committed
-	PointFinishing    Point = "finishing"  // a run is about to be ended outside of a step
-	PointFinished     Point = "finished"   // the outcome is durable, readers were not told
-	PointLastTold     Point = "last_told"  // the last chunk was told, the terminal record is not written
-	PointTerminated   Point = "terminated" // the terminal record stands, state was not told
-	PointSettled      Point = "settled"
-	PointReleasing    Point = "releasing" // the run is about to be given back
+	PointCommitBegins Point = "commit_begins" // all of the step was shown
+	PointCommitted    Point = "committed"     // readers have not seen that the step is
+	PointStopSeen     Point = "stop_seen"     // a stop or deadline was noticed, nothing was done about it
+	PointStopKept     Point = "stop_kept"     // what was under way has ended, the end is not committed
+	PointFinishing    Point = "finishing"     // a run is about to be ended outside of a step
+	PointFinished     Point = "finished"      // the outcome is durable, readers have not seen it
+	PointReleasing    Point = "releasing"     // the run is about to be given back
 )
 
 // passed says that the run has come by a point.

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
@@ -57,30 +56,25 @@ func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 	r.planner = loop.Quit(loop.Start{
 		Run: r.named(), SessionSteps: int(r.step), Calls: toAsked(r.claim.GetCalls()), Journal: journal,
 	}, o)
-	switch {
-	case !r.opened:
-		if err := r.open(ctx, journal); err != nil {
-			r.log.WarnContext(ctx, "readers may miss steps of the run", "error", err)
+	shown := r.opened
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	if journal != nil {
+		if shown { // maybe more, or other things, than the journal has
+			r.takeBack()
+			r.writes.again(journal)
 		}
-	case journal != nil: // what was told of the step may not be what is known
-		r.said.untell()
-		var plan []*eventv1.Chunk
-		if !r.drains(journal.Plan) {
-			plan = planChunks(journal.Plan, r.fate())
-			r.said.begun(journal.Plan.Calls())
+		if err := r.showPlan(ctx, journal.Plan); err != nil {
+			return err
 		}
-		r.retell(true, plan...)
-		r.writes.again(journal)
 	}
 	commit, ok := r.planner.Next().(loop.Commit)
 	if !ok {
 		return r.finish(ctx, o)
 	}
-	err := r.commitHurried(ctx, commit)
-	switch {
-	case err == nil:
-		return r.endWith(ctx, o)
-	case r.over(ctx, err):
+	err := r.commitBounded(ctx, commit)
+	if err == nil || r.over(ctx, err) {
 		return err
 	}
 	r.log.ErrorContext(ctx, "what is known of the calls of the step cannot be kept, and the run ends without", "error", err)

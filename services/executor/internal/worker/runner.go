@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,10 +17,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
+	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
 )
 
 // errStop ends a runner between two steps because the executor stops.
@@ -37,10 +35,7 @@ const (
 	lastRefused  = 10 * time.Minute
 )
 
-// settlePause is the wait before a finished run is given back for another try.
-const settlePause = time.Second
-
-// runner executes or settles one claim. One goroutine owns it; the calls of a step
+// runner executes one claim. One goroutine owns it; the calls of a step
 // use only what their comments name.
 type runner struct {
 	worker  *Worker
@@ -51,64 +46,47 @@ type runner struct {
 	stop    <-chan struct{} // closed when the executor stops
 	halt    *halt           // says when the run is to end early
 	log     *slog.Logger
-	writer  *writer.Writer
 	planner *loop.Planner
 	agent   Agent // of the run; the zero value before it is known
 	// The trace and span of the run, which its continuation is told of.
 	traceID, spanID string
 
-	tale
-	stream   *streamv1.StreamRef
-	reason   string                // of the next rewind
-	anew     bool                  // a rewind has found the log begun anew, and the tale does not say so yet
-	said     said                  // what of the calls of the step in flight was told
-	opened   bool                  // the stream was opened
-	begin    func()                // lets the mender begin
+	publisher *publisher.Publisher
+	step      int32  // the last committed step of the session
+	previous  string // the run that this one goes on from, as far as it is known
+	once      once
+	emitted   emitted
+	opened    bool // readers were shown how the run begins
+	replied   bool // readers were shown the reply of the step in flight
+
 	usage    *eventv1.Usage        // of the run, from its begin
 	pending  []*statev1.UsageEntry // of the step in flight, not in the journal
 	writes   writes                // to the custom state
 	kept     kept                  // in the journal
-	early    []*eventv1.Chunk      // what hooks have emitted before the stream was opened
 	branched bool                  // the session has steps of the one that it was made from, and none of its own
 	after    sync.WaitGroup        // of the hook of the run's end
-	yield    func()                // gives the slot back before the runner ends
-	// finished says that the outcome is committed: all that is left is to tell it.
-	finished atomic.Bool
 }
 
 func newRunner(w *Worker, claim *statev1.Claim, h *hold, stop <-chan struct{}) *runner {
 	session, run := claim.GetSession(), claim.GetRun()
 	r := &runner{
-		worker: w, claim: claim, session: session, started: run, stop: stop, halt: h.halt, yield: func() { w.yield(h) },
+		worker: w, claim: claim, session: session, started: run, stop: stop, halt: h.halt,
 		ref: &statev1.RunRef{
 			Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
 		},
-		reason: reasonExecutorLost,
-		log:    w.peers.Log.With("session", session.GetSessionId(), "run", run.GetRunId(), "epoch", claim.GetEpoch()),
-	}
-	root := session.GetRootSessionId()
-	if root == "" {
-		root = session.GetSessionId()
-	}
-	r.stream = &streamv1.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()}
-	first := session.GetStepCount() - run.GetStepCount()
-	r.tale = tale{
-		changed: make(chan struct{}), live: true,
-		first: first, step: session.GetStepCount(), safe: max(first, min(session.GetStreamStep(), session.GetStepCount())),
-		base: max(session.GetStreamSequence(), run.GetStartSequence()), messages: session.GetMessageCount(),
+		log:  w.peers.Log.With("session", session.GetSessionId(), "run", run.GetRunId(), "epoch", claim.GetEpoch()),
+		step: session.GetStepCount(), previous: previousRun(claim),
 	}
 	r.used(claim.GetUsed())
-	r.previous = previousRun(claim)
-	r.head = r.opening(r.safe)
 	if stop, ok := toStop(run.GetStop()); ok {
 		r.halt.request(stop)
 	}
-	r.writer = writer.New(w.peers.Stream, r.stream, claim.GetEpoch(), r.base, w.writerConfig(), r.log)
+	r.publisher = newPublisher(w, claim, r)
 	return r
 }
 
 // run works until the run has ended or is somebody else's.
-func (r *runner) run(ctx context.Context, execute bool) {
+func (r *runner) run(ctx context.Context) {
 	ctx = telemetry.WithTraceparent(ctx, r.started.GetTraceparent(), r.started.GetTracestate())
 	ctx, span := r.worker.peers.Tracer.Start(ctx, "holdfast.run", trace.WithAttributes(
 		attribute.String("session.id", r.session.GetSessionId()),
@@ -122,31 +100,20 @@ func (r *runner) run(ctx context.Context, execute bool) {
 		r.traceID, r.spanID = at.TraceID().String(), at.SpanID().String()
 	}
 
-	telling, endTelling := context.WithCancel(ctx)
-	var tellers sync.WaitGroup
-	tellers.Go(func() { r.writer.Run(telling) })
-	r.begin = sync.OnceFunc(func() { tellers.Go(func() { r.mend(telling) }) })
-	defer tellers.Wait()
-	defer endTelling()
+	publishing, endPublishing := context.WithCancel(ctx)
+	var publish sync.WaitGroup
+	publish.Go(func() { r.publisher.Run(publishing) })
+	defer publish.Wait()
+	defer endPublishing()
 	defer r.after.Wait()
 
-	work := r.execute
-	if !execute {
-		work = r.settle
-		r.finished.Store(true)
-	}
-	err := r.guard(ctx, work)
+	err := r.guard(ctx, r.execute)
 	if err != nil && !r.over(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
-		if r.finished.Load() {
-			r.log.ErrorContext(ctx, "the finished run cannot be settled here", "error", err)
-			r.pause(ctx)
-			r.release(ctx, 0)
-			return
-		}
 		err = r.abandon(ctx, err)
 	}
 	r.leave(ctx, err)
+	r.flush(ctx)
 }
 
 // guard makes errors of panics.
@@ -163,8 +130,8 @@ func (r *runner) guard(ctx context.Context, work func(context.Context) error) (e
 // over reports whether the error says that the run is not this runner's any more,
 // or not now.
 func (r *runner) over(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, errAbsent) || errors.Is(err, writer.ErrFenced) ||
-		errors.Is(err, writer.ErrBroken) || lost(err) || answersChanged(err)
+	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, errAbsent) || errors.Is(err, publisher.ErrFenced) ||
+		lost(err) || answersChanged(err)
 }
 
 // lost reports whether the state service says that somebody else owns the run, or
@@ -201,9 +168,9 @@ func (r *runner) leave(ctx context.Context, err error) {
 		r.release(ctx, 0)
 	case errors.Is(err, errAbsent):
 		r.release(ctx, r.worker.config.AbsentDelay)
-	case errors.Is(err, writer.ErrBroken), answersChanged(err):
-		r.release(ctx, 0) // the next claim has another epoch, which can write, and the answers as they are
-	case cause != nil, lost(err), errors.Is(err, writer.ErrFenced):
+	case answersChanged(err):
+		r.release(ctx, 0) // the next claim has the answers as they are
+	case cause != nil, lost(err), errors.Is(err, publisher.ErrFenced):
 		r.log.InfoContext(ctx, "the run is somebody else's now", "error", err)
 	default:
 		delay := refusedDelay(r.started.GetAttempt())
@@ -230,17 +197,6 @@ func (r *runner) release(ctx context.Context, delay time.Duration) {
 	})
 	if err != nil && !lost(err) {
 		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)
-	}
-}
-
-// pause keeps a run that cannot be settled from being claimed in a busy loop.
-func (r *runner) pause(ctx context.Context) {
-	timer := time.NewTimer(settlePause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.stop:
-	case <-ctx.Done():
 	}
 }
 

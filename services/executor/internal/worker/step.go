@@ -23,28 +23,29 @@ func (e errModel) Error() string { return e.err.Error() }
 // keeps what has come.
 func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	step := int32(e.Step)
-	if e.Attempt > 1 {
-		r.said.forget()
-		r.retell(true)
-	}
 	cuttable, end := r.halt.within(ctx)
 	defer end()
-	if err := r.tell(cuttable, step, stepStarted()); err != nil {
+	if err := r.show(cuttable, step, stepStarted()); err != nil {
 		return err
 	}
+	if cuttable.Err() != nil {
+		return context.Cause(cuttable)
+	}
+	r.replied = true
 	r.beforeModel(cuttable, e)
 	reply := r.planner.NewReply()
-	heard := &listener{reply: reply, each: func(events []model.Event) error { return r.tellReply(cuttable, e, reply, events) }}
+	heard := &listener{reply: reply, each: func(events []model.Event) error { return r.showReply(cuttable, e, reply, events) }}
 	err := r.generate(cuttable, e.Step, e.Attempt, e.Model, e.Request, heard)
 	r.spent(e.Model, reply.Usage())
 	r.afterModel(cuttable, e, reply, err)
 	if cutByStop(cuttable) {
 		end()
-		r.heed(ctx, reply)
+		r.noticeStop(ctx, reply)
 		return nil
 	}
 	if failed, ok := errors.AsType[errModel](err); ok {
 		r.planner.Failed(reply, failed.err)
+		r.retry(e)
 		return nil
 	}
 	if err != nil {
@@ -52,21 +53,38 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	}
 	r.planner.Replied(reply)
 	for _, part := range reply.Calls() {
-		if err := r.tellStart(cuttable, step, part); err != nil {
+		if err := r.showStart(cuttable, step, part); err != nil {
 			return err
 		}
 	}
 	r.worker.passed(ctx, PointReplied)
+	r.retry(e)
 	return nil
 }
 
-// tellStart tells the arguments of a call, once. Of one that is refused nothing is told but
-// its end: readers take a start for a call that runs, and may run it themselves.
-func (r *runner) tellStart(ctx context.Context, step int32, call agent.ToolCall) error {
-	if r.planner.Refused(call.ID) || !r.said.first(starts, call.ID) {
+// retry takes the step back at once where its model is called again, so that a stop during
+// the wait before that leaves readers with nothing that is void.
+func (r *runner) retry(failed loop.CallModel) {
+	switch next := r.planner.Next().(type) {
+	case loop.Wait:
+	case loop.CallModel:
+		if next.Step != failed.Step {
+			return
+		}
+	default:
+		return
+	}
+	r.takeBack()
+	r.once.forget()
+}
+
+// showStart shows the arguments of a call, once. Of one that is refused nothing is shown
+// but its end: readers take a start for a call that runs, and may run it themselves.
+func (r *runner) showStart(ctx context.Context, step int32, call agent.ToolCall) error {
+	if r.planner.Refused(call.ID) || !r.once.first(started, call.ID) {
 		return nil
 	}
-	return r.tell(ctx, step, toolStart(call, r.planner.AwaitsClient(call.ID)))
+	return r.show(ctx, step, toolStart(call, r.planner.AwaitsClient(call.ID)))
 }
 
 // fate is what the planner knows of the calls of the step in flight.
@@ -77,7 +95,7 @@ func (r *runner) fate() fate {
 // listener takes the events of a reply.
 type listener struct {
 	reply *loop.Reply
-	each  func(told []model.Event) error // nil: nobody is told
+	each  func(events []model.Event) error // nil: readers see nothing of it
 }
 
 // generate streams the reply of one call. An errModel says that the model failed,
@@ -128,9 +146,9 @@ func (r *runner) generate(ctx context.Context, step, attempt int, name string, r
 	return nil
 }
 
-// tellReply tells what readers see of a reply. The text of one that was asked for as
+// showReply shows what readers see of a reply. The text of one that was asked for as
 // JSON is a form, not for them.
-func (r *runner) tellReply(ctx context.Context, e loop.CallModel, reply *loop.Reply, events []model.Event) error {
+func (r *runner) showReply(ctx context.Context, e loop.CallModel, reply *loop.Reply, events []model.Event) error {
 	for _, event := range events {
 		if _, isText := event.(model.TextDelta); isText && e.Request.Output != nil {
 			continue
@@ -139,7 +157,7 @@ func (r *runner) tellReply(ctx context.Context, e loop.CallModel, reply *loop.Re
 		if chunk == nil {
 			continue
 		}
-		if err := r.tell(ctx, int32(e.Step), chunk); err != nil {
+		if err := r.show(ctx, int32(e.Step), chunk); err != nil {
 			return err
 		}
 	}

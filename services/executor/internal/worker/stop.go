@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// stopPatience is how long a commit of a run that was asked to stop waits for the stream
-// tier.
+// stopPatience is how long a run that was asked to stop waits for the stream tier.
 const stopPatience = time.Second
 
 // Stopped is the cause with which the contexts of models and tools end when their run
@@ -83,23 +82,23 @@ func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()
 	})
 }
 
-// hurried gives a context that ends stopPatience behind a stop, with the cause Stopped. It
-// is the one of within meanwhile.
-func (h *halt) hurried(ctx context.Context) (hurried context.Context, end func()) {
-	hurried, cancel := context.WithCancelCause(ctx)
+// outlasting gives a context that ends stopPatience after a stop, with the cause Stopped.
+// Meanwhile it takes the place of the one of within.
+func (h *halt) outlasting(ctx context.Context) (bounded context.Context, end func()) {
+	bounded, cancel := context.WithCancelCause(ctx)
 	cuttable, endCuttable := h.within(ctx)
-	hurry := func() {
+	expire := func() {
 		timer := time.AfterFunc(stopPatience, func() { cancel(Stopped{h.kind()}) })
-		context.AfterFunc(hurried, func() { timer.Stop() })
+		context.AfterFunc(bounded, func() { timer.Stop() })
 	}
-	unheard := func() bool { return true }
+	unwatch := func() bool { return true }
 	if h.requested() {
-		hurry()
+		expire()
 	} else {
-		unheard = context.AfterFunc(cuttable, hurry)
+		unwatch = context.AfterFunc(cuttable, expire)
 	}
-	return hurried, func() {
-		unheard()
+	return bounded, func() {
+		unwatch()
 		endCuttable()
 		cancel(nil)
 	}
@@ -135,7 +134,7 @@ var stopKinds = map[statev1.StopKind]loop.StopKind{
 	statev1.StopKind_STOP_KIND_ABORT:     loop.StopAbort,
 }
 
-// patience is how long the run waits for the stream tier before it goes on without it.
+// patience is how long the end of the run waits for the stream tier.
 func (r *runner) patience() time.Duration {
 	if r.halt.requested() {
 		return min(stopPatience, r.worker.config.StreamPatience)
@@ -186,9 +185,9 @@ func (r *runner) deadline() time.Time {
 	return deadline
 }
 
-// heed tells the planner of a stop that it does not know, and reports whether there was
+// noticeStop tells the planner of a stop that it does not know, and reports whether there was
 // one. reply is what has come of the model call that was cut, if any.
-func (r *runner) heed(ctx context.Context, reply *loop.Reply) bool {
+func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
 	stop, ok := r.halt.take()
 	if !ok {
 		return false

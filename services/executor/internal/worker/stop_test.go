@@ -223,7 +223,7 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 		var cause atomic.Pointer[error]
 		p := newPlay(t, definition("demo", hangs(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
 		away := &outage{}
-		p.stream.gate = away.gate
+		p.stream.Gate = away.gate
 		p.config.StreamPatience = time.Hour
 		p.open()
 		run := p.state.startRun("s", "demo", "hi")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
@@ -93,7 +93,7 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 			"3 step_started", "3 text All is done.", "3 step_committed", `3 run_completed "All is done."`, `END "All is done."`,
 		})
 	}, failBefore, failAfter, dieBefore, dieAfter)
-	for _, want := range []worker.Point{worker.PointDrained, worker.PointCallBegins, worker.PointCallRecorded, worker.PointCommitted, worker.PointTerminated} {
+	for _, want := range []worker.Point{worker.PointDrained, worker.PointCallBegins, worker.PointCallRecorded, worker.PointCommitted, worker.PointFinished} {
 		if !hit[string(want)] {
 			t.Errorf("the point %s was never passed", want)
 		}
@@ -127,7 +127,7 @@ func TestASuspendingCommitSaysWhatTheSessionWaitsFor(t *testing.T) {
 			`call_1 book {"n":2} approval true within 0s`, `call_2 locate {"n":3} approval false within 1h0m0s`, `call_3 pay {"n":4} approval true within 0s`,
 		})
 		records := p.stream.records("s")
-		if end := records[len(records)-1].GetTerminal().GetEnd(); end.GetStatus() != streamv1.EndStatus_END_STATUS_PAUSED || run.GetOutput() != "" {
+		if end := records[len(records)-1].GetTerminal().GetEnd(); end.GetStatus() != streamv2.EndStatus_END_STATUS_PAUSED || run.GetOutput() != "" {
 			t.Errorf("end = %v of %v, want it paused without an output", end, run)
 		}
 	})

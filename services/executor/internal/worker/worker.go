@@ -12,10 +12,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/writer"
 )
 
 // Config holds the limits and intervals of a worker. None may be 0 but those that name
@@ -66,7 +65,7 @@ type Peers struct {
 	ExecutorID string // unique to the process
 	Work       statev1.WorkServiceClient
 	Sessions   statev1.SessionServiceClient
-	Stream     streamv1.StreamServiceClient
+	Stream     streamv2.StreamServiceClient
 	Agents     Catalog
 	Log        *slog.Logger
 	Tracer     trace.Tracer
@@ -103,23 +102,17 @@ type Worker struct {
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
-	active    int              // runners that have not ended and hold a slot
-	yielded   int              // runners that have given their slot back
+	active    int              // runners that have not ended
 	free      int              // slots that the open claim stream was not told of yet
 	announced time.Time        // when the open claim stream announced the executor; zero without one
 	reopen    func()           // ends the open claim stream
 }
 
-// maxYielded bounds the runners that have given their slot back and go on: runs
-// that have finished and wait for the stream tier to be told so.
-const maxYielded = 4096
-
 // hold is one claim in the hands of a runner.
 type hold struct {
-	runID   string
-	cancel  context.CancelCauseFunc
-	halt    *halt
-	yielded bool // the slot was given back; guarded by the worker's mu
+	runID  string
+	cancel context.CancelCauseFunc
+	halt   *halt
 }
 
 // New returns a worker that does nothing before Run.
@@ -192,9 +185,9 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 		w.stopRun(stop.GetRunId(), stop.GetStop())
 		return
 	}
-	claim, execute := work.GetExecute(), true
+	claim, settle := work.GetExecute(), false
 	if claim == nil {
-		claim, execute = work.GetSettle(), false
+		claim, settle = work.GetSettle(), true
 	}
 	if claim == nil {
 		w.peers.Log.ErrorContext(ctx, "the state service sent work of an unknown kind")
@@ -211,8 +204,24 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.mu.Unlock()
 	w.runners.Go(func() {
 		defer w.end(h)
-		newRunner(w, claim, h, ctx.Done()).run(live, execute)
+		if settle {
+			w.settle(live, claim)
+			return
+		}
+		newRunner(w, claim, h, ctx.Done()).run(live)
 	})
+}
+
+// settle answers a claim of a run that has finished, of which nothing is left to do.
+func (w *Worker) settle(ctx context.Context, claim *statev1.Claim) {
+	ctx, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
+	defer cancel()
+	_, err := w.peers.Work.SettleRun(ctx, &statev1.SettleRunRequest{Run: &statev1.RunRef{
+		Tenant: claim.GetSession().GetTenant(), SessionId: claim.GetSession().GetSessionId(), RunId: claim.GetRun().GetRunId(), Epoch: claim.GetEpoch(),
+	}})
+	if err != nil {
+		w.peers.Log.WarnContext(ctx, "a finished run could not be settled", "run", claim.GetRun().GetRunId(), "error", err)
+	}
 }
 
 // end forgets a runner that has ended.
@@ -223,28 +232,6 @@ func (w *Worker) end(h *hold) {
 	if w.held[h.runID] == h {
 		delete(w.held, h.runID)
 	}
-	if h.yielded {
-		w.yielded--
-		return
-	}
-	w.giveSlot()
-}
-
-// yield gives the slot of a runner back that waits, and may wait long. Where too
-// many do already it keeps it.
-func (w *Worker) yield(h *hold) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if h.yielded || w.yielded == maxYielded {
-		return
-	}
-	h.yielded = true
-	w.yielded++
-	w.giveSlot()
-}
-
-// giveSlot makes a slot free. The caller holds mu.
-func (w *Worker) giveSlot() {
 	w.active--
 	w.free++
 	select {
@@ -263,11 +250,4 @@ func (w *Worker) forget() {
 	clear(w.held)
 	w.announced = time.Time{}
 	w.reopen()
-}
-
-func (w *Worker) writerConfig() writer.Config {
-	return writer.Config{
-		MaxDeltaBytes: w.config.MaxDeltaBytes, MaxQueuedBytes: w.config.MaxQueuedBytes,
-		Patience: w.config.StreamPatience, CallTimeout: w.config.CallTimeout,
-	}
 }

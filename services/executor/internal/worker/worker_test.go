@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
 const (
@@ -43,12 +44,12 @@ func calls(text string, pairs ...string) mind {
 	}
 }
 
-func TestATextTurnIsStreamedCommittedAndSettled(t *testing.T) {
+func TestATextTurnIsShownAndCommitted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, definition("demo", says("Hello ", "world")))
 		h.open()
-		run := h.settled(h.state.startRun("s", "demo", "hi"))
+		run := h.ended(h.state.startRun("s", "demo", "hi"))
 		if run.GetStatus() != completed || run.GetOutput() != `"Hello world"` {
 			t.Errorf("run = %v, want it completed with the text", run)
 		}
@@ -77,7 +78,7 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		}}
 		h := newHouse(t, definition("demo", calls("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
 		h.open()
-		run := h.settled(h.state.startRun("s", "demo", "weather?"))
+		run := h.ended(h.state.startRun("s", "demo", "weather?"))
 		if run.GetOutput() != `"Sunny."` {
 			t.Errorf("output = %s, want \"Sunny.\"", run.GetOutput())
 		}
@@ -108,7 +109,7 @@ func TestALaterTurnSeesTheWholeConversation(t *testing.T) {
 		})))
 		h.open()
 		for _, text := range []string{"one", "two", "three"} {
-			h.settled(h.state.startRun("s", "demo", text))
+			h.ended(h.state.startRun("s", "demo", text))
 		}
 		if got, want := h.state.order[2].run.GetOutput(), `"5 messages, first \"one\""`; got != want {
 			t.Errorf("output = %s, want %s", got, want)
@@ -134,7 +135,7 @@ func TestNoMoreRunsThanSlotsAreHeldAndAllAreDone(t *testing.T) {
 			runs = append(runs, h.state.startRun(fmt.Sprintf("s.%d *", i), "demo", "hi"))
 		}
 		for _, run := range runs {
-			h.settled(run)
+			h.ended(run)
 		}
 		if most.Load() != 2 {
 			t.Errorf("%d runs at once, want 2", most.Load())
@@ -167,7 +168,7 @@ func TestCallsOfOneStepRunAtTheSameTime(t *testing.T) {
 		}}
 		h := newHouse(t, definition("demo", calls("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
 		h.open()
-		h.settled(h.state.startRun("s", "demo", "hi"))
+		h.ended(h.state.startRun("s", "demo", "hi"))
 		for _, r := range results(h) {
 			if !r.GetSuccess() {
 				t.Errorf("result = %v, want success", r)
@@ -213,7 +214,7 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 				h := newHouse(t, definition("demo", calls("ok", "tool", `{}`), test.tool))
 				h.state.maxResult = 1000
 				h.open()
-				run := h.settled(h.state.startRun("s", "demo", "hi"))
+				run := h.ended(h.state.startRun("s", "demo", "hi"))
 				if run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
@@ -249,7 +250,7 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHouse(t, definition("demo", test.engine))
 				h.open()
-				run := h.settled(h.state.startRun("s", "demo", "hi"))
+				run := h.ended(h.state.startRun("s", "demo", "hi"))
 				if run.GetStatus() != failed || run.GetFailure().GetCode() != test.code || run.GetFailure().GetError() == "" {
 					t.Errorf("run = %v, want it failed with code %q", run, test.code)
 				}
@@ -275,7 +276,7 @@ func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 		}
 		h.agents["other"] = definition("other", says("here"))
 		h.open()
-		if run := h.settled(run); run.GetOutput() != `"here"` {
+		if run := h.ended(run); run.GetOutput() != `"here"` {
 			t.Errorf("run = %v, want that the other executor has executed it", run)
 		}
 	})
@@ -296,7 +297,7 @@ func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testin
 			return nil
 		})))
 		h.open()
-		h.settled(h.state.startRun("s", "demo", "hi"))
+		h.ended(h.state.startRun("s", "demo", "hi"))
 		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
 		if !slices.Equal(times, want) {
 			t.Errorf("model called at %v, want %v", times, want)
@@ -315,12 +316,12 @@ func TestDeltasThatComeDuringAnAppendAreMerged(t *testing.T) {
 			words[i] = fmt.Sprintf("%d ", i)
 		}
 		h := newHouse(t, definition("demo", says(words...)))
-		h.stream.gate = func(ctx context.Context, _ *streamv1.AppendRequest) error {
+		h.stream.Gate = func(ctx context.Context, _ *streamv2.AppendRequest) error {
 			pause(ctx, 100*time.Millisecond)
 			return nil
 		}
 		h.open()
-		h.settled(h.state.startRun("s", "demo", "hi"))
+		h.ended(h.state.startRun("s", "demo", "hi"))
 		records := h.stream.records("s")
 		if got, want := texts(records), strings.Join(words, ""); got != want {
 			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(want))
@@ -345,8 +346,8 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 		})))
 		h.config.MaxQueuedBytes, h.config.MaxDeltaBytes = 10_000, 4_000
 		open := make(chan struct{})
-		h.stream.gate = func(ctx context.Context, r *streamv1.AppendRequest) error {
-			if r.GetChunk().GetTextDelta() != nil {
+		h.stream.Gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
+			if slices.ContainsFunc(r.GetRecord().GetChunks(), func(c *eventv1.Chunk) bool { return c.GetTextDelta() != nil }) {
 				select {
 				case <-open:
 				case <-ctx.Done():
@@ -361,7 +362,7 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 			t.Errorf("the model said %d bytes to a stream that stands still, want about 20000 at most", got)
 		}
 		close(open)
-		h.settled(run)
+		h.ended(run)
 		if got, want := len(texts(h.stream.records("s"))), 100_003; got != want {
 			t.Errorf("text has %d bytes, want %d", got, want)
 		}
@@ -375,7 +376,7 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 		h := newHouse(t, definition("demo", says(text)))
 		h.config.MaxDeltaBytes = 1000
 		h.open()
-		h.settled(h.state.startRun("s", "demo", "hi"))
+		h.ended(h.state.startRun("s", "demo", "hi"))
 		records := h.stream.records("s")
 		if got := texts(records); got != text {
 			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(text))
@@ -395,9 +396,9 @@ func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
 		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, *agent.Call) (any, error) { return long, nil }}
 		h := newHouse(t, definition("demo", calls(long, "big", `{"q":"`+long+`"}`), big))
 		h.config.MaxDeltaBytes = 1000
-		h.stream.maxChunk = 2000
+		h.stream.MaxChunk = 2000
 		h.open()
-		run := h.settled(h.state.startRun("s", "demo", "hi"))
+		run := h.ended(h.state.startRun("s", "demo", "hi"))
 		if got, want := run.GetOutput(), `"`+long+`"`; got != want {
 			t.Errorf("output has %d bytes, want %d", len(got), len(want))
 		}
@@ -405,9 +406,10 @@ func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
 		if got := texts(records); got != long {
 			t.Errorf("text has %d bytes, want %d", len(got), len(long))
 		}
-		end := records[len(records)-1].GetTerminal().GetEnd()
-		if want := []string{"output"}; end.GetOutput() != "" || !slices.Equal(end.GetOmitted(), want) {
-			t.Errorf("end = %v, want the output left out, and said so", end)
+		var reader publishertest.Reader
+		reader.Read(h.stream.History("s")...)
+		if len(reader.Asked) != 2 || reader.Ends[run.GetRunId()].GetEnd().GetOutput() != "" {
+			t.Errorf("the reader asked for %v, want the step with the result and the end with the output", reader.Asked)
 		}
 	})
 }

@@ -25,23 +25,23 @@ type writes struct {
 	hooks   []agent.Op            // of hooks since
 	plan    agent.Message         // in the order of whose calls they are merged
 	planned bool                  // the journal has asked, beside the plan
-	// dropped says that writes of hooks which readers may have heard of do not count.
+	// dropped says that writes of hooks which readers may have seen do not count.
 	dropped bool
 	// found is what a former owner has recorded of the step in flight, as long as the
 	// calls were not run, or gone through, here.
 	found *loop.Journal
 
-	mu   sync.Mutex
-	told agent.State // as readers have it
+	mu    sync.Mutex
+	shown agent.State // as readers have it
 }
 
-// again forgets what the calls of the step have written, and what readers have heard of it:
+// again forgets what the calls of the step have written, and what readers have seen of it:
 // what is in the journal counts.
 func (w *writes) again(journal *loop.Journal) {
 	w.calls, w.plan, w.found = nil, agent.Message{}, journal
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = w.kept
+	w.shown = w.kept
 }
 
 // ask makes what hooks have written in the step so far a part of what has led to its reply.
@@ -188,33 +188,33 @@ func applied(state agent.State, ops []agent.Op) agent.State {
 	return after
 }
 
-// tellWrites tells readers of writes to the custom state, with the end of their call
-// behind it, where there is one to tell.
-func (r *runner) tellWrites(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
+// showWrites shows readers writes to the custom state, with the end of their call behind
+// them, where there is one to show.
+func (r *runner) showWrites(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
 	w := &r.writes
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	patch, err := w.told.Patch(ops)
+	patch, err := w.shown.Patch(ops)
 	if err != nil {
 		return err
 	}
-	w.told = applied(w.told, ops)
+	w.shown = applied(w.shown, ops)
 	chunks := writesChunks(ops, patch)
 	if end != nil {
 		chunks = append(chunks, toolEnd(*end))
 	}
-	return r.tell(ctx, step, chunks...)
+	return r.show(ctx, step, chunks...)
 }
 
-// tellMerged tells readers of what the step does to the state besides the writes of calls
-// that they know of, or in another order.
-func (r *runner) tellMerged(ctx context.Context, step int32) error {
+// showMerged shows readers what the step does to the state besides the writes of calls
+// that they have seen, or in another order.
+func (r *runner) showMerged(ctx context.Context, step int32) error {
 	w := &r.writes
 	if !w.changes() && !w.dropped {
 		return nil
 	}
-	if ops := agent.Diff(w.told, w.merged()); len(ops) > 0 {
-		return r.tellWrites(ctx, step, ops, nil)
+	if ops := agent.Diff(w.shown, w.merged()); len(ops) > 0 {
+		return r.showWrites(ctx, step, ops, nil)
 	}
 	return nil
 }

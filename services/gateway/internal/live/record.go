@@ -36,7 +36,7 @@ func newRecord(session string, r *streamv2.SessionRecord) *Record {
 	if out.Boundary != nil {
 		out.Frames = boundaryFrames(session, in.GetSequence(), out.Boundary)
 	} else {
-		out.Last += int64(len(in.GetChunks())) - 1
+		out.Last += int64(max(len(in.GetChunks())-1, 0))
 		for i, c := range in.GetChunks() {
 			out.Frames = append(out.Frames, frame.Chunk(session, in.GetSequence()+int64(i), c))
 		}

@@ -3,7 +3,7 @@
 // The log of a session is a row of records. Each has the epoch of its writer and
 // covers the sequences of its frames (package position). Three kinds exist:
 //
-//	attempt    the first record of an attempt: chunks from n = 1 on
+//	attempt    the first record of an attempt: chunks from n = 1 on, or none at n = 0
 //	chunks     what follows in the same attempt; names the frame that it follows
 //	boundary   a step was committed, or a run has ended
 //
@@ -110,10 +110,11 @@ func stored(t Tail, r Request) bool {
 	return shownLive(t.Last) && sameAttempt(t.Last, r.Last()) && r.Last() <= t.Last
 }
 
-// shownLive reports whether a chunk of an attempt can have the sequence.
+// shownLive reports whether the sequence is one of an attempt: of its beginning (n = 0) or
+// of one of its chunks.
 func shownLive(sequence int64) bool {
 	p := position.Of(sequence)
-	return p.Step >= 1 && p.Attempt >= 1 && p.Attempt < position.Stored && p.N >= 1 && p.N <= position.MaxChunks
+	return p.Step >= 1 && p.Attempt >= 1 && p.Attempt < position.Stored && p.N <= position.MaxChunks
 }
 
 func sameAttempt(a, b int64) bool {

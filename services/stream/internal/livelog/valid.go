@@ -18,8 +18,6 @@ func Validate(r Request) error {
 		return invalid("sequence is %d, which is no position", r.Sequence)
 	case r.Boundary != nil:
 		return validateBoundary(r)
-	case r.Chunks == 0:
-		return invalid("an attempt begins with a chunk, and the record has none")
 	}
 	return validateChunks(r)
 }
@@ -30,8 +28,10 @@ func validateChunks(r Request) error {
 	switch {
 	case !shownLive(r.Sequence) || r.Chunks > position.MaxChunks-int(p.N)+1:
 		return invalid("%d chunks from sequence %d on are not those of an attempt", r.Chunks, r.Sequence)
-	case begins != (p.N == 1):
-		return invalid("an attempt is set in its first record and in no other; n is %d", p.N)
+	case begins && p.N != int32(min(r.Chunks, 1)): //nolint:gosec // 0 or 1
+		return invalid("the first record of an attempt begins at n = 1, or at n = 0 where it has no chunks; n is %d", p.N)
+	case !begins && p.N == 0:
+		return invalid("chunks have the sequences from n = 1 on")
 	case begins && (!position.Valid(r.Attempt.Stands) || r.Attempt.Stands >= r.Sequence):
 		return invalid("attempt.stands is %d; it is a position before sequence %d", r.Attempt.Stands, r.Sequence)
 	case !begins && r.After != r.Sequence-1:

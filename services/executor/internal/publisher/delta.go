@@ -1,4 +1,4 @@
-package writer
+package publisher
 
 import (
 	"unicode/utf8"
@@ -6,14 +6,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// What stands in for content that is too large for the stream.
-const (
-	tooLargeNote  = "too large for the stream: it is in the session's messages"
-	omittedOutput = "output"
-)
+// tooLargeNote stands in place of content that is too large for the log.
+const tooLargeNote = "too large for the stream: it is in the session's messages"
 
 // delta points to the text of a chunk that can be merged and split; nil when
 // the chunk has none.
@@ -37,9 +34,9 @@ func size(chunk *eventv1.Chunk) int {
 	return proto.Size(chunk)
 }
 
-// Merge adds the delta of next to that of last where both belong to one block and
+// merge adds the delta of next to that of last where both belong to one block and
 // the sum is not above the limit, and reports whether it did.
-func Merge(last, next *eventv1.Chunk, limit int) bool {
+func merge(last, next *eventv1.Chunk, limit int) bool {
 	if last.GetStep() != next.GetStep() || last.GetAgentId() != next.GetAgentId() || !sameBlock(last, next) {
 		return false
 	}
@@ -111,7 +108,8 @@ func cutAt(chunk *eventv1.Chunk, limit int) *eventv1.Chunk {
 	return rest
 }
 
-// shrinkChunk leaves out what a reader finds in the session's messages.
+// shrinkChunk leaves out what a reader finds in the session's messages, and reports
+// whether there was something to leave out.
 func shrinkChunk(chunk *eventv1.Chunk) bool {
 	switch e := chunk.GetEvent().(type) {
 	case *eventv1.Chunk_ToolEnd:
@@ -151,12 +149,17 @@ func shrinkChunk(chunk *eventv1.Chunk) bool {
 	return false
 }
 
-func shrinkTerminal(terminal *streamv1.Terminal) bool {
-	end := terminal.GetEnd()
-	if end.GetOutput() == "" {
+// shrinkBoundary leaves the output of the run out, which the state service has.
+func shrinkBoundary(b *streamv2.Boundary) bool {
+	completed, end := b.GetRunEnded().GetRunCompleted(), b.GetEnd().GetEnd()
+	if completed.GetOutput() == "" && end.GetOutput() == "" {
 		return false
 	}
-	end.Output = ""
-	end.Omitted = append(end.GetOmitted(), omittedOutput)
+	if completed != nil {
+		completed.Output = ""
+	}
+	if end != nil {
+		end.Output = ""
+	}
 	return true
 }

@@ -1,0 +1,335 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/position"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+)
+
+// ErrFenced says that another executor writes the session's log: the run is not this
+// publisher's any more.
+var ErrFenced = errors.New("the stream belongs to a newer epoch")
+
+// Reasons of an attempt.
+const (
+	ReasonExecutorLost = "executor_lost"
+	ReasonStepRetried  = "step_retried"
+	reasonLogLost      = "log_lost"
+)
+
+// Config limits a publisher.
+type Config struct {
+	MaxDeltaBytes  int           // larger deltas are split
+	MaxQueuedBytes int           // Show waits while more than this is queued
+	Patience       time.Duration // how long the log may fail before nobody waits for it
+	CallTimeout    time.Duration // of one append
+	CheckInterval  time.Duration // before a silent publisher looks after the log; 0 is 5 seconds
+}
+
+const (
+	defaultCheckInterval = 5 * time.Second
+	// maxCheckInterval is where the interval stops growing while nothing changes.
+	maxCheckInterval = 30 * time.Second
+)
+
+// Claim is what the publisher has to know of the run's claim.
+type Claim struct {
+	Stream *streamv2.StreamRef
+	Epoch  int64
+	RunID  string
+	// Step is the step in flight.
+	Step int32
+	// Position and Claims are those of the session in the claim.
+	Position int64
+	Claims   int32
+	// TakenOver says that another owner may have shown something of the step.
+	TakenOver bool
+}
+
+// Ended is how a run ended.
+type Ended struct {
+	Chunk    *eventv1.Chunk
+	Terminal *streamv2.Terminal
+}
+
+// Publisher shows the step in flight of one run. Its methods may be called by many
+// goroutines at once; Run is called once.
+type Publisher struct {
+	config Config
+	client streamv2.StreamServiceClient
+	claim  Claim
+	log    *slog.Logger
+	wake   chan struct{} // holds one token when Run has something to look at
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and forgotten at every change; nil while nobody waits
+	err     error         // why the publisher is over
+	away    bool          // the log has not answered for the patience
+
+	// The step in flight.
+	step    int32
+	stands  int64 // the session's position
+	claims  int32
+	attempt int32
+	first   int32 // the attempts that may be used
+	last    int32
+	reason  string
+	marked  bool // the mark of the attempt is queued or was sent
+	silent  bool // no attempt is left: nothing is shown until the commit
+	partial bool // the live log does not have all of the step
+	kept    []*eventv1.Chunk
+	record  record
+
+	// The way to the log.
+	queue    []entry
+	queued   int // bytes in queue
+	alone    int // so many chunks of the queue go one by one
+	limit    int // of one delta; lower than configured once the log has refused one
+	inflight *request
+	at       position.Position // of the last frame that was sent
+	after    int64             // the sequence of the last frame that was acknowledged
+	interval time.Duration     // before the next check
+	checkAt  time.Time
+}
+
+// New returns a publisher that appends nothing before Run.
+func New(client streamv2.StreamServiceClient, claim Claim, c Config, log *slog.Logger) *Publisher {
+	if c.CheckInterval == 0 {
+		c.CheckInterval = defaultCheckInterval
+	}
+	p := &Publisher{config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1), limit: min(c.MaxDeltaBytes, maxBatchBytes), interval: c.CheckInterval}
+	p.begin(claim.Step, claim.Position, claim.Claims)
+	if claim.TakenOver {
+		p.reason = ReasonExecutorLost
+	}
+	return p
+}
+
+// begin makes the step the one in flight.
+func (p *Publisher) begin(step int32, stands int64, claims int32) {
+	p.step, p.stands, p.claims = step, stands, claims
+	p.first, p.last = position.Attempts(claims)
+	p.attempt = p.first
+	p.silent = p.attempt == 0
+	p.reason, p.marked, p.partial, p.kept, p.record = "", false, false, nil, record{}
+}
+
+// Show shows chunks of the step in flight, which it owns from then on. Chunks of one
+// call stay together. Show waits while too much is queued, until ctx ends or the log
+// counts as away; the chunks are shown all the same. The error is ErrFenced.
+func (p *Publisher) Show(ctx context.Context, chunks ...*eventv1.Chunk) error {
+	p.mu.Lock()
+	for _, chunk := range chunks {
+		p.record.add(p.step, chunk)
+		if p.silent {
+			p.partial = true
+			continue
+		}
+		p.mark()
+		p.push(chunk)
+	}
+	p.announce()
+	p.mu.Unlock()
+	return p.wait(ctx, func() bool { return p.away || p.queued <= p.config.MaxQueuedBytes })
+}
+
+// Retry voids what was shown of the step in flight, at once, and begins a new attempt
+// where a reader may have seen some of it. What was shown before the step stands.
+func (p *Publisher) Retry(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.takeBack(reason)
+	p.announce()
+}
+
+func (p *Publisher) takeBack(reason string) {
+	p.record.retry(p.step)
+	ofStep := func(chunk *eventv1.Chunk) bool { return chunk.GetStep() >= p.step }
+	var sent []*eventv1.Chunk
+	if p.ofThisAttempt(p.inflight) {
+		sent = p.inflight.chunks
+	}
+	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(sent, ofStep) {
+		p.restart(reason, func(chunk *eventv1.Chunk) bool { return !ofStep(chunk) })
+		return
+	}
+	p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.chunk != nil && e.step == p.step && ofStep(e.chunk) })
+	if n := len(p.queue); n > 0 && p.attempt == p.first && p.queue[n-1].mark != nil && p.queue[n-1].step == p.step {
+		p.queue, p.marked = p.queue[:n-1], false // nothing follows it yet
+	}
+	p.alone = 0
+	p.measure()
+}
+
+// Commit says that the step in flight is durable; committed is its chunk
+// step_committed. The run has ended with it where e is set. The next step is in flight
+// then.
+func (p *Publisher) Commit(committed *eventv1.Chunk, e *Ended) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sequence := position.Committed(p.step)
+	boundary := &streamv2.Boundary{StepCommitted: committed}
+	if e != nil {
+		sequence = position.Ended(p.step)
+		boundary.RunEnded, boundary.End = e.Chunk, e.Terminal
+	}
+	p.bound(sequence, boundary)
+	p.begin(p.step+1, sequence, 0)
+	p.giveUpBacklog()
+}
+
+// End says that the run has ended outside of a step. What was shown of the step in
+// flight is void.
+func (p *Publisher) End(e Ended) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.takeBack(ReasonStepRetried)
+	sequence := position.OutsideStep(p.step, p.claims)
+	p.bound(sequence, &streamv2.Boundary{RunEnded: e.Chunk, End: e.Terminal})
+	p.begin(p.step+1, sequence, 0)
+	p.silent = true // the run is over
+	p.giveUpBacklog()
+}
+
+// bound queues the end of what was shown of the step in flight.
+func (p *Publisher) bound(sequence int64, boundary *streamv2.Boundary) {
+	p.queue = append(p.queue, entry{
+		step: p.step, attempt: p.attempt, partial: p.partial || p.silent || !p.marked,
+		boundary: &streamv2.Record{Sequence: sequence, Boundary: boundary},
+	})
+	p.announce()
+}
+
+// Record gives what the step in flight has shown beside its messages.
+func (p *Publisher) Record() *eventv1.StepRecord {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.record.build()
+}
+
+// Flush waits until the log has everything that was shown, counts as away, or ctx
+// ends. The error is ErrFenced.
+func (p *Publisher) Flush(ctx context.Context) error {
+	return p.wait(ctx, func() bool { return p.away || !p.ready() && (p.inflight == nil || p.inflight.record == nil) })
+}
+
+// Err is ErrFenced when the run is somebody else's; nil while it is not.
+func (p *Publisher) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// wait waits until done, which is called under mu, until ctx ends or the publisher is
+// over.
+func (p *Publisher) wait(ctx context.Context, done func() bool) error {
+	for {
+		p.mu.Lock()
+		if p.err != nil || done() {
+			defer p.mu.Unlock()
+			return p.err
+		}
+		if p.changed == nil {
+			p.changed = make(chan struct{})
+		}
+		changed := p.changed
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return p.Err()
+		}
+	}
+}
+
+// announce wakes Run and everybody who waits. The caller holds mu.
+func (p *Publisher) announce() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // a token is there already
+	}
+	p.notify()
+}
+
+// notify wakes everybody who waits. The caller holds mu.
+func (p *Publisher) notify() {
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
+// end makes every later call fail.
+func (p *Publisher) end(err error) {
+	p.err, p.queue, p.kept = err, nil, nil
+	p.measure()
+	p.announce()
+}
+
+// mark queues the beginning of the attempt, once.
+func (p *Publisher) mark() {
+	if p.marked {
+		return
+	}
+	p.marked = true
+	p.queue = append(p.queue, entry{
+		step: p.step, attempt: p.attempt,
+		mark: &streamv2.Attempt{Stands: p.stands, RunId: p.claim.RunID, Reason: p.reason},
+	})
+}
+
+// restart begins a new attempt at the step in flight, with those of the chunks shown so
+// far that stand. An attempt that nothing was sent of is used again.
+func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
+	chunks := p.kept
+	if p.ofThisAttempt(p.inflight) {
+		for _, chunk := range p.inflight.chunks { // which may be on their way
+			chunks = append(chunks, proto.CloneOf(chunk))
+		}
+		p.inflight.giveUp()
+	}
+	begun := p.marked
+	p.queue = slices.DeleteFunc(p.queue, func(e entry) bool {
+		if e.step != p.step {
+			return false
+		}
+		if e.chunk != nil {
+			chunks = append(chunks, e.chunk)
+		}
+		begun = begun && e.mark == nil
+		return true
+	})
+	p.kept, p.marked, p.alone = nil, false, 0
+	p.measure()
+	if begun && p.attempt >= p.last {
+		p.log.Warn("the rest of the step is not shown live: its attempts are used up", "step", p.step, "attempts", p.last)
+		p.silent, p.partial = true, true
+		return
+	}
+	if begun {
+		p.attempt, p.reason = p.attempt+1, reason
+	}
+	if p.attempt > p.first { // it voids what the former one has shown
+		p.mark()
+	}
+	for _, chunk := range chunks {
+		if stands(chunk) {
+			p.mark()
+			p.push(chunk)
+		}
+	}
+}
+
+// ofThisAttempt reports whether the request shows something of the attempt.
+func (p *Publisher) ofThisAttempt(r *request) bool {
+	return r != nil && !r.void && r.step == p.step && r.attempt == p.attempt
+}

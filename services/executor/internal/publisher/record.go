@@ -1,0 +1,94 @@
+package publisher
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+)
+
+// maxRecordBytes bounds the record of a step, so that its commit fits into a message of
+// the RPC layer.
+const maxRecordBytes = 5 << 20
+
+// record gathers what the step in flight shows beside its messages. The zero value is
+// empty.
+type record struct {
+	started int64 // when its step_started was shown
+	events  []recorded
+	bytes   int
+	replied bool // the place of the reply is among the events
+}
+
+// recorded is an event with the step that its chunk carries: the one before the step in
+// flight, or that itself.
+type recorded struct {
+	step  int32
+	event *eventv1.StepEvent
+}
+
+// add takes what a chunk says, which is shown while the step is in flight.
+func (r *record) add(step int32, chunk *eventv1.Chunk) {
+	if chunk.GetStepStarted() != nil {
+		r.started = chunk.GetTimestamp()
+	}
+	event := r.eventOf(step, chunk)
+	if event == nil {
+		return
+	}
+	event.Timestamp = chunk.GetTimestamp()
+	if r.bytes += proto.Size(event); r.bytes > maxRecordBytes {
+		return
+	}
+	r.events = append(r.events, recorded{step: chunk.GetStep(), event: event})
+}
+
+// eventOf gives nil for a chunk that the record says nothing of.
+func (r *record) eventOf(step int32, chunk *eventv1.Chunk) *eventv1.StepEvent {
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_TextDelta, *eventv1.Chunk_Thinking, *eventv1.Chunk_ToolArgStreamStart:
+		if r.replied || chunk.GetStep() < step {
+			return nil
+		}
+		r.replied = true
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}}
+	case *eventv1.Chunk_ToolStart:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolStart{ToolStart: &eventv1.ToolStartEvent{
+			ToolCallId: e.ToolStart.GetToolCallId(), AwaitsClient: e.ToolStart.GetAwaitsClient(),
+		}}}
+	case *eventv1.Chunk_ToolEnd:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolEnd{ToolEnd: e.ToolEnd.GetToolCallId()}}
+	case *eventv1.Chunk_ToolApprovalRequest: // the chunk may be shrunk
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalRequest{ToolApprovalRequest: proto.CloneOf(e.ToolApprovalRequest)}}
+	case *eventv1.Chunk_ToolApprovalResponse:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalResponse{ToolApprovalResponse: e.ToolApprovalResponse}}
+	case *eventv1.Chunk_Custom:
+		if e.Custom.GetTransient() {
+			return nil
+		}
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Custom{Custom: e.Custom}}
+	case *eventv1.Chunk_StatePatch:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_StatePatch{StatePatch: e.StatePatch}}
+	case *eventv1.Chunk_Output: // the chunk may be shrunk
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Output{Output: proto.CloneOf(e.Output)}}
+	}
+	return nil
+}
+
+// retry forgets the step, but not what was shown before it.
+func (r *record) retry(step int32) {
+	r.started, r.replied, r.bytes = 0, false, 0
+	r.events = slices.DeleteFunc(r.events, func(e recorded) bool { return e.step >= step })
+	for _, e := range r.events {
+		r.bytes += proto.Size(e.event)
+	}
+}
+
+func (r *record) build() *eventv1.StepRecord {
+	built := &eventv1.StepRecord{StartedAt: r.started, Events: make([]*eventv1.StepEvent, 0, len(r.events))}
+	for _, e := range r.events {
+		built.Events = append(built.Events, e.event)
+	}
+	return built
+}
