@@ -44,7 +44,6 @@ func TestAnAnswerThatIsTooEarlyIsAskedForAgain(t *testing.T) {
 		}
 		b.commit(asking(ref, 1, "c"))
 		b.must(submit("c"))
-		b.settle(ref)
 		b.refuses(submit("nobody"), fault.Unavailable, "CALL_NOT_OPEN") // the run that goes on may ask it
 	})
 }
