@@ -97,6 +97,7 @@ func TestAnAnswerThatMeetsItsSuspensionIsNotLost(t *testing.T) {
 			if got := b.get(id).GetSession(); got.GetStatus() != active {
 				t.Errorf("%s: got %v, want it continued", id, got)
 			}
+			s.execute() // its continuation
 		}
 	})
 }
