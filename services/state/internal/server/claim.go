@@ -159,8 +159,8 @@ type claimer struct {
 	all  bool        // that time has come, and a look that found all of it has not
 }
 
-// claim claims at most limit runs and sends them: with all finished ones as well,
-// whose end nobody tells, and last those that nobody else can end. It returns how many,
+// claim claims at most limit runs and sends them: with all, those that nobody else can
+// end as well, which come last. It returns how many,
 // and whether there may be more, but for the last: it has found as many as it may, of
 // which another replica may have been faster with some.
 // Of the limit, which is credits that the caller has taken, it gives back what it does
@@ -174,27 +174,13 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	s, used := c.server, 0
 	defer func() { c.credits.back(limit - used) }()
 	command := session.Claim{ExecutorID: c.executorID, Now: s.millis()}
-	var ends []store.Decided
-	if all {
-		// They come first: readers wait for their end, and the next runs of their
-		// sessions wait for it as well. There are hardly ever any.
-		settling := session.ClaimSettling(command)
-		ends, more, err = c.due(ctx, store.Unsettled{ExecutorID: c.executorID, AgentTypes: c.agents}, session.Need{}, limit, settling.Decide)
-		if err != nil {
-			return 0, false, err
-		}
-		if used, err = c.send(ctx, ends, settleOut); err != nil || len(ends) == limit {
-			return len(ends), more, err
-		}
-	}
 	need := session.Need{State: true, Journal: true, Calls: true, Tail: s.tail()}
-	runs, moreRuns, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit-len(ends), command.Decide)
+	runs, more, err := c.due(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit, command.Decide)
 	if err != nil {
 		return 0, false, err
 	}
-	sent, err := c.send(ctx, runs, executeOut)
-	used += sent
-	n, more = len(ends)+len(runs), more || moreRuns
+	used, err = c.send(ctx, runs)
+	n = len(runs)
 	if err != nil || !all || n == limit {
 		return n, more, err
 	}
@@ -203,7 +189,7 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	if err != nil {
 		return n, more, err
 	}
-	sent, err = c.send(ctx, orphans, orphanOut)
+	sent, err := c.send(ctx, orphans)
 	used += sent
 	return n + len(orphans), more, err // what more there is of these comes with the next poll
 }
@@ -231,9 +217,9 @@ func (c *claimer) due(ctx context.Context, due store.Due, need session.Need, lim
 
 // send hands the claims over, and returns how many. Those that could not be sent are
 // released.
-func (c *claimer) send(ctx context.Context, claims []store.Decided, out func(store.Decided) (*statev1.ClaimRunsResponse, error)) (sent int, err error) {
+func (c *claimer) send(ctx context.Context, claims []store.Decided) (sent int, err error) {
 	for i, claim := range claims {
-		answer, err := out(claim)
+		answer, err := executeOut(claim)
 		if err == nil {
 			err = c.server.used(ctx, claim, answer)
 		}
@@ -286,9 +272,6 @@ func (c *claimer) giveUp(ctx context.Context, d store.Decided, size int) {
 		}},
 	}
 	_, err := spread(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, size, command.Now, alone(command.Decide))
-	if err == nil {
-		err = s.release(ctx, command.Ref, 0) // somebody has to tell the end
-	}
 	if err != nil {
 		s.log.WarnContext(ctx, "a run that is too large was not ended; it is found again", "run", run.RunID, "error", err)
 	}
@@ -320,17 +303,6 @@ func executeOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
 		return nil, err
 	}
 	return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Execute{Execute: claim}}, nil
-}
-
-func settleOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
-	return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Settle{Settle: claimOut(d)}}, nil
-}
-
-func orphanOut(d store.Decided) (*statev1.ClaimRunsResponse, error) {
-	if d.View.Run.Status.Live() {
-		return executeOut(d)
-	}
-	return settleOut(d)
 }
 
 func claimOut(d store.Decided) *statev1.Claim {

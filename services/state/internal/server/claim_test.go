@@ -77,22 +77,6 @@ func TestWorkSpreadsOverWaitingExecutors(t *testing.T) {
 	second.execute()
 }
 
-func TestSettlingWakesTheNextRun(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	s := b.open("e1", 10)
-	b.start("a")
-	ref := refTo(s.execute())
-	b.finish(ref)
-	next := b.start("a")
-	_, err := b.work.SettleRun(t.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 10})
-	b.must(err)
-	claim := s.execute()
-	if claim.GetRun().GetRunId() != next.GetRun().GetRunId() || claim.GetRun().GetStartSequence() != 10 {
-		t.Errorf("got run %s from sequence %d, want %s from 10", claim.GetRun().GetRunId(), claim.GetRun().GetStartSequence(), next.GetRun().GetRunId())
-	}
-}
-
 func TestAReleaseWakesAnotherExecutor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -121,14 +121,14 @@ func (c *claimer) serve(ctx context.Context) error {
 			return nil
 		}
 		missing.tell(c.server.hub.take(w, limit))
-		all := c.polled() || missing.ends
+		all := c.polled()
 		n, more, err := c.claim(ctx, limit, all)
 		if err != nil {
 			return err
 		}
 		missing.found(n)
 		if left, _ := c.credits.get(); n == limit && left == 0 {
-			c.server.hub.pass(w, all) // there may be more than this one can take
+			c.server.hub.pass(w) // there may be more than this one can take
 		}
 		if more {
 			c.server.hub.behind(w)
@@ -198,7 +198,7 @@ func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Du
 // session of such a run is locked by another command as a rule, for a moment,
 // and was passed over; or another loop was faster.
 type search struct {
-	news
+	runs  int
 	looks int // again, since the last signal
 }
 
@@ -206,9 +206,9 @@ type search struct {
 // do not find is for the poll.
 var searchPauses = [...]time.Duration{3 * time.Millisecond, 6 * time.Millisecond, 12 * time.Millisecond}
 
-func (s *search) tell(more news) {
-	if more.runs > 0 || more.ends {
-		s.add(more)
+func (s *search) tell(more int) {
+	if more > 0 {
+		s.runs += more
 		s.looks = 0
 	}
 }

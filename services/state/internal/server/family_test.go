@@ -88,9 +88,6 @@ func TestAFailedParentEndsItsChildren(t *testing.T) {
 		}
 		_, err = b.work.CommitStep(t.Context(), step(running, 1))
 		b.refuses(err, fault.Stale, "EPOCH_STALE")
-		if settling := s.next().GetSettle(); settling.GetRun().GetRunId() != running.GetRunId() {
-			t.Errorf("got %v, want the child's run to settle", settling)
-		}
 	})
 }
 

@@ -218,7 +218,7 @@ func (c *claimer) handOut(ctx context.Context) error {
 			return nil
 		}
 		claims := c.handed.take()
-		sent, err := c.send(ctx, claims, executeOut)
+		sent, err := c.send(ctx, claims)
 		if err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func (b *bench) rests(executorIDs ...string) {
 		defer b.server.hub.mu.Unlock()
 		var resting []string
 		for _, w := range b.server.hub.waiters {
-			if w.of != nil && w.told.runs+w.missing == 0 && w.of.handed.sentAll() {
+			if w.of != nil && w.told+w.missing == 0 && w.of.handed.sentAll() {
 				resting = append(resting, w.of.executorID)
 			}
 		}
@@ -195,7 +195,6 @@ func (s *stream) talks(sessionID string, through *Server) (claims []*statev1.Cla
 		s.must(err)
 		ref := claimed()
 		s.commit(asking(ref, 3*turn+1, fmt.Sprint("a", turn), fmt.Sprint("b", turn)))
-		s.settle(ref)
 		for _, call := range []string{"a", "b"} {
 			_, err := through.SubmitCall(s.Context(), submitOf(sessionID, fmt.Sprint(call, turn), result(`{"n":2}`)))
 			s.must(err)
@@ -204,14 +203,12 @@ func (s *stream) talks(sessionID string, through *Server) (claims []*statev1.Cla
 		commit := asking(ref, 3*turn+2, fmt.Sprint("c", turn), fmt.Sprint("d", turn))
 		commit.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: fmt.Sprint("a", turn), Revision: 1}}
 		s.commit(commit)
-		s.settle(ref)
 		_, err = through.SubmitCalls(s.Context(), &statev1.SubmitCallsRequest{Tenant: "acme", SessionId: sessionID, Answers: []*statev1.SubmittedAnswer{
 			{ToolCallId: fmt.Sprint("c", turn), Answer: result(`1`)}, {ToolCallId: fmt.Sprint("d", turn), Answer: result(`2`)},
 		}})
 		s.must(err)
 		ref = claimed()
 		s.commit(asking(ref, 3*turn+3, fmt.Sprint("e", turn)))
-		s.settle(ref)
 	}
 	return claims
 }
@@ -708,8 +705,8 @@ func TestPlacesAreTakenInTurnFromWhoHasThemToSpare(t *testing.T) {
 	if got := took("b"); got != "first" {
 		t.Errorf("got %q, want the place beside the one for the run that it was told of", got)
 	}
-	if told := h.take(w, 1); told.runs != 1 {
-		t.Errorf("told of %d runs, want 1", told.runs)
+	if told := h.take(w, 1); told != 1 {
+		t.Errorf("told of %d runs, want 1", told)
 	}
 	h.seen(w, first, 1)
 	if got := took("b"); got != "" {

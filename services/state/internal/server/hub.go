@@ -22,20 +22,9 @@ type waiter struct {
 	woken  chan struct{} // holds one signal, so that none is lost while the loop looks for work
 
 	// Guarded by hub.mu.
-	told    news     // by the signals that the loop has not followed yet
+	told    int      // how many runs the signals that the loop has not followed yet have told of; those of other replicas do not count, which may have been faster
 	of      *claimer // the loop's, while its last look has left no work behind; else nil
 	missing int      // runs that it was told of and that its looks have not found yet
-}
-
-// news is what signals have told of.
-type news struct {
-	runs int  // how many came to be work; of those that other replicas tell of, another may have been faster, and they do not count
-	ends bool // there are finished ones among them, whose end nobody tells
-}
-
-func (n *news) add(more news) {
-	n.runs += more.runs
-	n.ends = n.ends || more.ends
 }
 
 func newHub(now func() time.Time) *hub { return &hub{now: now} }
@@ -58,18 +47,18 @@ func (h *hub) leave(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiters = slices.DeleteFunc(h.waiters, func(other *waiter) bool { return other == w })
-	if told := w.take(); told.runs > 0 {
+	if told := w.take(); told > 0 {
 		h.wakeAnother(w, told)
 	}
 }
 
 // take returns what the loop was told since it last asked. It has to look for
 // that afterwards, with so many places: nobody else is told.
-func (h *hub) take(w *waiter, places int) news {
+func (h *hub) take(w *waiter, places int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	told := w.take()
-	if told.runs > places {
+	if told > places {
 		w.of = nil
 	}
 	return told
@@ -98,7 +87,7 @@ func (h *hub) spare(w *waiter) bool {
 		return false
 	}
 	left, ended := w.of.credits.get()
-	return ended == nil && left > w.told.runs+w.missing
+	return ended == nil && left > w.told+w.missing
 }
 
 // placed finds an executor that serves the agent and has a place to spare, in turn; nil
@@ -124,25 +113,25 @@ func (h *hub) reserve(of *claimer) bool {
 }
 
 // take is called under hub.mu.
-func (w *waiter) take() news {
+func (w *waiter) take() int {
 	select {
 	case <-w.woken:
 	default: // the loop was woken by it
 	}
 	told := w.told
-	w.told = news{}
+	w.told = 0
 	return told
 }
 
 // pass wakes another loop that serves an agent of w, which has found more than
-// it can take: finished runs as well, where it has looked for those.
-func (h *hub) pass(w *waiter, ends bool) {
+// it can take.
+func (h *hub) pass(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.wakeAnother(w, news{1, ends})
+	h.wakeAnother(w, 1)
 }
 
-func (h *hub) wakeAnother(than *waiter, told news) {
+func (h *hub) wakeAnother(than *waiter, told int) {
 	h.wake(told, func(w *waiter) bool { return w != than && w.shares(than) })
 }
 
@@ -158,12 +147,9 @@ func (w *waiter) shares(other *waiter) bool {
 
 // signal wakes one loop that serves the agent and is not awake: a run of it is
 // queued. It reports whether a loop serves it that can take work.
-func (h *hub) signal(agent string) bool { return h.tell(agent, news{runs: 1}) }
+func (h *hub) signal(agent string) bool { return h.tell(agent, 1) }
 
-// signalEnd is signal for a finished run whose end nobody tells.
-func (h *hub) signalEnd(agent string) bool { return h.tell(agent, news{runs: 1, ends: true}) }
-
-func (h *hub) tell(agent string, told news) bool {
+func (h *hub) tell(agent string, told int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.wake(told, func(w *waiter) bool { return w.agents[agent] })
@@ -171,7 +157,7 @@ func (h *hub) tell(agent string, told news) bool {
 
 // wake wakes the first that fits and is not awake. Where all are awake, the
 // first will find this as well when it looks. It reports whether one fits.
-func (h *hub) wake(told news, fits func(*waiter) bool) bool {
+func (h *hub) wake(told int, fits func(*waiter) bool) bool {
 	var awake *waiter
 	for i, w := range h.waiters {
 		if !fits(w) {
@@ -179,7 +165,7 @@ func (h *hub) wake(told news, fits func(*waiter) bool) bool {
 		}
 		select {
 		case w.woken <- struct{}{}:
-			w.told.add(told)
+			w.told += told
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
 			return true
 		default:
@@ -191,6 +177,6 @@ func (h *hub) wake(told news, fits func(*waiter) bool) bool {
 	if awake == nil {
 		return false
 	}
-	awake.told.add(told)
+	awake.told += told
 	return true
 }

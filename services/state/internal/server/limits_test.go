@@ -189,8 +189,13 @@ func TestLimitsOfStepsHoldAtTheirEdge(t *testing.T) {
 	number := 0
 	claimed := func() *statev1.RunRef {
 		number++
-		b.start(fmt.Sprint("s", number))
-		return refTo(s.execute())
+		id := fmt.Sprint("s", number)
+		b.start(id)
+		for {
+			if ref := refTo(s.execute()); ref.GetSessionId() == id { // others are continuations
+				return ref
+			}
+		}
 	}
 	planned := func(callIDs ...string) *statev1.RunRef {
 		ref := claimed()

@@ -44,7 +44,6 @@ func TestAnAnswerThatIsTooEarlyIsAskedForAgain(t *testing.T) {
 		}
 		b.commit(asking(ref, 1, "c"))
 		b.must(submit("c"))
-		b.settle(ref)
 		b.refuses(submit("nobody"), fault.Unavailable, "CALL_NOT_OPEN") // the run that goes on may ask it
 	})
 }
@@ -98,6 +97,7 @@ func TestAnAnswerThatMeetsItsSuspensionIsNotLost(t *testing.T) {
 			if got := b.get(id).GetSession(); got.GetStatus() != active {
 				t.Errorf("%s: got %v, want it continued", id, got)
 			}
+			s.execute() // its continuation
 		}
 	})
 }

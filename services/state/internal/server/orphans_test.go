@@ -115,25 +115,6 @@ func TestARunWhoseAgentSomebodyAnnouncesIsLeftToThatExecutor(t *testing.T) {
 	})
 }
 
-func TestTheEndOfARunWhoseAgentIsGoneIsToldByAnyExecutor(t *testing.T) {
-	t.Parallel()
-	orphanage(t, func(b *bench) {
-		own := b.serving("e1", 1, "support")
-		b.start("a")
-		ref := refTo(own.execute())
-		b.finish(ref)
-		own.cancel()
-		b.serving("e1", 0, "returns", ref.GetRunId())
-		s := b.serving("e2", 1, "sales")
-		s.idle("its executor lives")
-		_, err := b.work.ReleaseRun(b.Context(), &statev1.ReleaseRunRequest{Run: ref})
-		b.must(err)
-		if settle := s.next().GetSettle(); settle.GetRun().GetRunId() != ref.GetRunId() {
-			b.Errorf("got %v, want the end to be told", settle)
-		}
-	})
-}
-
 func TestOrdinaryWorkComesBeforeRunsWhoseAgentIsGone(t *testing.T) {
 	t.Parallel()
 	orphanage(t, func(b *bench) {

@@ -10,11 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// What replicas tell each other, where their store carries signals. Behind the first two is
-// the agent.
+// What replicas tell each other, where their store carries signals. Behind the first one
+// is the agent.
 const (
 	signalQueued = "queued:"
-	signalEnded  = "ended:"
 	signalStop   = "stop"
 )
 
@@ -71,13 +70,6 @@ func (o *others) take() []string {
 func (s *Server) signal(agent string) {
 	if !s.hub.signal(agent) {
 		s.others.tell(signalQueued + agent)
-	}
-}
-
-// signalEnd is signal for a finished run whose end nobody tells.
-func (s *Server) signalEnd(agent string) {
-	if !s.hub.signalEnd(agent) {
-		s.others.tell(signalEnded + agent)
 	}
 }
 
@@ -139,9 +131,7 @@ func (s *Server) hear(ctx context.Context, carrier store.Signaler) {
 // finds nothing has missed nothing. What it does not know is of a newer replica.
 func (s *Server) heard(what string) {
 	if agent, ok := strings.CutPrefix(what, signalQueued); ok {
-		s.hub.tell(agent, news{})
-	} else if agent, ok := strings.CutPrefix(what, signalEnded); ok {
-		s.hub.tell(agent, news{ends: true})
+		s.hub.tell(agent, 0)
 	} else if what == signalStop {
 		signal(s.stops.heard)
 	}

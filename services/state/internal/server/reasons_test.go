@@ -211,7 +211,6 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			{"WorkService/FinishRun", &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: suspended}}, fault.Invalid, "OUTCOME_INVALID"},
 			{"WorkService/FinishRun", &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: completed}, Usage: []*statev1.UsageEntry{{}}}, fault.Invalid, "USAGE_INVALID"},
 			{"WorkService/ReleaseRun", &statev1.ReleaseRunRequest{Run: ref, DelayMs: -1}, fault.Invalid, "DELAY_INVALID"},
-			{"WorkService/SettleRun", &statev1.SettleRunRequest{Run: ref}, fault.Conflict, "RUN_NOT_FINISHED"},
 		})
 		b.commit(consume("c1", 1))
 		next := func(id string) *statev1.CommitStepRequest {
@@ -226,7 +225,6 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			{commit, asks, fault.NotFound, "UNKNOWN_TOOL_CALL"},
 		})
 		b.commit(asking(ref, 3, "c4"))
-		b.settle(ref)
 		b.submit("s", "c4", result(`1`))
 		again := refTo(s.execute())
 		leave := asking(again, 4, "c5")
@@ -237,7 +235,6 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 		})
 		r := startOf("s")
 		r.Resume, r.AbandonCalls, r.Messages = true, true, nil
-		b.settle(again)
 		_, err := b.sessions.SetStatus(t.Context(), &statev1.SetStatusRequest{Tenant: "acme", SessionId: "s", Status: statev1.SessionStatus_SESSION_STATUS_INTERRUPTED})
 		b.must(err)
 		r.AbandonCalls = false

@@ -140,10 +140,7 @@ func (s *Server) tell(changes []*session.Change) {
 
 // wake wakes a claim stream for a run that is work now and that nobody holds.
 func (s *Server) wake(r *session.Run, now session.Millis) {
-	switch {
-	case r.Status == session.RunQueued && r.DueAt <= now:
+	if r.Status == session.RunQueued && r.DueAt <= now {
 		s.signal(r.AgentType)
-	case r.Status.Over() && !r.Settled && r.ExecutorID == "":
-		s.signalEnd(r.AgentType)
 	}
 }

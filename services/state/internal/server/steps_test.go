@@ -51,7 +51,6 @@ func TestStepsAreListedWithTheirMessagesAndRecords(t *testing.T) {
 			t.Errorf("got %v after a step", got)
 		}
 		b.commit(two)
-		b.settle(ref)
 		got := b.listSteps(func(*statev1.ListStepsRequest) {})
 		if len(got.GetSteps()) != 2 || got.GetHasMore() || got.GetStands() != 0 || len(got.GetRuns()) != 1 || got.GetRuns()[0].GetOutput() != "" {
 			t.Fatalf("got %v", got)

@@ -87,12 +87,6 @@ func (b *bench) commit(r *statev1.CommitStepRequest) *statev1.CommitStepResponse
 	return done
 }
 
-func (b *bench) settle(ref *statev1.RunRef) {
-	b.Helper()
-	_, err := b.work.SettleRun(b.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 10})
-	b.must(err)
-}
-
 // suspend starts a run of the session, which waits for the calls then.
 func (s *stream) suspend(sessionID string, callIDs ...string) *statev1.RunRef {
 	s.Helper()
@@ -100,7 +94,6 @@ func (s *stream) suspend(sessionID string, callIDs ...string) *statev1.RunRef {
 	claim := s.execute()
 	ref := refTo(claim)
 	s.commit(asking(ref, claim.GetSession().GetStepCount()+1, callIDs...))
-	s.settle(ref)
 	return ref
 }
 

@@ -97,7 +97,6 @@ func TestAnswersFindTheSessionsOfTheFamilyThatWaitForThem(t *testing.T) {
 			b.must(err)
 			ref := refTo(s.execute())
 			b.commit(asking(ref, 1, id+"1", id+"2"))
-			b.settle(ref)
 			runs[id] = ref.GetRunId()
 			wait.AwaitingChildren[id] = &statev1.ChildWait{ToolCallId: "call_of_" + id}
 		}
@@ -149,7 +148,6 @@ func TestAnswersThatComeTooLateSayHow(t *testing.T) {
 		ask := asking(refTo(s.execute()), 1, "c1")
 		ask.Calls[0].DeadlineAt = b.now().Add(time.Minute).UnixMilli()
 		b.commit(ask)
-		b.settle(ask.GetRun())
 		run := ask.GetRun().GetRunId()
 		b.pass(2 * time.Minute)
 		b.overdue("s")

@@ -153,7 +153,6 @@ func TestADeadlineContinuesTheSessionAndTheLateAnswerIsToldOnce(t *testing.T) {
 		ask := asking(refTo(s.execute()), 1, "c1")
 		ask.Calls[0].DeadlineAt = b.now().Add(time.Minute).UnixMilli()
 		b.commit(ask)
-		b.settle(ask.GetRun())
 		b.overdue()
 		b.pass(2 * time.Minute)
 		b.overdue("s")
@@ -166,7 +165,6 @@ func TestADeadlineContinuesTheSessionAndTheLateAnswerIsToldOnce(t *testing.T) {
 		commit := ending(refTo(claim), 2, completed)
 		commit.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: "c1", Revision: 1}}
 		b.commit(commit)
-		b.settle(commit.GetRun())
 		for range 2 {
 			if got := b.submit("s", "c1", result(`"late"`)); got.GetOutcome() != late || got.GetContinuation() != nothing {
 				t.Errorf("got %v, want it kept as late", got)
@@ -180,7 +178,6 @@ func TestADeadlineContinuesTheSessionAndTheLateAnswerIsToldOnce(t *testing.T) {
 		told := ending(refTo(claim), 3, completed)
 		told.ToldCalls = []string{"c1"}
 		b.commit(told)
-		b.settle(told.GetRun())
 		b.start("s")
 		if claim = s.execute(); len(claim.GetCalls()) != 0 {
 			t.Errorf("got calls %v, want it told once", claim.GetCalls())
@@ -197,7 +194,6 @@ func TestARealAnswerTakesThePlaceOfATimeoutThatNobodyHasRead(t *testing.T) {
 		ask := asking(refTo(s.execute()), 1, "c1", "c2")
 		ask.Calls[0].DeadlineAt = b.now().Add(time.Minute).UnixMilli()
 		b.commit(ask)
-		b.settle(ask.GetRun())
 		b.pass(2 * time.Minute)
 		b.overdue("s")
 		b.submit("s", "c2", result(`2`))
@@ -226,7 +222,6 @@ func TestTheSideDoorMayBeFasterThanTheSuspension(t *testing.T) {
 		// It suspends again, on calls that are all answered.
 		again := ending(refTo(claim), 2, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL)
 		b.commit(again)
-		b.settle(again.GetRun())
 		if next := s.execute(); next.GetRun().GetTurn() != 3 || len(next.GetCalls()) != 2 {
 			t.Errorf("got %v, want it continued at once", next)
 		}
@@ -270,13 +265,11 @@ func TestAChildThatEndsWakesItsParent(t *testing.T) {
 		wait := ending(parent, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
 		wait.Suspension = &statev1.Suspension{AwaitingChildren: map[string]*statev1.ChildWait{"child": {ToolCallId: "c1", Status: active}}}
 		b.commit(wait)
-		b.settle(parent)
 		if got := b.get("parent"); len(got.GetSubSessions()) != 1 || got.GetSubSessions()[0].GetStatus() != active ||
 			got.GetSubSessions()[0].GetLocation() != statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL || got.GetSession().GetSuspension().GetAwaitingChildren()["child"].GetToolCallId() != "c1" {
 			t.Errorf("got %v, want it to wait for the child", got)
 		}
 		b.commit(asking(child, 1, "deep"))
-		b.settle(child)
 		if got := b.submit("parent", "deep", result(`1`)); got.GetOwnerSessionId() != "child" || got.GetContinuation() != newRun {
 			t.Errorf("got %v, want the child to go on", got)
 		}
@@ -320,7 +313,6 @@ func TestAStopReachesTheExecutorByItsHeartbeatAndItsCommit(t *testing.T) {
 			t.Errorf("got %v, want the abort", got)
 		}
 		b.commit(ending(ref, 3, statev1.RunStatus_RUN_STATUS_INTERRUPTED))
-		b.settle(ref)
 		if got := b.get("s").GetSession().GetInterruption(); got.GetReason() != "enough" || got.GetRunId() != ref.GetRunId() || got.GetInterruptedAt() == 0 {
 			t.Errorf("got %v, want the reason", got)
 		}
@@ -368,7 +360,6 @@ func TestAResumeGoesOnWithoutAMessage(t *testing.T) {
 		b.start("s")
 		end := ending(refTo(s.execute()), 1, failed)
 		b.commit(end)
-		b.settle(end.GetRun())
 		got, err := b.runs.StartRun(t.Context(), r)
 		if err != nil || got.GetRun().GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || got.GetSession().GetResumeCount() != 1 {
 			t.Errorf("got %v, %v; want a resume", got, err)

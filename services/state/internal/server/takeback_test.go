@@ -26,7 +26,6 @@ func (s *stream) talk(sessionID, messageID string) *statev1.RunRef {
 	done := ending(refTo(claim), claim.GetSession().GetStepCount()+1, completed)
 	done.Ops = []*statev1.StateOp{{Key: "last", Op: &statev1.StateOp_Replace{Replace: `"` + claim.GetRun().GetRunId() + `"`}}}
 	s.commit(done)
-	s.settle(refTo(claim))
 	return refTo(claim)
 }
 
@@ -137,7 +136,6 @@ func (s *stream) suspendWith(sessionID, messageID string, callIDs ...string) {
 	s.must(err)
 	claim := s.execute()
 	s.commit(asking(refTo(claim), claim.GetSession().GetStepCount()+1, callIDs...))
-	s.settle(refTo(claim))
 }
 
 func TestASessionIsTakenBackOnlyToWhatItsUsersSee(t *testing.T) {

@@ -16,9 +16,7 @@ const mostUsed = 1000
 // before has none, and is not looked up.
 func (s *Server) used(ctx context.Context, d store.Decided, answer *statev1.ClaimRunsResponse) error {
 	claim := answer.GetExecute()
-	if claim == nil {
-		claim = answer.GetSettle()
-	} else if d.View.Run.Attempt == 0 {
+	if d.View.Run.Attempt == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, claimWithin)

@@ -138,32 +138,13 @@ func (s *Server) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*s
 	return &statev1.FinishRunResponse{Version: version}, nil
 }
 
-// SettleRun implements statev1.WorkServiceServer.
-func (s *Server) SettleRun(ctx context.Context, r *statev1.SettleRunRequest) (*statev1.SettleRunResponse, error) {
-	ref, err := checkRef(r.GetRun())
-	if err != nil {
+// SettleRun implements statev1.WorkServiceServer. A run that has ended is settled: there is
+// nothing to do.
+func (s *Server) SettleRun(_ context.Context, r *statev1.SettleRunRequest) (*statev1.SettleRunResponse, error) {
+	if _, err := checkRef(r.GetRun()); err != nil {
 		return nil, err
-	}
-	command := session.Settle{Ref: ref, Sequence: r.GetStreamSequence(), Now: s.millis()}
-	next, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), withNext(command.Decide))
-	if err != nil {
-		return nil, err
-	}
-	if next != "" {
-		s.signal(next)
 	}
 	return &statev1.SettleRunResponse{}, nil
-}
-
-// withNext answers with the agent of the run that the settling lets go, or "".
-func withNext(decide func(*session.View) (*session.Change, error)) func(*session.View) (*session.Change, string, error) {
-	return func(v *session.View) (*session.Change, string, error) {
-		change, err := decide(v)
-		if v.Live == nil {
-			return change, "", err
-		}
-		return change, v.Live.AgentType, err
-	}
 }
 
 // ReleaseRun implements statev1.WorkServiceServer.

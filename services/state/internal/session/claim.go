@@ -7,9 +7,9 @@ type Claim struct {
 }
 
 // Decide claims the run that is due. The change is nil when the run is not
-// queued any more, or waits for the former run to be settled or for its time.
+// queued any more, or waits for its time.
 func (c Claim) Decide(v *View) (*Change, error) {
-	if v.Session == nil || v.Run == nil || v.Run.Status != RunQueued || v.Unsettled != nil || v.Run.DueAt > c.Now {
+	if v.Session == nil || v.Run == nil || v.Run.Status != RunQueued || v.Run.DueAt > c.Now {
 		return nil, nil
 	}
 	s, r := c.take(v)
@@ -42,28 +42,21 @@ type ClaimOrphaned struct {
 }
 
 // Decide claims a queued run that is to stop or whose deadline has passed as Claim
-// does, and a finished one as ClaimSettling does. The change is nil for any other: it
-// waits for its agent.
+// does. The change is nil for any other: it waits for its agent.
 func (c ClaimOrphaned) Decide(v *View) (*Change, error) {
-	r := v.Run
-	if r == nil {
+	if v.Run == nil {
 		return nil, nil
 	}
-	if since, ends := r.onlyEnds(); !ends || since+c.After > c.Now {
+	if since, ends := v.Run.onlyEnds(); !ends || since+c.After > c.Now {
 		return nil, nil
 	}
-	if r.Status == RunQueued {
-		return c.Claim.Decide(v)
-	}
-	return ClaimSettling(c.Claim).Decide(v)
+	return c.Claim.Decide(v)
 }
 
 // onlyEnds reports whether there is nothing to do for the run but to end it, and since or
 // from when.
 func (r *Run) onlyEnds() (since Millis, ends bool) {
 	switch {
-	case r.Status.Over():
-		return r.CompletedAt, true
 	case r.Stop != nil && r.DeadlineAt > 0:
 		return min(r.Stop.At, r.DeadlineAt), true
 	case r.Stop != nil:
@@ -71,18 +64,4 @@ func (r *Run) onlyEnds() (since Millis, ends bool) {
 	default:
 		return r.DeadlineAt, r.DeadlineAt > 0
 	}
-}
-
-// ClaimSettling makes an executor responsible for the terminal record of a
-// finished run whose holder is silent.
-type ClaimSettling Claim
-
-// Decide claims the settling of the run that is due. The change is nil when
-// the run is settled by now, or somebody who lives holds it.
-func (c ClaimSettling) Decide(v *View) (*Change, error) {
-	if v.Session == nil || v.Run == nil || !v.Run.Status.Over() || v.Run.Settled || !v.HolderSilent {
-		return nil, nil
-	}
-	s, r := Claim(c).take(v)
-	return &Change{Session: &s, Runs: []Run{r}}, nil
 }

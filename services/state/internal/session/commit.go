@@ -58,7 +58,7 @@ func (c Commit) fails() bool    { return c.Outcome != nil && c.Outcome.Status ==
 
 // Decide commits the step. The answer is the step's checkpoint.
 func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
-	if c.settled(v) && c.repeats(v) {
+	if c.ended(v) && c.repeats(v) {
 		return nil, *v.Checkpoint, nil
 	}
 	if c.tookBack(v) {

@@ -15,20 +15,17 @@
 //
 // # The life of a run
 //
-//	          Claim                Commit or Finish with an outcome       Settle
-//	queued ────────▶ running ──────────────────────────────▶ finished ────────▶ settled
-//	   ▲                │                                        │  ▲
-//	   └─ Release ──────┤                                        └──┘
-//	   └─ Requeue ──────┘                               ClaimSettling, Release
+//	          Claim                Commit or Finish with an outcome
+//	queued ────────▶ running ──────────────────────────────▶ finished
+//	   ▲                │
+//	   └─ Release ──────┤
+//	   └─ Requeue ──────┘
 //	   │
 //	waiting ── RequestStop, the session fails ──▶ given up: interrupted, failed
 //
 // A run is live while it is queued or running, and a session has at most one
-// live run: its status is active for exactly that time. A finished run is work
-// until it is settled, since its terminal record may not be in the stream yet.
-// The session's next run may be started in the meantime; it stays queued until
-// the former run is settled, so that the stream of a session has one writer and
-// its records one order.
+// live run: its status is active for exactly that time. A run that has ended
+// has ended: nothing of it is left to do, and the session's next run may begin at once.
 //
 // # Who owns a run
 //
@@ -37,7 +34,7 @@
 // session has another, when the run was claimed under another, or when the run
 // is queued: then its claim was given back or taken away, even though nobody
 // has claimed it since. So two owners never write to one session, whatever they
-// believe. The claim that settled a run may repeat the run's end even after the
+// believe. The claim that ended a run may repeat the run's end even after the
 // next claim, only to be told what it was told before.
 //
 // An executor claims runs of the agents that it announces. One whose agent nobody
@@ -100,10 +97,10 @@
 // write that brings it queues the next run, the continuation, which takes over
 // message id and trace. Nobody has to come and resume.
 //
-//	run 1   queued ─▶ running ─▶ suspended_* ─▶ settled
-//	                     │ Commit                  ┆
-//	session     active ──┴─▶ suspended_* ─────┐    ┆ Claim waits for it
-//	                                          ▼    ▼
+//	run 1   queued ─▶ running ─▶ suspended_*
+//	                     │ Commit
+//	session     active ──┴─▶ suspended_* ─────┐
+//	                                          ▼
 //	run 2                     last answer:  queued ─▶ running …
 //	session                                 active
 //
@@ -122,8 +119,7 @@
 //     looks no more, so the commit gives the session the stop's end itself.
 //
 // A session is never continued twice: the first continuation makes it active.
-// It may be queued while the suspended run is not settled; it is claimed after
-// that, like any next run. An interrupt takes the suspension away and leaves
+// An interrupt takes the suspension away and leaves
 // the calls: they may still be answered, but only a resume goes on with them.
 //
 // # Runs that wait
@@ -257,15 +253,8 @@
 //
 // SetStatus, Expire, a stop of a session that only waits, and a parent's end
 // come from outside, without the epoch of an owner. A live run ends with them and
-// the session's epoch is raised, so the owner's next write is EPOCH_STALE; the
-// run has no holder then, so somebody claims its settling and tells of the end in
-// the stream. The journal goes, its usage stays. A run that has suspended is over
+// the session's epoch is raised, so the owner's next write is EPOCH_STALE. The journal goes, its usage stays. A run that has suspended is over
 // already and stays as it is.
-//
-// A session has one run at most whose end is still to be told. The next run may
-// be queued before that, but never claimed: ended by force, it has nothing in the
-// stream and is settled at once, and the epoch stays with the settling of the
-// former.
 //
 // A session that fails drops the open calls whose answers nobody could use,
 // but for those that hold somebody's message (Call.Stash). These lose their run:
@@ -371,8 +360,7 @@
 //	                                                  TestARunMaySuspendAgainOnWhatIsLeft
 //	H20 a foreign checkpoint is refused               TestAForeignCheckpointIsRefused
 //	H20 truncated messages stay away                  TestMessagesThatWereTruncatedDoNotComeBack
-//	H23 an end from outside fences the owner          TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled
-//	                                                  TestARunThatNeverBeganEndsSettledWhenTheFormerIsNot
+//	H23 an end from outside fences the owner          TestAForcedEndLeavesTheOwnerStale
 //	H26 a delayed retry waits for its time            TestADelayedRunIsNotClaimedBeforeItsTime
 //	                                                  TestARunThatWasAskedToStopSinceItsClaimIsNotDelayed
 //	H29 a request key starts one run                  TestARequestKeyStartsOneRunWhateverItStarts

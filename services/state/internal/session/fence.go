@@ -42,11 +42,11 @@ func (r Ref) owns(v *View) error {
 	return nil
 }
 
-// settled reports whether the run is settled, and this claim was its last. Then
-// it wrote the run's end, or found it written, and may repeat that even though
-// the session's next run was claimed since.
-func (r Ref) settled(v *View) bool {
-	return v.Session != nil && v.Run != nil && v.Run.Settled && v.Run.Epoch == r.Epoch && r.Epoch != 0
+// ended reports whether the run has ended and this claim was its last. Then it has
+// written the run's end, and may repeat that even though the session's next run was
+// claimed since.
+func (r Ref) ended(v *View) bool {
+	return v.Session != nil && v.Run != nil && v.Run.Status.Over() && v.Run.Epoch == r.Epoch && r.Epoch != 0
 }
 
 // runs gives what owns gives, and Stale (RUN_FINISHED) when the run is over.

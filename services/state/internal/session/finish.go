@@ -27,7 +27,7 @@ func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true, Calls: 
 
 // Decide ends the run. The answer is the session's version after it.
 func (c Finish) Decide(v *View) (*Change, int64, error) {
-	if c.settled(v) && c.repeats(v.Run) {
+	if c.ended(v) && c.repeats(v.Run) {
 		return nil, v.Run.FinishVersion, nil
 	}
 	if err := c.owns(v); err != nil {
@@ -88,6 +88,7 @@ func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 	s.Interruption = nil
 	r.Status = o.Status
 	r.Outcome = o
+	r.ExecutorID = ""
 	r.CompletedAt = now
 	r.FinishVersion = s.Version
 	if o.Status == RunFailed {

@@ -31,13 +31,7 @@ func (f force) end(v *View) *Change {
 	return change
 }
 
-// run ends the live run. Nobody holds it after that, so somebody claims its
-// settling and tells of its end.
-//
-// While the former run is not settled the live one was never claimed. It has
-// nothing in the stream, and no end to tell of there: so it is settled as it
-// ends, and the session has one run at most whose end is to be told. The epoch
-// stays with the settling of the former.
+// run ends the live run. Nobody holds it after that, and its owner's claim is stale.
 func (f force) run(v *View, change *Change) {
 	s, r := change.Session, *v.Live
 	r.Outcome = Outcome{Status: f.runStatus(), Failure: f.failure}
@@ -45,11 +39,8 @@ func (f force) run(v *View, change *Change) {
 	r.ExecutorID = ""
 	r.CompletedAt = f.now
 	r.FinishVersion = s.Version
-	if v.Unsettled != nil {
-		r.Settled = true
-	} else {
-		s.Epoch++
-	}
+	s.Epoch++
+	r.Epoch = s.Epoch // which nobody holds: the owner's end is no repetition of this one
 	change.settleDrain(v, f.now)
 	change.ClearJournal = v.Journal != nil
 	change.Usage = entries(r.RunID, s.StepCount+1, f.now, v.Journal.usage())

@@ -28,14 +28,13 @@ func (c HandOver) Need(n Need) Need {
 // them, and Claim's change.
 //
 // Both are nil, and own is as it was, where anything is out of the ordinary: own
-// begins no run of its own that is due, a former one is not settled, the executor is
-// not registered, more goes away or comes into being than what a start or an answer
+// begins no run of its own that is due, the executor is not registered, more goes away or comes into being than what a start or an answer
 // brings, or the claim would be too large. Such a run is queued.
 func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
 	if !v.ExecutorLives || !own.Begins() || v.Live != nil || v.Journal != nil {
 		return nil, nil, nil
 	}
-	begun := &View{Session: own.Session, Run: own.NewRun, Unsettled: v.Unsettled, Calls: own.carried(v), Tail: c.Tail.behind(v.Tail, own.Messages)}
+	begun := &View{Session: own.Session, Run: own.NewRun, Calls: own.carried(v), Tail: c.Tail.behind(v.Tail, own.Messages)}
 	if begun.carries() > c.Bytes {
 		return nil, nil, nil
 	}

@@ -44,7 +44,6 @@ func TestWhatIsOutOfTheOrdinaryIsNotHandedOver(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(c *HandOver, v *View, change *Change){
 		"an executor that is not registered": func(_ *HandOver, v *View, _ *Change) { v.ExecutorLives = false },
-		"a former run that is not settled":   func(_ *HandOver, v *View, _ *Change) { v.Unsettled = &Run{Status: RunCompleted} },
 		"another run that is live":           func(_ *HandOver, v *View, _ *Change) { v.Live = &Run{Status: RunRunning} },
 		"a step in flight":                   func(_ *HandOver, v *View, _ *Change) { v.Journal = &Journal{Step: 1} },
 		"a run that waits":                   func(_ *HandOver, _ *View, change *Change) { change.NewRun.Status = RunWaiting },

@@ -28,7 +28,7 @@ func suspended(calls ...Call) *View {
 	v.Session.Status, v.Session.ExpiresAt = SuspendedClientTool, 9000
 	v.Session.Suspension = &Suspension{StepID: "step"}
 	v.Run.Status, v.Run.Outcome = RunSuspendedClientTool, Outcome{Status: RunSuspendedClientTool}
-	v.Live, v.Unsettled, v.Run = nil, v.Run, nil
+	v.Live, v.Run = nil, nil
 	v.Calls, v.Named = calls, calls
 	return v
 }

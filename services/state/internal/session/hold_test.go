@@ -15,7 +15,7 @@ func waitingFor(t *testing.T, child *View, keep Millis) *family {
 	change, _, err := c.Decide(parent)
 	must(t, err)
 	after := *parent
-	after.Session, after.Current, after.Live, after.Unsettled = change.Session, &change.Runs[0], nil, &change.Runs[0]
+	after.Session, after.Current, after.Live = change.Session, &change.Runs[0], nil
 	return familyOf(&after, child)
 }
 

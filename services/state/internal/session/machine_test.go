@@ -160,11 +160,8 @@ func (m *machine) submitAll(t *rapid.T) {
 }
 
 func (m *machine) take(t *rapid.T) {
-	due := store.Due(store.Queued{ExecutorID: "e", AgentTypes: []string{"a"}, Now: m.now})
+	due := store.Queued{ExecutorID: "e", AgentTypes: []string{"a"}, Now: m.now}
 	command := session.Claim{ExecutorID: "e", Now: m.now}.Decide
-	if rapid.Bool().Draw(t, "settling") {
-		due, command = store.Unsettled{ExecutorID: "e", AgentTypes: []string{"a"}}, session.ClaimSettling{ExecutorID: "e"}.Decide
-	}
 	got, err := m.store.UpdateDue(context.Background(), due, session.Need{Calls: true}, 1, command)
 	if err != nil {
 		t.Fatal(err)
@@ -225,12 +222,6 @@ func (m *machine) finish(t *rapid.T) {
 	ref, owns := m.claim(t)
 	c := session.Finish{Ref: ref, Outcome: session.Outcome{Status: rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(t, "as")}, Now: m.now}
 	m.write(t, ref, owns, c.Need(), answered(c.Decide))
-}
-
-func (m *machine) settle(t *rapid.T) {
-	ref, owns := m.claim(t)
-	c := session.Settle{Ref: ref, Sequence: int64(m.ids)}
-	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
 func (m *machine) release(t *rapid.T) {
@@ -418,24 +409,16 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 	if err != nil || len(runs) != int(s.Turn) {
 		t.Errorf("got %d runs in turn %d, %v", len(runs), s.Turn, err)
 	}
-	var live, running, unsettled int
+	var live int
 	steps := m.skipped(t, s)
 	for _, r := range runs {
 		steps += r.StepCount
 		if r.Status.Live() {
 			live++
-		} else if !r.Settled {
-			unsettled++
-		}
-		if r.Status == session.RunRunning {
-			running++
 		}
 	}
-	if running > 0 && unsettled > 0 {
-		t.Error("a run runs before the former one is settled")
-	}
-	if live > 1 || unsettled > 1 || steps != s.StepCount {
-		t.Errorf("got %d live runs, %d unsettled, %d steps of %d", live, unsettled, steps, s.StepCount)
+	if live > 1 || steps != s.StepCount {
+		t.Errorf("got %d live runs, %d steps of %d", live, steps, s.StepCount)
 	}
 }
 
@@ -448,7 +431,7 @@ func TestWhateverIsSentASessionStaysSound(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"start": m.start, "take": m.take, "plan": m.plan, "result": m.result, "commit": m.commit, "commit more": m.commit,
-			"finish": m.finish, "settle": m.settle, "release": m.release, "lose": m.lose, "submit": m.submit, "submit all": m.submitAll, "timeout": m.timeout,
+			"finish": m.finish, "release": m.release, "lose": m.lose, "submit": m.submit, "submit all": m.submitAll, "timeout": m.timeout,
 			"stop": m.stop, "force": m.force, "rewind": m.rewind, "delete": m.delete, "claim often": m.claimOften, "": m.check,
 		})
 	})

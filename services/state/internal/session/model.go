@@ -158,7 +158,6 @@ type Run struct {
 	EndPosition   int64 // of the run's end; 0 before. That of a run that never began is its start: it has shown nothing
 	StepCount     int32 // steps that this run has committed
 	Outcome       Outcome
-	Settled       bool  // nothing of it is still to be told in the stream; so too of one that waits, or was given up before it began
 	Attempt       int32 // how often the run was claimed
 	Entry         Entry
 	Stop          *Stop  // nobody has asked the run to stop when nil
@@ -172,7 +171,7 @@ type Run struct {
 	CompletedAt   Millis
 
 	Epoch         int64  // of the newest claim; 0 before the first
-	ExecutorID    string // who holds the run, to execute or to settle it; empty when nobody does
+	ExecutorID    string // who executes the run; empty when nobody does
 	ClaimedAt     Millis // the newest claim
 	FinishStep    int32  // the step whose commit finished the run; 0 when Finish did
 	FinishVersion int64  // the session's version that finished the run; 0 while it is live

@@ -131,7 +131,7 @@ func TestARunThatIsGivenUpBeforeItBeganMovesNothing(t *testing.T) {
 	v := &session.View{
 		Session: &session.Session{Key: parent, Status: session.Active, StepCount: 3, Claims: 2, Waiting: 1, Position: at, CurrentRunID: "r"},
 		Live:    &session.Run{RunID: "r", Status: session.RunRunning},
-		Run:     &session.Run{RunID: "w", Status: session.RunWaiting, Settled: true},
+		Run:     &session.Run{RunID: "w", Status: session.RunWaiting},
 	}
 	change, _, err := session.RequestStop{Key: parent, RunID: "w", Kind: session.StopInterrupt}.Decide(v)
 	if err != nil {

@@ -2,11 +2,10 @@ package session
 
 import "slices"
 
-// Release gives a claim back: a running run is queued again, and the settling
-// of a finished one is free for others. The journal stays. What was spent becomes
+// Release gives a claim back: the run is queued again. The journal stays. What was spent becomes
 // usage entries of the run, of no step. A repetition changes nothing.
 //
-// Faults: those of every write, and Stale (RUN_FINISHED) for a settled run.
+// Faults: those of every write, and Stale (RUN_FINISHED).
 type Release struct {
 	Ref
 	Delay Millis  // the run is not claimed before it has passed; 0 for at once, as for a run that was asked to stop since its claim
@@ -23,14 +22,11 @@ func (c Release) Decide(v *View) (*Change, error) {
 		return nil, err
 	}
 	mine := c.Epoch == v.Session.Epoch && c.Epoch == v.Run.Epoch
-	if mine && v.Run.ExecutorID == "" && !v.Run.Settled {
+	if mine && v.Run.Status == RunQueued {
 		return nil, nil
 	}
-	if err := c.owns(v); err != nil {
+	if err := c.runs(v); err != nil {
 		return nil, err
-	}
-	if v.Run.Settled {
-		return nil, finished(v.Run)
 	}
 	change := free(v, c.Now)
 	change.beside(c.RunID, c.Usage, c.Now)
@@ -54,8 +50,7 @@ type RequeueSilent struct {
 }
 
 // Decide queues the run that is due again. The change is nil when it does not
-// run any more, or somebody who lives holds it. The settling of a finished run
-// needs no such step: ClaimSettling takes it from a silent holder.
+// run any more, or somebody who lives holds it.
 func (c RequeueSilent) Decide(v *View) (*Change, error) {
 	if v.Session == nil || v.Run == nil || v.Run.Status != RunRunning || !v.HolderSilent {
 		return nil, nil
@@ -80,16 +75,14 @@ type RequeueLost struct {
 // another one by now.
 func (c RequeueLost) Decide(v *View) (*Change, error) {
 	r := v.Run
-	if v.Session == nil || r == nil || r.Settled || r.ExecutorID != c.ExecutorID {
+	if v.Session == nil || r == nil || r.Status != RunRunning || r.ExecutorID != c.ExecutorID {
 		return nil, nil
 	}
 	if r.ClaimedAt >= c.ClaimedBefore || slices.Contains(c.Held, r.RunID) {
 		return nil, nil
 	}
 	change := free(v, c.Now)
-	if r.Status == RunRunning {
-		change.Runs[0].Losses++
-	}
+	change.Runs[0].Losses++
 	return change, nil
 }
 
@@ -97,9 +90,6 @@ func (c RequeueLost) Decide(v *View) (*Change, error) {
 func free(v *View, now Millis) *Change {
 	s, r := *v.Session, *v.Run
 	s.UpdatedAt = now
-	r.ExecutorID = ""
-	if r.Status == RunRunning {
-		r.Status = RunQueued
-	}
+	r.Status, r.ExecutorID = RunQueued, ""
 	return &Change{Session: &s, Runs: []Run{r}}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled(t *testing.T) {
+func TestAForcedEndLeavesTheOwnerStale(t *testing.T) {
 	t.Parallel()
 	for status, run := range map[Status]RunStatus{Completed: RunCompleted, Failed: RunFailed, Interrupted: RunInterrupted, Paused: RunInterrupted} {
 		v := owned()
@@ -18,7 +18,7 @@ func TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled(t *testing.T) {
 		if !got.OK || got.Version != 8 || got.Status != status || s.Status != status || s.Version != 8 || s.Epoch != 5 {
 			t.Errorf("%s: got %+v and session %+v", status, got, s)
 		}
-		if r.Status != run || r.Outcome.Status != run || r.ExecutorID != "" || r.Settled || r.FinishVersion != 8 || r.CompletedAt != 50 {
+		if r.Status != run || r.Outcome.Status != run || r.ExecutorID != "" || r.FinishVersion != 8 || r.CompletedAt != 50 {
 			t.Errorf("%s: got run %+v", status, r)
 		}
 		if !change.ClearJournal || len(change.Usage) != 1 {
@@ -32,25 +32,6 @@ func TestAForcedEndLeavesTheOwnerStaleAndTheRunToBeSettled(t *testing.T) {
 		refused(t, err, fault.Stale, "EPOCH_STALE")
 		_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: run, Failure: s.Failure}}.Decide(v)
 		refused(t, err, fault.Stale, "EPOCH_STALE")
-		_, err = Settle{Ref: ref}.Decide(v)
-		refused(t, err, fault.Stale, "EPOCH_STALE")
-		v.HolderSilent = true
-		if settling, err := (ClaimSettling{ExecutorID: "e2"}).Decide(v); err != nil || settling == nil {
-			t.Errorf("%s: nobody can settle the run: %v", status, err)
-		}
-	}
-}
-
-// A session has one run at most whose end is to be told in the stream.
-func TestARunThatNeverBeganEndsSettledWhenTheFormerIsNot(t *testing.T) {
-	t.Parallel()
-	v := owned()
-	v.Live.Status, v.Live.ExecutorID = RunQueued, ""
-	v.Unsettled = &Run{RunID: "r0", Status: RunCompleted, Epoch: 4, ExecutorID: "e"}
-	change, _, err := SetStatus{Key: ours, Status: Paused}.Decide(v)
-	must(t, err)
-	if len(change.Runs) != 1 || !change.Runs[0].Settled || change.Session.Epoch != 4 {
-		t.Errorf("got epoch %d, runs %+v", change.Session.Epoch, change.Runs)
 	}
 }
 

@@ -20,7 +20,7 @@ type Need struct {
 	CheckpointAt    int32    // View.Checkpoint, when the session's last committed step is this one; 0 for none
 	CheckpointBelow int64    // View.Checkpoint: the newest that counts fewer messages than so many; 0 for none
 	Current         bool     // View.Current
-	Open            bool     // View.Live, View.Unsettled
+	Open            bool     // View.Live
 	State           bool     // View.Session.State
 	Written         bool     // View.Session.State, but only when the journal writes to it
 	Journal         bool     // View.Journal
@@ -48,7 +48,6 @@ type View struct {
 	Keyed           *Run        // the run that Need.RequestKey started
 	Current         *Run        // the newest run; nil before the first
 	Live            *Run        // the run that is queued or running
-	Unsettled       *Run        // the run that has finished and is not settled
 	HolderSilent    bool        // nobody who lives holds Run; only for a run that is due
 	AgentKnown      bool        // an executor has announced Need.AgentType
 	ExecutorLives   bool        // Need.Executor is registered

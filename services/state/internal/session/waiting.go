@@ -49,7 +49,7 @@ func (c Start) wait(v *View) (*Change, Started, error) {
 	change.NewRun = c.run(&s)
 	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence, change.NewRun.StartPosition = 0, RunWaiting, 0, 0
 	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
-	change.NewRun.Settled, change.NewRun.OnBusy, change.NewRun.Place = true, policy, s.Version
+	change.NewRun.OnBusy, change.NewRun.Place = policy, s.Version
 	if policy == BusyEnqueue && s.Status == Active {
 		if err := c.early(v); err != nil {
 			return nil, Started{}, err
@@ -76,12 +76,11 @@ func (c Start) held() *Held {
 	return &Held{Appended: c.Append, Ops: c.Ops, Messages: c.Messages}
 }
 
-// giveUp ends a run that waits: its messages are never appended. Nothing of it
-// is in the stream, and so it is settled as it ends. The session's position stays: the
-// run has shown nothing, and another one may be at work.
+// giveUp ends a run that waits: its messages are never appended. The session's position
+// stays: the run has shown nothing, and another one may be at work.
 func (change *Change) giveUp(r Run, o Outcome, now Millis) {
 	change.Session.Waiting--
-	r.Status, r.Outcome, r.Settled = o.Status, o, true
+	r.Status, r.Outcome = o.Status, o
 	r.CompletedAt = now
 	r.FinishVersion = change.Session.Version
 	r.StartPosition, r.EndPosition = change.Session.Position, change.Session.Position
@@ -187,7 +186,7 @@ func (k *kin) begin(limit int, now Millis) error {
 		return err
 	}
 	change.append(held.Messages)
-	r.Status, r.Settled, r.Turn, r.StartSequence, r.StartPosition = RunQueued, false, s.Turn, s.StreamSequence, s.Position
+	r.Status, r.Turn, r.StartSequence, r.StartPosition = RunQueued, s.Turn, s.StreamSequence, s.Position
 	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
 	s.CurrentRunID = r.RunID
 	change.Begun = &r

@@ -17,7 +17,7 @@ func (v *View) waits(policies ...BusyPolicy) *View {
 		id := fmt.Sprint("w", i+1)
 		v.Session.Waiting++
 		v.Waiting = append(v.Waiting, Waiting{
-			Run:        Run{RunID: id, AgentType: "a", Status: RunWaiting, Settled: true, OnBusy: policy, Place: int64(i + 1), Entry: EntryStart},
+			Run:        Run{RunID: id, AgentType: "a", Status: RunWaiting, OnBusy: policy, Place: int64(i + 1), Entry: EntryStart},
 			MessageIDs: []string{"m-" + id},
 		})
 	}
@@ -58,7 +58,7 @@ func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
 		v := c.view().waits(BusyEnqueue, BusyInterrupt)
 		got := familyOf(v).spread(t, "s", c.decide)["s"]
 		s, r := got.Session, got.Begun
-		if r == nil || r.RunID != "w1" || r.Status != RunQueued || r.Turn != 3 || r.Settled || r.StartMessageCount != s.MessageCount-1 || r.TurnMessageCount != r.StartMessageCount {
+		if r == nil || r.RunID != "w1" || r.Status != RunQueued || r.Turn != 3 || r.StartMessageCount != s.MessageCount-1 || r.TurnMessageCount != r.StartMessageCount {
 			t.Errorf("%s: got run %+v", name, r)
 			continue
 		}
@@ -130,7 +130,7 @@ func TestWhoFailsASessionFromOutsideEndsThoseThatWait(t *testing.T) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 		for _, r := range got.Runs[1:] {
-			if r.Status != RunFailed || !r.Settled || r.Turn != 0 || *r.Outcome.Failure != *got.Session.Failure || r.CompletedAt != 100 {
+			if r.Status != RunFailed || r.Turn != 0 || *r.Outcome.Failure != *got.Session.Failure || r.CompletedAt != 100 {
 				t.Errorf("%s: got %+v", name, r)
 			}
 		}
@@ -234,7 +234,7 @@ func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
 		if c.reason != "" {
 			continue
 		}
-		if !started.Waiting || change.NewRun.Status != RunWaiting || !change.NewRun.Settled || change.NewRun.Turn != 0 || change.NewRun.Place != 8 || change.Session.Waiting != 1 ||
+		if !started.Waiting || change.NewRun.Status != RunWaiting || change.NewRun.Turn != 0 || change.NewRun.Place != 8 || change.Session.Waiting != 1 ||
 			change.Session.Turn != 2 || len(change.Messages) != 0 || change.Held.Messages[0].ID != "m" || change.Session.CurrentRunID != "r" {
 			t.Errorf("%+v: got %+v", c, change)
 		}
@@ -399,12 +399,11 @@ func TestAStateOfWhichTheBeginningIsNotKnownStays(t *testing.T) {
 func TestAWaitingRunTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	v := owned()
-	v.Session.Epoch, v.Run = 0, &Run{RunID: "w1", Status: RunWaiting, Settled: true}
+	v.Session.Epoch, v.Run = 0, &Run{RunID: "w1", Status: RunWaiting}
 	waiting := Ref{Key: ours, RunID: "w1"}
 	for name, err := range map[string]error{
 		"finish":  onlyError(Finish{Ref: waiting}.Decide(v)),
 		"commit":  onlyError(Commit{Ref: waiting, Step: 4}.Decide(v)),
-		"settle":  lastOf(Settle{Ref: waiting}.Decide(v)),
 		"release": lastOf(Release{Ref: waiting}.Decide(v)),
 		"plan":    lastOf(Plan{Ref: waiting, Step: 4}.Decide(v)),
 	} {

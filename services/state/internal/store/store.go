@@ -72,7 +72,7 @@ type Updater interface {
 
 	// UpdateDue finds at most limit runs that are due, shows each to decide in
 	// a view of its own, and writes the changes. The run that is due is
-	// View.Run, and View.Unsettled and View.HolderSilent are always filled.
+	// View.Run, and View.HolderSilent is always filled.
 	// It returns what was written, in the order of the runs.
 	//
 	// A session that another UpdateDue works on at the moment is passed over,
@@ -87,13 +87,12 @@ type Decided struct {
 	Change *session.Change
 }
 
-// Due names a kind of work that runs wait for: Queued, Unsettled, Orphaned,
-// Silent or Lost.
+// Due names a kind of work that runs wait for: Queued, Orphaned, Silent or
+// Lost.
 type Due interface{ due() }
 
 // Queued are the runs of the agents that wait for an executor, the oldest
-// first, but for those whose session has a former run that is not settled, and
-// those that are to wait until after Now. None are due for an executor that is
+// first, but for those that are to wait until after Now. None are due for an executor that is
 // not registered.
 type Queued struct {
 	ExecutorID string
@@ -101,18 +100,9 @@ type Queued struct {
 	Now        session.Millis
 }
 
-// Unsettled are the finished runs of the agents whose terminal record nobody
-// who lives is writing, the oldest first. None are due for an executor that is
-// not registered.
-type Unsettled struct {
-	ExecutorID string
-	AgentTypes []string
-}
-
 // Orphaned are the runs of the agents that no registered executor announces, as
 // far as they need no agent to end: those that Queued would find of them with a
-// stop or with a deadline that is not after Now, and those that Unsettled would
-// find; about the oldest first. None are due for an executor that is not
+// stop or with a deadline that is not after Now, about the oldest first. None are due for an executor that is not
 // registered.
 type Orphaned struct {
 	ExecutorID string
@@ -122,7 +112,7 @@ type Orphaned struct {
 // Silent are the running runs whose executor is not registered, in no order.
 type Silent struct{}
 
-// Lost are the runs, running or unsettled, that the executor has claimed
+// Lost are the running runs that the executor has claimed
 // before a time and does not hold, in no order.
 type Lost struct {
 	ExecutorID    string
@@ -130,11 +120,10 @@ type Lost struct {
 	ClaimedBefore session.Millis // exclusive
 }
 
-func (Queued) due()    {}
-func (Unsettled) due() {}
-func (Orphaned) due()  {}
-func (Silent) due()    {}
-func (Lost) due()      {}
+func (Queued) due()   {}
+func (Orphaned) due() {}
+func (Silent) due()   {}
+func (Lost) due()     {}
 
 // Reader reads what is stored of one session. Each answer is as of one moment.
 // NotFound (SESSION_NOT_FOUND) when there is no such session.

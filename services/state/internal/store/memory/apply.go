@@ -155,7 +155,7 @@ func (r *rows) writeRuns(c *session.Change) error {
 		r.runs = append(r.runs, stored(n))
 	}
 	slices.SortStableFunc(r.runs, func(a, b session.Run) int { return cmp.Compare(a.Turn, b.Turn) })
-	live, unsettled := 0, 0
+	live := 0
 	for i := range r.runs {
 		run := &r.runs[i]
 		if err := validRun(run); err != nil {
@@ -163,12 +163,10 @@ func (r *rows) writeRuns(c *session.Change) error {
 		}
 		if run.Status.Live() {
 			live++
-		} else if !run.Settled {
-			unsettled++
 		}
 	}
-	if live > 1 || unsettled > 1 {
-		return fmt.Errorf("there are %d live runs and %d unsettled ones", live, unsettled)
+	if live > 1 {
+		return fmt.Errorf("there are %d live runs", live)
 	}
 	return nil
 }

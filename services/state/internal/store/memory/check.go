@@ -37,14 +37,14 @@ func validSession(key session.Key, s *session.Session) error {
 
 func validRun(r *session.Run) error {
 	switch {
-	case r.RunID == "", r.Turn < 0, r.Turn == 0 && r.Status != session.RunWaiting && !r.Settled, r.StepCount < 0, !slices.Contains(runStatuses, r.Status):
+	case r.RunID == "", r.Turn < 0, r.Turn == 0 && r.Status.Live(), r.StepCount < 0, !slices.Contains(runStatuses, r.Status):
 		return fmt.Errorf("run %q of turn %d has the status %q", r.RunID, r.Turn, r.Status)
 	case !slices.Contains([]session.BusyPolicy{"", session.BusyReject, session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback}, r.OnBusy):
 		return fmt.Errorf("run %q has the policy %q", r.RunID, r.OnBusy)
-	case r.Status == session.RunWaiting && (r.Turn > 0 || r.Place < 1 || !r.Settled):
-		return fmt.Errorf("run %q waits in turn %d at the place %d, settled: %v", r.RunID, r.Turn, r.Place, r.Settled)
-	case (r.Status == session.RunQueued || r.Settled) && r.ExecutorID != "", r.Status == session.RunRunning && r.ExecutorID == "", r.Settled && r.Status.Live():
-		return fmt.Errorf("run %q is %s, settled: %v, and held by %q", r.RunID, r.Status, r.Settled, r.ExecutorID)
+	case r.Status == session.RunWaiting && (r.Turn > 0 || r.Place < 1):
+		return fmt.Errorf("run %q waits in turn %d at the place %d", r.RunID, r.Turn, r.Place)
+	case (r.Status == session.RunRunning) != (r.ExecutorID != ""):
+		return fmt.Errorf("run %q is %s and held by %q", r.RunID, r.Status, r.ExecutorID)
 	}
 	return nil
 }

@@ -39,16 +39,12 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 	switch due := due.(type) {
 	case store.Queued:
 		return func(r *rows, run *session.Run) bool {
-			return m.lives(due.ExecutorID) && slices.Contains(due.AgentTypes, run.AgentType) && queued(r, run, due.Now)
-		}
-	case store.Unsettled:
-		return func(_ *rows, run *session.Run) bool {
-			return m.lives(due.ExecutorID) && slices.Contains(due.AgentTypes, run.AgentType) && m.unsettled(run)
+			return m.lives(due.ExecutorID) && slices.Contains(due.AgentTypes, run.AgentType) && queued(run, due.Now)
 		}
 	case store.Orphaned:
 		return func(r *rows, run *session.Run) bool {
 			ends := run.Stop != nil || run.DeadlineAt > 0 && run.DeadlineAt <= due.Now
-			return m.lives(due.ExecutorID) && (ends && queued(r, run, due.Now) || m.unsettled(run)) && !m.served(run.AgentType)
+			return m.lives(due.ExecutorID) && ends && queued(run, due.Now) && !m.served(run.AgentType)
 		}
 	case store.Silent:
 		return func(_ *rows, run *session.Run) bool {
@@ -56,7 +52,7 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 		}
 	case store.Lost:
 		return func(_ *rows, run *session.Run) bool {
-			return !run.Settled && run.ExecutorID == due.ExecutorID &&
+			return run.Status == session.RunRunning && run.ExecutorID == due.ExecutorID &&
 				run.ClaimedAt < due.ClaimedBefore && !slices.Contains(due.Held, run.RunID)
 		}
 	default:
@@ -65,11 +61,6 @@ func (m *Store) condition(due store.Due) func(*rows, *session.Run) bool {
 }
 
 // queued reports whether the run waits for nothing but an executor.
-func queued(r *rows, run *session.Run, now session.Millis) bool {
-	return run.Status == session.RunQueued && run.DueAt <= now && r.unsettled() == nil
-}
-
-// unsettled reports whether the run has finished and nobody who lives tells its end.
-func (m *Store) unsettled(run *session.Run) bool {
-	return run.Status.Over() && !run.Settled && !m.lives(run.ExecutorID)
+func queued(run *session.Run, now session.Millis) bool {
+	return run.Status == session.RunQueued && run.DueAt <= now
 }

@@ -127,10 +127,6 @@ func (r *rows) live() *session.Run {
 	return r.find(func(run *session.Run) bool { return run.Status.Live() })
 }
 
-func (r *rows) unsettled() *session.Run {
-	return r.find(func(run *session.Run) bool { return run.Status.Over() && !run.Settled })
-}
-
 // waiting returns the runs that wait, in the order in which they will begin.
 func (r *rows) waiting() []session.Run {
 	var runs []session.Run

@@ -140,7 +140,7 @@ func (r *rows) viewRuns(need session.Need, v *session.View) {
 		v.Current = copyRun(r.run(r.session.CurrentRunID))
 	}
 	if need.Open {
-		v.Live, v.Unsettled = copyRun(r.live()), copyRun(r.unsettled())
+		v.Live = copyRun(r.live())
 	}
 }
 

@@ -108,17 +108,7 @@ const free = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant
 // a time as well stand behind the others in the index, and are in nobody's way.
 const queued = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
 	` + free + `
-	WHERE r.status = 'queued' AND r.agent_type = a.agent_type
-		AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
-			AND NOT f.settled AND f.status NOT IN ('queued', 'running') OFFSET 0)`
-
-// unsettled are the oldest finished runs of an agent whose end nobody who lives
-// tells.
-const unsettled = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-			` + free + `
-			WHERE NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = a.agent_type
-				AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id OFFSET 0)
-			ORDER BY r.created_at LIMIT $3::bigint`
+	WHERE r.status = 'queued' AND r.agent_type = a.agent_type`
 
 // These find runs that are due and lock their sessions, but for those that are
 // locked. For each agent the oldest are found by index, and the oldest of those
@@ -132,11 +122,6 @@ var (
 			(` + queued + ` AND r.due_at > 0 AND r.due_at <= $4::bigint ORDER BY r.due_at, r.created_at LIMIT $3::bigint)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
 		ORDER BY d.created_at LIMIT $3::bigint`)
-	findUnsettled = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
-		CROSS JOIN LATERAL (
-			` + unsettled + `) d
-		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
-		ORDER BY d.created_at LIMIT $3::bigint`)
 	// findOrphaned looks at no run where every agent is announced by somebody.
 	findOrphaned = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT k.agent_type FROM agents k
 			WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.agents IS NULL OR k.agent_type = ANY (e.agents) OFFSET 0)) AS a
@@ -144,9 +129,7 @@ var (
 			(` + queued + ` AND r.stop <> '' AND r.due_at <= $1::bigint ORDER BY r.created_at LIMIT $3::bigint)
 			UNION ALL
 			(` + queued + ` AND r.stop = '' AND r.deadline_at > 0 AND r.deadline_at <= $1::bigint AND r.due_at <= $1::bigint
-				ORDER BY r.deadline_at LIMIT $3::bigint)
-			UNION ALL
-			(` + unsettled + `)) d
+				ORDER BY r.deadline_at LIMIT $3::bigint)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
 		ORDER BY d.created_at LIMIT $3::bigint`)
 	findSilent = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
@@ -156,7 +139,7 @@ var (
 		LIMIT $1::bigint`)
 	findLost = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
 		` + free + `
-		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.claimed_at < $2::bigint
+		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.status = 'running' AND r.claimed_at < $2::bigint
 			AND r.run_id NOT IN (SELECT h FROM unnest($3::text[]) h)
 		LIMIT $4::bigint`)
 )
@@ -165,8 +148,6 @@ func search(due store.Due, limit int) (*statement, [][]byte, error) {
 	switch due := due.(type) {
 	case store.Queued:
 		return findQueued, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit), number(due.Now)}, nil
-	case store.Unsettled:
-		return findUnsettled, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit)}, nil
 	case store.Orphaned:
 		return findOrphaned, [][]byte{number(due.Now), text(due.ExecutorID), number(limit)}, nil
 	case store.Silent:

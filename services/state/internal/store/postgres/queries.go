@@ -57,9 +57,6 @@ var (
 		listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id"))
 	readLive = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
 		listed("r", "runs", " AND status IN ('queued', 'running')"))
-	readUnsettled = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
-		listed("r", "runs", " AND NOT settled AND status NOT IN ('queued', 'running')"))
-
 	readStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("always boolean") + listed("s", "sessions", "") + between("s") + `
 		WHERE v.always OR EXISTS (SELECT 1 FROM results r WHERE r.tenant = v.tenant AND r.session_id = v.session_id AND r.ops <> '')
 			OR EXISTS (SELECT 1 FROM plans p WHERE p.tenant = v.tenant AND p.session_id = v.session_id AND p.ops <> '')

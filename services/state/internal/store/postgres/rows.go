@@ -181,7 +181,7 @@ var (
 func (r *rows) runLife(k session.Key, x *session.Run) *rows {
 	return r.key(k).text(x.RunID).number(int64(x.Turn)).text(string(x.Status)).number(x.StartSequence, int64(x.StepCount)).
 		text(x.Outcome.Output).json(store.In(&x.Outcome.Failure)).text(x.Outcome.CompletionReason).
-		truth(x.Settled).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
+		truth(!x.Status.Live()).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
 		number(int64(x.ClaimedAt), int64(x.FinishStep), x.FinishVersion).json(store.In(&x.Stop)).
 		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt), x.StartMessageCount, x.StartStateVersion, x.StartStateBase, x.TurnMessageCount).
 		text(x.Outcome.FinishReason).number(x.StartPosition, x.EndPosition).json(store.In(&x.Outcome.Usage))
@@ -198,7 +198,8 @@ func (r *row) run() *session.Run {
 	x.Outcome.Output = r.text()
 	r.json(store.In(&x.Outcome.Failure))
 	x.Outcome.CompletionReason = r.text()
-	x.Settled, x.Attempt, x.Epoch, x.ExecutorID = r.truth(), r.small(), r.number(), r.text()
+	r.truth() // settled: older releases read it, and take a finished run for work until it is set
+	x.Attempt, x.Epoch, x.ExecutorID = r.small(), r.number(), r.text()
 	x.ClaimedAt, x.FinishStep, x.FinishVersion = session.Millis(r.number()), r.small(), r.number()
 	r.json(store.In(&x.Stop))
 	x.DueAt, x.Losses = session.Millis(r.number()), r.small()

@@ -224,9 +224,7 @@ func (r *reader) runs() {
 	r.read(readRuns, named(func(n *session.Need) string { return n.RunID }), func(s *shown, row *row) { s.view.Run = row.run() })
 	r.read(readKeyed, named(func(n *session.Need) string { return n.RequestKey }), func(s *shown, row *row) { s.view.Keyed = row.run() })
 	r.read(readCurrent, when(func(n *session.Need) bool { return n.Current }), func(s *shown, row *row) { s.view.Current = row.run() })
-	open := when(func(n *session.Need) bool { return n.Open })
-	r.read(readLive, open, func(s *shown, row *row) { s.view.Live = row.run() })
-	r.read(readUnsettled, open, func(s *shown, row *row) { s.view.Unsettled = row.run() })
+	r.read(readLive, when(func(n *session.Need) bool { return n.Open }), func(s *shown, row *row) { s.view.Live = row.run() })
 }
 
 // silent fills View.HolderSilent of runs that are due.

@@ -10,8 +10,8 @@ import (
 )
 
 // The statements that write, each once for all the rows of a transaction, in
-// the order of execution: a run leaves the index of those that are live or
-// unsettled before another one enters it, and rows are deleted before those
+// the order of execution: a run leaves the index of those that are live
+// before another one enters it, and rows are deleted before those
 // are inserted that take their place.
 const (
 	sessionInsert = iota
@@ -23,7 +23,6 @@ const (
 	callRewind
 	messageCopy
 	stateInsert
-	runSettled
 	runUpdate
 	runBegin
 	runInsert
@@ -68,7 +67,6 @@ var writes = [writesNumber]*statement{
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, 4)),
 
 	stateInsert:      prepared(stateRows.insert()),
-	runSettled:       prepared(runLives.update(3)),
 	runUpdate:        prepared(runLives.update(3)),
 	runBegin:         prepared(runLives.update(3)),
 	heldDelete:       prepared(heldKeys.delete()),
@@ -96,7 +94,6 @@ var writes = [writesNumber]*statement{
 // there for certain.
 var unseen = map[int]*statement{
 	sessionEdited: prepared(exactly(sessionEdits.update(2), len(sessionEdits.columns))),
-	runSettled:    prepared(exactly(runLives.update(3), len(runLives.columns))),
 	runUpdate:     prepared(exactly(runLives.update(3), len(runLives.columns))),
 	runBegin:      prepared(exactly(runLives.update(3), len(runLives.columns))),
 	callUpdate:    prepared(exactly(callRows.update(3), len(callRows.columns))),
@@ -153,11 +150,7 @@ func (w *writer) change(s *shown, c *session.Change) {
 	}
 	w.conversation(s.Key, c)
 	for i := range c.Runs {
-		kind := runUpdate
-		if c.Runs[i].Settled {
-			kind = runSettled
-		}
-		w.over(kind, showsRun(s.view, c.Runs[i].RunID)).runLife(s.Key, &c.Runs[i])
+		w.over(runUpdate, showsRun(s.view, c.Runs[i].RunID)).runLife(s.Key, &c.Runs[i])
 	}
 	if c.Begun != nil {
 		w.over(runBegin, showsRun(s.view, c.Begun.RunID)).runLife(s.Key, c.Begun)
@@ -190,7 +183,7 @@ func (w *writer) over(kind int, shown bool) *rows {
 
 func showsRun(v *session.View, id string) bool {
 	waits := func(w session.Waiting) bool { return w.RunID == id }
-	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live, v.Unsettled}, func(r *session.Run) bool {
+	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live}, func(r *session.Run) bool {
 		return r != nil && r.RunID == id
 	})
 }

@@ -58,8 +58,8 @@ func apply(ctx context.Context, c *connection, key session.Key, shown *session.V
 	return w.err
 }
 
-// change writes the parts. Runs make room for each other: first those that are
-// settled, then those that end, then the one that begins or is new.
+// change writes the parts. Runs make room for each other: first those that
+// end, then the one that begins or is new.
 func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.Session != nil {
 		w.session(before, c)
@@ -73,12 +73,8 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 		w.copyMessages(c.Copy)
 	}
 	w.state(c)
-	for _, settled := range []bool{true, false} {
-		for i := range c.Runs {
-			if c.Runs[i].Settled == settled {
-				w.updateRun(&c.Runs[i])
-			}
-		}
+	for i := range c.Runs {
+		w.updateRun(&c.Runs[i])
 	}
 	if c.Begun != nil {
 		w.begin(c.Begun)

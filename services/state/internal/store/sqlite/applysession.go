@@ -134,6 +134,10 @@ func (w *writer) state(c *session.Change) {
 	}
 }
 
+// settled is a column that older releases read: they take a finished run for work until
+// it is set.
+func settled(r *session.Run) bool { return !r.Status.Live() }
+
 func (w *writer) insertRun(r *session.Run) {
 	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
 			step_count, output, failure, completion_reason, settled, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
@@ -142,7 +146,7 @@ func (w *writer) insertRun(r *session.Run) {
 			start_position, end_position, usage)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, blob(r.RequestHash), r.MessageID, r.StartSequence,
-		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Settled, r.Attempt, r.Entry, store.In(&r.Stop),
+		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, settled(r), r.Attempt, r.Entry, store.In(&r.Stop),
 		r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt,
 		r.StartedAt, r.CompletedAt, r.DeadlineAt, r.OnBusy, r.Place, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
 		r.TurnMessageCount, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage))
@@ -153,7 +157,7 @@ func (w *writer) begin(r *session.Run) {
 	w.update("run that begins", `UPDATE runs SET status = ?, settled = ?, turn = ?, start_sequence = ?, start_message_count = ?,
 			start_state_version = ?, start_state_base = ?, turn_message_count = ?, stop = ?, start_position = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
-		r.Status, r.Settled, r.Turn, r.StartSequence, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
+		r.Status, settled(r), r.Turn, r.StartSequence, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
 		r.TurnMessageCount, store.In(&r.Stop), r.StartPosition, r.RunID)
 }
 
@@ -181,13 +185,13 @@ func (w *writer) updateRun(r *session.Run) {
 			finish_version = ?, started_at = ?, completed_at = ?, finish_reason = ?, start_position = ?, end_position = ?, usage = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
 		r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
-		r.Settled, r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
+		settled(r), r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
 		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage), r.RunID)
 }
 
 // goesOn reports whether the run was shown and differs by a step at most.
 func goesOn(shown *session.View, r *session.Run) bool {
-	for _, before := range []*session.Run{shown.Run, shown.Current, shown.Live, shown.Unsettled, shown.Keyed} {
+	for _, before := range []*session.Run{shown.Run, shown.Current, shown.Live, shown.Keyed} {
 		if before != nil && before.RunID == r.RunID {
 			b := *before
 			b.StepCount, b.Losses = r.StepCount, r.Losses

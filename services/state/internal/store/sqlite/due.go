@@ -85,22 +85,19 @@ const dueRun = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs 
 const (
 	registered = ` AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)`
 	nobodys    = ` AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`
-	behind     = ` AND NOT EXISTS (SELECT 1 FROM runs f WHERE f.tenant = r.tenant AND f.session_id = r.session_id
-		AND NOT f.settled AND f.status NOT IN ('queued', 'running'))`
-	oldest = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`
+	oldest     = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`
 )
 
 // The queries for due runs. Those of one agent walk an index in its order, and
 // so find the first runs at the same price however many there are.
 const (
-	queuedAtOnce = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + behind + oldest
-	queuedLater  = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + behind + ` ORDER BY r.due_at LIMIT ?`
-	unsettled    = dueRun + `NOT r.settled AND r.status NOT IN ('queued', 'running') AND r.agent_type = ?` + registered + nobodys + oldest
-	toStop       = dueRun + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + behind + oldest
+	queuedAtOnce = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + oldest
+	queuedLater  = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT ?`
+	toStop       = dueRun + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + oldest
 	overdue      = dueRun + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
-		registered + behind + ` ORDER BY r.deadline_at LIMIT ?`
+		registered + ` ORDER BY r.deadline_at LIMIT ?`
 	silent = dueRun + `r.executor_id <> '' AND r.status = 'running'` + nobodys + ` LIMIT ?`
-	lost   = dueRun + `r.executor_id <> '' AND r.executor_id = ? AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
+	lost   = dueRun + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
 )
 
 // unserved are the agents that no registered executor announces: none, as a rule.
@@ -114,18 +111,13 @@ func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []du
 		for _, agent := range once(due.AgentTypes) {
 			queries = append(queries, dueQuery{queuedAtOnce, arguments(agent, due.ExecutorID)}, dueQuery{queuedLater, arguments(agent, due.Now, due.ExecutorID)})
 		}
-	case store.Unsettled:
-		for _, agent := range once(due.AgentTypes) {
-			queries = append(queries, dueQuery{unsettled, arguments(agent, due.ExecutorID)})
-		}
 	case store.Orphaned:
 		err = c.each(ctx, unserved, nil, func(row scanner) error {
 			var agent string
 			err := row.Scan(&agent)
 			queries = append(queries,
 				dueQuery{toStop, arguments(agent, due.Now, due.ExecutorID)},
-				dueQuery{overdue, arguments(agent, due.Now, due.Now, due.ExecutorID)},
-				dueQuery{unsettled, arguments(agent, due.ExecutorID)})
+				dueQuery{overdue, arguments(agent, due.Now, due.Now, due.ExecutorID)})
 			return err
 		})
 	case store.Silent:

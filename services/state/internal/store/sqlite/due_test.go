@@ -123,7 +123,6 @@ func TestDueRunsAreFoundInTheOrderOfAnIndex(t *testing.T) {
 	}{
 		{queuedAtOnce, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at=?)"},
 		{queuedLater, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at>? AND due_at<?)"},
-		{unsettled, "SEARCH r USING INDEX runs_due_settling (agent_type=?)"},
 		{toStop, "SEARCH r USING INDEX runs_due_stopped (agent_type=?)"},
 		{overdue, "SEARCH r USING INDEX runs_due_deadline (agent_type=? AND deadline_at>? AND deadline_at<?)"},
 		{silent, "USING INDEX runs_held"},

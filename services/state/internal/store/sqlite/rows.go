@@ -66,7 +66,7 @@ func readState(ctx context.Context, c *connection, key session.Key, base, versio
 // runColumns are those of a run, with its output or what stands for it.
 func runColumns(output string) string {
 	return `r.run_id, r.agent_type, r.turn, r.status, r.request_key, r.request_hash, r.message_id, r.start_sequence,
-		r.step_count, ` + output + `, r.failure, r.completion_reason, r.settled, r.attempt, r.entry, r.stop, r.due_at, r.losses, r.epoch,
+		r.step_count, ` + output + `, r.failure, r.completion_reason, r.attempt, r.entry, r.stop, r.due_at, r.losses, r.epoch,
 		r.executor_id, r.claimed_at, r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at,
 		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base, r.turn_message_count,
 		r.finish_reason, r.start_position, r.end_position, r.usage`
@@ -75,7 +75,7 @@ func runColumns(output string) string {
 func runFields(r *session.Run) []any {
 	return []any{
 		&r.RunID, &r.AgentType, &r.Turn, &r.Status, &r.RequestKey, &r.RequestHash, &r.MessageID, &r.StartSequence,
-		&r.StepCount, &r.Outcome.Output, store.In(&r.Outcome.Failure), &r.Outcome.CompletionReason, &r.Settled, &r.Attempt, &r.Entry,
+		&r.StepCount, &r.Outcome.Output, store.In(&r.Outcome.Failure), &r.Outcome.CompletionReason, &r.Attempt, &r.Entry,
 		store.In(&r.Stop), &r.DueAt, &r.Losses, &r.Epoch, &r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent,
 		&r.Tracestate, &r.CreatedAt, &r.StartedAt, &r.CompletedAt,
 		&r.DeadlineAt, &r.OnBusy, &r.Place, &r.StartMessageCount, &r.StartStateVersion, &r.StartStateBase, &r.TurnMessageCount,
@@ -104,13 +104,11 @@ func readWaiting(ctx context.Context, c *connection, key session.Key) (runs []se
 // The queries of single runs are whole texts, so that they are not put together
 // for every command.
 var (
-	runByID      = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
-	runBare      = `SELECT ` + runColumns("''") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
-	runByKey     = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.request_key = ? AND r.request_key <> ''`
-	runsWaiting  = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status = 'waiting' ORDER BY r.place`
-	runLive      = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`
-	runUnsettled = `SELECT ` + runColumns("r.output") + ` FROM runs r
-		WHERE r.tenant = ? AND r.session_id = ? AND NOT r.settled AND r.status NOT IN ('queued', 'running')`
+	runByID     = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
+	runBare     = `SELECT ` + runColumns("''") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
+	runByKey    = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.request_key = ? AND r.request_key <> ''`
+	runsWaiting = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status = 'waiting' ORDER BY r.place`
+	runLive     = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`
 )
 
 // readRun returns the run that one of the queries above finds, or nil. which is

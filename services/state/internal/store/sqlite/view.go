@@ -92,10 +92,7 @@ func viewRuns(ctx context.Context, c *connection, key session.Key, need session.
 	if !need.Open {
 		return nil
 	}
-	if v.Live, err = readRun(ctx, c, runLive, key); err != nil {
-		return err
-	}
-	v.Unsettled, err = readRun(ctx, c, runUnsettled, key)
+	v.Live, err = readRun(ctx, c, runLive, key)
 	return err
 }
 

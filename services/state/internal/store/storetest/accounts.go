@@ -40,9 +40,7 @@ var accounts = []test{
 		ref, _ := b.claim(executor)
 		release(ref, 3)
 		ref, _ = b.claim(executor)
-		b.commit(b.commitOf(ref, 1))
-		b.finish(ref)
-		release(ref, 7) // of the settling
+		release(ref, 7)
 		entry := func(place int32, n int64) session.UsageEntry {
 			return session.UsageEntry{RunID: ref.RunID, Position: place, At: b.now, Usage: tokens(n)}
 		}

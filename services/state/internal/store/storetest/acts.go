@@ -50,19 +50,17 @@ func (w *world) fitting(p *plain) []maker {
 		return []maker{w.create, w.start, w.start}
 	case p.Status == session.Active && p.live().Status == session.RunRunning:
 		return append(w.owned(), w.append, w.merge, w.stop, w.setStatus, w.submit, w.submitAll, w.start, w.start, w.start, w.giveUp, w.takeBack)
-	case p.Status == session.Active && p.unsettled():
-		return []maker{w.settle, w.settle, w.settle, w.claimSettling, w.stop, w.append, w.setStatus, w.submit, w.start, w.giveUp}
 	case p.Status == session.Active:
 		return []maker{w.claim, w.claim, w.claim, w.claim, w.stop, w.append, w.delete, w.setStatus, w.start, w.giveUp}
 	case p.Status.Suspended():
-		return append(w.asked(), w.settle, w.stop, w.append, w.rewind, w.goBack, w.takeBack, w.giveUp)
+		return append(w.asked(), w.stop, w.append, w.rewind, w.goBack, w.takeBack, w.giveUp)
 	default:
-		return append(w.idle(), w.settle, w.settle, w.claimSettling, w.submit, w.submitAll)
+		return append(w.idle(), w.submit, w.submitAll)
 	}
 }
 
 func (w *world) owned() []maker {
-	return []maker{w.plan, w.plan, w.result, w.result, w.commit, w.commit, w.commit, w.commit, w.finish, w.settle, w.release, w.silence}
+	return []maker{w.plan, w.plan, w.result, w.result, w.commit, w.commit, w.commit, w.commit, w.finish, w.release, w.silence}
 }
 
 func (w *world) asked() []maker {

@@ -34,7 +34,7 @@ func beginning[A any](w *world, name string, key session.Key, need session.Need,
 			return reason
 		}
 		r := p.live()
-		if r == nil || p.unsettled() || slices.ContainsFunc(waited, func(q plainRun) bool { return q.ID == r.ID }) {
+		if r == nil || slices.ContainsFunc(waited, func(q plainRun) bool { return q.ID == r.ID }) {
 			return ""
 		}
 		r.Status = session.RunRunning

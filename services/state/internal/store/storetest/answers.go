@@ -142,14 +142,13 @@ var answers = []test{
 		}
 	}},
 	{"a real answer takes the place of a timeout that no step has taken", func(b *bench) {
-		ref := b.withDeadline()
+		b.withDeadline()
 		b.now += 10
 		b.timeout(home)
 		answer := b.submit(b.submitOf(home, "c1"))
 		if answer.Status != session.Accepted || answer.Continuation != session.LiveRun || answer.Call.Revision != 2 || answer.Call.Answer != session.AnswerClient {
 			b.Errorf("got %+v", answer)
 		}
-		b.settled(ref)
 		next := b.claimOf(home)
 		commit := b.commitOf(next, 2)
 		commit.Consume = []session.Consume{{CallID: "c1", Revision: 1}}
@@ -166,10 +165,9 @@ var answers = []test{
 		same(b, "timeouts", len(b.timeout(home)), 0)
 	}},
 	{"an answer that comes after a timeout was taken is kept once and told once", func(b *bench) {
-		ref := b.withDeadline()
+		b.withDeadline()
 		b.now += 10
 		b.timeout(home)
-		b.settled(ref)
 		next := b.claimOf(home)
 		commit := b.commitOf(next, 2)
 		commit.Consume = []session.Consume{{CallID: "c1", Revision: 1}}
@@ -190,7 +188,7 @@ var answers = []test{
 		same(b, "late answer after that", b.submit(b.submitOf(home, "c1")).Status, session.LateAnswer)
 	}},
 	{"a new message abandons the open calls", func(b *bench) {
-		ref := b.suspended(home, "open", "answered")
+		b.suspended(home, "open", "answered")
 		b.submit(b.submitOf(home, "answered"))
 		c := b.startOf(home)
 		c.Abandon = func(call session.Call) []byte { return []byte("gone " + call.CallID) }
@@ -206,7 +204,6 @@ var answers = []test{
 			}
 		}
 		same(b, "answer", b.submit(b.submitOf(home, "open")).Status, session.AlreadyCompleted)
-		b.settled(ref)
 		next := b.claimOf(home)
 		commit := b.commitOf(next, 2)
 		commit.Consume = []session.Consume{{CallID: "open", Revision: 1}, {CallID: "answered", Revision: 1}}

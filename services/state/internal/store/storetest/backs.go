@@ -36,7 +36,6 @@ var goesBack = []test{
 		last.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "3"}}
 		last.Outcome = &completed
 		b.commit(last)
-		b.settled(ref)
 		same(b, "state after the step", b.snapshot(home).Session.State, `{"n":"one","m":3}`)
 		b.start(b.backTo(home, second.message, true))
 		same(b, "state when it is answered once more", b.snapshot(home).Session.State, `{"n":"one"}`)
@@ -138,7 +137,6 @@ var goesBack = []test{
 		c := b.suspending(ref, 1, "consumed", "late")
 		c.Calls[1].DeadlineAt = b.now + 10
 		b.commit(c)
-		b.settled(ref)
 		b.submit(b.submitOf(home, "consumed"))
 		b.now += 20
 		b.timeout(home)
@@ -146,7 +144,6 @@ var goesBack = []test{
 		b.commit(b.takes(ref, 2, "consumed", "late"))
 		same(b, "late answer", b.submit(b.submitOf(home, "late")).Status, session.LateAnswer)
 		b.commit(b.suspending(ref, 3, "open", "answered"))
-		b.settled(ref)
 		b.submit(b.submitOf(home, "answered"))
 		b.start(b.backTo(home, sent.Messages[0].ID, true))
 		same(b, "calls", len(b.snapshot(home).Calls), 0)
@@ -165,7 +162,6 @@ var goesBack = []test{
 		late := b.suspending(ref, 1, "yes", "late", "open", "given")
 		late.Calls[1].DeadlineAt = b.now + 10
 		b.commit(late)
-		b.settled(ref)
 		b.submit(b.submitOf(home, "yes"))
 		b.now += 20
 		b.timeout(home)
@@ -180,7 +176,6 @@ var goesBack = []test{
 		told := b.takes(ref, 3)
 		told.Told, told.Outcome = []string{"late"}, &completed
 		b.commit(told)
-		b.settled(ref)
 		before := len(b.said(home))
 
 		again := b.backTo(home, second.Messages[0].ID, true)
@@ -197,11 +192,10 @@ var goesBack = []test{
 		same(b, "calls", left, map[string]string{"open": "abandoned gone false false", "given": "client given false false", "late": "timeout timeout true false"})
 	}},
 	{"open calls before the message go when nobody abandons them", func(b *bench) {
-		ref := b.suspended(home, "open", "answered")
+		b.suspended(home, "open", "answered")
 		b.submit(b.submitOf(home, "answered"))
 		b.append(home, "m2")
 		b.start(b.backTo(home, "m2", true))
-		b.settled(ref)
 		_, d := b.claim(executor)
 		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "answered" {
 			b.Errorf("got %+v, want the answered one", d.View.Calls)
@@ -234,7 +228,6 @@ var goesBack = []test{
 		step := b.commitOf(ref, 1)
 		step.Ops, step.Outcome = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}, &completed
 		b.commit(step)
-		b.settled(ref)
 		back := b.backTo(home, "second", false)
 		back.Messages = []session.Message{{ID: "third", Role: "user", RunID: back.RunID}}
 		b.start(back)
@@ -269,7 +262,6 @@ func (b *bench) talk(key session.Key, step int32, value string) turn {
 	c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"` + value + `"`}}
 	c.Usage, c.Outcome = []session.Usage{tokens(1)}, &completed
 	b.commit(c)
-	b.settled(ref)
 	return turn{sent.Messages[0].ID, c.Messages[0].ID}
 }
 

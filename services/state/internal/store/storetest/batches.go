@@ -95,10 +95,10 @@ var batches = []test{
 			"a call of no known kind":       {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: "nonsense"}}},
 			"a child of no known place":     {Children: []session.Child{{SessionID: "x", Mode: session.Ephemeral, Location: "nonsense"}}},
 			"a state as of a version twice": {Session: &s, NewState: true},
-			"a run that waits in a turn":    {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting, Entry: session.EntryStart, Settled: true, Place: 1}},
-			"a run that waits at no place":  {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunWaiting, Entry: session.EntryStart, Settled: true}},
-			"a run that began in no turn":   {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunFailed, Entry: session.EntryStart}},
-			"a policy of no known name":     {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, Settled: true, OnBusy: "nonsense"}},
+			"a run that waits in a turn":    {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting, Entry: session.EntryStart, Place: 1}},
+			"a run that waits at no place":  {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunWaiting, Entry: session.EntryStart}},
+			"a run that began in no turn":   {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunQueued, Entry: session.EntryStart}},
+			"a policy of no known name":     {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, OnBusy: "nonsense"}},
 			"fewer than none that wait":     {Session: func() *session.Session { s := s; s.Waiting = -1; return &s }()},
 		} {
 			if err := b.tryWrite(home, change); err == nil {

@@ -23,12 +23,10 @@ var begins = []test{
 		second.Ops = large("b")
 		b.start(second)
 		b.finish(ref)
-		b.must(b.trySettle(ref, 700))
 		next, d := b.claim(executor)
 		same(b, "stop of the first", d.View.Run.Stop, (*session.Stop)(nil))
 		state := d.View.Session.State
 		b.finish(next)
-		b.must(b.trySettle(next, 800))
 		_, d = b.claim(executor)
 		if stop := d.View.Run.Stop; d.View.Run.RunID != second.RunID || stop == nil || stop.Kind != session.StopAbort || stop.At != b.now || stop.Reason == "" {
 			b.Errorf("got %+v, want it aborted", d.View.Run)
@@ -54,7 +52,6 @@ var begins = []test{
 			b.start(b.startOf(key))
 			ref, _ := b.claim(executor)
 			end(ref)
-			b.must(b.trySettle(ref, 900))
 			next, d := b.claim(executor)
 			same(b, name+": calls", len(d.View.Calls), 2)
 			c := b.commitOf(next, 2)
@@ -66,7 +63,6 @@ var begins = []test{
 			same(b, name+": later answer", b.submit(b.submitOf(key, "a of "+name)).Status, session.AlreadyCompleted)
 			b.commit(c)
 			b.finish(next)
-			b.must(b.trySettle(next, 1000))
 		}
 	}},
 }

@@ -62,7 +62,6 @@ var bulks = []test{
 		b.outcomes(b.submitAll(c), session.Accepted, session.Accepted)
 		c.Answers[0].Kind, c.Answers[1].Kind = session.Approval, session.ClientTool
 		b.outcomes(b.submitAll(c), session.AlreadyCompleted, session.AlreadyCompleted) // whatever the kind
-		b.settled(ref)
 		ref, _ = b.claim(executor)
 		b.commit(b.takes(ref, 2, "tool", "approval"))
 		b.outcomes(b.submitAll(c), session.AlreadyCompleted, session.AlreadyCompleted)
@@ -75,7 +74,6 @@ var bulks = []test{
 			ask.Calls[i].DeadlineAt = b.now + 10
 		}
 		b.commit(ask)
-		b.settled(ref)
 		b.now += 20
 		b.timeout(home)
 		b.submit(b.submitOf(home, "open"))
@@ -89,7 +87,6 @@ var bulks = []test{
 		same(b, "continuation", got[0].Continuation, session.LiveRun)
 		same(b, "revision of what was replaced", got[2].Call.Revision, int32(2))
 		b.finish(ref)
-		b.settled(ref)
 		b.start(b.startOf(home))
 		_, d := b.claim(executor)
 		late := map[string]bool{}
@@ -99,10 +96,9 @@ var bulks = []test{
 		same(b, "calls that the next run is handed", late, map[string]bool{"late": true, "replaced": false, "open": false})
 	}},
 	{"answers to a session that is over change nothing", func(b *bench) {
-		ref := b.suspended(home, "kept", "dropped")
+		b.suspended(home, "kept", "dropped")
 		b.submit(b.submitOf(home, "kept"))
 		b.stop(home, session.StopAbort, "")
-		b.settled(ref)
 		before := b.snapshot(home)
 		b.outcomes(b.submitAll(b.submitAllOf(home, "kept", "dropped")), session.AlreadyCompleted, session.UnknownCall)
 		b.suspended(at("stashed"), "c1")
@@ -192,9 +188,8 @@ var bulks = []test{
 		}
 	}},
 	{"a start that waits brings its answers at once", func(b *bench) {
-		ref := b.suspended(home, "c1", "c2")
+		b.suspended(home, "c1", "c2")
 		b.stop(home, session.StopInterrupt, "")
-		b.settled(ref)
 		b.start(b.startOf(home))
 		b.claim(executor)
 		c := b.waitingOf(home)

@@ -78,7 +78,6 @@ var calls = []test{
 			run.TurnMessageCount != 1 || run.StartMessageCount != s.MessageCount {
 			b.Errorf("got %+v", run)
 		}
-		b.settled(ref)
 		next, d := b.claim(executor)
 		same(b, "calls that a claim shows", len(d.View.Calls), 2)
 		commit := b.commitOf(next, 2)
@@ -90,11 +89,9 @@ var calls = []test{
 	{"an answer is taken once and by its revision", func(b *bench) {
 		b.suspended(at("s2"), "theirs")
 		b.submit(b.submitOf(at("s2"), "theirs"))
-		b.settled(session.Ref{Key: at("s2"), RunID: b.suspendedRun(at("s2")), Epoch: 1})
 		ref := b.suspended(home, "c1", "open")
 		b.submit(b.submitOf(home, "c1"))
 		b.stop(home, session.StopInterrupt, "")
-		b.settled(ref)
 		b.start(b.startOf(home))
 		ref = b.claimOf(home)
 		before := b.snapshot(home)
@@ -147,9 +144,8 @@ var calls = []test{
 		same(b, "calls of the grandchild", len(b.snapshot(at("grandchild")).Calls), 0)
 	}},
 	{"calls come by their time, then their id", func(b *bench) {
-		ref := b.suspended(home, "z", "y")
+		b.suspended(home, "z", "y")
 		b.stop(home, session.StopInterrupt, "")
-		b.settled(ref)
 		b.now++
 		b.start(b.startOf(home))
 		b.commit(b.suspending(b.claimOf(home), 2, "b", "a"))
@@ -163,7 +159,6 @@ var calls = []test{
 		ref := b.suspended(home, "answered", "former")
 		b.submit(b.submitOf(home, "answered"))
 		b.stop(home, session.StopInterrupt, "")
-		b.settled(ref)
 		b.start(b.startOf(home))
 		ref = b.claimOf(home)
 		c := b.suspending(ref, 2, "mine", "stashed")

@@ -67,7 +67,6 @@ var checks = []test{
 			b.commit(c)
 		}
 		b.finish(ref)
-		b.must(b.trySettle(ref, 501))
 		target := b.checkpoints(home)[2]
 		_, err := b.rewind(home, target.ID)
 		b.must(err)
@@ -104,7 +103,6 @@ var checks = []test{
 				b.commit(c)
 			}
 			b.finish(ref)
-			b.must(b.trySettle(ref, int64(step)*1000))
 			for i, m := range b.messages(home) {
 				same(b, "ordinal", m.Ordinal, int64(i))
 			}

@@ -53,10 +53,6 @@ var claims = []test{
 		ref, _ := b.claim(executor)
 		c := session.Release{Ref: ref, Delay: 1000, Now: b.now}
 		b.must(b.send(c.Key, c.Need(), c.Decide))
-		b.start(b.startOf(at("unsettled")))
-		ref, _ = b.claim(executor)
-		b.finish(ref)
-		b.start(b.startOf(at("unsettled")))
 		b.now++
 		b.start(b.startOf(at("free")))
 		if ref, _ := b.claim(executor); ref.SessionID != "free" {
@@ -126,7 +122,7 @@ var claims = []test{
 			b.Errorf("got %v, %v of one that is gone", gone, err)
 		}
 	}},
-	{"the next run waits until the former one is settled", func(b *bench) {
+	{"the next run is claimed as soon as the former one has ended", func(b *bench) {
 		b.start(b.startOf(home))
 		first, _ := b.claim(executor)
 		b.finish(first)
@@ -134,14 +130,8 @@ var claims = []test{
 		if next.Run.StartSequence != 500 {
 			b.Errorf("got start sequence %d, want that of the finish, 500", next.Run.StartSequence)
 		}
-		if got := b.claimAll(executor, 1); len(got) != 0 {
-			b.Fatal("the next run was claimed before the former one was settled")
-		}
-		b.must(b.trySettle(first, 501))
-		b.must(b.trySettle(first, 501))
-		second, d := b.claim(executor)
-		if second.RunID != next.Run.RunID || d.Change.Runs[0].StartSequence != 501 || d.Change.Session.StreamSequence != 501 {
-			b.Errorf("got run %q from sequence %d, want %q from 501", second.RunID, d.Change.Runs[0].StartSequence, next.Run.RunID)
+		if second, _ := b.claim(executor); second.RunID != next.Run.RunID {
+			b.Errorf("got run %q, want %q", second.RunID, next.Run.RunID)
 		}
 	}},
 	{"a silent executor's run goes to another with its journal", func(b *bench) {
@@ -170,33 +160,6 @@ var claims = []test{
 		b.stale(old)
 		b.commit(b.commitOf(ref, 1))
 	}},
-	{"the settling of a silent executor's run goes to another", func(b *bench) {
-		b.start(b.startOf(home))
-		old, _ := b.claim(executor)
-		b.finish(old)
-		b.announce("executor-2")
-		if got := b.claimSettling("executor-2"); len(got) != 0 {
-			b.Fatal("the settling was taken from an executor that lives")
-		}
-		b.now += 2000
-		b.announce("executor-2")
-		if n := b.silence(); n != 0 {
-			b.Errorf("a finished run was queued again")
-		}
-		got := b.claimSettling("executor-2")
-		if len(got) != 1 {
-			b.Fatalf("got %d settlings, want 1", len(got))
-		}
-		ref := refOf(got[0])
-		if run := got[0].Change.Runs[0]; ref.Epoch != 2 || run.Status != session.RunCompleted || run.ExecutorID != "executor-2" {
-			b.Errorf("got epoch %d, run %+v", ref.Epoch, run)
-		}
-		if again := b.claimSettling("executor-2"); len(again) != 0 {
-			b.Error("the settling was claimed twice")
-		}
-		b.refuses(b.trySettle(old, 9), fault.Stale, "EPOCH_STALE")
-		b.must(b.trySettle(ref, 9))
-	}},
 	{"claims that an executor does not hold are lost", func(b *bench) {
 		var refs []session.Ref
 		for _, id := range []string{"held", "lost", "fresh", "ended"} {
@@ -210,16 +173,11 @@ var claims = []test{
 				b.finish(ref)
 			}
 		}
-		lost := b.lose(executor, []string{refs[0].RunID, refs[3].RunID}, b.now)
+		lost := b.lose(executor, []string{refs[0].RunID}, b.now)
 		same(b, "lost", lost, []string{refs[1].RunID})
-		lost = b.lose(executor, []string{refs[0].RunID, refs[2].RunID}, b.now+1)
-		same(b, "lost without its settling", lost, []string{refs[3].RunID})
 		again, _ := b.claim(executor)
 		if again.RunID != refs[1].RunID || again.Epoch != 2 {
 			b.Errorf("got run %q with epoch %d, want the lost run with epoch 2", again.RunID, again.Epoch)
-		}
-		if settling := b.claimSettling(executor); len(settling) != 1 || refOf(settling[0]).RunID != refs[3].RunID {
-			b.Errorf("got %d settlings, want that of the ended run", len(settling))
 		}
 	}},
 	{"a released run is queued at once", func(b *bench) {
@@ -235,17 +193,11 @@ var claims = []test{
 		}
 		b.refuses(b.tryRelease(ref), fault.Stale, "EPOCH_STALE")
 	}},
-	{"a released settling is free for others", func(b *bench) {
+	{"a run that has ended is not released", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		b.finish(ref)
-		b.must(b.tryRelease(ref))
-		settling := b.claimSettling(executor)
-		if len(settling) != 1 {
-			b.Fatalf("got %d settlings, want 1", len(settling))
-		}
-		b.must(b.trySettle(refOf(settling[0]), 600))
-		b.refuses(b.tryRelease(refOf(settling[0])), fault.Stale, "RUN_FINISHED")
+		b.refuses(b.tryRelease(ref), fault.Stale, "RUN_FINISHED")
 	}},
 }
 
@@ -282,7 +234,6 @@ func (b *bench) stale(ref session.Ref) {
 	b.refuses(err, fault.Stale, "EPOCH_STALE")
 	_, err = b.tryFinish(ref, completed)
 	b.refuses(err, fault.Stale, "EPOCH_STALE")
-	b.refuses(b.trySettle(ref, 1), fault.Stale, "EPOCH_STALE")
 	after, _ := b.session(ref.Key)
 	same(b, "session after stale writes", after, before)
 }

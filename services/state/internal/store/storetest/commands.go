@@ -68,14 +68,6 @@ func (b *bench) claimAll(executorID string, limit int) []store.Decided {
 	return claimed
 }
 
-func (b *bench) claimSettling(executorID string) []store.Decided {
-	b.Helper()
-	due := store.Unsettled{ExecutorID: executorID, AgentTypes: []string{agent}}
-	claimed, err := b.Store.UpdateDue(b.Context(), due, session.Need{}, 10, session.ClaimSettling{ExecutorID: executorID, Now: b.now}.Decide)
-	b.must(err)
-	return claimed
-}
-
 // silence strikes off whom nobody has heard for a second, and queues their
 // runs again. It returns how many those were.
 func (b *bench) silence() int {
@@ -141,11 +133,6 @@ func (b *bench) finish(ref session.Ref) {
 	b.Helper()
 	_, err := b.tryFinish(ref, completed)
 	b.must(err)
-}
-
-func (b *bench) trySettle(ref session.Ref, sequence int64) error {
-	c := session.Settle{Ref: ref, Sequence: sequence, Now: b.now}
-	return b.send(c.Key, c.Need(), c.Decide)
 }
 
 func (b *bench) tryRelease(ref session.Ref) error {

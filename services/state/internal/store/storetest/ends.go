@@ -21,13 +21,12 @@ var ends = []test{
 			want := b.commit(commit)
 			s, run := b.session(home)
 			same(b, "outcome", run.Outcome, o)
-			if run.Status != o.Status || run.Settled || run.CompletedAt != b.now || s.Status != session.Status(o.Status) || s.Output != o.Output {
+			if run.Status != o.Status || run.CompletedAt != b.now || s.Status != session.Status(o.Status) || s.Output != o.Output {
 				b.Errorf("got run %+v\nof session %+v", run, s)
 			}
 			same(b, "failure", s.Failure, o.Failure)
 			same(b, "answer to the repetition", b.commit(commit), want)
 			b.over(ref, commit)
-			b.must(b.trySettle(ref, s.StreamSequence+1))
 		}
 	}},
 	{"a session knows the last step that is whole in the stream", func(b *bench) {
@@ -43,9 +42,6 @@ var ends = []test{
 		}
 		s, _ := b.session(home)
 		same(b, "step after the commits", s.StreamStep, int32(1))
-		b.must(b.trySettle(ref, s.StreamSequence+1))
-		s, _ = b.session(home)
-		same(b, "step once the run is settled", s.StreamStep, int32(3))
 	}},
 	{"a run ends between steps", func(b *bench) {
 		b.start(b.startOf(home))
@@ -69,17 +65,11 @@ var ends = []test{
 		}
 		_, err = b.tryFinish(ref, completed)
 		b.refuses(err, fault.Stale, "RUN_FINISHED")
-		b.must(b.trySettle(ref, 501))
 		next, d := b.claim(executor)
 		if d.View.Journal != nil {
 			b.Errorf("the journal of the ended run was handed to the next: %+v", d.View.Journal)
 		}
 		b.must(b.tryPlan(next, 2, "another plan"))
-	}},
-	{"a run that lives cannot be settled", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		b.refuses(b.trySettle(ref, 1), fault.Conflict, "RUN_NOT_FINISHED")
 	}},
 	{"a run that is not there is not found", func(b *bench) {
 		ref := session.Ref{Key: home, RunID: "nobody", Epoch: 1}
@@ -93,7 +83,6 @@ var ends = []test{
 		b.start(b.startOf(home))
 		first, _ := b.claim(executor)
 		b.finish(first)
-		b.must(b.trySettle(first, 501))
 		b.start(b.startOf(home))
 		second, _ := b.claim(executor)
 		mixed := session.Ref{Key: home, RunID: first.RunID, Epoch: second.Epoch}

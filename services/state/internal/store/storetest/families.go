@@ -99,7 +99,6 @@ var families = []test{
 		same(b, "status of a child that waits", status().Status, session.SuspendedClientTool)
 		b.submit(b.submitOf(at("child"), "c1"))
 		same(b, "status of a child that goes on", status().Status, session.Active)
-		b.settled(ref)
 		b.now += 7
 		b.finish(b.claimOf(at("child")))
 		if child := status(); child.Status != session.Completed || child.CompletedAt != b.now {
@@ -183,13 +182,11 @@ var families = []test{
 		same(b, "root's knowledge", b.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.SuspendedAwaitingChildren)
 		leaf := b.claimOf(at("grandchild"))
 		b.commit(b.suspending(leaf, 1, "c1"))
-		b.settled(leaf)
 		owner := b.owners(at("root"), "c1")["c1"]
 		same(b, "continuation", b.submit(b.submitOf(at(owner), "c1")).Continuation, session.NewRun)
 		b.finish(b.claimOf(at("grandchild")))
 		same(b, "child's status", b.snapshot(at("child")).Session.Status, session.Active)
 		same(b, "root's knowledge", b.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
-		b.settled(ref)
 		b.finish(b.claimOf(at("child")))
 		same(b, "root's status", b.snapshot(at("root")).Session.Status, session.Active)
 	}},

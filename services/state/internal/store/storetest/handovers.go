@@ -81,7 +81,6 @@ var handsOver = []test{
 		ref := b.handedRef(made)
 		b.commit(b.commitOf(ref, 1))
 		b.finish(ref)
-		b.settled(ref)
 		c := b.startOf(home)
 		c.Limits = limits
 		c.Append = []session.Message{{ID: "sys", Role: "system", Body: []byte("s")}}
@@ -107,16 +106,6 @@ var handsOver = []test{
 		if n := len(b.claimAll(executor, 10)); n != 2 {
 			b.Errorf("got %d queued runs, want 2", n)
 		}
-	}},
-	{"a run is queued while a former one is not settled", func(b *bench) {
-		_, made := b.startHanded(b.startOf(home), executor)
-		ref := b.handedRef(made)
-		b.finish(ref)
-		if _, made := b.startHanded(b.startOf(home), executor); made != nil {
-			b.Errorf("got %+v", made.Change)
-		}
-		b.settled(ref)
-		b.claim(executor)
 	}},
 	{"a repeated request is handed over once", func(b *bench) {
 		c := b.startOf(home)

@@ -139,22 +139,18 @@ var lives = []test{
 		got, err := b.setStatus(session.SetStatus{Key: home, Expected: []session.Status{session.Active}, Status: session.Failed, Failure: &session.Failure{Error: "no"}, Now: b.now})
 		b.must(err)
 		s, run := b.session(home)
-		if !got.OK || s.Status != session.Failed || run.Status != session.RunFailed || run.ExecutorID != "" || run.Settled || s.Epoch != ref.Epoch+1 {
+		if !got.OK || s.Status != session.Failed || run.Status != session.RunFailed || run.ExecutorID != "" || s.Epoch != ref.Epoch+1 {
 			b.Errorf("got %+v,\n%+v,\n%+v", got, s, run)
 		}
 		b.stale(ref)
 		if len(b.usage(home)) != 1 {
 			b.Error("the usage of the journal was lost")
 		}
-		if settling := b.claimSettling(executor); len(settling) != 1 {
-			b.Errorf("got %d settlings of the ended run, want 1", len(settling))
-		}
 	}},
 	{"a run starts only while nothing has changed since its caller looked", func(b *bench) {
 		started := b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		b.finish(ref)
-		b.must(b.trySettle(ref, 501))
 		stranger, none := "another run", ""
 		for _, expect := range []session.Expect{
 			{Statuses: []session.Status{session.Paused}}, {Version: 1}, {RunID: &stranger}, {RunID: &none}, {Statuses: []session.Status{session.Completed}, Version: 9},
@@ -192,7 +188,6 @@ var lives = []test{
 			status := []session.RunStatus{session.RunInterrupted, session.RunFailed, session.RunCompleted}[turn-1]
 			_, err := b.tryFinish(ref, session.Outcome{Status: status, Failure: &session.Failure{Error: "x"}})
 			b.must(err)
-			b.must(b.trySettle(ref, int64(turn)*1000))
 		}
 		c := b.startOf(home)
 		c.Resume = true
@@ -209,7 +204,6 @@ var lives = []test{
 		b.stop(at("running"), session.StopAbort, "why")
 		_, err := b.tryFinish(ref, session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "x", Code: "framework_cancelled"}})
 		b.must(err)
-		b.must(b.trySettle(ref, 1000))
 		b.suspended(at("suspended"), "c1")
 		b.stop(at("suspended"), session.StopAbort, "why")
 		for _, key := range []session.Key{at("running"), at("suspended")} {

@@ -190,23 +190,17 @@ func (w *world) elsewhere(p *plain, a act) bool {
 // sound holds a session against what must hold whatever was sent.
 func (w *world) sound(key session.Key, before *plain, acts []act) {
 	p := w.sessions[key]
-	live, running, unsettled := 0, 0, 0
+	live := 0
 	var steps int32
 	for _, r := range p.Runs {
 		steps += r.Steps
-		switch {
-		case r.Status.Live():
+		if r.Status.Live() {
 			live++
-		case !r.Settled:
-			unsettled++
-		}
-		if r.Status == session.RunRunning {
-			running++
 		}
 	}
 	switch {
-	case live > 1, unsettled > 1, running > 0 && unsettled > 0, (live == 1) != (p.Status == session.Active):
-		w.Fatalf("%v is %s with %d live runs, %d unsettled: %+v", key, p.Status, live, unsettled, p)
+	case live > 1, (live == 1) != (p.Status == session.Active):
+		w.Fatalf("%v is %s with %d live runs: %+v", key, p.Status, live, p)
 	case len(p.Runs) != int(p.Turn), steps != p.Steps:
 		w.Fatalf("%v has %d runs in turn %d, and %d steps of %d", key, len(p.Runs), p.Turn, steps, p.Steps)
 	case p.Status.Suspended() && len(p.open()) == 0:
@@ -365,7 +359,7 @@ func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *stor
 
 func observed(r session.Run) plainRun {
 	run := plainRun{
-		ID: r.RunID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "", Settled: r.Settled,
+		ID: r.RunID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "",
 		Due: r.DueAt, Claimed: r.ClaimedAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy,
 		From: int(r.StartMessageCount), FromState: r.StartStateVersion, FromTurn: int(r.TurnMessageCount),
 	}

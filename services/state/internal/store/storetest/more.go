@@ -172,13 +172,6 @@ func (b *bench) claimOf(key session.Key) session.Ref {
 	}
 }
 
-// settled settles what suspended, so that the continuation can be claimed.
-func (b *bench) settled(ref session.Ref) {
-	b.Helper()
-	s := b.snapshot(ref.Key).Session
-	b.must(b.trySettle(ref, s.StreamSequence+1))
-}
-
 // waitingOf is a start that waits when the session is busy.
 func (b *bench) waitingOf(key session.Key) session.Start {
 	c := b.startOf(key)

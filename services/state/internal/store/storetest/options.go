@@ -18,7 +18,6 @@ var options = []test{
 			b.commit(c)
 		}
 		b.finish(ref)
-		b.must(b.trySettle(ref, 500))
 		all, list := b.messages(home), b.checkpoints(home)
 		c := b.startOf(home)
 		c.RewindTo, c.Limits, c.DeadlineAt = list[2].ID, limits, 77
@@ -45,7 +44,6 @@ var options = []test{
 		ref, _ = b.claim(executor)
 		b.commit(b.commitOf(ref, 4))
 		b.finish(ref)
-		b.must(b.trySettle(ref, 900))
 		taken.Messages[0].ID = all[1].ID // it stays
 		_, err := b.try(taken)
 		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
@@ -104,7 +102,6 @@ var options = []test{
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		b.commit(b.suspending(ref, 1, "c1", "c2"))
-		b.must(b.trySettle(ref, 200))
 		b.must(onlyError(b.stopped(home)))
 		b.submit(b.submitOf(home, "c1"))
 		c := b.startOf(home)
@@ -123,7 +120,6 @@ var options = []test{
 			b.Errorf("got %+v, want it to wait for c2", shot)
 		}
 		same(b, "state", shot.Session.State, `{"n":1}`)
-		b.must(b.trySettle(drain, 300))
 		answer := b.submit(b.submitOf(home, "c2"))
 		same(b, "continuation", answer.Continuation, session.NewRun)
 		last, d := b.claim(executor)

@@ -41,7 +41,6 @@ var orphans = []test{
 			b.Errorf("got run %+v", run)
 		}
 		b.finish(refOf(got[0]))
-		b.must(b.trySettle(refOf(got[0]), 501))
 		b.serve("executor-2", agent)
 		b.orphaned(executor)
 		b.claim("executor-2")
@@ -68,28 +67,6 @@ var orphans = []test{
 		b.orphaned(executor)
 		b.serve(executor)
 		b.orphaned(executor, home.SessionID)
-	}},
-	{"the end of a run whose agent nobody announces is told by anybody", func(b *bench) {
-		b.start(b.startOf(home))
-		old, _ := b.claim(executor)
-		b.finish(old)
-		next := b.start(b.startOf(home)).Run
-		b.stop(home, session.StopInterrupt, "")
-		b.now += 900
-		b.serve("executor-2", "sales")
-		b.orphaned("executor-2")
-		b.now += 200
-		b.silence()
-		got := b.claimOrphaned("executor-2", 10)
-		if len(got) != 1 || refOf(got[0]).RunID != old.RunID || got[0].Change.Runs[0].Status != session.RunCompleted {
-			b.Fatalf("got %d claims, want that of the end", len(got))
-		}
-		b.orphaned("executor-2")
-		b.must(b.trySettle(refOf(got[0]), 501))
-		got = b.claimOrphaned("executor-2", 10)
-		if len(got) != 1 || refOf(got[0]).RunID != next.RunID {
-			b.Fatalf("got %d claims, want that of the next run", len(got))
-		}
 	}},
 	{"an orphan waits for its time like any run", func(b *bench) {
 		c := b.startOf(home)

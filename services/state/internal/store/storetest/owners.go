@@ -21,7 +21,7 @@ func (w *world) claim(session.Key) act {
 		predict: func(all map[session.Key]*plain) string {
 			var queued []session.Key
 			for key, p := range all {
-				if r := p.live(); r != nil && r.Status == session.RunQueued && r.Due <= now && !p.unsettled() {
+				if r := p.live(); r != nil && r.Status == session.RunQueued && r.Due <= now {
 					queued = append(queued, key)
 				}
 			}
@@ -45,28 +45,6 @@ func (w *world) took(key session.Key, p *plain, r *plainRun) {
 	p.Epoch++
 	r.Epoch, r.Attempt, r.Held, r.Claimed = p.Epoch, r.Attempt+1, true, w.now
 	w.claims[key] = append(w.claims[key], session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch})
-}
-
-// claimSettling claims the settling of all runs that nobody holds.
-func (w *world) claimSettling(session.Key) act {
-	due, now := store.Unsettled{ExecutorID: w.name, AgentTypes: []string{w.name}}, w.now
-	return act{
-		name: "claim settling",
-		predict: func(all map[session.Key]*plain) string {
-			for key, p := range all {
-				for i := range p.Runs {
-					if r := &p.Runs[i]; !r.Status.Live() && !r.Settled && !r.Held {
-						w.took(key, p, r)
-					}
-				}
-			}
-			return ""
-		},
-		send: func() error {
-			_, err := w.store.UpdateDue(w.t.Context(), due, session.Need{}, 100, session.ClaimSettling{ExecutorID: w.name, Now: now}.Decide)
-			return err
-		},
-	}
 }
 
 // silence lets the executor be forgotten, and queues its runs again. Runs of
@@ -222,7 +200,7 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Start) string
 	if p.tookBack(c) {
 		return ""
 	}
-	if stale != "" && !p.settled(c.RunID, c.Epoch) {
+	if stale != "" && !p.ended(c.RunID, c.Epoch) {
 		return stale
 	}
 	r := p.run(c.RunID)
@@ -322,7 +300,7 @@ func (w *world) finish(key session.Key) act {
 	c := session.Finish{Ref: w.ref(key), Outcome: *outcomeOf(status), Now: w.now}
 	return command(w, "finish "+string(status), key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
 		stale := p.owns(c.RunID, c.Epoch)
-		if stale != "" && !p.settled(c.RunID, c.Epoch) {
+		if stale != "" && !p.ended(c.RunID, c.Epoch) {
 			return stale
 		}
 		r := p.run(c.RunID)
@@ -343,27 +321,6 @@ func (w *world) finish(key session.Key) act {
 	})
 }
 
-func (w *world) settle(key session.Key) act {
-	if len(w.claims[key]) == 0 {
-		return act{}
-	}
-	c := session.Settle{Ref: w.ref(key), Now: w.now}
-	return command(w, "settle", key, c.Need(), quiet(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
-		if p.settled(c.RunID, c.Epoch) {
-			return ""
-		}
-		if reason := p.owns(c.RunID, c.Epoch); reason != "" {
-			return reason
-		}
-		r := p.run(c.RunID)
-		if r.Status.Live() {
-			return "RUN_NOT_FINISHED"
-		}
-		r.Settled, r.Held = true, false
-		return ""
-	})
-}
-
 func (w *world) release(key session.Key) act {
 	if len(w.claims[key]) == 0 {
 		return act{}
@@ -379,7 +336,7 @@ func (w *world) release(key session.Key) act {
 			return reason
 		}
 		r := p.run(c.RunID)
-		if r.Settled {
+		if !r.Status.Live() {
 			return "RUN_FINISHED"
 		}
 		r.Held, r.Due = false, 0

@@ -47,7 +47,6 @@ type plainRun struct {
 	Epoch     int64
 	Attempt   int32
 	Held      bool
-	Settled   bool
 	Stop      session.StopKind
 	StopAt    session.Millis
 	Claimed   session.Millis
@@ -106,10 +105,6 @@ func (p *plain) live() *plainRun {
 		}
 	}
 	return nil
-}
-
-func (p *plain) unsettled() bool {
-	return slices.ContainsFunc(p.Runs, func(r plainRun) bool { return !r.Status.Live() && !r.Settled })
 }
 
 func (p *plain) run(id string) *plainRun {
@@ -185,7 +180,7 @@ func (p *plain) wait(c session.Start) string {
 	}
 	p.Version++
 	policy := cmp.Or(c.OnBusy, session.BusyEnqueue)
-	p.Queue = append(p.Queue, plainRun{ID: c.RunID, Key: c.RequestKey, Status: session.RunWaiting, Entry: session.EntryStart, Settled: true, Policy: policy, Created: c.Now})
+	p.Queue = append(p.Queue, plainRun{ID: c.RunID, Key: c.RequestKey, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now})
 	if r := p.live(); r != nil && policy != session.BusyEnqueue {
 		r.ask(session.StopInterrupt, policy == session.BusyRollback, c.Now)
 	}
@@ -311,14 +306,14 @@ func (p *plain) owns(run string, epoch int64) string {
 	}
 }
 
-// settled reports whether the claim was the last one of a run that is settled,
+// ended reports whether the claim was the last one of a run that has ended,
 // whose end it may repeat.
-func (p *plain) settled(run string, epoch int64) bool {
+func (p *plain) ended(run string, epoch int64) bool {
 	if p == nil {
 		return false
 	}
 	r := p.run(run)
-	return r != nil && r.Settled && r.Epoch == epoch
+	return r != nil && !r.Status.Live() && r.Status != session.RunWaiting && r.Epoch == epoch && epoch != 0
 }
 
 // writes is owns for a run that must be live, in the step in flight.
@@ -337,7 +332,7 @@ func (p *plain) writes(run string, epoch int64, step int32) string {
 
 // end ends the run with a status; step is 0 outside of a step.
 func (p *plain) end(r *plainRun, status session.RunStatus, step int32) {
-	r.Status, r.Finished, r.Failure = status, step, failureOf(status)
+	r.Status, r.Held, r.Finished, r.Failure = status, false, step, failureOf(status)
 	p.Status = session.Status(status)
 	p.Interrupted, p.Failed, p.Aborted = status == session.RunInterrupted, status == session.RunFailed, false
 	if p.Failed {
@@ -365,11 +360,8 @@ func (p *plain) force(status session.Status, failure string) (ended *plainRun) {
 	if r == nil {
 		return nil
 	}
-	if p.unsettled() {
-		r.Settled = true
-	} else {
-		p.Epoch++
-	}
+	p.Epoch++
+	r.Epoch = p.Epoch
 	r.Held, r.Finished = false, 0
 	if p.Failed {
 		r.Failure = failure

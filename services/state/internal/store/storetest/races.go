@@ -101,7 +101,6 @@ var races = []test{
 			c := b.suspending(ref, 1, "c1")
 			c.Calls[0].DeadlineAt = b.now + 10
 			b.commit(c)
-			b.settled(ref)
 			b.now += 20
 			submit := b.submitOf(key, "c1")
 			var answer session.Submitted

@@ -233,7 +233,6 @@ func (b *bench) suspendAndGoOn(ref session.Ref, steps int32) {
 		for _, call := range c.Calls {
 			b.submit(b.submitOf(ref.Key, call.CallID))
 		}
-		b.settled(ref)
 		ref = b.claimOf(ref.Key)
 	}
 }

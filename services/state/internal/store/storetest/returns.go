@@ -17,7 +17,7 @@ var returns = []test{
 			"set aside":   func(ref session.Ref) { b.force(ref.Key, session.Paused) },
 		} {
 			key := at(name)
-			b.settled(b.suspended(key, "pay", "crunch", "beside"))
+			b.suspended(key, "pay", "crunch", "beside")
 			for _, id := range []string{"pay", "crunch", "beside"} {
 				b.submit(b.submitOf(key, id))
 			}
@@ -27,10 +27,6 @@ var returns = []test{
 			b.must(err)
 			end(ref)
 			b.start(b.startOf(key))
-			for _, d := range b.claimSettling(executor) { // of the one that was set aside
-				b.settled(refOf(d))
-			}
-			b.settledIfOver(ref)
 			_, d := b.claim(executor)
 			var left []string
 			for _, call := range d.View.Calls {
@@ -70,10 +66,8 @@ var returns = []test{
 		b.start(b.rollingBack(home))
 		b.must(b.interrupt(ref))
 		newest(list[1].ID)
-		b.settled(ref)
 		ref, _ = b.claim(executor)
 		b.finish(ref)
-		b.settled(ref)
 		_, err := b.truncate(home, 3)
 		b.must(err)
 		newest(list[1].ID)
@@ -112,13 +106,11 @@ var returns = []test{
 		ask := b.suspending(ref, 1, "c1")
 		ask.Messages = append(ask.Messages, session.Message{ID: b.id("result"), Role: "tool", RunID: ref.RunID, Step: 1})
 		b.commit(ask)
-		b.settled(ref)
 		b.submit(b.submitOf(home, "c1"))
 		ref, _ = b.claim(executor)
 		last := b.takes(ref, 2, "c1")
 		last.Outcome = &completed
 		b.commit(last)
-		b.settled(ref)
 		_, err := b.truncate(home, 2) // up to the question, of step 1
 		b.must(err)
 		same(b, "checkpoints", len(b.checkpoints(home)), 0)
@@ -136,7 +128,6 @@ var returns = []test{
 		ask := b.suspending(ref, 1, "consumed", "timed out", "open")
 		ask.Calls[0].DeadlineAt, ask.Calls[1].DeadlineAt = b.now+10, b.now+10
 		b.commit(ask)
-		b.settled(ref)
 		b.now += 20
 		b.timeout(home)
 		b.stop(home, session.StopInterrupt, "")
@@ -147,7 +138,6 @@ var returns = []test{
 		taking := b.takes(ref, 2, "consumed")
 		taking.Outcome = &completed
 		b.commit(taking)
-		b.settled(ref)
 		c := b.startOf(home)
 		c.Abandon = gone
 		for _, id := range []string{"consumed", "timed out", "nobody"} {
@@ -166,7 +156,6 @@ var returns = []test{
 		b.start(first)
 		ref, _ := b.claim(executor)
 		b.commit(b.suspending(ref, 1, "c1"))
-		b.settled(ref)
 		b.stop(home, session.StopInterrupt, "")
 		same(b, "who goes on", b.submit(b.submitOf(home, "c1")).Continuation, session.CallerResumes)
 		resume := b.startOf(home)
@@ -180,7 +169,6 @@ var returns = []test{
 		last := b.takes(ref, 2, "c1")
 		last.Outcome = &session.Outcome{Status: session.RunInterrupted}
 		b.commit(last)
-		b.settled(ref)
 		same(b, "who goes on after a repetition", b.submit(b.submitOf(home, "c1")).Continuation, session.NoContinuation)
 		again := b.startOf(home)
 		again.Resume, again.Messages = true, nil
@@ -222,7 +210,6 @@ var returns = []test{
 			ref := b.claimOf(key)
 			first := b.commit(b.commitOf(ref, 1))
 			b.commit(b.suspending(ref, 2, "taken", "late", "answered"))
-			b.settled(ref)
 			for _, id := range []string{"taken", "late", "answered"} {
 				b.submit(b.submitOf(key, id))
 			}
@@ -230,7 +217,6 @@ var returns = []test{
 			step := b.takes(ref, 3, "taken", "late")
 			step.Outcome = &session.Outcome{Status: session.RunInterrupted}
 			b.commit(step)
-			b.settled(ref)
 			back(key, first.ID)
 			for _, id := range []string{"taken", "late", "answered"} {
 				_, err := b.trySubmit(b.submitOf(key, id))
@@ -238,7 +224,6 @@ var returns = []test{
 			}
 			ref = b.claimOf(key)
 			b.commit(b.suspending(ref, 4, "taken", "late"))
-			b.settled(ref)
 			for _, id := range []string{"taken", "late"} {
 				same(b, "answer to the new call", b.submit(b.submitOf(key, id)).Status, session.Accepted)
 			}
@@ -259,14 +244,4 @@ var returns = []test{
 		same(b, "child", b.snapshot(at("child")).Session.Status, session.Failed)
 		same(b, "root", b.snapshot(at("root")).Session.Status, session.Paused)
 	}},
-}
-
-// settledIfOver settles a run that its owner has ended.
-func (b *bench) settledIfOver(ref session.Ref) {
-	b.Helper()
-	run, err := b.Store.Run(b.Context(), ref.Key, ref.RunID)
-	b.must(err)
-	if !run.Settled {
-		b.settled(ref)
-	}
 }

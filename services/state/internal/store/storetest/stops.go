@@ -25,7 +25,6 @@ var stops = []test{
 		b.must(b.tryRelease(ref))
 		ref, _ = b.claim(executor)
 		b.finish(ref)
-		b.must(b.trySettle(ref, 501))
 		next := b.start(b.startOf(home)).Run
 		if _, run := b.session(home); run.Stop != nil || run.RunID != next.RunID {
 			b.Errorf("the next run has the stop of the former: %+v", run)

@@ -23,7 +23,6 @@ var storedSteps = []test{
 			c := b.recorded(ref, 2*turn+2, 10)
 			c.Outcome = &completed
 			b.commit(c)
-			b.settled(ref)
 		}
 		for _, p := range []struct {
 			page   store.StepPage
@@ -106,7 +105,6 @@ var storedSteps = []test{
 			b.Errorf("a reader of a step that is gone got %q, stands %d; want 14!, 1", shown, got.Stands)
 		}
 		b.finish(ref)
-		b.settled(ref)
 		count, err := b.truncate(home, 1)
 		if err != nil || count != 1 {
 			b.Fatalf("got %d, %v", count, err)
@@ -124,7 +122,6 @@ var storedSteps = []test{
 		empty := b.recorded(ref, 2, 10)
 		empty.Messages, empty.Outcome = nil, &completed
 		b.commit(empty)
-		b.settled(ref)
 		_, err := b.rewind(home, b.checkpoints(home)[1].ID)
 		b.must(err)
 		b.stands(home, position.Ended(1), 0)
@@ -170,7 +167,6 @@ var storedSteps = []test{
 		if run.StartPosition != 0 || run.EndPosition != end || run.FinishStep != 0 {
 			b.Errorf("got the run from %d to %d, finished by step %d; want 0 to %d", run.StartPosition, run.EndPosition, run.FinishStep, end)
 		}
-		b.settled(ref)
 		b.start(b.startOf(home))
 		ref, _ = b.claim(executor)
 		b.fail(ref)
@@ -213,7 +209,6 @@ var storedSteps = []test{
 		b.finish(ref)
 		b.position(home, ref.RunID, 0, position.OutsideStep(2, 0))
 		b.position(home, next.RunID, position.OutsideStep(2, 0), 0)
-		b.settled(ref)
 		ref, _ = b.claim(executor)
 		b.commit(b.recorded(ref, 2, 10))
 		b.start(b.rollingBack(home)) // behind the one that waits, which begins

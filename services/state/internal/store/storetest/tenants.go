@@ -146,7 +146,7 @@ func (b *bench) namesake(key session.Key, mark string) {
 	}
 	b.write(key, &session.Change{
 		Session: &s, Created: true, NewState: true,
-		NewRun:     &session.Run{RunID: "run", AgentType: agent, Turn: 1, Status: session.RunSuspendedClientTool, Entry: session.EntryStart, RequestKey: "key", MessageID: mark, Settled: true},
+		NewRun:     &session.Run{RunID: "run", AgentType: agent, Turn: 1, Status: session.RunSuspendedClientTool, Entry: session.EntryStart, RequestKey: "key", MessageID: mark},
 		Messages:   []session.Message{{ID: "message", Role: "user", Body: []byte(mark)}},
 		Checkpoint: &session.Checkpoint{ID: "checkpoint", RunID: "run", Step: 1, Epoch: 1, Version: 1, MessageCount: 1, Status: session.SuspendedClientTool, StateVersion: 1, StateBase: 1, Warnings: []string{mark}},
 		Usage:      []session.UsageEntry{{RunID: "run", Step: 1, At: b.now, Usage: session.Usage{Kind: session.UsageTool, Tool: mark, Source: "tool"}}},
@@ -156,7 +156,7 @@ func (b *bench) namesake(key session.Key, mark string) {
 	s.Waiting = 1
 	b.write(key, &session.Change{
 		Session: &s,
-		NewRun:  &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, Settled: true, Place: 1},
+		NewRun:  &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, Place: 1},
 		Held:    &session.Held{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
 	})
 	b.remember(key.Tenant, session.Memory{ID: "memory", EntityID: "e", Source: "s", Text: "word " + mark, CreatedAt: 1, UpdatedAt: 1}, true)

@@ -16,7 +16,6 @@ var takesBack = []test{
 		kept.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
 		b.commit(kept)
 		b.finish(first)
-		b.must(b.trySettle(first, 500))
 		before := b.snapshot(home).Session
 
 		second := b.startOf(home)
@@ -61,7 +60,6 @@ var takesBack = []test{
 		same(b, "status of the run", ended.Status, session.RunInterrupted)
 		same(b, "its steps", ended.StepCount, int32(3))
 
-		b.must(b.trySettle(ref, 900))
 		next, d := b.claim(executor)
 		same(b, "state that the next one has", d.View.Session.State, `{"n":1}`)
 		c := b.commitOf(next, 5)
@@ -108,21 +106,14 @@ var takesBack = []test{
 			same(b, name+": next run", shot.Current.RunID, rolling.RunID)
 			same(b, name+": calls", len(shot.Calls), 0)
 			same(b, name+": checkpoints", len(b.checkpoints(key)), 0)
-			if b.trySettle(ref, 900) != nil {
-				for _, d := range b.claimSettling(executor) {
-					b.must(b.trySettle(refOf(d), 900))
-				}
-			}
 			next, _ := b.claim(executor)
 			b.finish(next)
-			b.must(b.trySettle(next, 1000))
 		}
 	}},
 	{"answers that were taken by a run that is taken back stay taken, and their results stay", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		b.commit(b.suspending(ref, 1, "c1", "c2", "c3"))
-		b.must(b.trySettle(ref, 300))
 		for _, id := range []string{"c1", "c2", "c3"} {
 			b.submit(b.submitOf(home, id))
 		}
@@ -148,7 +139,6 @@ var takesBack = []test{
 		if list := b.checkpoints(home); len(list) != 1 || list[0].Step != 1 {
 			b.Errorf("got the checkpoints %+v, want that of the step before", list)
 		}
-		b.must(b.trySettle(drain, 400))
 		next, d := b.claim(executor)
 		var ids string
 		for _, call := range d.View.Calls {
@@ -168,14 +158,12 @@ var takesBack = []test{
 		c := b.suspending(ref, 1, "c1")
 		c.Calls[0].DeadlineAt = b.now + 10
 		b.commit(c)
-		b.must(b.trySettle(ref, 300))
 		b.now += 20
 		b.timeout(home)
 		next, _ := b.claim(executor)
 		b.commit(b.takes(next, 2, "c1"))
 		same(b, "answer", b.submit(b.submitOf(home, "c1")).Status, session.LateAnswer)
 		b.finish(next)
-		b.must(b.trySettle(next, 400))
 		b.start(b.startOf(home))
 		tells, _ := b.claim(executor)
 		tell := b.commitOf(tells, 3)
@@ -183,7 +171,6 @@ var takesBack = []test{
 		b.commit(tell)
 		b.start(b.rollingBack(home))
 		b.finish(tells)
-		b.must(b.trySettle(tells, 500))
 		again, d := b.claim(executor)
 		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "c1" || d.View.Calls[0].Told || d.View.Calls[0].ConsumedStep != 2 {
 			b.Errorf("got the calls %+v, want the late one", d.View.Calls)
@@ -192,7 +179,6 @@ var takesBack = []test{
 		tell.Told = []string{"c1"}
 		b.commit(tell)
 		b.finish(again)
-		b.must(b.trySettle(again, 600))
 		b.start(b.startOf(home))
 		_, d = b.claim(executor)
 		same(b, "calls to be told of", len(d.View.Calls), 0)
@@ -222,7 +208,6 @@ var takesBack = []test{
 		b.start(rolling)
 		b.finish(ref)
 		same(b, "messages once it has ended", len(b.messages(home)), 2) // the user's alone
-		b.must(b.trySettle(ref, 300))
 		next, _ := b.claim(executor)
 		same(b, "next run", next.RunID, first.RunID)
 		b.commit(b.commitOf(next, 2))

@@ -28,20 +28,14 @@ var waits = []test{
 		b.commit(b.commitOf(ref, 1))
 		b.finish(ref)
 		s, run := b.session(home)
-		if s.Status != session.Active || s.Turn != 2 || s.CurrentRunID != second.RunID || run.Status != session.RunQueued || run.Turn != 2 || run.Settled || s.Output != "" {
+		if s.Status != session.Active || s.Turn != 2 || s.CurrentRunID != second.RunID || run.Status != session.RunQueued || run.Turn != 2 || s.Output != "" {
 			b.Errorf("got %+v,\n%+v; want the second run queued", s, run)
 		}
 		same(b, "where it began", run.StartMessageCount, int64(2))
 		b.waiting(home, third.RunID)
-		if claims := b.claimAll(executor, 2); len(claims) != 0 {
-			b.Fatal("the next run was claimed before the former one was settled")
-		}
-		b.must(b.trySettle(ref, 700))
-		next, d := b.claim(executor)
+		next, _ := b.claim(executor)
 		same(b, "claimed run", next.RunID, second.RunID)
-		same(b, "start of its chunks", d.View.Run.StartSequence, int64(700))
 		b.finish(next)
-		b.must(b.trySettle(next, 800))
 		last, d := b.claim(executor)
 		same(b, "claimed run", last.RunID, third.RunID)
 		same(b, "state", d.View.Session.State, `{"n":1}`)
@@ -77,8 +71,7 @@ var waits = []test{
 		b.must(err)
 		same(b, "checkpoint", *checkpoint, want)
 		same(b, "its state", state, `{"n":1}`)
-		b.must(b.trySettle(ref, 500))
-		same(b, "answer once it is settled", b.commit(commit), want)
+		same(b, "answer to a repetition", b.commit(commit), want)
 		b.claim(executor)
 		same(b, "answer once the next is claimed", b.commit(commit), want)
 		same(b, "messages", len(b.messages(home)), 3)
@@ -101,6 +94,7 @@ var waits = []test{
 			_, state, err := b.Store.Checkpoint(b.Context(), key, "")
 			b.must(err)
 			same(b, "state of the checkpoint", state, `{"large":`+large+`,"n":2}`)
+			b.claim(executor)
 		}
 	}},
 	{"whatever ends a run lets the next one begin", func(b *bench) {
@@ -148,15 +142,9 @@ var waits = []test{
 			}
 			list := b.messages(key)
 			same(b, name+": last message", list[len(list)-1].ID, next.Messages[0].ID)
-			if b.trySettle(ref, 900) != nil { // its owner has lost it
-				for _, d := range b.claimSettling(executor) {
-					b.must(b.trySettle(refOf(d), 900))
-				}
-			}
 			last, _ := b.claim(executor)
 			same(b, name+": claimed run", last.RunID, next.RunID)
 			b.finish(last)
-			b.must(b.trySettle(last, 1000))
 		}
 	}},
 	{"a session that is failed or given up from outside takes those that wait with it", func(b *bench) {
@@ -183,7 +171,7 @@ var waits = []test{
 			for _, waited := range []session.Run{first, second} {
 				got, err := b.Store.Run(b.Context(), key, waited.RunID)
 				b.must(err)
-				if got.Status != session.RunFailed || !got.Settled || got.Turn != 0 || got.Outcome.Failure == nil || *got.Outcome.Failure != *s.Failure || got.CompletedAt != b.now {
+				if got.Status != session.RunFailed || got.Turn != 0 || got.Outcome.Failure == nil || *got.Outcome.Failure != *s.Failure || got.CompletedAt != b.now {
 					b.Errorf("%s: got %+v, want it failed with the session", name, got)
 				}
 			}
@@ -220,7 +208,7 @@ var waits = []test{
 		b.waiting(home, second.RunID)
 		got, err := b.Store.Run(b.Context(), home, first.RunID)
 		b.must(err)
-		if got.Status != session.RunInterrupted || !got.Settled || got.Stop.Reason != "never mind" {
+		if got.Status != session.RunInterrupted || got.Stop.Reason != "never mind" {
 			b.Errorf("got %+v, want it interrupted", got)
 		}
 		again := b.start(first)
@@ -369,7 +357,6 @@ var waits = []test{
 		b.waiting(home, waits.RunID)
 		s, _ := b.session(home)
 		same(b, "status", s.Status, session.SuspendedClientTool)
-		b.must(b.trySettle(ref, 300))
 		answer := b.submit(b.submitOf(home, "c1"))
 		same(b, "continuation", answer.Continuation, session.NewRun)
 		next, d := b.claim(executor)
@@ -443,11 +430,9 @@ var waits = []test{
 				b.finish(ref) // in the midst of them
 			}
 		})
-		b.must(b.trySettle(ref, 600))
-		for i := range crowd {
+		for range crowd {
 			next, _ := b.claim(executor)
 			b.finish(next)
-			b.must(b.trySettle(next, int64(700+i)))
 		}
 		for _, c := range commands {
 			b.message(home, c.Messages[0].ID, 1)

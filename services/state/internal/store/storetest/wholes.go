@@ -39,12 +39,12 @@ var wholes = []test{
 		f := &filler{}
 		s := b.whole(f, home)
 		r := fill[session.Run](f)
-		r.Settled, r.Outcome.Status = false, r.Status
+		r.ExecutorID, r.Outcome.Status = "", r.Status // nobody holds what has ended
 		s.CurrentRunID, s.Turn = r.RunID, r.Turn
 		b.write(home, &session.Change{Session: &s, Created: true, NewState: true, NewRun: &r})
 		same(b, "inserted", *b.snapshot(home).Current, r)
 		next := fill[session.Run](f)
-		next.ExecutorID, next.Outcome.Status = "", next.Status // nobody holds what is settled
+		next.ExecutorID, next.Outcome.Status = "", next.Status
 		next.RunID, next.AgentType, next.Turn, next.RequestKey, next.RequestHash = r.RunID, r.AgentType, r.Turn, r.RequestKey, r.RequestHash
 		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.CreatedAt
 		next.DeadlineAt, next.OnBusy, next.Place = r.DeadlineAt, r.OnBusy, r.Place
@@ -62,7 +62,7 @@ var wholes = []test{
 		b.must(err)
 		next.Outcome.Output = ""
 		same(b, "in a list", runs, []session.Run{next})
-		next.Stop, next.Outcome, next.ExecutorID, next.DueAt, next.Settled = nil, session.Outcome{Status: next.Status}, "another", 0, false
+		next.Stop, next.Outcome, next.DueAt = nil, session.Outcome{Status: next.Status}, 0
 		b.write(home, &session.Change{Runs: []session.Run{next}})
 		same(b, "emptied", *b.snapshot(home).Current, next)
 	}},
@@ -178,7 +178,7 @@ var wholes = []test{
 		v.Session = nil
 		same(b, "view", *v, session.View{})
 		v = b.view(home, session.Need{Current: true, Open: true, State: true, Journal: true, Calls: true, Children: true, AgentType: agent, CheckpointAt: 1})
-		if v.Current == nil || v.Unsettled == nil || v.Live != nil || v.Session.State == "" || len(v.Calls) != 1 || !v.AgentKnown || v.Checkpoint == nil {
+		if v.Current == nil || v.Live != nil || v.Session.State == "" || len(v.Calls) != 1 || !v.AgentKnown || v.Checkpoint == nil {
 			b.Errorf("got %+v", v)
 		}
 		same(b, "view of nobody", *b.view(at("nobody"), session.Need{Current: true, Open: true, State: true, CallIDs: []string{"c1"}}), session.View{})

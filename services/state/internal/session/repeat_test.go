@@ -6,13 +6,12 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// over shows the session after run "r" ended with the change and was settled,
+// over shows the session after run "r" ended with the change,
 // and another claim raised the epoch for the run after it.
 func over(change *Change) *View {
 	v := owned()
 	s, r := *change.Session, change.Runs[0]
 	s.Epoch, s.Status, s.CurrentRunID = 5, Active, "next"
-	r.Settled, r.ExecutorID = true, ""
 	next := &Run{RunID: "next", Status: RunRunning, Epoch: 5}
 	v.Session, v.Run, v.Current, v.Live = &s, &r, next, next
 	v.Checkpoint = change.Checkpoint
@@ -27,10 +26,6 @@ func TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed(t *testing.T) {
 	after := over(change)
 	if change, again, err := finish.Decide(after); err != nil || change != nil || again != version {
 		t.Errorf("finish: got %+v, %d, %v", change, again, err)
-	}
-	settle := Settle{Ref: ref, Sequence: 41}
-	if change, err := settle.Decide(after); err != nil || change != nil {
-		t.Errorf("settle: got %+v, %v", change, err)
 	}
 	commit := suspends(RunSuspendedClientTool, Call{CallID: "c"})
 	change, checkpoint, err := commit.Decide(owned())
@@ -58,13 +53,11 @@ func TestWhatIsNoRepetitionIsStaleAfterTheNextClaim(t *testing.T) {
 	other.Outcome.Output = "1"
 	_, _, err = other.Decide(after)
 	refused(t, err, fault.Stale, "EPOCH_STALE")
-	after.Run.Epoch = 5 // another claim has settled it
-	_, err = Settle{Ref: ref}.Decide(after)
-	refused(t, err, fault.Stale, "EPOCH_STALE")
+	after.Run.Epoch = 5 // another claim has ended it
 	_, _, err = finish.Decide(after)
 	refused(t, err, fault.Stale, "EPOCH_STALE")
 
-	forced := force{status: Interrupted, now: 50}.end(owned()) // and not settled: nobody has told of it
+	forced := force{status: Interrupted, now: 50}.end(owned())
 	v := owned()
 	v.Session, v.Run, v.Live = forced.Session, &forced.Runs[0], nil
 	_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted}}.Decide(v)
