@@ -9,11 +9,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
-	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
@@ -315,27 +313,6 @@ func TestARequestIDIsForOneRequestAtATime(t *testing.T) {
 		s.say(`{"type":"abort","requestId":"r1"}`)
 	}
 	run.Complete()
-}
-
-func TestAMessageThatCannotBeToldToItsEndIsADropAndNoError(t *testing.T) {
-	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StreamPatience = 50 * time.Millisecond })
-	s := h.talk(t)
-	s.say(sends("r1", "s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("Once "))
-	s.until("Once ")
-	h.Stream.Away(true)
-	run.Say(1, Text("upon"))
-	for _, f := range s.drop(websocket.StatusTryAgainLater, "LOG_UNAVAILABLE: connect again and resume") {
-		t.Errorf("got %s before the close", f.text)
-	}
-	h.Stream.Away(false)
-	second := h.talk(t)
-	second.say(resumes("r1", "s1"))
-	all := second.until("upon")
-	run.Complete()
-	partsOf(t, "r1", all+second.until(`"end"`))
 }
 
 func TestAFrameBringsTheHeadersThatCountAndNoCredentials(t *testing.T) {

@@ -42,11 +42,11 @@ func frames(t *testing.T, stream *connect.ServerStreamForClient[agentv1.StreamRe
 	for stream.Receive() {
 		switch f := stream.Msg().GetFrame().(type) {
 		case *agentv1.StreamResponse_Chunk:
-			all = append(all, fmt.Sprintf("%d %s", f.Chunk.GetSequence(), f.Chunk.GetChunk().Type()))
+			all = append(all, fmt.Sprintf("%s %s", place(f.Chunk.GetSequence()), f.Chunk.GetChunk().Type()))
 		case *agentv1.StreamResponse_End:
-			all = append(all, fmt.Sprintf("%d %s %s", f.End.GetSequence(), f.End.GetStatus(), f.End.GetOutput()))
+			all = append(all, fmt.Sprintf("%s %s %s", place(f.End.GetSequence()), f.End.GetStatus(), f.End.GetOutput()))
 		case *agentv1.StreamResponse_Fail:
-			all = append(all, fmt.Sprintf("%d %s %s", f.Fail.GetSequence(), f.Fail.GetError(), f.Fail.GetCode()))
+			all = append(all, fmt.Sprintf("%s %s %s", place(f.Fail.GetSequence()), f.Fail.GetError(), f.Fail.GetCode()))
 		case *agentv1.StreamResponse_CaughtUp:
 			all = append(all, "caught up")
 		}

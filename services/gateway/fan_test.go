@@ -13,16 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"connectrpc.com/connect"
 	"github.com/coder/websocket"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/rpc"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
-	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
-	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
@@ -277,68 +271,6 @@ func noise(bytes int) string {
 		b[i] = 'a' + byte(rand.IntN(26))
 	}
 	return string(b)
-}
-
-// A reader that is slow while it is live is cut in the way of its wire, and a quick one
-// beside it gets everything.
-func TestASlowReaderIsCutWithAResumableErrorAndOthersAreNot(t *testing.T) {
-	t.Parallel()
-	var listening net.ListenConfig
-	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := openOn(t, narrow{listener}, func(c *gateway.Config) { c.ReaderChunks, c.WriteTimeout = 16, 5*time.Minute })
-	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
-	client := small(t)
-	slow := streamOf(t, h.with(t, client, "/sse?sessionId=s1"))
-	slow.until("{}")
-	conn, _, err := websocket.Dial(t.Context(), h.url+"/ws?sessionId=s1", &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // the body is the socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.SetReadLimit(1 << 20)
-	t.Cleanup(func() { _ = conn.CloseNow() })
-	socket := &socket{conn, t}
-	socket.until("caught-up")
-	call, err := agentv1connect.NewAgentServiceClient(client, h.url).Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for call.Receive() && call.Msg().GetCaughtUp() == nil {
-	}
-	quick := h.resume(t, "/sse?sessionId=s1")
-	quick.until("{}")
-	// More than the buffers of a connection hold; nobody but the quick one reads.
-	const chunks, size = 100, 32 << 10
-	for range chunks {
-		run.Say(1, Text(noise(size)))
-		if e, err := quick.next(); err != nil || e.name != "chunk" {
-			t.Fatalf("the quick one: got %s %s, %v", e.name, e.id, err)
-		}
-	}
-	events, err := slow.all()
-	if err == nil || errors.Is(err, io.EOF) || len(events) >= chunks {
-		t.Errorf("the slow stream ends with %v after %d chunks", err, len(events))
-	}
-	rest, closed := socket.rest()
-	wantClose(t, closed, websocket.StatusTryAgainLater, "READER_TOO_SLOW: connect again")
-	for call.Receive() {
-	}
-	if fault.ReasonOf(rpc.FromConnect(call.Err())) != "READER_TOO_SLOW" || connect.CodeOf(call.Err()) != connect.CodeResourceExhausted {
-		t.Errorf("the slow call ends with %v", call.Err())
-	}
-	run.Complete()
-	quick.rest()
-	seen, last := len(events), events[len(events)-1].id
-	again := h.resume(t, "/sse?sessionId=s1", "Last-Event-ID", last)
-	if more := again.rest(); seen+len(more) != chunks+1 {
-		t.Errorf("got %d and %d events, want %d chunks and the end", seen, len(more), chunks)
-	}
-	if len(rest) >= chunks {
-		t.Errorf("the socket was given all %d chunks", len(rest))
-	}
 }
 
 func TestATopicLeavesNothingBehind(t *testing.T) {

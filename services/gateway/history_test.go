@@ -26,7 +26,6 @@ type chunks struct {
 		Sequence, At int64
 		SessionID    string
 	}
-	Floor int64
 }
 
 func (c chunks) sequences() string {
@@ -130,31 +129,6 @@ func TestHistoryTellsWhatIsVoidOfEarlierPages(t *testing.T) {
 	}
 	if whole := h.history(t, "sessionId=s1"); whole.Rewound != nil && whole.sequences() != "1, 5" {
 		t.Errorf("got %+v", whole)
-	}
-}
-
-func TestHistoryTellsThatChunksAreGone(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	run := h.begin(t, "s1", "hi", nil)
-	if page := h.history(t, "sessionId=s1"); len(page.Chunks) != 0 || page.Chunks == nil || page.HasMore || page.LatestSequence != 0 || page.Floor != 0 {
-		t.Errorf("of a run that has written nothing: got %+v", page)
-	}
-	run.Say(1, Started(), StepStarted(), Text("One"))
-	h.Stream.Forget("default", "s1")
-	run.Say(1, Text(" more"))
-	if page := h.history(t, "sessionId=s1"); page.Floor != 3 || page.sequences() != "4" || page.LatestSequence != 4 || page.NextSequence != 4 {
-		t.Errorf("of a stream whose begin has expired: got %+v", page)
-	}
-	other := h.begin(t, "s2", "hi", nil)
-	other.Say(1, Started()) // 5
-	other.Complete(Says(1, "Two"))
-	h.Stream.Lose("default", "s2")
-	for from, want := range map[int64][2]int64{0: {6, 6}, 3: {6, 6}, 6: {0, 6}, 9: {0, 9}} {
-		page := h.history(t, fmt.Sprint("sessionId=s2&fromSequence=", from))
-		if len(page.Chunks) != 0 || page.LatestSequence != 0 || page.HasMore || page.NextSequence != want[1] || page.Floor != want[0] {
-			t.Errorf("of a log that knows nothing, from %d: got %+v, want %v", from, page, want)
-		}
 	}
 }
 

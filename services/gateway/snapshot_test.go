@@ -128,13 +128,13 @@ func TestASnapshotDoesWithoutTheStreamService(t *testing.T) {
 	run.Commit(Says(1, "One"))
 	run.Say(1, StepCommitted())
 	run.Say(2, StepStarted(), Text("two"))
-	h.Stream.CutOff(CutWhole)
+	h.Stream.Away(true)
 	got := h.snapshot(t, "s1")
 	if got.StreamSequence != 3 || got.Status != "active" || got.last() != "msg-run-1: One|done" {
 		t.Errorf("got %+v", got)
 	}
 	refused(t, h.request(t, http.MethodGet, "/history?sessionId=s1", ""), 503, "LOG_UNAVAILABLE")
-	h.Stream.CutOff(CutNothing)
+	h.Stream.Away(false)
 	if got := h.snapshot(t, "s1"); got.StreamSequence != 6 || got.last() != "msg-run-1: One|done two|streaming" {
 		t.Errorf("got %+v", got)
 	}

@@ -53,7 +53,7 @@ func TestAMessageThatWaitsIsAnsweredInItsOwnStream(t *testing.T) {
 			first := h.Started(t, "default", "s1", nil)
 			waiting := post(h, t)
 			answer(first)
-			if got := datas(live.rest()); got != uncut {
+			if got := merged(datas(live.rest())); got != merged(uncut) {
 				t.Errorf("the live run: got %s", got)
 			}
 			playTwo(h.Started(t, "default", "s1", first))
@@ -159,7 +159,7 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 
 func TestAWaitingStreamOutlivesTheStreamServiceAndTheStateService(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StreamPatience = 50 * time.Millisecond })
+	h := open(t, nil)
 	h.chat(t, say("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
 	waiting := h.chat(t, queue("s1", "two"))

@@ -27,7 +27,6 @@ type frame struct {
 	Type      string
 	Sequence  int64
 	At        int64
-	Floor     int64
 	SessionID string
 	Chunk     struct{ Type, Delta string }
 	text      string
@@ -176,12 +175,6 @@ func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", path, got, want)
 		}
 	}
-	h.Stream.Forget("default", "s1")
-	frames, closed := h.socket(t, "/ws?sessionId=s1&fromSequence=1").rest()
-	wantClose(t, closed, websocket.StatusNormalClosure, "")
-	if got, want := texts(frames), `{"type":"truncated","floor":5,"errorDetail":{"code":"TRUNCATED"}}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
 }
 
 func TestAPingIsAnsweredAndWhatIsUnknownIsPassedOver(t *testing.T) {
@@ -241,19 +234,6 @@ func TestADrainedGatewayClosesItsSocketsForARestart(t *testing.T) {
 		t.Errorf("the stop took %v", took)
 	}
 	_ = silent.CloseNow()
-}
-
-func TestASocketWhoseStreamIsAwayForLongIsDropped(t *testing.T) {
-	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StreamPatience = 50 * time.Millisecond })
-	run := h.begin(t, "s1", "hi", nil)
-	s := h.socket(t, "/ws?sessionId=s1")
-	s.until("caught-up")
-	h.Stream.Away(true)
-	run.Say(1, Text("x"))
-	_, closed := s.rest()
-	wantClose(t, closed, websocket.StatusTryAgainLater, "LOG_UNAVAILABLE: connect again")
-	h.Stream.Away(false)
 }
 
 func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
