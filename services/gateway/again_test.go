@@ -16,7 +16,7 @@ func TestACursorIsServedUntilItIsTheEnd(t *testing.T) {
 	told := stream.rest()
 	end := told[len(told)-2] // before [DONE]
 	replay := h.resume(t, "/chat/s1/stream").rest()
-	if got, want := datas(replay), datas(told); got != want {
+	if got, want := merged(datas(replay)), merged(datas(told)); got != want {
 		t.Errorf("without a cursor: got\n%s\nwant\n%s", got, want)
 	}
 	for i, e := range replay {

@@ -269,6 +269,9 @@ func place(sequence int64) string {
 
 // placeOf is place of an event's id.
 func placeOf(id string) string {
+	if id == "" {
+		return ""
+	}
 	var sequence int64
 	_, _ = fmt.Sscan(id, &sequence)
 	return place(sequence)

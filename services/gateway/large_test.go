@@ -74,7 +74,6 @@ func TestAnAnswerThatIsTooLargeIsCutAndSaysSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
 	run.Complete(long(20)...)
 	var all []string
 	for offset, more := 0, true; more; {

@@ -68,7 +68,7 @@ func serve(t testing.TB, network rpc.Network, address string, register func(grpc
 
 // Patience is how long a test waits for what must come. It costs nothing where that
 // comes, so it is long: many tests may share few processors.
-const Patience = 6 * time.Second
+const Patience = 90 * time.Second
 
 // Run is a run that a test plays the executor of.
 type Run struct {
