@@ -407,7 +407,7 @@ func TestAnswersOverASocketGoOnInTheSameMessage(t *testing.T) {
 	post := c.output("c1", "of c1").post("s1")
 	s.say(`{"type":"send","requestId":"r2",` + strings.TrimPrefix(post, "{"))
 	goesOn(h.Started(t, "default", "s1", run), "c1")
-	if got := partsOf(t, "r2", s.until(`"end"`)); got != wentOn {
+	if got := merged(partsOf(t, "r2", s.until(`"end"`))); got != merged(wentOn) {
 		t.Errorf("got\n%s\nwant\n%s", got, wentOn)
 	}
 }

@@ -78,7 +78,7 @@ func TestTheConnectServiceStartsStreamsAndTells(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := frames(t, stream), `1.stored.1 run_started, 1.stored.2 text_delta, 1.committed step_committed, 1.last run_completed, 1.ended completed "done"`; got != want {
+			if got, want := frames(t, stream), `1.stored.1 run_started, 1.stored.2 step_started, 1.stored.3 text_delta, 1.committed step_committed, 1.last run_completed, 1.ended completed "done"`; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 			got, err := client.Get(t.Context(), &agentv1.GetRequest{SessionId: started.GetSessionId()})

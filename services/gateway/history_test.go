@@ -106,6 +106,7 @@ func TestHistoryGivesStoredChunksByPages(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		told := h.resume(t, "/sse?"+q).until("{}")
+		told = slices.DeleteFunc(told, func(e event) bool { return strings.Contains(e.data, `"sessionId"`) })
 		for i, text := range texts {
 			if !strings.HasPrefix(told[i].data, text) {
 				t.Errorf("history has %s, the stream %s", text, told[i].data)
@@ -149,9 +150,9 @@ func TestHistoryTellsWhatIsVoidOfEarlierPages(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	at := run.Say(1, Started(), StepStarted(), StepCommitted())
+	run.Say(1, Started(), StepStarted(), StepCommitted())
 	void := run.Say(2, StepStarted(), Text("void"))
-	run.Rewind(at)
+	run.Rewind(0)
 	run.Say(2, StepStarted())
 	page := h.history(t, fmt.Sprint("sessionId=s1&fromSequence=", void))
 	if len(page.Rewound) != 1 || page.Rewound[0].At != position.Committed(1) || page.sequences() != "2.2.1" {

@@ -102,7 +102,7 @@ func TestAnEditThatFindsARunLiveWaitsAsItsMessage(t *testing.T) {
 	answer(first)
 	playTwo(h.Started(t, "default", "s1", first))
 	for _, stream := range []*reader{waiting, again} {
-		if got := datas(stream.rest()); got != answerToTwo {
+		if got := merged(datas(stream.rest())); got != merged(answerToTwo) {
 			t.Errorf("got %s", got)
 		}
 	}

@@ -57,7 +57,7 @@ func TestAMessageThatWaitsIsAnsweredInItsOwnStream(t *testing.T) {
 				t.Errorf("the live run: got %s", got)
 			}
 			playTwo(h.Started(t, "default", "s1", first))
-			if got := datas(waiting.rest()); got != answerToTwo {
+			if got := merged(datas(waiting.rest())); got != merged(answerToTwo) {
 				t.Errorf("got\n%s\nwant\n%s", got, answerToTwo)
 			}
 		})
@@ -87,7 +87,7 @@ func TestAWaitingStreamIsKeptAliveAndShowsNothingOfTheLiveRun(t *testing.T) {
 	first.Say(1, StepCommitted(), Completed())
 	first.Complete(Says(1, "busy"))
 	playTwo(h.Started(t, "default", "s1", first))
-	if got := datas((&reader{t, lines}).rest()); got != answerToTwo {
+	if got := merged(datas((&reader{t, lines}).rest())); got != merged(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -139,10 +139,10 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 	}
 	answer(first)
 	playTwo(h.Started(t, "default", "s1", first))
-	if got := datas(resumed.rest()); got != answerToTwo {
+	if got := merged(datas(resumed.rest())); got != merged(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
-	if got := datas(behind.rest()); got != answerToTwo {
+	if got := merged(datas(behind.rest())); got != merged(answerToTwo) {
 		t.Errorf("with a cursor of the run before: got %s", got)
 	}
 	events := native.rest()
@@ -169,7 +169,7 @@ func TestAWaitingStreamOutlivesTheStreamServiceAndTheStateService(t *testing.T) 
 	h.Stream.Away(false)
 	answer(first)
 	playTwo(h.Started(t, "default", "s1", first))
-	if got := datas(waiting.rest()); got != answerToTwo {
+	if got := merged(datas(waiting.rest())); got != merged(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
 }

@@ -122,7 +122,8 @@ func (r *Run) Say(step int32, events ...*eventv1.Chunk) int64 {
 		case endsRun(c):
 			r.ending = c
 		case r.now == nil || r.now.number == 0 || r.now.said == 0:
-			r.begin("", c)
+			r.begin(r.lost, c)
+			r.lost = ""
 		default:
 			r.write(nil, []*eventv1.Chunk{c})
 		}
@@ -148,6 +149,10 @@ func (r *Run) Rewind(at int64) {
 		kept = 0
 	}
 	chunks := r.now.chunks[:min(kept, len(r.now.chunks))]
+	if len(chunks) == 0 {
+		r.lost, r.now.chunks, r.now.said = "executor_lost", nil, 0 // the attempt begins with its first chunk
+		return
+	}
 	r.begin("executor_lost", chunks...)
 }
 

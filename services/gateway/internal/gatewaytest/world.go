@@ -80,6 +80,7 @@ type Run struct {
 	stands int64          // the session's position when the step in flight began
 	root   string         // of the session's family
 	ending *eventv1.Chunk // says how the run ends
+	lost   string         // why the next attempt begins
 	silent bool           // what is durable is not told in the log
 	stored bool           // a step of the run is stored
 }
