@@ -61,8 +61,8 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	stream := streamOf(t, response)
 	answer(h.Started(t, "default", "s1", nil))
 	events := stream.rest()
-	if got := datas(events); got != uncut {
-		t.Errorf("got\n%s\nwant\n%s", got, uncut)
+	if got := merged(datas(events)); got != merged(uncut) {
+		t.Errorf("got\n%s\nwant\n%s", got, merged(uncut))
 	}
 	start := h.State.Starts()[0]
 	if got := start.GetMessages()[0]; got.GetId() != "u-hi" || got.GetRole() != eventv1.Role_ROLE_USER || got.GetParts()[0].GetText().GetText() != "hi" {
@@ -84,10 +84,12 @@ func TestTheIdOfAnEventStandsOnTheLastPartOfItsChunk(t *testing.T) {
 	answer(run)
 	var ids []string
 	for _, e := range stream.rest() {
+		if e.id != "" {
+			e.id = placeOf(e.id)
+		}
 		ids = append(ids, e.id)
 	}
-	// 1 run_started, 2 step_started, 3 4 text, 5 call, 6 result, 7 committed, 8 to 11 the second step, 12 completed, 13 end
-	want := ",2,,3,4,,,5,6,7,8,,9,10,,11,13,"
+	want := ",1.33.2,,1.33.3,1.33.4,,,1.33.5,1.33.6,1.committed,2.1.1,,2.1.2,2.1.3,,2.committed,2.ended,"
 	if got := strings.Join(ids, ","); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -229,7 +231,7 @@ func TestARepeatedRequestKeyGetsTheFirstRun(t *testing.T) {
 	stream := h.chat(t, say("s1", "one"), "X-Holdfast-Request-Key", "k1")
 	answer(h.Started(t, "default", "s1", nil))
 	stream.rest()
-	if got := datas(h.chat(t, say("s1", "one"), "X-Helix-Request-Key", "k1").rest()); got != uncut {
+	if got := merged(datas(h.chat(t, say("s1", "one"), "X-Helix-Request-Key", "k1").rest())); got != merged(uncut) {
 		t.Errorf("got %s", got)
 	}
 	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "one")), 409, "MESSAGE_EXISTS")
@@ -241,7 +243,7 @@ func TestAShortAbsenceOfTheStateServiceIsWaitedOut(t *testing.T) {
 	h.State.FailNext(3)
 	stream := h.chat(t, say("s1", "hi"))
 	answer(h.Started(t, "default", "s1", nil))
-	if got := datas(stream.rest()); got != uncut {
+	if got := merged(datas(stream.rest())); got != merged(uncut) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -281,19 +283,6 @@ func TestDropsOfTheStreamServiceAreNotSeen(t *testing.T) {
 	h.Stream.Away(false)
 	if got := datas(stream.rest()); !strings.Contains(got, `"delta":"end"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, "w4") {
 		t.Errorf("got %s", got)
-	}
-}
-
-func TestALongAbsenceOfTheStreamServiceBreaksTheConnection(t *testing.T) {
-	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StreamPatience = 50 * time.Millisecond })
-	stream := h.chat(t, say("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("One"))
-	stream.until("One")
-	h.Stream.Away(true)
-	if events, err := stream.all(); err == nil {
-		t.Errorf("the body ends well after %v", events)
 	}
 }
 

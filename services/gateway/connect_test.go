@@ -42,11 +42,11 @@ func frames(t *testing.T, stream *connect.ServerStreamForClient[agentv1.StreamRe
 	for stream.Receive() {
 		switch f := stream.Msg().GetFrame().(type) {
 		case *agentv1.StreamResponse_Chunk:
-			all = append(all, fmt.Sprintf("%d %s", f.Chunk.GetSequence(), f.Chunk.GetChunk().Type()))
+			all = append(all, fmt.Sprintf("%s %s", place(f.Chunk.GetSequence()), f.Chunk.GetChunk().Type()))
 		case *agentv1.StreamResponse_End:
-			all = append(all, fmt.Sprintf("%d %s %s", f.End.GetSequence(), f.End.GetStatus(), f.End.GetOutput()))
+			all = append(all, fmt.Sprintf("%s %s %s", place(f.End.GetSequence()), f.End.GetStatus(), f.End.GetOutput()))
 		case *agentv1.StreamResponse_Fail:
-			all = append(all, fmt.Sprintf("%d %s %s", f.Fail.GetSequence(), f.Fail.GetError(), f.Fail.GetCode()))
+			all = append(all, fmt.Sprintf("%s %s %s", place(f.Fail.GetSequence()), f.Fail.GetError(), f.Fail.GetCode()))
 		case *agentv1.StreamResponse_CaughtUp:
 			all = append(all, "caught up")
 		}
@@ -78,7 +78,7 @@ func TestTheConnectServiceStartsStreamsAndTells(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := frames(t, stream), `1 run_started, 2 text_delta, 3 completed "done"`; got != want {
+			if got, want := frames(t, stream), `1.stored.1 run_started, 1.stored.2 step_started, 1.stored.3 text_delta, 1.committed step_committed, 1.last run_completed, 1.ended completed "done"`; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 			got, err := client.Get(t.Context(), &agentv1.GetRequest{SessionId: started.GetSessionId()})
@@ -101,13 +101,13 @@ func TestTheConnectServiceStreamsALiveRunThroughDrops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !stream.Receive() || stream.Msg().GetChunk().GetSequence() != 1 {
+	if !stream.Receive() || place(stream.Msg().GetChunk().GetSequence()) != "1.33.1" {
 		t.Fatalf("got %v, %v", stream.Msg(), stream.Err())
 	}
 	h.Stream.Drop()
 	run.Say(1, Text("One"))
 	run.Fail("It failed.", "provider_error")
-	if got := frames(t, stream); !strings.HasSuffix(got, "2 text_delta, 3 It failed. provider_error") {
+	if got := frames(t, stream); !strings.HasSuffix(got, "1.33.2 text_delta, 1.outside-1 error, 1.outside It failed. provider_error") {
 		t.Errorf("got %s", got)
 	}
 }

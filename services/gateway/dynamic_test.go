@@ -74,7 +74,7 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	if got := h.State.Submits()[0].GetAnswers(); len(got) != 2 || !got[1].GetAnswer().GetApproval().GetApproved() {
 		t.Errorf("submitted: got %v, want what came of s1, too, and a yes", got)
 	}
-	h.Stream.Forget("default", "s1") // it is told from the store
+	h.Stream.Lose("default", "s1") // it is told from the store
 	stored := &uiClient{}
 	stored.replay(t, h.another(t).resume(t, "/chat/s1/stream?fromSequence=0").rest())
 	if stored.call("y1")["type"] != "dynamic-tool" || stored.call("y1")["output"] != 2.0 {

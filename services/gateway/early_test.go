@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -382,7 +381,7 @@ func TestAStopIsNotUndoneByAClientThatSendsByItself(t *testing.T) {
 
 func TestAMessageWaitsThoughTheStreamIsAway(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StreamPatience = time.Hour })
+	h := open(t, nil)
 	h.State.Announce(&statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
 	first, c := asking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", 1).post("s1"))

@@ -117,7 +117,7 @@ func TestAMessageThatNeverArrivedIsJustSaid(t *testing.T) {
 			h := open(t, nil)
 			stream := h.chat(t, body)
 			answer(h.Started(t, "default", "s1", nil))
-			if got := datas(stream.rest()); got != uncut {
+			if got := merged(datas(stream.rest())); got != merged(uncut) {
 				t.Errorf("got %s", got)
 			}
 			if got := last(h); got.GetTakeBack() != nil || got.GetAgentType() != "demo" {
@@ -136,7 +136,7 @@ func TestWhoTriesAMessageAgainThatIsBeingAnsweredIsToldTheAnswer(t *testing.T) {
 	refused(t, h.request(t, http.MethodPost, "/chat", edited("u-hi", "another text")), 409, "SESSION_BUSY")
 	refused(t, h.request(t, http.MethodPost, "/chat", regenerate(userMessage("u-hi", "hi"))), 409, "SESSION_BUSY")
 	answer(run)
-	if got := datas(stream.rest()); got != uncut {
+	if got := merged(datas(stream.rest())); got != merged(uncut) {
 		t.Errorf("got %s", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -240,6 +241,62 @@ func (r *reader) all() ([]event, error) {
 		}
 		events = append(events, e)
 	}
+}
+
+// place writes a position for people: the step, then the attempt and the number of the chunk,
+// or which of the step's last places it is.
+func place(sequence int64) string {
+	p := position.Of(sequence)
+	switch {
+	case sequence == 0:
+		return "0"
+	case sequence == position.Committed(p.Step):
+		return fmt.Sprint(p.Step, ".committed")
+	case sequence == position.Ended(p.Step):
+		return fmt.Sprint(p.Step, ".ended")
+	case sequence == position.Ended(p.Step)-1:
+		return fmt.Sprint(p.Step, ".last")
+	case p.Attempt == position.Stored:
+		return fmt.Sprint(p.Step, ".stored.", p.N)
+	case p.N == position.MaxN:
+		return fmt.Sprint(p.Step, ".outside")
+	case p.N == position.MaxN-1:
+		return fmt.Sprint(p.Step, ".outside-1")
+	default:
+		return fmt.Sprint(p.Step, ".", p.Attempt, ".", p.N)
+	}
+}
+
+// placeOf is place of an event's id.
+func placeOf(id string) string {
+	if id == "" {
+		return ""
+	}
+	var sequence int64
+	_, _ = fmt.Sscan(id, &sequence)
+	return place(sequence)
+}
+
+// merged is what the data of events says: texts in one piece, and without the arguments of
+// calls as they came. A step that is stored comes so.
+func merged(datas string) string {
+	var lines []string
+	for line := range strings.Lines(datas) {
+		var p, before struct{ Type, ID, Delta string }
+		_ = json.Unmarshal([]byte(line), &p)
+		if p.Type == "tool-input-delta" {
+			continue
+		}
+		if n := len(lines) - 1; n >= 0 && strings.HasSuffix(p.Type, "-delta") {
+			_ = json.Unmarshal([]byte(lines[n]), &before)
+			if before.Type == p.Type && before.ID == p.ID {
+				lines[n] = fmt.Sprintf("{%q:%q,%q:%q,%q:%q}\n", "type", p.Type, "id", p.ID, "delta", before.Delta+p.Delta)
+				continue
+			}
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "")
 }
 
 // datas gives the data of events, one a line.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -16,23 +17,20 @@ import (
 // chunks is the answer of GET /history.
 type chunks struct {
 	Chunks []struct {
-		Sequence  int64
-		Chunk     json.RawMessage
-		SessionID string
+		Sequence int64
+		Chunk    json.RawMessage
 	}
 	HasMore                      bool
 	LatestSequence, NextSequence int64
 	Rewound                      []struct {
 		Sequence, At int64
-		SessionID    string
 	}
-	Floor int64
 }
 
 func (c chunks) sequences() string {
 	var all []string
 	for _, chunk := range c.Chunks {
-		all = append(all, strings.TrimSpace(fmt.Sprint(chunk.Sequence, " ", chunk.SessionID)))
+		all = append(all, place(chunk.Sequence))
 	}
 	return strings.Join(all, ", ")
 }
@@ -50,6 +48,33 @@ func (h *house) history(t *testing.T, query string) (c chunks) {
 	return c
 }
 
+func TestHistoryRefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.begin(t, "s1", "hi", nil)
+	for query, want := range map[string]string{
+		"":                                           "ID_INVALID",
+		"sessionId=s1&limit=0":                       "PARAMETER_INVALID",
+		"sessionId=s1&limit=1001":                    "PARAMETER_INVALID",
+		"sessionId=s1&limit=x":                       "PARAMETER_INVALID",
+		"sessionId=s1&fromSequence=-1":               "PARAMETER_INVALID",
+		"sessionId=s1&fromStep=-1":                   "PARAMETER_INVALID",
+		"sessionId=s1&fromStep=2147483648":           "PARAMETER_INVALID",
+		"sessionId=s1&runId=" + tooLong():            "ID_INVALID",
+		"sessionId=s1&runId=" + "%00":                "ID_INVALID",
+		"sessionId=" + tooLong():                     "ID_INVALID",
+		"sessionId=s1&fromSequence=" + "9e15":        "PARAMETER_INVALID",
+		"sessionId=s1&fromSequence=9007199254740992": "PARAMETER_INVALID",
+	} {
+		refused(t, h.request(t, http.MethodGet, "/history?"+query, ""), 400, want)
+	}
+	refused(t, h.request(t, http.MethodGet, "/history?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	refused(t, h.request(t, http.MethodGet, "/snapshot?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	refused(t, h.request(t, http.MethodGet, "/snapshot", ""), 400, "ID_INVALID")
+}
+
+func tooLong() string { return strings.Repeat("x", 257) }
+
 func TestHistoryGivesStoredChunksByPages(t *testing.T) {
 	t.Parallel()
 	const odd = "a/b. *ü 会话"
@@ -57,34 +82,38 @@ func TestHistoryGivesStoredChunksByPages(t *testing.T) {
 		h := open(t, nil)
 		run := h.begin(t, id, "hi", nil)
 		run.Say(1, Started(), StepStarted(), Text("One "), Call("c1", `{"a":[1,2],"b":12345678901234567890}`))
-		child := run.Child("below")
-		child.Say(1, Text("from below"))
+		run.Child("below").Say(1, Text("from below"))
 		run.Say(1, Result("c1", `{"b":null}`), StepCommitted())
+		run.Say(2, StepStarted())
+		last := run.Say(2, Text("Two"))
 		q := "sessionId=" + url.QueryEscape(id)
 		var got []string
 		var texts []string
 		for from, more := int64(0), true; more; {
-			page := h.history(t, fmt.Sprintf("%s&fromSequence=%d&limit=3", q, from))
+			page := h.history(t, fmt.Sprintf("%s&fromSequence=%d&limit=4", q, from))
 			got = append(got, page.sequences())
 			for _, c := range page.Chunks {
-				texts = append(texts, string(c.Chunk))
+				texts = append(texts, fmt.Sprintf(`{"sequence":%d,"chunk":%s`, c.Sequence, c.Chunk))
 			}
-			if from = page.NextSequence; page.LatestSequence != 7 {
-				t.Errorf("the latest sequence is %d, want 7", page.LatestSequence)
+			if from, more = page.NextSequence, page.HasMore; !more && (page.LatestSequence != last || from != last) {
+				t.Errorf("the last page ends at %s, the latest is %s", place(from), place(page.LatestSequence))
 			}
-			more = page.HasMore
 		}
-		if want := []string{"1, 2, 3", "4, 5 below, 6", "7"}; !slices.Equal(got, want) {
+		want := []string{
+			"1.stored.1, 1.stored.2, 1.stored.3, 1.stored.4", "1.stored.5, 1.stored.6, 1.stored.7, 1.stored.8", "1.committed, 2.1.1, 2.1.2",
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		told := h.resume(t, "/sse?"+q).until("{}")
+		told = slices.DeleteFunc(told, func(e event) bool { return strings.Contains(e.data, `"sessionId"`) })
 		for i, text := range texts {
-			if want := fmt.Sprintf(`{"sequence":%d,"chunk":%s`, i+1, text); !strings.HasPrefix(told[i].data, want) {
-				t.Errorf("history has %s, the stream %s", want, told[i].data)
+			if !strings.HasPrefix(told[i].data, text) {
+				t.Errorf("history has %s, the stream %s", text, told[i].data)
 			}
 		}
-		if !strings.Contains(texts[3], `"arguments":{"a":[1,2],"b":12345678901234567890}`) {
-			t.Errorf("the arguments are not embedded: %s", texts[3])
+		if !strings.Contains(texts[6], `"arguments":{"a":[1,2],"b":12345678901234567890}`) {
+			t.Errorf("the arguments are not embedded: %s", texts[6])
 		}
 	}
 }
@@ -93,22 +122,23 @@ func TestHistoryCanBeOfOneRunOrOfLaterSteps(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
-	first.Say(1, Started(), StepStarted(), StepCommitted())
+	first.Say(1, Started(), StepStarted(), StepCommitted(), Completed())
 	first.Complete(Says(1, "One"))
 	second := h.begin(t, "s1", "two", first)
 	second.Say(1, Started())
-	second.Say(2, StepStarted(), Text("Two"))
-	second.Say(3, StepStarted())
+	second.Say(2, StepStarted(), Text("Two"), StepCommitted())
+	last := second.Say(3, StepStarted())
+	const one, started, two, three = "1.stored.1, 1.stored.2, 1.committed, 1.last", "2.stored.1", "2.stored.2, 2.stored.3, 2.committed", "3.1.1"
 	for query, want := range map[string]string{
-		"sessionId=s1":                                     "1, 2, 3, 5, 6, 7, 8",
-		"sessionId=s1&runId=run-1":                         "1, 2, 3",
-		"sessionId=s1&runId=run-2":                         "5, 6, 7, 8",
-		"sessionId=s1&fromStep=2":                          "6, 7, 8",
-		"sessionId=s1&fromStep=3&runId=run-2":              "8",
-		"sessionId=s1&runId=nobody":                        "",
-		"sessionId=s1&fromSequence=8":                      "",
-		"sessionId=s1&fromSequence=5&limit=1&runId=run-2":  "6",
-		"sessionId=s1&limit=1000&fromStep=0&fromSequence=": "1, 2, 3, 5, 6, 7, 8",
+		"sessionId=s1":                                 one + ", " + started + ", " + two + ", " + three,
+		"sessionId=s1&runId=run-1":                     one,
+		"sessionId=s1&runId=run-2":                     started + ", " + two + ", " + three,
+		"sessionId=s1&fromStep=2":                      two + ", " + three,
+		"sessionId=s1&fromStep=3&runId=run-2":          three,
+		"sessionId=s1&runId=nobody":                    "",
+		fmt.Sprint("sessionId=s1&fromSequence=", last): "",
+		fmt.Sprint("sessionId=s1&limit=1&runId=run-2&fromSequence=", position.Committed(2)): three,
+		"sessionId=s1&limit=1000&fromStep=0&fromSequence=":                                  one + ", " + started + ", " + two + ", " + three,
 	} {
 		if got := h.history(t, query).sequences(); got != want {
 			t.Errorf("%s: got %s, want %s", query, got, want)
@@ -120,79 +150,25 @@ func TestHistoryTellsWhatIsVoidOfEarlierPages(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	at := run.Say(1, Started())
-	run.Say(1, StepStarted(), Text("void"))
-	run.Rewind(at)
-	run.Say(1, StepStarted())
-	page := h.history(t, "sessionId=s1&fromSequence=3")
-	if len(page.Rewound) != 1 || page.Rewound[0].Sequence != 4 || page.Rewound[0].At != 1 || page.Rewound[0].SessionID != "" || page.sequences() != "5" {
+	run.Say(1, Started(), StepStarted(), StepCommitted())
+	void := run.Say(2, StepStarted(), Text("void"))
+	run.Rewind(0)
+	run.Say(2, StepStarted())
+	page := h.history(t, fmt.Sprint("sessionId=s1&fromSequence=", void))
+	if len(page.Rewound) != 1 || page.Rewound[0].At != position.Committed(1) || page.sequences() != "2.2.1" {
 		t.Errorf("got %+v", page)
 	}
-	if whole := h.history(t, "sessionId=s1"); whole.Rewound != nil && whole.sequences() != "1, 5" {
+	if whole := h.history(t, "sessionId=s1"); whole.Rewound != nil || whole.sequences() != "1.stored.1, 1.stored.2, 1.committed, 2.2.1" {
 		t.Errorf("got %+v", whole)
 	}
 }
-
-func TestHistoryTellsThatChunksAreGone(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	run := h.begin(t, "s1", "hi", nil)
-	if page := h.history(t, "sessionId=s1"); len(page.Chunks) != 0 || page.Chunks == nil || page.HasMore || page.LatestSequence != 0 || page.Floor != 0 {
-		t.Errorf("of a run that has written nothing: got %+v", page)
-	}
-	run.Say(1, Started(), StepStarted(), Text("One"))
-	h.Stream.Forget("default", "s1")
-	run.Say(1, Text(" more"))
-	if page := h.history(t, "sessionId=s1"); page.Floor != 3 || page.sequences() != "4" || page.LatestSequence != 4 || page.NextSequence != 4 {
-		t.Errorf("of a stream whose begin has expired: got %+v", page)
-	}
-	other := h.begin(t, "s2", "hi", nil)
-	other.Say(1, Started()) // 5
-	other.Complete(Says(1, "Two"))
-	h.Stream.Lose("default", "s2")
-	for from, want := range map[int64][2]int64{0: {6, 6}, 3: {6, 6}, 6: {0, 6}, 9: {0, 9}} {
-		page := h.history(t, fmt.Sprint("sessionId=s2&fromSequence=", from))
-		if len(page.Chunks) != 0 || page.LatestSequence != 0 || page.HasMore || page.NextSequence != want[1] || page.Floor != want[0] {
-			t.Errorf("of a log that knows nothing, from %d: got %+v, want %v", from, page, want)
-		}
-	}
-}
-
-func TestHistoryRefusesWhatCannotBe(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	h.begin(t, "s1", "hi", nil)
-	for query, want := range map[string]string{
-		"":                                    "ID_INVALID",
-		"sessionId=s1&limit=0":                "PARAMETER_INVALID",
-		"sessionId=s1&limit=1001":             "PARAMETER_INVALID",
-		"sessionId=s1&limit=x":                "PARAMETER_INVALID",
-		"sessionId=s1&fromSequence=-1":        "PARAMETER_INVALID",
-		"sessionId=s1&fromStep=-1":            "PARAMETER_INVALID",
-		"sessionId=s1&fromStep=2147483648":    "PARAMETER_INVALID",
-		"sessionId=s1&runId=" + tooLong():     "ID_INVALID",
-		"sessionId=s1&runId=" + "%00":         "ID_INVALID",
-		"sessionId=" + tooLong():              "ID_INVALID",
-		"sessionId=s1&fromSequence=" + "9e15": "PARAMETER_INVALID",
-	} {
-		refused(t, h.request(t, http.MethodGet, "/history?"+query, ""), 400, want)
-	}
-	refused(t, h.request(t, http.MethodGet, "/history?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/snapshot?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/snapshot", ""), 400, "ID_INVALID")
-	if page := h.history(t, "sessionId=s1&fromSequence=9007199254740993"); page.LatestSequence != 0 {
-		t.Errorf("got %+v", page)
-	}
-}
-
-func tooLong() string { return strings.Repeat("x", 257) }
 
 func TestWhatAnEventOfANewerWriterSaysIsPassedOver(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), &eventv1.Chunk{}, Text("One"))
-	if page := h.history(t, "sessionId=s1"); page.sequences() != "1, 3" || page.NextSequence != 3 {
+	last := run.Say(1, Started(), &eventv1.Chunk{}, Text("One"))
+	if page := h.history(t, "sessionId=s1"); page.sequences() != "1.33.1, 1.33.3" || page.NextSequence != last {
 		t.Errorf("got %+v", page)
 	}
 }

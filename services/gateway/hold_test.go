@@ -118,7 +118,7 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 		quiet := time.NewTimer(4500 * time.Millisecond) // longer than both times
 		<-quiet.C
 	}
-	h.Stream.CutOff(CutLive) // quiet before the first message too
+	h.Stream.Deafen(true) // quiet before the first message too
 	ended := map[string]<-chan string{}
 	for name, client := range clients(t, h) {
 		end := make(chan string, 1) // room for its one result
@@ -151,7 +151,7 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 	}
 	waitFor(t, "all streams are open", func() bool { return h.service.OpenStreams() == len(ended)+len(native) })
 	pause()
-	h.Stream.CutOff(CutNothing)
+	h.Stream.Deafen(false)
 	run.Say(1, Started())
 	pause()
 	run.Say(1, Text("One"))

@@ -41,7 +41,7 @@ func playThree(t *testing.T, h *house, told func()) {
 	first := h.Started(t, "default", "s1", nil)
 	first.Say(1, Started(), StepStarted(), Asks("c1", `{"a":1}`))
 	told()
-	h.Stream.CutOff(CutLive)
+	h.Stream.Deafen(true)
 	first.Say(1, StepCommitted(), Suspended())
 	first.Suspend(open1(first, "c1", 1), Says(1, "", "c1"))
 	second := first.Continue()
@@ -51,7 +51,7 @@ func playThree(t *testing.T, h *house, told func()) {
 	ask(second, 3, "c3")
 	third := second.Continue()
 	goesOn(third, "c3")
-	h.Stream.CutOff(CutNothing)
+	h.Stream.Deafen(false)
 }
 
 func TestADeliveryThatBeganBeforeItsRunWasContinuedGoesOnWithTheMessage(t *testing.T) {
@@ -80,11 +80,11 @@ func TestADeliveryGoesOnWithTheMessageThoughTheLogIsLost(t *testing.T) {
 	posted := h.chat(t, say("s1", "hi"))
 	first := h.Started(t, "default", "s1", nil)
 	posted.until("start")
-	h.Stream.CutOff(CutWhole)
+	h.Stream.Away(true)
 	ask(first, 1, "c1")
 	goesOn(first.Continue(), "c1")
 	h.Stream.Lose("default", "s1")
-	h.Stream.CutOff(CutNothing)
+	h.Stream.Away(false)
 	c := &uiClient{id: "msg-run-1"}
 	if c.take(t, posted.rest()); c.reason != "stop" || c.call("c1")["output"] != "of c1" || !strings.Contains(c.String(), "It is 2.") {
 		t.Errorf("got %s, finished with %s", c, c.reason)
@@ -102,7 +102,7 @@ func TestAnEditThatFindsARunLiveWaitsAsItsMessage(t *testing.T) {
 	answer(first)
 	playTwo(h.Started(t, "default", "s1", first))
 	for _, stream := range []*reader{waiting, again} {
-		if got := datas(stream.rest()); got != answerToTwo {
+		if got := merged(datas(stream.rest())); got != merged(answerToTwo) {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -196,8 +196,8 @@ func TestTheClientsKeyHoldsForAMessageThatIsJustSaid(t *testing.T) {
 			h := open(t, nil)
 			one := h.chat(t, body, "X-Holdfast-Request-Key", "k1")
 			answer(h.Started(t, "default", "s1", nil))
-			want := datas(one.rest())
-			if got := datas(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest()); got != want {
+			want := merged(datas(one.rest()))
+			if got := merged(datas(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest())); got != want {
 				t.Errorf("got %s", got)
 			}
 		})

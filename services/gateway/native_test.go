@@ -1,13 +1,13 @@
 package gateway_test
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/holdfast-run/holdfast/services/gateway"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
@@ -23,122 +23,9 @@ func (h *house) begin(t testing.TB, session, text string, former *Run) *Run {
 func names(events []event) string {
 	var all []string
 	for _, e := range events {
-		all = append(all, e.name+" "+e.id)
+		all = append(all, strings.TrimSpace(e.name+" "+placeOf(e.id)))
 	}
 	return strings.Join(all, ", ")
-}
-
-func TestTheNativeStreamTellsEverythingAfterTheCursor(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), StepStarted())
-	stream := h.resume(t, "/sse?sessionId=s1&fromSequence=1")
-	events := stream.until("{}")
-	run.Say(1, Text("One"), StepCommitted(), Completed())
-	run.Complete()
-	events = append(events, stream.rest()...)
-	if got, want := names(events), "chunk 2, caught-up 2, chunk 3, chunk 4, chunk 5, end 6"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	if got, want := events[2].data, `{"sequence":3,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"One"}}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	if got, want := events[5].data, `{"status":"completed","output":"done"}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestTheNativeStreamWaitsForARunThatHasWrittenNothing(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	first := h.begin(t, "s1", "one", nil)
-	first.Say(1, Started(), StepStarted(), StepCommitted())
-	first.Complete()
-	run := h.begin(t, "s1", "two", first) // queued; the log ends with the end of the first
-	stream := h.resume(t, "/sse?sessionId=s1")
-	events := stream.until("{}")
-	run.Say(2, Started(), Text("Two"))
-	run.Complete()
-	events = append(events, stream.rest()...)
-	if got, want := names(events), "chunk 1, chunk 2, chunk 3, caught-up 4, chunk 5, chunk 6, end 7"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	first := h.begin(t, "s1", "one", nil)
-	first.Say(1, Started())
-	first.Complete()
-	second := h.begin(t, "s1", "two", first)
-	second.Say(2, Started())
-	second.Fail("It failed.", "provider_error")
-	for path, want := range map[string]string{
-		"/sse?sessionId=s1":                             "chunk 1, chunk 3, fail 4",
-		"/sse?sessionId=s1&fromSequence=3":              "fail 4",
-		"/sse?sessionId=s1&fromSequence=4":              "caught-up 4, fail 4",
-		"/sse?sessionId=s1&runId=run-1":                 "chunk 1, end 2",
-		"/sse?sessionId=s1&runId=run-1&fromSequence=1":  "end 2",
-		"/sse?sessionId=s1&runId=run-2":                 "chunk 3, fail 4",
-		"/sse?sessionId=s1&runId=run-2&fromSequence=99": "caught-up 99, fail 99",
-	} {
-		if got := names(h.resume(t, path).rest()); got != want {
-			t.Errorf("%s: got %s, want %s", path, got, want)
-		}
-	}
-	last := h.resume(t, "/sse?sessionId=s1&fromSequence=0", "Last-Event-ID", "3").rest()
-	if got, want := last[0].data, `{"error":"It failed.","errorDetail":{"code":"provider_error"},"recoverable":false}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
-}
-
-func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	run := h.begin(t, "s1", "hi", nil)
-	at := run.Say(1, Started())
-	run.Say(1, Text("void"))
-	stream := h.resume(t, "/sse?sessionId=s1&runId=run-1")
-	events := stream.until("{}")
-	run.Rewind(at)
-	run.Say(1, Text("good"))
-	run.Complete()
-	events = append(events, stream.rest()...)
-	if got, want := names(events), "chunk 1, chunk 2, caught-up 2, rewound 3, chunk 4, end 5"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	if got := events[3].data; got != `{"at":1}` {
-		t.Errorf("got %s", got)
-	}
-}
-
-func TestACursorBelowTheFloorIsTruncated(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
-	h.Stream.Forget("default", "s1")
-	events := h.resume(t, "/sse?sessionId=s1").rest()
-	if got, want := datas(events), `{"floor":1,"errorDetail":{"code":"TRUNCATED"}}`+"\n"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestAReaderBehindTheEndOfAnUnsettledRunDoesNotHang(t *testing.T) {
-	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
-	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
-	run.Store()
-	stream := h.resume(t, "/sse?sessionId=s1&fromSequence=1")
-	stream.until("{}")
-	run.Settle()
-	if got, want := names(stream.rest()), "end 1"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
 }
 
 func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
@@ -192,4 +79,118 @@ func TestStatusTellsHowASessionStands(t *testing.T) {
 	if got := text(t, h.request(t, http.MethodGet, "/status?sessionId=s2", "")); !strings.Contains(got, `"status":"failed","stepCount":0,"error":"It failed."`) {
 		t.Errorf("got %s", got)
 	}
+}
+
+func TestTheNativeStreamTellsEverythingAfterTheCursor(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	first := run.Say(1, Started())
+	run.Say(1, StepStarted())
+	stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", first))
+	events := stream.until("{}")
+	text := run.Say(1, Text("One"))
+	run.Say(1, StepCommitted(), Completed())
+	run.Complete()
+	events = append(events, stream.rest()...)
+	if got, want := names(events), "chunk 1.33.2, caught-up 1.33.2, chunk 1.33.3, chunk 1.committed, chunk 1.last, end 1.ended"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	want := fmt.Sprintf(`{"sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"One"}}`, text)
+	if got := events[2].data; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := events[5].data, `{"status":"completed","output":"done"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestTheNativeStreamWaitsForARunThatHasWrittenNothing(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	first := h.begin(t, "s1", "one", nil)
+	first.Say(1, Started(), StepStarted(), StepCommitted(), Completed())
+	first.Complete()
+	run := h.begin(t, "s1", "two", first) // queued
+	stream := h.resume(t, "/sse?sessionId=s1")
+	events := stream.until("{}")
+	run.Say(2, Started(), Text("Two"))
+	run.Complete()
+	events = append(events, stream.rest()...)
+	want := "chunk 1.stored.1, chunk 1.stored.2, chunk 1.committed, chunk 1.last, caught-up 1.ended, " +
+		"chunk 2.33.1, chunk 2.33.2, chunk 2.committed, chunk 2.last, end 2.ended"
+	if got := names(events); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	first := h.begin(t, "s1", "one", nil)
+	begun := first.Say(1, Started())
+	first.Complete()
+	second := h.begin(t, "s1", "two", first)
+	shown := second.Say(2, Started())
+	second.Fail("It failed.", "provider_error")
+	const one, two = "chunk 1.committed, chunk 1.last", "chunk 2.outside-1, fail 2.outside"
+	for query, want := range map[string]string{
+		"sessionId=s1": "chunk 1.stored.1, " + one + ", " + two,
+		fmt.Sprint("sessionId=s1&fromSequence=", begun):                      one + ", " + two,
+		fmt.Sprint("sessionId=s1&fromSequence=", shown):                      two,
+		"sessionId=s1&runId=run-1":                                           "chunk 1.stored.1, " + one + ", end 1.ended",
+		fmt.Sprint("sessionId=s1&runId=run-1&fromSequence=", begun):          one + ", end 1.ended",
+		"sessionId=s1&runId=run-2":                                           two,
+		fmt.Sprint("sessionId=s1&runId=run-2&fromSequence=", shown):          two,
+		fmt.Sprint("sessionId=s1&fromSequence=", position.OutsideStep(2, 2)): "fail 2.outside",
+	} {
+		if got := names(h.resume(t, "/sse?"+query).rest()); got != want {
+			t.Errorf("%s: got %s, want %s", query, got, want)
+		}
+	}
+	last := h.resume(t, "/sse?sessionId=s1&fromSequence=0", "Last-Event-ID", fmt.Sprint(shown)).rest()
+	if got, want := last[1].data, `{"error":"It failed.","errorDetail":{"code":"provider_error"},"recoverable":false}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
+}
+
+func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	at := run.Say(1, Started())
+	run.Say(1, Text("void"))
+	stream := h.resume(t, "/sse?sessionId=s1&runId=run-1")
+	events := stream.until("{}")
+	run.Rewind(at)
+	run.Say(1, Text("good"))
+	run.Complete()
+	events = append(events, stream.rest()...)
+	want := "chunk 1.33.1, chunk 1.33.2, caught-up 1.33.2, rewound, chunk 1.34.1, chunk 1.34.2, chunk 1.committed, chunk 1.last, end 1.ended"
+	if got := names(events); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := events[3].data; got != `{"at":0}` {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A cursor is a place in a conversation; every reader of it is served, whatever it holds.
+func TestACursorThatLeadsNowhereIsTakenBack(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Say(1, Started())
+	run.Complete()
+	const whole = "chunk 1.stored.1, chunk 1.committed, chunk 1.last, end 1.ended"
+	for cursor, want := range map[int64]string{
+		4711:              "rewound, " + whole,
+		position.Ended(9): "rewound 1.ended, end 1.ended",
+	} {
+		if got := names(h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", cursor)).rest()); got != want {
+			t.Errorf("%s: got %s, want %s", place(cursor), got, want)
+		}
+	}
+	refused(t, h.request(t, http.MethodGet, fmt.Sprint("/sse?sessionId=s1&fromSequence=", int64(1)<<53), ""), 400, "CURSOR_INVALID")
 }

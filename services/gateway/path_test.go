@@ -95,7 +95,7 @@ func TestAnAnswerGoesOnInTheSameMessage(t *testing.T) {
 			run := h.Started(t, "default", "s1", first)
 			goesOn(run, "c1")
 			events := stream.rest()
-			if got := datas(events); got != wentOn {
+			if got := merged(datas(events)); got != merged(wentOn) {
 				t.Errorf("got\n%s\nwant\n%s", got, wentOn)
 			}
 			c.take(t, events)
@@ -183,7 +183,7 @@ func TestAnAnswerThatComesAgainIsToldTheSame(t *testing.T) {
 	goesOn(run, "c1")
 	over := h.chat(t, body)
 	for name, stream := range map[string]*reader{"first": live, "live": again, "over": over} {
-		if got := datas(stream.rest()); got != wentOn {
+		if got := merged(datas(stream.rest())); got != merged(wentOn) {
 			t.Errorf("%s: got\n%s", name, got)
 		}
 	}
@@ -235,7 +235,7 @@ func TestWhatAClientBelievesToBeTheNewestRunIsChecked(t *testing.T) {
 	run := h.Started(t, "default", "s1", first)
 	again := h.chat(t, body.post("s1", "runId", "run-1")) // it writes the message of run-1
 	goesOn(run, "c1")
-	if a, b := datas(stream.rest()), datas(again.rest()); a != wentOn || b != wentOn {
+	if a, b := merged(datas(stream.rest())), merged(datas(again.rest())); a != merged(wentOn) || b != merged(wentOn) {
 		t.Errorf("got %s and %s", a, b)
 	}
 	third := h.chat(t, strings.Replace(say("s1", "more"), "{", `{"runId":"run-2",`, 1))
@@ -274,11 +274,11 @@ func TestTwoEqualMessagesAreOneRun(t *testing.T) {
 	run := h.Started(t, "default", "s1", nil)
 	answer(run)
 	for _, r := range replies {
-		if got := datas(streamOf(t, r).rest()); got != uncut {
+		if got := merged(datas(streamOf(t, r).rest())); got != merged(uncut) {
 			t.Errorf("got %s", got)
 		}
 	}
-	if got := datas(h.chat(t, say("s1", "hi")).rest()); got != uncut {
+	if got := merged(datas(h.chat(t, say("s1", "hi")).rest())); got != merged(uncut) {
 		t.Errorf("again: got %s", got)
 	}
 	if got := h.State.Newest("default", "s1").GetRunId(); got != "run-1" {
@@ -301,7 +301,7 @@ func TestTwoEqualAnswersAtOnceAreOneRun(t *testing.T) {
 	posted.Wait()
 	goesOn(h.Started(t, "default", "s1", first), "c1")
 	for _, r := range replies {
-		if got := datas(streamOf(t, r).rest()); got != wentOn {
+		if got := merged(datas(streamOf(t, r).rest())); got != merged(wentOn) {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -345,7 +345,7 @@ func TestServerToolsAreNoAnswers(t *testing.T) {
 	c.take(t, stream.rest())
 	stream = h.chat(t, c.output("c1", "mine").post("s1"))
 	goesOn(h.Started(t, "default", "s1", run), "c1")
-	if got := datas(stream.rest()); got != wentOn {
+	if got := merged(datas(stream.rest())); got != merged(wentOn) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -372,7 +372,7 @@ func TestAConversationThatWasInterruptedGoesOnWithTheAnswers(t *testing.T) {
 		t.Errorf("got %v", start)
 	}
 	goesOn(run, "c1")
-	if got := datas(stream.rest()); got != wentOn {
+	if got := merged(datas(stream.rest())); got != merged(wentOn) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -456,7 +456,7 @@ func TestOddPartsAreNothing(t *testing.T) {
 		`{"type":"tool-add","toolCallId":"","state":"output-available"},{"type":"step-start"}`, 1)
 	stream := h.chat(t, body)
 	goesOn(h.Started(t, "default", "s1", first), "c1")
-	if got := datas(stream.rest()); got != wentOn {
+	if got := merged(datas(stream.rest())); got != merged(wentOn) {
 		t.Errorf("got %s", got)
 	}
 	if got := h.State.Submits()[0].GetAnswers(); len(got) != 1 {

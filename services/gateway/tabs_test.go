@@ -37,12 +37,12 @@ func TestATabThatWasCutIsToldTheEndThatAnotherTabHasSeen(t *testing.T) {
 		run.Say(1, Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
 		run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
 		run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
-		if got := datas(append(begin, whole.rest()...)); got != uncut {
+		if got := merged(datas(append(begin, whole.rest()...))); got != merged(uncut) {
 			t.Errorf("the other tab: got %s", got)
 		}
 		for _, tab := range []string{"a third tab, which was never cut", "the tab that was cut", "and once more"} {
-			if got := datas(h.resume(t, "/chat/s1/stream").rest()); got != uncut {
-				t.Errorf("%s: got\n%s\nwant\n%s", tab, got, uncut)
+			if got := merged(datas(h.resume(t, "/chat/s1/stream").rest())); got != merged(uncut) {
+				t.Errorf("%s: got\n%s\nwant\n%s", tab, got, merged(uncut))
 			}
 		}
 	}

@@ -98,16 +98,16 @@ func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
 	})
 }
 
-func TestAnAbsenceOfLessThanAMinuteIsWaitedOut(t *testing.T) {
+func TestAnAbsenceOfTheLogIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		stream := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
 		run := w.Started(t, "default", "s1", nil)
 		run.Say(1, Started(), StepStarted(), Text("One"))
 		stream.until("One")
-		for range 3 { // each absence has a minute of its own
+		for range 3 {
 			w.Stream.Away(true)
-			time.Sleep(50 * time.Second)
+			time.Sleep(5 * time.Minute)
 			w.Stream.Away(false)
 			time.Sleep(5 * time.Second)
 		}
@@ -115,24 +115,6 @@ func TestAnAbsenceOfLessThanAMinuteIsWaitedOut(t *testing.T) {
 		run.Complete()
 		if got := datas(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
 			t.Errorf("got %s", got)
-		}
-	})
-}
-
-func TestAnAbsenceOfMoreThanAMinuteBreaksTheConnection(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, w *World, client *http.Client) {
-		stream := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
-		run := w.Started(t, "default", "s1", nil)
-		run.Say(1, Started(), StepStarted(), Text("One"))
-		stream.until("One")
-		began := time.Now()
-		w.Stream.Away(true)
-		if events, err := stream.all(); err == nil {
-			t.Errorf("the body ends well after %v", events)
-		}
-		if got := time.Since(began); got < 60*time.Second || got > 65*time.Second {
-			t.Errorf("broken after %v, want about a minute", got)
 		}
 	})
 }
@@ -167,42 +149,6 @@ func resume(t *testing.T, client *http.Client) *reply {
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
 	return &reply{response}
-}
-
-func TestAfterACutTheAnswerIsToldToWhoeverComesForTenMinutes(t *testing.T) {
-	t.Parallel()
-	for wait, want := range map[time.Duration]int{9 * time.Minute: http.StatusOK, 11 * time.Minute: http.StatusNoContent} {
-		bubble(t, func(t *testing.T, w *World, client *http.Client) {
-			told := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
-			run := w.Started(t, "default", "s1", nil)
-			run.Say(1, Started(), StepStarted(), Text("One"))
-			told.until("One")
-			lost := resume(t, client)
-			synctest.Wait()
-			_ = lost.Body.Close()
-			time.Sleep(time.Hour) // the answer is long
-			for range 200 {
-				run.Say(1, Text(strings.Repeat("x", 10<<10)))
-			}
-			run.Complete()
-			told.rest()
-			time.Sleep(wait)
-			lost = resume(t, client) // of which nothing is read
-			if got := lost.StatusCode; got != want {
-				t.Errorf("%v after the end: got %d, want %d", wait, got, want)
-			}
-			if want != http.StatusOK {
-				return
-			}
-			synctest.Wait()
-			_ = lost.Body.Close()
-			synctest.Wait()
-			time.Sleep(wait)
-			if got := resume(t, client).StatusCode; got != want {
-				t.Errorf("%v after the cut of a replay: got %d, want %d", wait, got, want)
-			}
-		})
-	}
 }
 
 func TestAClientThatStopsReadingIsLeft(t *testing.T) {

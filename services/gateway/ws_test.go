@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -27,7 +28,6 @@ type frame struct {
 	Type      string
 	Sequence  int64
 	At        int64
-	Floor     int64
 	SessionID string
 	Chunk     struct{ Type, Delta string }
 	text      string
@@ -122,68 +122,6 @@ func texts(frames []frame) string {
 	return strings.Join(all, "\n")
 }
 
-func TestAWebSocketTellsWhatServerSentEventsTell(t *testing.T) {
-	t.Parallel()
-	for _, path := range []string{"/ws?sessionId=s1", "/sse?sessionId=s1"} {
-		h := open(t, nil)
-		run := h.begin(t, "s1", "hi", nil)
-		at := run.Say(1, Started())
-		run.Say(1, Text("void"))
-		s := h.socket(t, path)
-		frames := s.until("caught-up")
-		run.Rewind(at)
-		child := run.Child("c1")
-		child.Say(1, Text("below"))
-		run.Complete()
-		rest, closed := s.rest()
-		wantClose(t, closed, websocket.StatusNormalClosure, "")
-		want := `{"type":"chunk","sequence":1,"chunk":{"type":"run_started","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"turn":0,"messageId":""}}
-{"type":"chunk","sequence":2,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"void"}}
-{"type":"caught-up","sequence":2}
-{"type":"rewound","sequence":3,"at":1}
-{"type":"chunk","sequence":4,"chunk":{"type":"text_delta","agentId":"run-2","agentType":"other","timestamp":0,"step":1,"delta":"below"},"sessionId":"c1"}
-{"type":"end","sequence":5,"status":"completed","output":"done"}`
-		if got := texts(append(frames, rest...)); got != want {
-			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
-		}
-	}
-}
-
-func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	first := h.begin(t, "s1", "one", nil)
-	first.Say(1, Started(), Text("a"))
-	first.Complete()
-	second := h.begin(t, "s1", "two", first)
-	second.Say(2, Started())
-	second.Fail("It failed.", "provider_error")
-	for path, want := range map[string]string{
-		"/ws?sessionId=s1&fromSequence=2":                "chunk 4, fail 5",
-		"/ws?sessionId=s1&runId=run-1":                   "chunk 1, chunk 2, end 3",
-		"/ws?sessionId=s1&runId=run-1&fromSequence=1":    "chunk 2, end 3",
-		"/ws?sessionId=s1&runId=run-2&fromSequence=4":    "fail 5",
-		"/sse?sessionId=s1&runId=run-2&fromSequence=4":   "fail 5",
-		"/ws?sessionId=s1&fromSequence=4&Last-Event-ID=": "fail 5",
-	} {
-		frames, closed := h.socket(t, path).rest()
-		wantClose(t, closed, websocket.StatusNormalClosure, "")
-		var got []string
-		for _, f := range frames {
-			got = append(got, fmt.Sprint(f.Type, " ", f.Sequence))
-		}
-		if strings.Join(got, ", ") != want {
-			t.Errorf("%s: got %v, want %s", path, got, want)
-		}
-	}
-	h.Stream.Forget("default", "s1")
-	frames, closed := h.socket(t, "/ws?sessionId=s1&fromSequence=1").rest()
-	wantClose(t, closed, websocket.StatusNormalClosure, "")
-	if got, want := texts(frames), `{"type":"truncated","floor":5,"errorDetail":{"code":"TRUNCATED"}}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
 func TestAPingIsAnsweredAndWhatIsUnknownIsPassedOver(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
@@ -202,7 +140,7 @@ func TestAPingIsAnsweredAndWhatIsUnknownIsPassedOver(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	run.Complete()
-	if frames, _ := s.rest(); len(frames) != 1 || frames[0].Type != "end" {
+	if frames, _ := s.rest(); len(frames) != 2 || frames[1].Type != "end" {
 		t.Errorf("got %s", texts(frames))
 	}
 }
@@ -243,19 +181,6 @@ func TestADrainedGatewayClosesItsSocketsForARestart(t *testing.T) {
 	_ = silent.CloseNow()
 }
 
-func TestASocketWhoseStreamIsAwayForLongIsDropped(t *testing.T) {
-	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.StreamPatience = 50 * time.Millisecond })
-	run := h.begin(t, "s1", "hi", nil)
-	s := h.socket(t, "/ws?sessionId=s1")
-	s.until("caught-up")
-	h.Stream.Away(true)
-	run.Say(1, Text("x"))
-	_, closed := s.rest()
-	wantClose(t, closed, websocket.StatusTryAgainLater, "LOG_UNAVAILABLE: connect again")
-	h.Stream.Away(false)
-}
-
 func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat, c.WriteTimeout = 50*time.Millisecond, 8*time.Second })
@@ -278,7 +203,7 @@ func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 	waitFor(t, "there are two", func() bool { return h.service.OpenStreams() == 2 })
 	waitFor(t, "the gateway has left one", func() bool { return h.service.OpenStreams() == 1 })
 	run.Complete()
-	if frames := <-ended; len(frames) != 1 || frames[0].Type != "end" {
+	if frames := <-ended; len(frames) != 2 || frames[1].Type != "end" {
 		t.Errorf("the one that answers got %s", texts(frames))
 	}
 }
@@ -305,8 +230,8 @@ func TestFramesDoNotWaitForAPong(t *testing.T) {
 		run.Complete()
 	}()
 	frames, closed := s.rest()
-	if got := texts(frames); len(frames) != 2 || frames[0].Type != "chunk" || frames[1].Type != "end" {
-		t.Errorf("got %s, want the chunk and the end", got)
+	if got := texts(frames); len(frames) != 4 || frames[0].Type != "chunk" || frames[3].Type != "end" {
+		t.Errorf("got %s, want the chunks and the end", got)
 	}
 	wantClose(t, closed, websocket.StatusNormalClosure, "")
 }
@@ -325,11 +250,11 @@ func TestAClientThatClosesItsSocketStopsNothing(t *testing.T) {
 		waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
 	}
 	run.Say(1, Started())
-	if got := h.State.Newest("default", "s1").GetStatus().String(); got != "RUN_STATUS_QUEUED" {
+	if got := h.State.Newest("default", "s1").GetStatus().String(); got != "RUN_STATUS_RUNNING" {
 		t.Errorf("the run is %s", got)
 	}
 	run.Complete()
-	if frames, _ := h.socket(t, "/ws?sessionId=s1").rest(); len(frames) != 2 {
+	if frames, _ := h.socket(t, "/ws?sessionId=s1").rest(); len(frames) != 4 {
 		t.Errorf("got %s", texts(frames))
 	}
 }
@@ -390,7 +315,7 @@ func TestOddSessionIdsWorkOverWebSockets(t *testing.T) {
 		run.Child("child of "+id).Say(1, Text("x"))
 		run.Complete()
 		frames, _ := s.rest()
-		if len(frames) != 2 || frames[0].SessionID != "child of "+id || frames[1].Type != "end" {
+		if len(frames) != 3 || frames[0].SessionID != "child of "+id || frames[2].Type != "end" {
 			t.Errorf("%q: got %s", id, texts(frames))
 		}
 	}
@@ -454,4 +379,68 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 	}
 	answer(run)
 	stream.rest()
+}
+
+func TestAWebSocketTellsWhatServerSentEventsTell(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/ws?sessionId=s1", "/sse?sessionId=s1"} {
+		h := open(t, nil)
+		run := h.begin(t, "s1", "hi", nil)
+		at := run.Say(1, Started())
+		void := run.Say(1, Text("void"))
+		s := h.socket(t, path)
+		frames := s.until("caught-up")
+		run.Rewind(at)
+		child := run.Child("c1")
+		below := child.Say(1, Text("below"))
+		again := run.Say(1, Text("good"))
+		run.Complete()
+		rest, closed := s.rest()
+		wantClose(t, closed, websocket.StatusNormalClosure, "")
+		end := position.Ended(1)
+		want := fmt.Sprintf(`{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg-run-1"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"void"}}
+{"type":"caught-up","sequence":%d}
+{"type":"rewound","at":0}
+{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg-run-1"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-2","agentType":"other","timestamp":0,"step":1,"delta":"below"},"sessionId":"c1"}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"good"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"step_committed","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"checkpointId":"cp-1"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"run_completed","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"finishReason":"stop"}}
+{"type":"end","sequence":%d,"status":"completed","output":"done"}`, at, void, void, again-1, below, again, position.Committed(1), end-1, end)
+		if got := texts(append(frames, rest...)); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+		}
+	}
+}
+
+func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	first := h.begin(t, "s1", "one", nil)
+	begun := first.Say(1, Started())
+	first.Say(1, Text("a"))
+	first.Complete()
+	second := h.begin(t, "s1", "two", first)
+	shown := second.Say(2, Started())
+	second.Fail("It failed.", "provider_error")
+	const one, two = "chunk 1.committed, chunk 1.last", "chunk 2.outside-1, fail 2.outside"
+	for path, want := range map[string]string{
+		fmt.Sprint("/ws?sessionId=s1&fromSequence=", shown):                    "chunk 2.outside-1, fail 2.outside",
+		"/ws?sessionId=s1&runId=run-1":                                         "chunk 1.stored.1, chunk 1.stored.2, chunk 1.stored.3, " + one + ", end 1.ended",
+		fmt.Sprint("/ws?sessionId=s1&runId=run-1&fromSequence=", begun):        "chunk 1.33.2, " + one + ", end 1.ended",
+		fmt.Sprint("/ws?sessionId=s1&runId=run-2&fromSequence=", shown):        two,
+		fmt.Sprint("/sse?sessionId=s1&runId=run-2&fromSequence=", shown):       two,
+		fmt.Sprint("/ws?sessionId=s1&fromSequence=", shown, "&Last-Event-ID="): two,
+	} {
+		frames, closed := h.socket(t, path).rest()
+		wantClose(t, closed, websocket.StatusNormalClosure, "")
+		var got []string
+		for _, f := range frames {
+			got = append(got, fmt.Sprint(f.Type, " ", place(f.Sequence)))
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: got %v, want %s", path, got, want)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/position"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -20,7 +21,7 @@ func (d *delivery) answered(call string) bool {
 		return true // the run has been continued
 	}
 	if d.whole == nil {
-		if d.blind || d.told == nil || d.told.Sequence > d.session.GetPosition() {
+		if d.blind || d.told == nil || d.told.Sequence > d.session.GetPosition() && position.Of(d.told.Sequence).Attempt != position.Stored {
 			return false
 		}
 		whole, err := d.now(answeredTimeout)

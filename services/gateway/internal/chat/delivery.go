@@ -68,7 +68,7 @@ func (d *delivery) tell() error {
 func (d *delivery) follow() error {
 	for d.cursor = d.start; ; {
 		d.following = d.chat.follower.Of(follow.Request{
-			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor,
+			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, Shown: d.after,
 		}, d.session, d.run)
 		err := d.following.To(d.ctx, d)
 		if !errors.Is(err, errAgain) && !errors.Is(err, errNext) {

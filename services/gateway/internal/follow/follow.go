@@ -43,7 +43,10 @@ type Request struct {
 	Only      bool   // nothing of other runs
 	Family    bool   // the sessions below a root as well
 	After     int64  // the reader has everything up to this position
-	Stored    bool   // end when everything is given that exists now
+	// Shown is a position in an attempt that the reader has seen. The step of the attempt is
+	// given as it was shown, not as it is stored, where the log has all of it; 0 for none.
+	Shown  int64
+	Stored bool // end when everything is given that exists now
 }
 
 // Follow is one reader's view of a session. One goroutine uses it, once.
@@ -55,6 +58,7 @@ type Follow struct {
 	root    *track
 	below   map[string]*track // by session
 
+	asked    bool         // the first question is answered: nothing is stored behind the cursor
 	reader   *live.Reader // nil before the first live record is wanted
 	missed   bool         // the log may have stored records that the ring has not
 	up       bool         // live records come
@@ -116,6 +120,12 @@ func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Fo
 	}
 	follow := &Follow{Follower: f, request: r, run: run, below: map[string]*track{}}
 	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: wholeStep(after), held: r.After}
+	if after == session.GetPosition() && run != nil && !over(run) {
+		follow.asked = true
+		if step := position.Of(after).Step; after >= position.Committed(step) {
+			follow.root.step = step
+		}
+	}
 	return follow
 }
 
@@ -155,15 +165,11 @@ func (f *Follow) tell(ctx context.Context) error {
 	pause := firstPause
 	for {
 		before := f.root.cursor
-		page, err := f.root.ask(ctx)
-		if err != nil {
-			return err
-		}
-		if err := f.refresh(ctx, page); err != nil {
+		if err := f.ask(ctx); err != nil {
 			return err
 		}
 		f.missed = f.missed || f.root.cursor != before
-		err = f.listen(ctx)
+		err := f.listen(ctx)
 		switch {
 		case err == nil || errors.Is(err, errAsk) && f.root.cursor != before:
 			pause = firstPause
@@ -176,6 +182,19 @@ func (f *Follow) tell(ctx context.Context) error {
 			pause = min(2*pause, lastPause)
 		}
 	}
+}
+
+// ask gives what the state service has, and looks at the run.
+func (f *Follow) ask(ctx context.Context) error {
+	if f.asked {
+		f.asked = false
+		return nil
+	}
+	page, err := f.root.ask(ctx)
+	if err != nil {
+		return err
+	}
+	return f.refresh(ctx, page)
 }
 
 func wait(ctx context.Context, d time.Duration) error {

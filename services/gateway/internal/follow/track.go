@@ -129,6 +129,9 @@ func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, st
 		if err := t.complete(ctx, step, run); err != nil {
 			return err
 		}
+		if err := t.showAgain(ctx, step); err != nil {
+			return err
+		}
 		if err := t.render(ctx, page, step, run); err != nil {
 			return err
 		}
@@ -174,6 +177,36 @@ func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *sta
 		return taken
 	}
 	return t.rewound(start)
+}
+
+// showAgain gives a step as the reader has seen it, where it has and the log has all of that.
+func (t *track) showAgain(ctx context.Context, step *statev1.StoredStep) error {
+	shown := position.Of(t.follow.request.Shown)
+	if t.name != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
+		return nil
+	}
+	var records []*live.Record
+	last, whole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
+	_ = t.follow.Live.Stored(ctx, t.ref, last, false, func(r *live.Record) error { // else the step is given as stored
+		if r.Boundary != nil {
+			whole = r.Boundary.GetLast() == last
+		} else if r.First != last+1 {
+			return errAsk
+		}
+		if records, last = append(records, r), r.Last; whole {
+			return errDone
+		}
+		return nil
+	})
+	for _, r := range records {
+		if !whole {
+			break
+		}
+		if err := t.giveRecord(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startOf is the position before the step.

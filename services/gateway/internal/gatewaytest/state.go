@@ -441,7 +441,7 @@ func (s *session) finish(run *statev1.Run, e *ending, at int64) {
 	run.Settled = true
 	run.Output = e.terminal.GetEnd().GetOutput()
 	s.Failure, s.Status, s.Output, s.Position = e.failure, ended[e.status], run.GetOutput(), at
-	if e.failure != nil && len(s.checkpoints) > 0 && run.GetFinishStep() > 0 {
+	if e.failure != nil && e.stored {
 		s.checkpoints[len(s.checkpoints)-1].Status = statev1.SessionStatus_SESSION_STATUS_FAILED
 	}
 	s.next(run)

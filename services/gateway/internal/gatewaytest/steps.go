@@ -104,22 +104,26 @@ func (r *Run) write(a *streamv2.Attempt, chunks []*eventv1.Chunk) {
 }
 
 // Say writes chunks of a step and gives the sequence of the last one. step_committed commits
-// the step; the chunk that says how a run ends waits for the end.
+// the step; the chunk that says how a run ends waits for the end, and so does a step_committed
+// before it.
 func (r *Run) Say(step int32, events ...*eventv1.Chunk) int64 {
-	for _, c := range events {
+	for i, c := range events {
 		c.AgentId, c.AgentType, c.Step = r.GetRunId(), r.GetAgentType(), step
 		if s := c.GetRunStarted(); s != nil {
 			s.Turn, s.MessageId = r.GetTurn(), r.GetMessageId()
 		}
+		if r.now != nil && c.GetStepStarted() != nil && slices.ContainsFunc(r.now.chunks, func(c *eventv1.Chunk) bool { return c.GetToolEnd() != nil }) {
+			r.commitStep(nil, nil) // the step that answers calls
+		}
 		switch {
+		case c.GetStepCommitted() != nil && i+1 < len(events) && endsRun(events[i+1]): // it is committed with the end
 		case c.GetStepCommitted() != nil:
 			r.commitStep(nil, nil)
-			continue
-		case c.GetRunCompleted() != nil || c.GetRunInterrupted() != nil || c.GetRunSuspended() != nil:
+		case endsRun(c):
 			r.ending = c
-			continue
 		case r.now == nil || r.now.number == 0 || r.now.said == 0:
-			r.begin("", c)
+			r.begin(r.lost, c)
+			r.lost = ""
 		default:
 			r.write(nil, []*eventv1.Chunk{c})
 		}
@@ -133,6 +137,10 @@ func (r *Run) Say(step int32, events ...*eventv1.Chunk) int64 {
 	return r.now.last()
 }
 
+func endsRun(c *eventv1.Chunk) bool {
+	return c.GetRunCompleted() != nil || c.GetRunInterrupted() != nil || c.GetRunSuspended() != nil
+}
+
 // Rewind begins a new attempt, as an executor does that takes over: it says again what stands
 // of the attempt before, up to the sequence.
 func (r *Run) Rewind(at int64) {
@@ -141,6 +149,10 @@ func (r *Run) Rewind(at int64) {
 		kept = 0
 	}
 	chunks := r.now.chunks[:min(kept, len(r.now.chunks))]
+	if len(chunks) == 0 {
+		r.lost, r.now.chunks, r.now.said = "executor_lost", nil, 0 // the attempt begins with its first chunk
+		return
+	}
 	r.begin("executor_lost", chunks...)
 }
 
@@ -154,6 +166,7 @@ func (r *Run) commitStep(end *ending, messages []*eventv1.Message) {
 	if now.said == 0 {
 		last = 0
 	}
+	r.stored = true
 	r.store(storedOf(now.chunks), messages, end)
 	r.bound(now.step, last, end)
 }

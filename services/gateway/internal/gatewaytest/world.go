@@ -80,7 +80,9 @@ type Run struct {
 	stands int64          // the session's position when the step in flight began
 	root   string         // of the session's family
 	ending *eventv1.Chunk // says how the run ends
+	lost   string         // why the next attempt begins
 	silent bool           // what is durable is not told in the log
+	stored bool           // a step of the run is stored
 }
 
 // Started waits for the newest run of a session to be another than the one that
@@ -140,6 +142,7 @@ type ending struct {
 	failure  *statev1.Failure
 	chunk    *eventv1.Chunk
 	terminal *streamv2.Terminal
+	stored   bool // with messages
 }
 
 // over ends the run: with the step in flight where something of it was said and it is stored,
@@ -152,7 +155,7 @@ func (r *Run) over(status statev1.RunStatus, failure *statev1.Failure, chunk *ev
 	if r.ending != nil && failure == nil {
 		chunk = r.ending
 	}
-	end := &ending{status, failure, chunk, terminal}
+	end := &ending{status, failure, chunk, terminal, len(messages) > 0}
 	if r.now.said > 0 && (failure == nil || len(messages) > 0) {
 		r.commitStep(end, messages)
 		return
@@ -171,8 +174,8 @@ func (r *Run) Commit(messages ...*eventv1.Message) {
 	if r.now == nil {
 		r.claim()
 	}
-	if r.now.said == 0 {
-		for _, step := range stepsOf(messages) {
+	for _, step := range stepsOf(messages) {
+		if r.now.said == 0 && (step[0].GetStep() >= r.now.step || !r.stored) {
 			r.storeMessages(step)
 		}
 	}
