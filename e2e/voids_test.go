@@ -10,10 +10,10 @@ import (
 
 func TestTheTextOfAFailedAttemptIsTakenBackWhenTheRunIsStoppedBeforeTheNextAttempt(t *testing.T) {
 	t.Parallel()
-	broke := make(chan struct{}, 64) // more than there are attempts, so that the model waits for nobody
+	seen := make(chan struct{})
 	p := harness.StartProvider(t, func(s *harness.Speech) {
 		s.Text("These words are void. ") // the reply breaks off behind them, which is tried again a second later
-		broke <- struct{}{}
+		s.Await(seen)
 	})
 	s := harness.Start(t, harness.Options{Agents: fmt.Sprintf(`
 models:
@@ -25,7 +25,7 @@ agents:
 	asking := s.Chat(t, session, "breaking", "go")
 	reader := s.Native(t, session, 0)
 	reader.Until("the void words", func(n *harness.NativeStream) bool { return strings.Contains(n.Text(), "void") })
-	<-broke
+	close(seen)
 	if answer := s.Do(t, "POST", "/chat/"+session+"/interrupt?wait=30000", nil); answer.Code != 200 {
 		t.Fatalf("interrupt: %d %s", answer.Code, answer.Body)
 	}

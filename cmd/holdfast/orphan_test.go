@@ -74,8 +74,8 @@ func TestARunWhoseAgentIsGoneEndsAllTheSameWhenItIsStoppedOrOutOfTime(t *testing
 					t.Errorf("the run has ended %v later, want it with the next poll behind the time that its agent has to come back", late)
 				}
 				run, s := over.GetCurrentRun(), over.GetSession()
-				if s.GetStatus() != c.session || run.GetFailure().GetCode() != c.code || s.GetStreamSequence() <= run.GetStartSequence() {
-					t.Errorf("got session %v and run %v; want the end told", s, run)
+				if s.GetStatus() != c.session || run.GetFailure().GetCode() != c.code || s.GetPosition() <= run.GetStartPosition() || run.GetEndPosition() != s.GetPosition() {
+					t.Errorf("got session %v and run %v; want the end at the position of the session", s, run)
 				}
 				if got, want := b.conversation("s"), []string{"user: hello"}; !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
