@@ -168,7 +168,8 @@ func (r *Run) commitStep(end *ending, messages []*eventv1.Message) {
 		last = 0
 	}
 	r.stored = true
-	r.store(storedOf(now.chunks), messages, end)
+	r.store(storedOf(now.chunks), append(r.messages, messages...), end)
+	r.messages = nil
 	r.bound(now.step, last, end)
 }
 
