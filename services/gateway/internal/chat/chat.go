@@ -11,9 +11,9 @@
 //   - The id of an event is the sequence of its chunk, on the last part of the
 //     chunk. Who comes back with it (Last-Event-ID or fromSequence) gets what
 //     follows; who comes without gets the message from its start, under the
-//     same message id. When what the client has seen is void meanwhile, it gets
-//     the message from its start as well: a second start part means to begin
-//     the message anew.
+//     same message id. When what the client has seen is void meanwhile, or lies inside a
+//     step whose pieces the log has no more, it gets the message from its start as
+//     well: a second start part means to begin the message anew.
 //   - A message that waits for the live run is answered in its own stream, which
 //     shows nothing before its run begins. The message of a run that continues
 //     another is told whole, from the beginning of the first of its runs; but a
@@ -23,9 +23,8 @@
 //   - Nobody is asked any more when the session was stopped while it waited: who reads, or
 //     names a place in the message, is told the ends of its calls and an error, and
 //     there is nothing to take up for others.
-//   - What one reader was told says nothing of another one who was cut: where somebody was,
-//     the message is told to whoever asks, however many have asked before, for a while
-//     after its end and after the cut.
+//   - The newest message is given to whoever asks for it until the replay window behind its
+//     end is over, but not to a client that names the place of that end.
 //   - Of an answer to a call that is told and that the run has not suspended on yet, the
 //     stream is what says that it was taken: whose stream breaks before is asked again.
 //   - A stream that began before its message was continued goes on with the run that

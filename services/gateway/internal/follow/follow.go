@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/fanout"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -58,11 +57,12 @@ type Follow struct {
 	root    *track
 	below   map[string]*track // by session
 
-	asked    bool         // the first question is answered: nothing is stored behind the cursor
+	known    bool         // the first question is answered: nothing is stored behind the cursor
 	reader   *live.Reader // nil before the first live record is wanted
 	missed   bool         // the log may have stored records that the ring has not
 	up       bool         // live records come
 	caughtUp bool         // the reader was told so
+	version  int64        // of the session when it was asked for last
 	waiting  int          // frames since the last flush
 	bytes    int
 	beat     *time.Timer
@@ -121,7 +121,7 @@ func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Fo
 	follow := &Follow{Follower: f, request: r, run: run, below: map[string]*track{}}
 	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: wholeStep(after), held: r.After}
 	if after == session.GetPosition() && run != nil && !over(run) {
-		follow.asked = true
+		follow.known = true
 		if step := position.Of(after).Step; after >= position.Committed(step) {
 			follow.root.step = step
 		}
@@ -150,7 +150,7 @@ func (f *Follow) Cursor() int64 { return f.root.cursor }
 func (f *Follow) To(ctx context.Context, sink Sink) error {
 	f.sink, f.beat = sink, time.NewTimer(f.Beat)
 	defer f.beat.Stop()
-	err := f.tell(retry.Stream(ctx))
+	err := f.alternate(retry.Stream(ctx))
 	if f.reader != nil {
 		f.reader.Leave()
 	}
@@ -160,8 +160,8 @@ func (f *Follow) To(ctx context.Context, sink Sink) error {
 	return err
 }
 
-// tell asks and listens in turns.
-func (f *Follow) tell(ctx context.Context) error {
+// alternate asks and listens in turns.
+func (f *Follow) alternate(ctx context.Context) error {
 	pause := firstPause
 	for {
 		before := f.root.cursor
@@ -186,14 +186,15 @@ func (f *Follow) tell(ctx context.Context) error {
 
 // ask gives what the state service has, and looks at the run.
 func (f *Follow) ask(ctx context.Context) error {
-	if f.asked {
-		f.asked = false
+	if f.known {
+		f.known = false
 		return nil
 	}
 	page, err := f.root.ask(ctx)
 	if err != nil {
 		return err
 	}
+	f.version = page.GetSession().GetVersion()
 	return f.refresh(ctx, page)
 }
 
@@ -287,134 +288,4 @@ func (f *Follow) catchUp() error {
 		return errDone
 	}
 	return f.flush()
-}
-
-// listen gives the records of the log. It returns nil when the state service is to be asked
-// because nothing comes, and errAsk when something came that does not fit.
-func (f *Follow) listen(ctx context.Context) error {
-	if f.request.Stored {
-		if err := f.stored(ctx); err != nil {
-			return err
-		}
-		return f.catchUp()
-	}
-	if f.reader == nil {
-		f.join(ctx)
-	}
-	if f.missed {
-		if err := f.stored(ctx); err != nil {
-			return err
-		}
-	}
-	if f.up {
-		if err := f.catchUp(); err != nil {
-			return err
-		}
-	}
-	return f.follow(ctx)
-}
-
-// join joins the readers of the log.
-func (f *Follow) join(ctx context.Context) {
-	f.reader = f.Live.Join(ctx, f.root.ref, f.root.cursor)
-	f.up = f.reader.Up
-	f.missed = f.reader.At != f.root.cursor || f.up && f.request.Family
-}
-
-// stored reads what the log has stored. One that cannot be read has nothing.
-func (f *Follow) stored(ctx context.Context) error {
-	var taken error
-	err := f.Live.Stored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
-		taken = f.take(ctx, r)
-		return taken
-	})
-	switch {
-	case taken != nil:
-		return taken
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	f.missed, f.up = false, err == nil
-	if err := f.catchUp(); err != nil {
-		return err
-	}
-	return f.flush()
-}
-
-// follow gives live records until the state service has to be asked.
-func (f *Follow) follow(ctx context.Context) error {
-	poll := time.NewTimer(f.poll())
-	defer poll.Stop()
-	for {
-		n, wake, err := f.reader.Take(f.batch[:])
-		switch {
-		case errors.Is(err, fanout.ErrLagged):
-			f.missed = true
-			return errAsk
-		case err != nil:
-			return err
-		case n > 0:
-			if err := f.takeAll(ctx, f.batch[:n]); err != nil {
-				return err
-			}
-			f.beat.Reset(f.Beat)
-			poll.Reset(f.poll())
-			continue
-		}
-		select {
-		case <-wake:
-		case <-poll.C:
-			return nil
-		case <-f.beat.C:
-			if err := f.sink.Beat(); err != nil {
-				return err
-			}
-			f.beat.Reset(f.Beat)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// poll is how long the log may be silent before the state service is asked.
-func (f *Follow) poll() time.Duration {
-	if at := position.Of(f.root.cursor); f.up && (at.N > 0 && at.N <= position.MaxChunks || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
-		return busyPoll
-	}
-	return idlePoll
-}
-
-// takeAll takes records and flushes. An idle reader keeps none of them alive.
-func (f *Follow) takeAll(ctx context.Context, records []*live.Record) error {
-	defer clear(records)
-	for _, r := range records {
-		err := f.take(ctx, r)
-		if err == nil {
-			continue
-		}
-		if flushed := f.flush(); flushed != nil {
-			return flushed
-		}
-		return err
-	}
-	return f.flush()
-}
-
-// take takes a record of the log.
-func (f *Follow) take(ctx context.Context, r *live.Record) error {
-	switch {
-	case r.CaughtUp:
-		f.up = true
-		return f.catchUp()
-	case r.Down:
-		f.up = false
-		return f.catchUp()
-	case r.Session != "":
-		return f.takeBelow(ctx, r)
-	}
-	err := f.root.take(r)
-	if errors.Is(err, errAsk) {
-		f.missed = true
-	}
-	return err
 }

@@ -718,3 +718,28 @@ func TestManyReadersAreOneCall(t *testing.T) {
 		}
 	})
 }
+
+func TestQuietReadersOfASessionAskOnceForAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t)
+		run := w.start(t)
+		var all []*client
+		var ends []<-chan error
+		for range 50 {
+			c := newClient()
+			all, ends = append(all, c), append(ends, w.begin(t, c))
+		}
+		before := w.State.Entered()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.State.Entered() - before; got > 125 {
+			t.Errorf("asked %d times in a minute, want about one a second", got)
+		}
+		run.Silently(func() { run.Complete() })
+		for i, c := range all {
+			wantEnd(t, ends[i])
+			c.check(t, fmt.Sprint(i), w.whole(t))
+		}
+	})
+}

@@ -26,6 +26,7 @@ type Frame struct {
 	// CaughtUp: what comes now is new.
 	CaughtUp bool
 
+	size  int
 	texts [forms]struct {
 		once sync.Once
 		text []byte
@@ -44,12 +45,12 @@ const (
 
 // Chunk returns the frame of a chunk.
 func Chunk(session string, sequence int64, c *eventv1.Chunk) *Frame {
-	return &Frame{Session: session, Sequence: sequence, Chunk: c}
+	return &Frame{Session: session, Sequence: sequence, Chunk: c, size: proto.Size(c)}
 }
 
 // Terminal returns the frame of the end of a run.
 func Terminal(session string, sequence int64, t *streamv2.Terminal) *Frame {
-	return &Frame{Session: session, Sequence: sequence, Terminal: t}
+	return &Frame{Session: session, Sequence: sequence, Terminal: t, size: proto.Size(t)}
 }
 
 // Rewound returns the frame that voids everything behind the sequence.
@@ -61,7 +62,7 @@ func Rewound(session string, sequence int64) *Frame {
 func CaughtUp(sequence int64) *Frame { return &Frame{Sequence: sequence, CaughtUp: true} }
 
 // Size tells about how many bytes the frame takes.
-func (f *Frame) Size() int { return proto.Size(f.Chunk) + proto.Size(f.Terminal) }
+func (f *Frame) Size() int { return f.size }
 
 // Text gives the frame in the form, as write writes it, which is called once. Every
 // caller has to give the same write for the same form.

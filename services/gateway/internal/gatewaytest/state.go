@@ -341,7 +341,7 @@ func (s *State) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*st
 	}
 	whole := proto.CloneOf(found.Session)
 	whole.MessageCount = int64(len(found.messages))
-	whole.Version = whole.GetMessageCount() + int64(len(found.runs)) // something that rises
+	whole.Version = found.version()
 	out := &statev1.GetSessionResponse{Session: whole, CurrentRun: proto.CloneOf(found.current())}
 	for _, c := range found.calls {
 		out.Calls = append(out.Calls, proto.CloneOf(c))
@@ -350,6 +350,15 @@ func (s *State) GetSession(_ context.Context, r *statev1.GetSessionRequest) (*st
 		out.Waiting = append(out.Waiting, proto.CloneOf(w.Run))
 	}
 	return out, nil
+}
+
+// version is something that rises with whatever happens to the session.
+func (s *session) version() int64 {
+	v := int64(len(s.messages) + len(s.runs) + len(s.steps))
+	for _, run := range s.runs {
+		v += int64(run.GetStatus()) << 20
+	}
+	return v + s.GetPosition()
 }
 
 // maxListed is the largest page that ListMessages gives, small so that readers

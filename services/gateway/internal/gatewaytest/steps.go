@@ -28,6 +28,7 @@ func (s *State) ListSteps(_ context.Context, r *statev1.ListStepsRequest) (*stat
 	}
 	s.asked++
 	out := &statev1.ListStepsResponse{Session: proto.CloneOf(found.Session), CurrentRun: proto.CloneOf(found.current())}
+	out.Session.Version = found.version()
 	seen := map[string]bool{}
 	for _, step := range found.steps {
 		if step.GetStep() <= r.GetAfterStep() {
@@ -167,7 +168,8 @@ func (r *Run) commitStep(end *ending, messages []*eventv1.Message) {
 		last = 0
 	}
 	r.stored = true
-	r.store(storedOf(now.chunks), messages, end)
+	r.store(storedOf(now.chunks), append(r.messages, messages...), end)
+	r.messages = nil
 	r.bound(now.step, last, end)
 }
 

@@ -76,13 +76,14 @@ type Run struct {
 	*statev1.Run
 	tenant string
 
-	now    *attempt       // at the step in flight; nil before the run is claimed
-	stands int64          // the session's position when the step in flight began
-	root   string         // of the session's family
-	ending *eventv1.Chunk // says how the run ends
-	lost   string         // why the next attempt begins
-	silent bool           // what is durable is not told in the log
-	stored bool           // a step of the run is stored
+	now      *attempt           // at the step in flight; nil before the run is claimed
+	stands   int64              // the session's position when the step in flight began
+	root     string             // of the session's family
+	ending   *eventv1.Chunk     // says how the run ends
+	messages []*eventv1.Message // of the step in flight
+	lost     string             // why the next attempt begins
+	silent   bool               // what is durable is not told in the log
+	stored   bool               // a step of the run is stored
 }
 
 // Started waits for the newest run of a session to be another than the one that
@@ -169,13 +170,18 @@ func (r *Run) Continue() *Run {
 	return &Run{world: r.world, Run: r.world.State.proceed(r.tenant, r.Run), tenant: r.tenant}
 }
 
-// Commit stores messages of the run, and the steps that they are of, unless these are said.
+// Commit stores messages of the run, and the steps that they are of. Those of a step that is
+// said are stored with it.
 func (r *Run) Commit(messages ...*eventv1.Message) {
 	if r.now == nil {
 		r.claim()
 	}
+	if r.now.said > 0 { // they become durable with the step that is said
+		r.messages = append(r.messages, messages...)
+		return
+	}
 	for _, step := range stepsOf(messages) {
-		if r.now.said == 0 && (step[0].GetStep() >= r.now.step || !r.stored) {
+		if step[0].GetStep() >= r.now.step || !r.stored {
 			r.storeMessages(step)
 		}
 	}

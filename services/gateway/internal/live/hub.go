@@ -53,6 +53,10 @@ type topic struct {
 	mu sync.Mutex
 	at int64 // the sequence behind which the call reads next
 	up bool  // the ring tells what happens now
+
+	asking sync.Mutex // guards the next two; held while somebody asks
+	asked  time.Time
+	answer any
 }
 
 // Reader is one reader of a log. One goroutine uses it, and calls Leave at the end.
@@ -119,6 +123,24 @@ func (r *Reader) Leave() {
 		t.cancel()
 		<-t.ended
 	}
+}
+
+// Share gives the readers of a log the answer to one question that all of them have. It is
+// asked when the last answer is older than age; meanwhile the others wait. Every caller
+// has to ask the same.
+func (r *Reader) Share(now time.Time, age time.Duration, ask func() (any, error)) (any, error) {
+	t := r.topic
+	t.asking.Lock()
+	defer t.asking.Unlock()
+	if !t.asked.IsZero() && now.Sub(t.asked) < age {
+		return t.answer, nil
+	}
+	answer, err := ask()
+	if err != nil {
+		return nil, err
+	}
+	t.asked, t.answer = now, answer
+	return answer, nil
 }
 
 // run reads until the last reader has left.

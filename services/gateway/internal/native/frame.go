@@ -20,7 +20,7 @@ func Event(f *frame.Frame) []byte { return f.Text(frame.Event, event) }
 func Message(f *frame.Frame) []byte { return f.Text(frame.Message, message) }
 
 func event(f *frame.Frame) []byte {
-	name, data := said(f)
+	name, data := content(f)
 	if name == "" {
 		return nil
 	}
@@ -28,7 +28,7 @@ func event(f *frame.Frame) []byte {
 }
 
 func message(f *frame.Frame) []byte {
-	name, data := said(f)
+	name, data := content(f)
 	if name == "" {
 		return nil
 	}
@@ -45,8 +45,8 @@ func message(f *frame.Frame) []byte {
 
 const chunkName = "chunk"
 
-// said gives the frame's name and its data, a JSON object.
-func said(f *frame.Frame) (name string, data []byte) {
+// content gives the frame's name and its data, a JSON object.
+func content(f *frame.Frame) (name string, data []byte) {
 	switch {
 	case f.Chunk != nil:
 		return chunkOf(f)

@@ -115,7 +115,7 @@ func (r *rendering) recorded(record *eventv1.StepRecord) {
 			start()
 		}
 		if e.GetReply() != nil {
-			r.said(e.GetTimestamp())
+			r.replied(e.GetTimestamp())
 			continue
 		}
 		if begun {
@@ -149,8 +149,8 @@ func (r *rendering) event(entry *eventv1.StepEvent) *eventv1.Chunk {
 	}
 }
 
-// said adds what the model has said.
-func (r *rendering) said(at int64) {
+// replied adds the reply of the model.
+func (r *rendering) replied(at int64) {
 	for _, p := range r.reply.GetParts() {
 		switch part := p.GetPart().(type) {
 		case *eventv1.Part_Text:
@@ -170,7 +170,7 @@ func (r *rendering) usual() {
 	at := r.startedAt()
 	if r.reply != nil {
 		r.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
-		r.said(at)
+		r.replied(at)
 	}
 	for _, p := range r.reply.GetParts() {
 		call := p.GetToolCall()

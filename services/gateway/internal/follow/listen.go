@@ -1,0 +1,164 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fanout"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
+)
+
+// listen gives the records of the log. It returns nil when the state service is to be asked
+// because nothing comes, and errAsk when something came that does not fit.
+func (f *Follow) listen(ctx context.Context) error {
+	if f.request.Stored {
+		if err := f.stored(ctx); err != nil {
+			return err
+		}
+		return f.catchUp()
+	}
+	if f.reader == nil {
+		f.join(ctx)
+	}
+	if f.missed {
+		if err := f.stored(ctx); err != nil {
+			return err
+		}
+	}
+	if f.up {
+		if err := f.catchUp(); err != nil {
+			return err
+		}
+	}
+	return f.follow(ctx)
+}
+
+// join joins the readers of the log.
+func (f *Follow) join(ctx context.Context) {
+	f.reader = f.Live.Join(ctx, f.root.ref, f.root.cursor)
+	f.up = f.reader.Up
+	f.missed = f.reader.At != f.root.cursor || f.up && f.request.Family
+}
+
+// stored reads what the log has stored. One that cannot be read has nothing.
+func (f *Follow) stored(ctx context.Context) error {
+	var taken error
+	err := f.Live.Stored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
+		taken = f.take(ctx, r)
+		return taken
+	})
+	switch {
+	case taken != nil:
+		return taken
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	f.missed, f.up = false, err == nil
+	if err := f.catchUp(); err != nil {
+		return err
+	}
+	return f.flush()
+}
+
+// follow gives live records until the state service has to be asked.
+func (f *Follow) follow(ctx context.Context) error {
+	poll := time.NewTimer(f.poll())
+	defer poll.Stop()
+	for {
+		n, wake, err := f.reader.Take(f.batch[:])
+		switch {
+		case errors.Is(err, fanout.ErrLagged):
+			f.missed = true
+			return errAsk
+		case err != nil:
+			return err
+		case n > 0:
+			if err := f.takeAll(ctx, f.batch[:n]); err != nil {
+				return err
+			}
+			f.beat.Reset(f.Beat)
+			poll.Reset(f.poll())
+			continue
+		}
+		select {
+		case <-wake:
+		case <-poll.C:
+			if f.changed(ctx) {
+				return nil
+			}
+			poll.Reset(f.poll())
+		case <-f.beat.C:
+			if err := f.sink.Beat(); err != nil {
+				return err
+			}
+			f.beat.Reset(f.Beat)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// poll is how long the log may be silent before the state service is asked.
+func (f *Follow) poll() time.Duration {
+	if at := position.Of(f.root.cursor); f.up && (at.N > 0 && at.N <= position.MaxChunks || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
+		return busyPoll
+	}
+	return idlePoll
+}
+
+// changed reports whether the state service may have news. All readers of the session
+// share the question, but for those of a run that waits, of which the session says nothing.
+func (f *Follow) changed(ctx context.Context) bool {
+	if conversation.Waiting(f.run) {
+		return true
+	}
+	version, err := f.reader.Share(f.Sessions.Policy.Now(), idlePoll/2, func() (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		got, err := f.Sessions.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: f.request.Tenant, SessionId: f.request.SessionID})
+		return got.GetSession().GetVersion(), err
+	})
+	return err != nil || version != f.version // who asks for the steps waits out an absence
+}
+
+// askTimeout bounds a question that others wait for.
+const askTimeout = 2 * time.Second
+
+// takeAll takes records and flushes. An idle reader keeps none of them alive.
+func (f *Follow) takeAll(ctx context.Context, records []*live.Record) error {
+	defer clear(records)
+	for _, r := range records {
+		err := f.take(ctx, r)
+		if err == nil {
+			continue
+		}
+		if flushed := f.flush(); flushed != nil {
+			return flushed
+		}
+		return err
+	}
+	return f.flush()
+}
+
+// take takes a record of the log.
+func (f *Follow) take(ctx context.Context, r *live.Record) error {
+	switch {
+	case r.CaughtUp:
+		f.up = true
+		return f.catchUp()
+	case r.Down:
+		f.up = false
+		return f.catchUp()
+	case r.Session != "":
+		return f.takeBelow(ctx, r)
+	}
+	err := f.root.take(r)
+	if errors.Is(err, errAsk) {
+		f.missed = true
+	}
+	return err
+}
