@@ -115,6 +115,9 @@ func (r *Reader) connection(ctx context.Context) error {
 		err := r.Held.Next()
 		if err == nil {
 			r.lastID = cmp.Or(events.Seen[len(events.Seen)-1].ID, r.lastID)
+			if r.Held.Rewinds > rewinds && r.Held.Cursor == 0 {
+				r.lastID = "" // it goes back to the beginning, which has no id
+			}
 		}
 		switch {
 		case errors.Is(err, io.EOF) && r.Held.End != "":
@@ -134,7 +137,7 @@ func (r *Reader) connection(ctx context.Context) error {
 		if err := r.beginAnew(); err != nil {
 			return err
 		}
-		if r.Held.Rewinds > rewinds && r.Held.RewoundAt < max(r.base, 1) {
+		if r.Held.Rewinds > rewinds && r.Held.RewoundAt < r.base {
 			return errReload
 		}
 	}
