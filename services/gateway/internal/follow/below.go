@@ -31,8 +31,8 @@ func (f *Follow) takeBelow(ctx context.Context, r *live.Record) error {
 	return err
 }
 
-// adopt begins with a session below the root. One that begins under the reader's eyes is told as
-// it comes. Any other is told from the beginning of its run if that is still running.
+// adopt begins a session below the root. A new session is given as it comes. Any other
+// session is given from the beginning of its run, if the run is still at work.
 func (f *Follow) adopt(ctx context.Context, r *live.Record) (*track, error) {
 	t := &track{follow: f, name: r.Session, ref: &streamv2.StreamRef{
 		Tenant: f.request.Tenant, RootSessionId: f.root.ref.GetRootSessionId(), SessionId: r.Session,

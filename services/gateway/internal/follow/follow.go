@@ -16,10 +16,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// Sink takes what a follow gives, from one goroutine. An error ends the follow, which
-// returns it as it is.
+// Sink takes the frames of a follow, from one goroutine. An error ends the follow, and To
+// returns it unchanged.
 type Sink interface {
-	// Frame takes the next frame, which other readers are given as well.
+	// Frame takes the next frame. Other readers share it.
 	Frame(f *frame.Frame) error
 	// Flush is called when no frame waits behind the last one, and every few frames.
 	Flush() error
@@ -82,7 +82,7 @@ const (
 	// while a run is at work and says nothing.
 	idlePoll = time.Second
 	busyPoll = 5 * time.Second
-	// firstPause and lastPause are the waits between questions that do not help.
+	// firstPause and lastPause are the waits while the services disagree.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
@@ -184,7 +184,7 @@ func (f *Follow) alternate(ctx context.Context) error {
 	}
 }
 
-// ask gives what the state service has, and looks at the run.
+// ask gives the stored steps and updates the run.
 func (f *Follow) ask(ctx context.Context) error {
 	if f.known {
 		f.known = false
@@ -209,7 +209,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// refresh looks at the run, and ends the follow of one that has ended.
+// refresh updates the run. If the run has ended, it ends the follow.
 func (f *Follow) refresh(ctx context.Context, page *statev1.ListStepsResponse) error {
 	if f.run == nil {
 		return nil
@@ -229,8 +229,8 @@ func (f *Follow) refresh(ctx context.Context, page *statev1.ListStepsResponse) e
 	return f.end()
 }
 
-// end gives the end of the run from what the state service knows. Its chunk is given where
-// the reader has not had it.
+// end gives the end of the run from the state service, with its chunk if that lies behind
+// the cursor.
 func (f *Follow) end() error {
 	at := f.run.GetEndPosition()
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {

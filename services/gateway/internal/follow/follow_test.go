@@ -513,8 +513,12 @@ func TestAHoleInTheStepInFlightEndsWithTheStep(t *testing.T) {
 		if got := content(c.has); strings.Contains(got, "three") {
 			t.Errorf("what follows a hole was given: %s", got)
 		}
+		began := time.Now()
 		run.Complete()
 		wantEnd(t, ended)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the boundary of the step was seen after %v, want at once", took)
+		}
 		c.check(t, "live", w.whole(t))
 	})
 }

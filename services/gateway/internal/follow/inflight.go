@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
-// maxInFlight bounds, in bytes, what InFlight gives. Whoever follows reads the rest.
+// maxInFlight bounds the answer of InFlight in bytes. A follower reads the rest.
 const maxInFlight = 16 << 20
 
 // InFlight gives the chunks of the step in flight of a session, as far as the log has them

@@ -44,7 +44,7 @@ func (f *Follow) join(ctx context.Context) {
 	f.missed = f.reader.At != f.root.cursor || f.up && f.request.Family
 }
 
-// stored reads what the log has stored. One that cannot be read has nothing.
+// stored gives the stored records of the log. A log that cannot be read counts as empty.
 func (f *Follow) stored(ctx context.Context) error {
 	var taken error
 	err := f.Live.Stored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
@@ -111,7 +111,7 @@ func (f *Follow) poll() time.Duration {
 }
 
 // changed reports whether the state service may have news. All readers of the session
-// share the question, but for those of a run that waits, of which the session says nothing.
+// share the question. A waiting run is asked for itself: the session does not mention it.
 func (f *Follow) changed(ctx context.Context) bool {
 	if conversation.Waiting(f.run) {
 		return true
@@ -122,7 +122,7 @@ func (f *Follow) changed(ctx context.Context) bool {
 		got, err := f.Sessions.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: f.request.Tenant, SessionId: f.request.SessionID})
 		return got.GetSession().GetVersion(), err
 	})
-	return err != nil || version != f.version // who asks for the steps waits out an absence
+	return err != nil || version != f.version // the question for the steps is retried
 }
 
 // askTimeout bounds a question that others wait for.

@@ -73,7 +73,7 @@ func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	return page, err
 }
 
-// rewind takes back what the reader holds and the state service does not know.
+// rewind takes back everything that the state service does not know.
 func (t *track) rewind(page *statev1.ListStepsResponse) error {
 	if t.stands(page) {
 		return nil
@@ -90,7 +90,7 @@ func (t *track) rewind(page *statev1.ListStepsResponse) error {
 	return t.rewound(at)
 }
 
-// stands reports whether the reader's place is one that the session has or may have.
+// stands reports whether the cursor is a place in the session as the page shows it.
 func (t *track) stands(page *statev1.ListStepsResponse) bool {
 	session, step := page.GetSession(), position.Of(t.cursor).Step
 	switch {
@@ -116,7 +116,7 @@ func (t *track) rewound(at int64) error {
 	return t.follow.put(frame.Rewound(t.name, at))
 }
 
-// deliver gives what the reader does not have of a stored step.
+// deliver gives the part of a stored step that lies behind the cursor.
 func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
 	run := runOf(page, step.GetRunId())
 	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
@@ -141,7 +141,7 @@ func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, st
 	return nil
 }
 
-// render gives what the reader does not have of the step as it is stored.
+// render gives the part of the stored step that lies behind the cursor.
 func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
 	previous, err := t.previous(ctx, run, step)
 	if err != nil {
@@ -155,8 +155,8 @@ func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, ste
 	return t.giveAll(render.Step(run, previous, step))
 }
 
-// complete brings a reader that stands inside an attempt to the end of the step, from the
-// log, or else back to before the step.
+// complete finishes a stored step for a reader inside one of its attempts: from the log, or
+// else by a rewind to before the step.
 func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
 	number := step.GetStep()
 	start := startOf(step, run)
@@ -179,7 +179,7 @@ func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *sta
 	return t.rewound(start)
 }
 
-// showAgain gives a step as the reader has seen it, where it has and the log has all of that.
+// showAgain gives the step of Request.Shown as it was live, if the log has all of the attempt.
 func (t *track) showAgain(ctx context.Context, step *statev1.StoredStep) error {
 	shown := position.Of(t.follow.request.Shown)
 	if t.name != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
@@ -230,7 +230,7 @@ func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
 	return &statev1.Run{RunId: id}
 }
 
-// previous names the run before one that goes on from it, where the step begins it.
+// previous names the former run of a run that resumes, for the step that begins the run.
 func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
 	switch {
 	case !step.GetBeginsRun() || !render.Resumes(run):
@@ -242,7 +242,7 @@ func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.St
 	return former.GetRunId(), err
 }
 
-// whole gives a run that has ended, with its output, which the runs of a page do not have.
+// whole gives an ended run with its output. The runs of a page come without.
 func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
 	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
 		return current, nil
@@ -253,8 +253,7 @@ func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run 
 	return t.follow.whole(ctx, run)
 }
 
-// closeBefore gives the end of the run before, where that has ended outside a step and the
-// reader has not seen it.
+// closeBefore gives the end of the run before this one, if it ended outside a step.
 func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
@@ -268,8 +267,8 @@ func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
 	return t.close(ctx, start)
 }
 
-// close gives the end of the last run that was delivered where it has ended outside a step,
-// and no later than at the position: otherwise it was taken back.
+// close gives the end of the last delivered run if the run ended outside a step. An end
+// behind the position until was taken back.
 func (t *track) close(ctx context.Context, until int64) error {
 	run := t.last
 	if !over(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
@@ -344,7 +343,7 @@ func (t *track) continues(r *live.Record) bool {
 	return at.Step == first.Step && at.Attempt == first.Attempt && r.First <= t.cursor+1
 }
 
-// giveRecord gives what the reader does not have of a record.
+// giveRecord gives the part of a record that lies behind the cursor.
 func (t *track) giveRecord(r *live.Record) error {
 	if err := t.giveAll(r.Frames); err != nil {
 		return err
@@ -356,7 +355,7 @@ func (t *track) giveRecord(r *live.Record) error {
 	return nil
 }
 
-// giveAll gives those of the frames that the reader does not have.
+// giveAll gives the frames behind the cursor.
 func (t *track) giveAll(frames []*frame.Frame) error {
 	for _, f := range frames {
 		if f.Sequence <= t.cursor {
