@@ -229,8 +229,8 @@ func TestOptionsSayWhatIsSpecialAboutATool(t *testing.T) {
 // draftHost is a host with a state and nothing else.
 type draftHost struct{ *agent.Draft }
 
-func (draftHost) Emit(context.Context, string, any) error  { return nil }
-func (draftHost) RecordUsage(kind, name string, _ float64) {}
+func (draftHost) Emit(context.Context, string, any, ...agent.EmitOption) error { return nil }
+func (draftHost) RecordUsage(kind, name string, _ float64)                     {}
 
 func TestTypedStateWritesOnlyWhatItChanges(t *testing.T) {
 	t.Parallel()

@@ -137,6 +137,7 @@ func checkOps(ops []Op, maxBytes int) error {
 	return nil
 }
 
+// goodKey reports whether a text can be a key of the custom state, or the id of an event.
 func goodKey(key string) bool {
 	return key != "" && len(key) <= maxStateKey && utf8.ValidString(key) && !strings.ContainsFunc(key, unicode.IsControl)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/agent/agenttest"
 )
 
 // A tool with typed input and output. Its schema comes from the type.
@@ -60,6 +61,41 @@ func ExampleUpdateState() {
 	})
 	fmt.Println(tool.Name)
 	// Output: add_item
+}
+
+// Progress that readers see as one entry that counts up, and a remark that only those see
+// who read at the time.
+func ExampleWithID() {
+	type folder struct {
+		Files []string `json:"files"`
+	}
+	upload := agent.NewTool("upload", "Uploads files.", func(ctx context.Context, call *agent.Call, in folder) (string, error) {
+		for i, file := range in.Files {
+			if err := call.Emit(ctx, "current", file, agent.Transient()); err != nil {
+				return "", err
+			}
+			if err := call.Emit(ctx, "uploaded", i+1, agent.WithID("count")); err != nil {
+				return "", err
+			}
+		}
+		return "uploaded", nil
+	})
+
+	host, err := agenttest.NewHost(nil)
+	if err != nil {
+		panic(err)
+	}
+	if _, err := agenttest.Run(context.Background(), upload, host, `{"files":["a.txt","b.txt"]}`); err != nil {
+		panic(err)
+	}
+	for _, e := range host.Events() {
+		fmt.Printf("%s %s id=%q transient=%v\n", e.Name, e.Data, e.ID, e.Transient)
+	}
+	// Output:
+	// current "a.txt" id="" transient=true
+	// uploaded 1 id="count" transient=false
+	// current "b.txt" id="" transient=true
+	// uploaded 2 id="count" transient=false
 }
 
 // What is wrong with a value is said in words that a model can follow.

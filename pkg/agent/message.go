@@ -10,6 +10,11 @@ type Role string
 // stop: interrupt, abort or deadline.
 const MetadataInterrupted = "interrupted"
 
+// MetadataFailed is the metadata key of an assistant message that holds what came of a
+// reply before its model call failed for good. Its value is the code of the failure,
+// "error" where the failure has none. Readers see the message; no model is sent it.
+const MetadataFailed = "failed"
+
 // The roles of a conversation.
 const (
 	RoleUser      Role = "user"

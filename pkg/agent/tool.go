@@ -108,10 +108,18 @@ type Host interface {
 	// 256 bytes without control characters, TooLarge (STATE_SIZE_EXCEEDED), Conflict
 	// (CALL_ENDED) when the call has ended, or its time was up, before the change.
 	Update(change func(draft State) error) error
-	// Emit tells readers of the stream something. data is marshalled to JSON. A crash
-	// may make it be told again. Invalid (EVENT_INVALID), TooLarge (EVENT_TOO_LARGE),
-	// Exhausted (EVENTS_EXHAUSTED), Conflict (CALL_ENDED).
-	Emit(ctx context.Context, name string, data any) error
+	// Emit sends an event to the readers of the session. data is marshalled to JSON. A
+	// crash may send it again.
+	//
+	// The event is stored with the step that it belongs to and stands in /messages, unless
+	// it is Transient: then it reaches only those who read at the time. An event WithID
+	// takes the place of the former event of the same name and id in the message.
+	//
+	// Invalid (EVENT_INVALID) for a name or an id that is not 1 to 256 bytes of UTF-8
+	// without control characters and for data that JSON cannot express, TooLarge
+	// (EVENT_TOO_LARGE, EVENTS_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict
+	// (CALL_ENDED).
+	Emit(ctx context.Context, name string, data any, options ...EmitOption) error
 	// RecordUsage counts a value under a type and a name: whoever asks for the usage of
 	// the session gets the sums. It counts also for calls that fail.
 	RecordUsage(kind, name string, value float64)
@@ -133,12 +141,12 @@ func (c *Call) Update(change func(draft State) error) error {
 	return c.Host.Update(change)
 }
 
-// Emit tells readers of the stream something: see Host.
-func (c *Call) Emit(ctx context.Context, name string, data any) error {
+// Emit sends an event to the readers of the session: see Host.
+func (c *Call) Emit(ctx context.Context, name string, data any, options ...EmitOption) error {
 	if c.Host == nil {
 		return nil
 	}
-	return c.Host.Emit(ctx, name, data)
+	return c.Host.Emit(ctx, name, data, options...)
 }
 
 // RecordUsage counts a value under a type and a name: see Host.

@@ -10,10 +10,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Event is what a call has told readers of the stream.
+// Event is what a call has emitted.
 type Event struct {
 	Name string
-	Data json.RawMessage
+	// ID is empty for an event without one.
+	ID        string
+	Transient bool
+	Data      json.RawMessage
 }
 
 // Usage is what a call has counted.
@@ -41,15 +44,19 @@ func NewHost(state agent.State) (*Host, error) {
 	return &Host{Draft: agent.NewDraft(own, 0)}, nil
 }
 
-// Emit remembers an event.
-func (h *Host) Emit(ctx context.Context, name string, data any) error {
+// Emit remembers an event, also one that takes the place of another.
+func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {
+	chosen, err := agent.NewEmitOptions(options...)
+	if err != nil {
+		return err
+	}
 	text, err := json.Marshal(data)
 	if err != nil {
 		return fmt.Errorf("the data of the event %q: %w", name, err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.events = append(h.events, Event{name, text})
+	h.events = append(h.events, Event{Name: name, ID: chosen.ID, Transient: chosen.Transient, Data: text})
 	return ctx.Err()
 }
 
@@ -60,7 +67,7 @@ func (h *Host) RecordUsage(kind, name string, value float64) {
 	h.usage = append(h.usage, Usage{kind, name, value})
 }
 
-// Events gives what was told, in its order.
+// Events gives what was emitted, in its order.
 func (h *Host) Events() []Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()

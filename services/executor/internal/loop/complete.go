@@ -37,9 +37,10 @@ func (p *Planner) hasOutput() bool { return p.start.Agent.OutputSchema != nil }
 
 func isForced(m agent.Message) bool { return m.Metadata[metadataCompletion] == completionForced }
 
-// isReply reports whether a message is one of the model, or stands for one.
+// isReply reports whether a message is a reply of the model, or stands for one. What came of
+// a reply that has failed is none.
 func isReply(m agent.Message) bool {
-	return m.Role == agent.RoleAssistant || m.Metadata[metadataReply] == replyEmpty
+	return m.Role == agent.RoleAssistant && !hasFailed(m) || m.Metadata[metadataReply] == replyEmpty
 }
 
 // ofRun is what the run, and the one that it continues, have appended.

@@ -6,7 +6,7 @@
 //
 //	               ┌─────────────── Waited ── Wait ◀─┐ retryable, budget left; else the
 //	               ▼                                 │ next model, and behind the last one
-//	begin ──▶ [Compact] ──▶ CallModel ── Failed ─────┴───────────────────────▶ Finish ─▶ Done
+//	begin ──▶ [Compact] ──▶ CallModel ── Failed ─────┴── Commit, or Finish ──▶ Done
 //	                            │ Replied
 //	      ┌── text ─────────────┴──────── calls ──┐
 //	      ▼                                       ▼
@@ -31,6 +31,12 @@
 // Stopped leads from anywhere to a Commit of what there is, or to Finish where that is
 // nothing.
 //
+// What readers have seen of a reply stays in the conversation, also when its run is stopped
+// or its last model call fails: as an assistant message that says so in its metadata. It has
+// the texts and the calls that came whole, each with a result that says that it was not made;
+// it has no reasoning. The next run's model is shown a reply that was stopped, and is not
+// shown one that has failed: it would take a broken reply for its own.
+//
 // # What a new owner finds
 //
 // Everything is derived from what is durable: conversation, journal, questions with
@@ -52,7 +58,7 @@
 // conversation does not have that (Said).
 //
 // What is to be known behind a commit stands in the metadata of messages: that
-// a reply was cut short (agent.MetadataInterrupted), that the output is owed and by which
+// a reply was cut short (agent.MetadataInterrupted) or has failed (agent.MetadataFailed), that the output is owed and by which
 // limit (completion, completion_reason), which replies of that phase have missed it, which
 // notes stand for replies without content (reply), and what a summary covers (compaction, covers).
 // Steps are counted by the replies since Start.Begin, so that a run
@@ -66,6 +72,7 @@
 //	text                        completed; with an output schema the output is owed
 //	finishing call that succeeds, and fits     completed, structured
 //	content filter, nothing left of a reply    failed, provider_content_filtered
+//	model calls and fallbacks used up          failed, with the code of the last error
 //	StopWhen, before MaxSteps                  completed, stop_when; or the output is owed
 //	MaxSteps                                   failed, framework_max_steps; or the output is owed
 //	StopWhen gives no answer, without a cap    failed

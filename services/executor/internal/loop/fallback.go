@@ -1,6 +1,11 @@
 package loop
 
-import "github.com/holdfast-run/holdfast/services/executor/internal/model"
+import (
+	"cmp"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
 
 // trial is the model calls of a step. Each step begins with the agent's own model: which
 // one has answered before is written down nowhere.
@@ -13,15 +18,16 @@ type trial struct {
 // defaultRetries is how often a call of a model that failed for a while is made again.
 const defaultRetries = 3
 
-// Failed answers CallModel with the error that ended it. A retryable one is waited out
-// and the call made again, as often as the agent says. Then, and after other errors, the
-// next of the agent's models is asked, and behind the last the run fails.
-func (p *Planner) Failed(err error) {
+// Failed answers CallModel with the error that ended it and with what came of the reply
+// before; nil is nothing. A retryable error is waited out and the call made again, as often
+// as the agent says. Then, and after other errors, the next of the agent's models is asked,
+// and behind the last the run fails. What came of the last reply stays in the conversation.
+func (p *Planner) Failed(reply *Reply, err error) {
 	expect[CallModel](p)
-	p.failed(err)
+	p.failed(reply, err)
 }
 
-func (p *Planner) failed(err error) {
+func (p *Planner) failed(reply *Reply, err error) {
 	failure := modelFailure(err)
 	switch {
 	case failure.Retryable && p.trial.retries < p.maxRetries():
@@ -36,11 +42,19 @@ func (p *Planner) failed(err error) {
 		p.trial.retries = 0
 		p.next = p.callModel()
 	case failure.Code == model.CodeUnsupported && p.owes():
-		p.next = failed(unsupportedFailure(failure))
+		p.next = p.failReply(reply, unsupportedFailure(failure))
 	default:
-		p.next = failed(failure)
+		p.next = p.failReply(reply, failure)
 	}
 }
+
+// failReply fails the run with what readers have seen of its last reply.
+func (p *Planner) failReply(reply *Reply, f Failure) Effect {
+	return p.cutReply(reply, agent.MetadataFailed, cmp.Or(f.Code, failedWithoutCode), errRunFailed, failed(f).Outcome)
+}
+
+// failedWithoutCode is the value of agent.MetadataFailed where the failure has no code.
+const failedWithoutCode = "error"
 
 // Waited answers Wait.
 func (p *Planner) Waited() {

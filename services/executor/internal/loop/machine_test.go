@@ -60,6 +60,9 @@ type machine struct {
 	world   *world
 	planner *loop.Planner
 	stop    *loop.Stop
+	// failedAt is where the messages of the last step begin, if its commit has failed the
+	// run, else the end of the conversation.
+	failedAt int
 }
 
 func (m *machine) chance(of int, what string) bool {
@@ -87,10 +90,15 @@ func (m *machine) turn(n int) {
 		m.stop = nil
 		m.run()
 		if s := m.world.outcome.Status; s != loop.StatusSuspendedClientTool && s != loop.StatusSuspendedPartial {
-			if s == loop.StatusFailed {
-				m.world.start.Calls = slices.DeleteFunc(m.world.start.Calls, func(a loop.Asked) bool { return a.Answer == nil })
+			if s != loop.StatusFailed {
+				return
 			}
-			return
+			m.world.start.Calls = slices.DeleteFunc(m.world.start.Calls, func(a loop.Asked) bool { return a.Answer == nil })
+			if m.chance(2, "give up") {
+				return
+			}
+			m.retry(fmt.Sprintf("r%d.%d", n, part))
+			continue
 		}
 		if !m.world.waits() {
 			m.Fatalf("suspended with nothing to wait for")
@@ -100,6 +108,35 @@ func (m *machine) turn(n int) {
 			return // somebody else goes on with the session
 		}
 		m.world.next(fmt.Sprintf("r%d.%d", n, part), "")
+	}
+}
+
+// retry begins a run behind one that has failed. It takes back the step that has failed,
+// unless that has results of tools, and the run goes on where the session stands then.
+func (m *machine) retry(runID string) {
+	s := &m.world.start
+	last := s.Transcript[m.failedAt:]
+	if !slices.ContainsFunc(last, func(m agent.Message) bool { return len(m.Results()) > 0 }) && m.chance(2, "take back") {
+		s.Transcript = s.Transcript[:m.failedAt]
+	}
+	m.world.next(runID, "")
+	s.Begin = len(s.Transcript)
+}
+
+// fail answers a model call with its failure, in the middle of a reply or before it.
+func (m *machine) fail(e loop.CallModel, err error) {
+	var reply *loop.Reply
+	if m.chance(2, "partial") {
+		reply = m.reply(e, false)
+	}
+	m.planner.Failed(reply, err)
+	c, ok := m.planner.Next().(loop.Commit)
+	if !ok {
+		return
+	}
+	marked := slices.ContainsFunc(c.Messages, func(s agent.Message) bool { return s.Metadata[agent.MetadataFailed] != "" })
+	if !marked || !c.Cut || c.Outcome == nil || c.Outcome.Status != loop.StatusFailed {
+		m.Fatalf("a failed call is committed as %s", describe(c))
 	}
 }
 
@@ -251,9 +288,9 @@ func (m *machine) perform(effect loop.Effect) {
 		m.shown(e)
 		switch rapid.IntRange(0, 9).Draw(m.T, "model") {
 		case 0:
-			m.planner.Failed(&model.Error{Code: model.CodeOverloaded, Retryable: true})
+			m.fail(e, &model.Error{Code: model.CodeOverloaded, Retryable: true})
 		case 1:
-			m.planner.Failed(errors.New("odd"))
+			m.fail(e, errors.New("odd"))
 		default:
 			m.planner.Replied(m.reply(e, true))
 		}
@@ -307,6 +344,7 @@ func (m *machine) judge() {
 func (m *machine) finish(e loop.Finish) {
 	m.world.outcome = &e.Outcome
 	m.world.start.Journal = nil
+	m.failedAt = len(m.world.start.Transcript)
 }
 
 func (m *machine) commit(e loop.Commit) {
@@ -319,6 +357,7 @@ func (m *machine) commit(e loop.Commit) {
 			m.Fatalf("an answer to %s is taken that nobody gave", c.CallID)
 		}
 	}
+	m.failedAt = len(m.world.start.Transcript)
 	m.world.commit(e)
 	m.check()
 }
@@ -397,7 +436,11 @@ func (m *machine) shown(e loop.CallModel) {
 		return
 	}
 	for _, s := range m.world.start.Transcript { // nothing is left out
-		if s.Role == agent.RoleTool {
+		failed := s.Metadata[agent.MetadataFailed] != ""
+		if failed && slices.ContainsFunc(messages, func(o agent.Message) bool { return o.ID == s.ID }) {
+			m.Fatalf("the message %s has failed and is shown: %s", s.ID, text(s))
+		}
+		if failed || s.Role == agent.RoleTool {
 			continue
 		}
 		if !slices.ContainsFunc(messages, func(o agent.Message) bool { return o.ID == s.ID }) {

@@ -68,7 +68,7 @@ func (p *Planner) NewReply() *Reply { return newReply(p.tools, p.taken, salt(p.s
 func (p *Planner) Replied(r *Reply) {
 	asked := expect[CallModel](p)
 	if r.finish == model.FinishError {
-		p.failed(invalidReply("the provider ended the reply with an error"))
+		p.failed(r, invalidReply("the provider ended the reply with an error"))
 		return
 	}
 	if asked.Request.Output != nil {

@@ -15,6 +15,7 @@ func TestARefusedCallIsKnownByItsStoredResult(t *testing.T) {
 	own := failed("the arguments are odd")
 	own.Synthetic = false
 	cut := map[string]string{agent.MetadataInterrupted: "interrupt"}
+	broken := map[string]string{agent.MetadataFailed: "provider_unavailable"}
 	const stopped = "run_stopped: the run was stopped before this call was made"
 	for name, test := range map[string]struct {
 		metadata map[string]string
@@ -26,6 +27,7 @@ func TestARefusedCallIsKnownByItsStoredResult(t *testing.T) {
 		"arguments that are no object":     {nil, failed("the arguments are not a JSON object"), true},
 		"not the one call that is owed":    {nil, failed("not executed: exactly one call that finishes the run is wanted, and nothing else"), true},
 		"of a message that was cut":        {cut, failed(stopped), true},
+		"of a message that has failed":     {broken, failed("run_stopped: the run failed before this call was made"), true},
 		"of a message that was whole":      {nil, failed(stopped), false},
 		"a tool that complains by itself":  {nil, own, false},
 		"a tool that was lost":             {nil, failed("it is not known whether the call took effect"), false},

@@ -38,6 +38,7 @@ type block struct {
 	part agent.Part // says the kind: agent.Text, agent.Reasoning or agent.ToolCall
 	text strings.Builder
 	done bool
+	cut  bool // a call whose arguments never came whole
 }
 
 func newReply(tools *toolbox, taken map[string]bool, salt string) *Reply {
@@ -167,16 +168,20 @@ func (r *Reply) Parts() []agent.Part {
 	return parts
 }
 
-// kept is what of the reply is kept when its run is stopped: texts, and calls that have
-// ended. What the model thought is not, since providers want the whole of it or none.
+// kept is what of the reply is kept when its run is stopped or fails: texts, and calls whose
+// arguments have come whole. What the model thought is not, since providers want the whole of
+// it or none. Nil where it is more than a step may have.
 func (r *Reply) kept() []agent.Part {
+	if r.size() > maxReplyBytes {
+		return nil
+	}
 	var parts []agent.Part
 	for _, b := range r.blocks {
 		switch part := b.part.(type) {
 		case agent.Text:
 			parts = append(parts, agent.Text{Text: b.text.String()})
 		case agent.ToolCall:
-			if b.done {
+			if b.done && !b.cut {
 				parts = append(parts, part)
 			}
 		}
@@ -341,11 +346,13 @@ func (r *Reply) endCalls(cut bool) []model.Event {
 		}
 		var arguments json.RawMessage
 		if cut {
+			b.cut = true
 			arguments = quote(b.text.String())
 		}
 		ends = append(ends, b.endCall(index, arguments))
 	}
 	if cut && last != nil && last.gave() == "" {
+		last.cut = true
 		last.endCall(indexes[last], quote(""))
 	}
 	return ends

@@ -215,7 +215,7 @@ func TestWaitsDoubleUpToAMinuteAndSpread(t *testing.T) {
 	waits := func(jitter float64, after time.Duration) (all []time.Duration) {
 		p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", MaxRetries: new(9)}, Jitter: func() float64 { return jitter }})
 		for {
-			p.Failed(&model.Error{Code: model.CodeOverloaded, Retryable: true, RetryAfter: after})
+			p.Failed(nil, &model.Error{Code: model.CodeOverloaded, Retryable: true, RetryAfter: after})
 			wait, ok := p.Next().(loop.Wait)
 			if !ok {
 				return all

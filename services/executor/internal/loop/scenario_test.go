@@ -27,6 +27,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	user Hello                  the transcript, before start
 //	assistant text c1=lookup    … an assistant message with a text and a call
 //	interrupted text            … one that was cut short
+//	failed text                 … what came of one whose model call failed
 //	result c1 ok                … a tool message
 //	state {"n":1}               the custom state
 //	begin 2                     the index of the run's first message
@@ -37,8 +38,8 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	asked c1=pay approval …     a call that somebody outside was asked about, and its answer
 //	start
 //	reply "text" c1=lookup:{"q":1} finish=stop    c2=lookup: has an end and no arguments
-//	error provider_overloaded retryable after=5s
-//	unclassified
+//	error provider_overloaded retryable after=5s reply "Hal"
+//	unclassified reply "Hal"
 //	waited · recorded · committed · finished
 //	ended c1=fail c2=writes:{"n":2} c3=stopped c4=begun     the others have succeeded
 //	judged revise="No." · guardfailed · compacted "…" · compactfailed
@@ -251,6 +252,11 @@ var commands = map[string]func(*stage, []string){
 		m.Parts = append([]agent.Part{agent.Reasoning{Text: "Hm."}}, m.Parts...)
 		s.append(m)
 	},
+	"failed": func(s *stage, args []string) {
+		m := message(args)
+		m.Metadata = map[string]string{agent.MetadataFailed: "provider_overloaded"}
+		s.append(m)
+	},
 	"result": func(s *stage, args []string) {
 		s.append(agent.Message{Role: agent.RoleTool, Parts: []agent.Part{result(args[0])}})
 	},
@@ -280,11 +286,13 @@ var commands = map[string]func(*stage, []string){
 	},
 	"error": func(s *stage, args []string) {
 		s.answered(append([]string{"error"}, args...)...)
-		s.planner.Failed(failure(args))
+		reply, args := s.partial(args)
+		s.planner.Failed(reply, failure(args))
 	},
-	"unclassified": func(s *stage, _ []string) {
-		s.answered("unclassified")
-		s.planner.Failed(errors.New("something odd"))
+	"unclassified": func(s *stage, args []string) {
+		s.answered(append([]string{"unclassified"}, args...)...)
+		reply, _ := s.partial(args)
+		s.planner.Failed(reply, errors.New("something odd"))
 	},
 	"waited": func(s *stage, _ []string) { s.answered(); s.planner.Waited() },
 	"ended": func(s *stage, args []string) {
@@ -330,11 +338,7 @@ var commands = map[string]func(*stage, []string){
 	"stopped": func(s *stage, args []string) {
 		s.open = false
 		stop := loop.Stop{Kind: loop.StopKind(args[0])}
-		var reply *loop.Reply
-		if i := slices.Index(args, "reply"); i > 0 {
-			reply = newReplyOf(s.t, s.planner, args[i+1:], false)
-			args = args[:i]
-		}
+		reply, args := s.partial(args)
 		if len(args) > 1 {
 			stop.Reason = strings.Trim(args[1], `"`)
 		}
@@ -352,6 +356,15 @@ var commands = map[string]func(*stage, []string){
 		s.begin()
 	},
 	"shown": func(s *stage, _ []string) { s.said = string(must(json.Marshal(s.planner.State()))) },
+}
+
+// partial is what came of a reply, behind the word reply, and the words before that.
+func (s *stage) partial(args []string) (*loop.Reply, []string) {
+	i := slices.Index(args, "reply")
+	if i < 0 {
+		return nil, args
+	}
+	return newReplyOf(s.t, s.planner, args[i+1:], false), args[:i]
 }
 
 var agentOptions = map[string]func(*agent.Agent, string){

@@ -21,10 +21,7 @@ func (p *Planner) Stopped(s Stop, reply *Reply) {
 	p.cut = false
 	switch p.next.(type) {
 	case CallModel, due:
-		if call, ok := p.next.(CallModel); ok && call.Request.Output != nil && reply != nil {
-			reply.forgetTexts() // half of a form is nothing that the agent has said
-		}
-		p.next = p.stopReply(reply)
+		p.next = p.cutReply(reply, agent.MetadataInterrupted, string(p.stop.Kind), errStopped, p.stop.Outcome())
 		return
 	case Commit, Finish, Done:
 		if !cut {
@@ -34,23 +31,27 @@ func (p *Planner) Stopped(s Stop, reply *Reply) {
 	p.next = p.stopWork(*p.stop)
 }
 
-// stopReply keeps what has come of a reply.
-func (p *Planner) stopReply(reply *Reply) Effect {
-	message := agent.Message{
-		ID: p.messageID("assistant", 0), Role: agent.RoleAssistant,
-		Metadata: map[string]string{agent.MetadataInterrupted: string(p.stop.Kind)},
-	}
+// cutReply ends the run in the middle of a reply and commits what has come of it, marked
+// with a key and a value in its metadata. No call of the reply is made, for the reason
+// unmade. Where nothing has come that can be kept, it is a Finish.
+func (p *Planner) cutReply(reply *Reply, key, value, unmade string, o Outcome) Effect {
+	message := agent.Message{ID: p.messageID("assistant", 0), Role: agent.RoleAssistant, Metadata: map[string]string{key: value}}
 	if reply != nil {
+		if call, ok := p.next.(CallModel); ok && call.Request.Output != nil {
+			reply.forgetTexts() // half of a form is nothing that the agent has said
+		}
 		message.Parts = reply.kept()
 	}
 	if len(message.Calls()) == 0 && strings.TrimSpace(message.Text()) == "" {
-		return Finish{p.stop.Outcome()}
+		return Finish{o}
 	}
 	p.work = work{message: message}
 	for _, call := range message.Calls() {
-		p.work.tasks = append(p.work.tasks, p.known(call, errStopped))
+		p.work.tasks = append(p.work.tasks, p.known(call, unmade))
 	}
-	return p.stopWork(*p.stop)
+	c := p.commit(p.work.tasks)
+	c.Cut, c.Outcome = true, &o
+	return c
 }
 
 // stopWork ends the run with what the step has so far. Every call of the model has an

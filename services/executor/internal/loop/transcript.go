@@ -15,6 +15,7 @@ const (
 		"check before you call it again"
 	errSuperseded      = "superseded_by_terminal_call: another call of the same reply finishes the run, so this one was not made"
 	errStopped         = "run_stopped: the run was stopped before this call was made"
+	errRunFailed       = "run_stopped: the run failed before this call was made"
 	errStoppedUnderway = "run_stopped: the run was stopped while this call was under way, and it is not known whether it took effect; " +
 		"check before you call it again"
 	errOvertaken    = "not executed: the user has written since"
@@ -31,21 +32,22 @@ const (
 )
 
 // Refused reports whether the result of a call was known as soon as the model had made
-// it: there is no such tool, its arguments do not fit, or a stop has cut the message that
-// it is of. Nobody runs such a call, neither here nor outside. It says the same of the
+// it: there is no such tool, its arguments do not fit, or a stop or a failure has cut the
+// message that it is of. Nobody runs such a call, neither here nor outside. It says the same of the
 // result when that was stored.
 func Refused(message agent.Message, result agent.ToolResult) bool {
 	if result.Success || !result.Synthetic {
 		return false
 	}
-	return message.Metadata[agent.MetadataInterrupted] != "" || result.Error == errNotOneFinish ||
+	return message.Metadata[agent.MetadataInterrupted] != "" || hasFailed(message) || result.Error == errNotOneFinish ||
 		strings.HasPrefix(result.Error, errNoTool) || strings.HasPrefix(result.Error, errArguments)
 }
 
 // conversation is the transcript as a model may see it: behind each assistant
 // message with calls stands one tool message with the result of every call, in
 // their order. A call that was never answered gets a synthetic result, and of a message
-// that was cut short the thoughts are left out. The transcript itself stays as it is.
+// that was cut short the thoughts are left out. A message that has failed is left out with
+// its results: the model did not mean it as a reply. The transcript itself stays as it is.
 func conversation(transcript []agent.Message) []agent.Message {
 	results := map[string]agent.ToolResult{}
 	for _, m := range transcript {
@@ -66,7 +68,7 @@ func conversation(transcript []agent.Message) []agent.Message {
 				return thought
 			})
 		}
-		if m.Role == agent.RoleAssistant && !says(m) {
+		if m.Role == agent.RoleAssistant && (!says(m) || hasFailed(m)) {
 			continue
 		}
 		messages = append(messages, m)
@@ -76,6 +78,9 @@ func conversation(transcript []agent.Message) []agent.Message {
 	}
 	return messages
 }
+
+// hasFailed reports whether the message is what came of a reply that has failed.
+func hasFailed(m agent.Message) bool { return m.Metadata[agent.MetadataFailed] != "" }
 
 func answers(m agent.Message, calls []agent.ToolCall, results map[string]agent.ToolResult) agent.Message {
 	answer := agent.Message{ID: m.ID + "/results", Role: agent.RoleTool}

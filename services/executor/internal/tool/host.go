@@ -23,9 +23,17 @@ const (
 	maxUsageValue = 1e15
 )
 
-// Emit tells readers of the stream something; data is one JSON text. It returns soon
-// when ctx ends.
-type Emit func(ctx context.Context, name string, data json.RawMessage) error
+// Emit sends an event to the readers of the session. It returns soon when ctx ends.
+type Emit func(ctx context.Context, event Event) error
+
+// Event is what a tool or a hook emits. See agent.Host.
+type Event struct {
+	Name string
+	// ID is empty for an event that stands for itself.
+	ID        string
+	Transient bool
+	Data      json.RawMessage // one JSON text
+}
 
 // Usage is a value that was counted under a type and a name.
 type Usage struct {
@@ -54,11 +62,16 @@ func NewHost(state agent.State, stateBytes int, emit Emit) *Host {
 	return &Host{Draft: agent.NewDraft(state, stateBytes), emit: emit, cut: map[int]context.CancelFunc{}}
 }
 
-// Emit tells readers something. Invalid (EVENT_INVALID) for a name or data that cannot
-// be told, TooLarge (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict (CALL_ENDED).
-func (h *Host) Emit(ctx context.Context, name string, data any) error {
+// Emit sends an event to readers. Invalid (EVENT_INVALID) for a name, an id or data that
+// cannot be sent, TooLarge (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict
+// (CALL_ENDED).
+func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {
 	if !goodName(name) {
 		return fault.New(fault.Invalid, "EVENT_INVALID", "the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
+	}
+	chosen, err := agent.NewEmitOptions(options...)
+	if err != nil {
+		return err
 	}
 	text, err := marshal(data)
 	if err != nil {
@@ -69,15 +82,15 @@ func (h *Host) Emit(ctx context.Context, name string, data any) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	event, err := h.admit(cancel)
+	number, err := h.admit(cancel)
 	if err != nil {
 		return err
 	}
-	defer h.done(event)
+	defer h.done(number)
 	if h.emit == nil {
 		return nil
 	}
-	return h.emit(ctx, name, text)
+	return h.emit(ctx, Event{Name: name, ID: chosen.ID, Transient: chosen.Transient, Data: text})
 }
 
 // admit lets one event through, which End cuts and waits for.

@@ -175,8 +175,8 @@ func TestWhatASuccessfulCallChangesComesWithItsOutcome(t *testing.T) {
 	t.Parallel()
 	state := agent.State{"count": json.Number("1"), "log": []any{"a"}}
 	var told []string
-	scope := tool.Scope{State: state, Emit: func(_ context.Context, name string, data json.RawMessage) error {
-		told = append(told, name+string(data))
+	scope := tool.Scope{State: state, Emit: func(_ context.Context, e tool.Event) error {
+		told = append(told, e.Name+string(e.Data))
 		return nil
 	}}
 	work := func(end error) execute {
@@ -216,13 +216,37 @@ func TestWhatASuccessfulCallChangesComesWithItsOutcome(t *testing.T) {
 	}
 }
 
+func TestAnEventSaysItsIDAndWhetherItIsTransient(t *testing.T) {
+	t.Parallel()
+	var got []tool.Event
+	h := tool.NewHost(nil, 0, func(_ context.Context, e tool.Event) error { got = append(got, e); return nil })
+	longest := strings.Repeat("i", 256)
+	if err := errors.Join(
+		h.Emit(t.Context(), "plain", 1),
+		h.Emit(t.Context(), "progress", 2, agent.WithID("upload")),
+		h.Emit(t.Context(), "typing", 3, agent.Transient()),
+		h.Emit(t.Context(), "both", 4, agent.Transient(), agent.WithID("early"), agent.WithID(longest)), // the last id counts
+	); err != nil {
+		t.Fatal(err)
+	}
+	want := []tool.Event{
+		{Name: "plain", Data: json.RawMessage("1")},
+		{Name: "progress", ID: "upload", Data: json.RawMessage("2")},
+		{Name: "typing", Transient: true, Data: json.RawMessage("3")},
+		{Name: "both", ID: longest, Transient: true, Data: json.RawMessage("4")},
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("emitted %v, want %v", got, want)
+	}
+}
+
 func TestALateToolWritesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := runner()
 		errs := make(chan error, 2)
 		told := 0
-		got := run(t, r, tool.Scope{Emit: func(context.Context, string, json.RawMessage) error { told++; return nil }}, func(ctx context.Context, call *agent.Call) (any, error) {
+		got := run(t, r, tool.Scope{Emit: func(context.Context, tool.Event) error { told++; return nil }}, func(ctx context.Context, call *agent.Call) (any, error) {
 			if err := call.Update(func(s agent.State) error { s["early"] = true; return nil }); err != nil {
 				return nil, err
 			}
@@ -250,7 +274,7 @@ func TestALateToolWritesNothing(t *testing.T) {
 func TestAnEventThatIsBeingToldIsCutWithTheCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		blocked := func(ctx context.Context, _ string, _ json.RawMessage) error { <-ctx.Done(); return ctx.Err() }
+		blocked := func(ctx context.Context, _ tool.Event) error { <-ctx.Done(); return ctx.Err() }
 		begin := time.Now()
 		got := run(t, runner(), tool.Scope{Emit: blocked}, func(_ context.Context, call *agent.Call) (any, error) {
 			return nil, call.Emit(context.WithoutCancel(t.Context()), "stuck", 1) // a context that does not end
@@ -278,6 +302,10 @@ func TestAHostTakesNoMoreThanCanBeKept(t *testing.T) {
 		"a long key":     {set(strings.Repeat("k", 257), 1), fault.Invalid, "STATE_INVALID"},
 		"no event name":  {h.Emit(t.Context(), "", 1), fault.Invalid, "EVENT_INVALID"},
 		"no event data":  {h.Emit(t.Context(), "e", func() {}), fault.Invalid, "EVENT_INVALID"},
+		"an empty id":    {h.Emit(t.Context(), "e", 1, agent.WithID("")), fault.Invalid, "EVENT_INVALID"},
+		"a long id":      {h.Emit(t.Context(), "e", 1, agent.WithID(strings.Repeat("i", 257))), fault.Invalid, "EVENT_INVALID"},
+		"a broken id":    {h.Emit(t.Context(), "e", 1, agent.WithID("a\xff")), fault.Invalid, "EVENT_INVALID"},
+		"an id on lines": {h.Emit(t.Context(), "e", 1, agent.WithID("a\nb")), fault.Invalid, "EVENT_INVALID"},
 		"a large event":  {h.Emit(t.Context(), "e", strings.Repeat("x", 1<<20)), fault.TooLarge, "EVENT_TOO_LARGE"},
 		"a usual update": {set("ok", 1), fault.Internal, ""},
 	} {

@@ -6,6 +6,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
 // The events of a run, each a chunk without its base.
@@ -162,8 +163,10 @@ func output(o loop.Outcome) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_Output{Output: &eventv1.Output{Output: clean(string(o.Output))}}}
 }
 
-func custom(name string, data []byte) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_Custom{Custom: &eventv1.Custom{EventName: clean(name), Data: clean(string(data))}}}
+func custom(e tool.Event) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_Custom{Custom: &eventv1.Custom{
+		EventName: clean(e.Name), Data: clean(string(e.Data)), Id: e.ID, Transient: e.Transient,
+	}}}
 }
 
 func statePatch(patch []byte) *eventv1.Chunk {

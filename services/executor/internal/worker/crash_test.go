@@ -526,10 +526,10 @@ func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 					return pass
 				}, "fail", "second")
 				got := script(p.stream.records("s"))
-				got = slices.DeleteFunc(got, func(line string) bool { return line == "1 text I c" || line == "1 step_started" })
+				got = slices.DeleteFunc(got, func(line string) bool { return strings.HasSuffix(line, " step_started") })
 				want := []string{
-					"0 run_started 1", "0 error", "END The agent may not use its model.",
-					"0 run_started 2", "1 text Bye.", "1 step_committed", `1 run_completed "Bye."`, `END "Bye."`,
+					"0 run_started 1", "1 text I c", "1 step_committed", "1 error", "END The agent may not use its model.",
+					"1 run_started 2", "2 text Bye.", "2 step_committed", `2 run_completed "Bye."`, `END "Bye."`,
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("stream:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -537,6 +537,9 @@ func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 				failure := p.state.order[0].run.GetFailure()
 				if failure.GetCode() != model.CodeDenied || strings.Contains(failure.GetError(), "secret") || !strings.Contains(failure.GetDetail(), "secret") {
 					t.Errorf("failure = %v, want its code, a sentence for users and the cause for developers", failure)
+				}
+				if kept := p.state.sessions["s"].messages[1].GetMessage(); kept.GetMetadata()[agent.MetadataFailed] != model.CodeDenied {
+					t.Errorf("the message behind the question is %v, want what came of the reply that has failed", kept)
 				}
 				if t.Failed() {
 					t.Fatalf("verdict %d at call %d", v, n)

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -48,9 +47,7 @@ func (r *runner) hook(ctx context.Context, name string, step int, state agent.St
 
 // emits shows what a tool or a hook of the step emits.
 func (r *runner) emits(step int32) tool.Emit {
-	return func(ctx context.Context, name string, data json.RawMessage) error {
-		return r.emit(ctx, step, name, data)
-	}
+	return func(ctx context.Context, event tool.Event) error { return r.emit(ctx, step, event) }
 }
 
 // stepHook calls a hook beside the calls of a step, and keeps what it has written for

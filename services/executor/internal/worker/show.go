@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -12,6 +11,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
 // maxEmitted bounds what the tools and hooks of a step emit together, in bytes: it is kept
@@ -78,11 +78,11 @@ func (r *runner) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk)
 
 // emit shows what code of the agent emits in the step. TooLarge (EVENTS_TOO_LARGE) where
 // the step has emitted too much.
-func (r *runner) emit(ctx context.Context, step int32, name string, data json.RawMessage) error {
-	if err := r.emitted.admit(len(name) + len(data)); err != nil {
+func (r *runner) emit(ctx context.Context, step int32, event tool.Event) error {
+	if err := r.emitted.admit(len(event.Name) + len(event.ID) + len(event.Data)); err != nil {
 		return err
 	}
-	return r.show(ctx, step, custom(name, data))
+	return r.show(ctx, step, custom(event))
 }
 
 // open shows how the run begins, once, where no step of it is committed yet.

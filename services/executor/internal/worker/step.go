@@ -44,7 +44,7 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 		return nil
 	}
 	if failed, ok := errors.AsType[errModel](err); ok {
-		r.planner.Failed(failed.err)
+		r.planner.Failed(reply, failed.err)
 		r.retry(e)
 		return nil
 	}
