@@ -170,6 +170,14 @@ func (p *Publisher) takeBack(reason string) {
 	p.measure()
 }
 
+// Differs says that the step in flight will be committed with other contents than were
+// shown. Its boundary sends readers to the state service.
+func (p *Publisher) Differs() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.partial = true
+}
+
 // Commit says that the step in flight is durable; committed is its chunk
 // step_committed. The run has ended with it where e is set. The next step is in flight
 // then.

@@ -385,6 +385,17 @@ func TestTheRecordHasWhatNoMessageHoldsInTheOrderShown(t *testing.T) {
 	}
 }
 
+func TestARecordLeavesOutTheEventsThatAreTooMuchTogether(t *testing.T) {
+	t.Parallel()
+	p := publisher.New(nil, claim(), publisher.Config{MaxDeltaBytes: 1000, MaxQueuedBytes: 1 << 30}, slog.New(slog.DiscardHandler))
+	large := event(1, strings.Repeat("x", 3<<20))
+	show(t, p, large, event(1, strings.Repeat("y", 3<<20)), toolEnd(1, "{}"))
+	events := p.Record().GetEvents()
+	if len(events) != 2 || !strings.HasPrefix(events[0].GetCustom().GetEventName(), "x") || events[1].GetToolEnd() == "" {
+		t.Errorf("%d events, want the first large one and the end of the call", len(events))
+	}
+}
+
 func joined(chunks []*eventv1.Chunk) string {
 	var all strings.Builder
 	for _, c := range chunks {

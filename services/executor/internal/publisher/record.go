@@ -8,14 +8,14 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// maxRecordBytes bounds the record of a step, so that its commit fits into a message of
-// the RPC layer.
+// maxRecordBytes bounds the events of a step's record, so that its commit fits into a
+// message of the RPC layer.
 const maxRecordBytes = 5 << 20
 
 // record gathers what the step in flight shows beside its messages. The zero value is
 // empty.
 type record struct {
-	started int64 // when its step_started was shown
+	started int64 // when its step_started was shown; 0 for a step without one
 	events  []recorded
 	bytes   int
 	replied bool // the place of the reply is among the events
@@ -38,9 +38,11 @@ func (r *record) add(step int32, chunk *eventv1.Chunk) {
 		return
 	}
 	event.Timestamp = chunk.GetTimestamp()
-	if r.bytes += proto.Size(event); r.bytes > maxRecordBytes {
-		return
+	size := proto.Size(event)
+	if r.bytes+size > maxRecordBytes && (event.GetCustom() != nil || event.GetStatePatch() != nil) {
+		return // the other events are small, or one of a kind
 	}
+	r.bytes += size
 	r.events = append(r.events, recorded{step: chunk.GetStep(), event: event})
 }
 

@@ -98,10 +98,8 @@ func (r *runner) commitBounded(ctx context.Context, e loop.Commit) error {
 func (r *runner) showStep(ctx context.Context, e loop.Commit) error {
 	step := int32(e.Step)
 	for _, m := range e.Messages {
-		if m.Role == agent.RoleAssistant && !r.replied {
-			if err := r.showPlan(ctx, m); err != nil {
-				return err
-			}
+		if err := r.showReplied(ctx, m); err != nil {
+			return err
 		}
 		for _, c := range m.Calls() {
 			if err := r.showStart(ctx, step, c); err != nil {
@@ -137,6 +135,20 @@ func (r *runner) showStep(ctx context.Context, e loop.Commit) error {
 	return nil
 }
 
+// showReplied shows the message of a reply that readers have not seen. Where they have seen
+// another one, the commit sends them to the state service.
+func (r *runner) showReplied(ctx context.Context, m agent.Message) error {
+	switch {
+	case m.Role != agent.RoleAssistant, r.drains(m):
+		return nil
+	case !r.reply.begun:
+		return r.showPlan(ctx, m)
+	case !r.reply.matches(m):
+		r.publisher.Differs()
+	}
+	return nil
+}
+
 // showDecided shows how the approval of a call whose result the commit carries was decided.
 func (r *runner) showDecided(ctx context.Context, e loop.Commit, callID string) error {
 	if d, ok := e.Decisions[callID]; ok {
@@ -167,7 +179,7 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	r.writes.commit()
 	r.once.forget()
 	r.emitted.reset()
-	r.replied = false
+	r.reply = shownReply{}
 	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {
 		r.halt.request(stop)
 	}

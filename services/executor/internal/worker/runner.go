@@ -56,8 +56,8 @@ type runner struct {
 	previous  string // the run that this one goes on from, as far as it is known
 	once      once
 	emitted   emitted
-	opened    bool // readers were shown how the run begins
-	replied   bool // readers were shown the reply of the step in flight
+	opened    bool       // readers were shown how the run begins
+	reply     shownReply // of the step in flight
 
 	usage    *eventv1.Usage        // of the run, from its begin
 	pending  []*statev1.UsageEntry // of the step in flight, not in the journal

@@ -112,9 +112,12 @@ func (r *runner) showPlan(ctx context.Context, plan agent.Message) error {
 	if r.drains(plan) {
 		return nil
 	}
-	r.replied = true
 	r.once.start(plan.Calls())
-	return r.show(ctx, r.step+1, planChunks(plan, r.fate())...)
+	chunks := planChunks(plan, r.fate())
+	for _, chunk := range chunks {
+		r.reply.add(chunk)
+	}
+	return r.show(ctx, r.step+1, chunks...)
 }
 
 // takeBack voids what readers have seen of the step in flight.
@@ -122,7 +125,7 @@ func (r *runner) takeBack() {
 	r.publisher.Retry(publisher.ReasonStepRetried)
 	r.once.retry()
 	r.emitted.reset()
-	r.replied = false
+	r.reply = shownReply{}
 }
 
 // end is how the run has ended, for readers.

@@ -25,13 +25,13 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	step := int32(e.Step)
 	cuttable, end := r.halt.within(ctx)
 	defer end()
+	r.reply = shownReply{begun: true, form: e.Request.Output != nil}
 	if err := r.show(cuttable, step, stepStarted()); err != nil {
 		return err
 	}
 	if cuttable.Err() != nil {
 		return context.Cause(cuttable)
 	}
-	r.replied = true
 	r.beforeModel(cuttable, e)
 	reply := r.planner.NewReply()
 	heard := &listener{reply: reply, each: func(events []model.Event) error { return r.showReply(cuttable, e, reply, events) }}
@@ -157,6 +157,7 @@ func (r *runner) showReply(ctx context.Context, e loop.CallModel, reply *loop.Re
 		if chunk == nil {
 			continue
 		}
+		r.reply.add(chunk)
 		if err := r.show(ctx, int32(e.Step), chunk); err != nil {
 			return err
 		}
