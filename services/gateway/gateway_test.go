@@ -262,6 +262,8 @@ func place(sequence int64) string {
 		return fmt.Sprint(p.Step, ".outside")
 	case p.N == position.MaxN-1:
 		return fmt.Sprint(p.Step, ".outside-1")
+	case p.N == position.MaxN-2:
+		return fmt.Sprint(p.Step, ".outside-2")
 	default:
 		return fmt.Sprint(p.Step, ".", p.Attempt, ".", p.N)
 	}

@@ -134,13 +134,14 @@ func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
 	shown := second.Say(2, Started())
 	second.Fail("It failed.", "provider_error")
 	const one, two = "chunk 1.committed, chunk 1.last", "chunk 2.outside-1, fail 2.outside"
+	const begun2 = "chunk 2.outside-2, "
 	for query, want := range map[string]string{
-		"sessionId=s1": "chunk 1.stored.1, " + one + ", " + two,
-		fmt.Sprint("sessionId=s1&fromSequence=", begun):                      one + ", " + two,
+		"sessionId=s1": "chunk 1.stored.1, " + one + ", " + begun2 + two,
+		fmt.Sprint("sessionId=s1&fromSequence=", begun):                      one + ", " + begun2 + two,
 		fmt.Sprint("sessionId=s1&fromSequence=", shown):                      two,
 		"sessionId=s1&runId=run-1":                                           "chunk 1.stored.1, " + one + ", end 1.ended",
 		fmt.Sprint("sessionId=s1&runId=run-1&fromSequence=", begun):          one + ", end 1.ended",
-		"sessionId=s1&runId=run-2":                                           two,
+		"sessionId=s1&runId=run-2":                                           begun2 + two,
 		fmt.Sprint("sessionId=s1&runId=run-2&fromSequence=", shown):          two,
 		fmt.Sprint("sessionId=s1&fromSequence=", position.OutsideStep(2, 2)): "fail 2.outside",
 	} {

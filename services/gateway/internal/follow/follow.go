@@ -226,15 +226,15 @@ func (f *Follow) refresh(ctx context.Context, page *statev1.ListStepsResponse) e
 	if !over(f.run) || f.request.Stored && !f.request.Only {
 		return nil
 	}
-	return f.end()
+	return f.end(ctx)
 }
 
 // end gives the end of the run from the state service, with its chunk if that lies behind
 // the cursor.
-func (f *Follow) end() error {
+func (f *Follow) end(ctx context.Context) error {
 	at := f.run.GetEndPosition()
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
-		return f.root.giveAll(render.End(f.run, at, f.root.step))
+		return f.root.outside(ctx, f.run)
 	}
 	return f.root.give(frame.Terminal("", max(at, f.root.cursor), render.Terminal(f.run)))
 }

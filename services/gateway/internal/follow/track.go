@@ -120,7 +120,7 @@ func (t *track) rewound(at int64) error {
 func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
 	run := runOf(page, step.GetRunId())
 	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
-		return t.follow.end() // the steps of later runs are not asked for
+		return t.follow.end(ctx) // the steps of later runs are not asked for
 	}
 	if err := t.closeBefore(ctx, run); err != nil {
 		return err
@@ -164,8 +164,13 @@ func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *sta
 	if t.cursor <= start || at.Step != number || at.Attempt == position.Stored {
 		return nil
 	}
+	return t.completeFromLog(ctx, start, position.Committed(number))
+}
+
+// completeFromLog brings a reader that stands inside an attempt to the end, if the log has
+// the rest of the attempt, and else back to the start.
+func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
 	var taken error
-	end := position.Committed(number)
 	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
 		if !t.continues(r) || t.cursor >= end {
 			return errAsk
@@ -280,7 +285,31 @@ func (t *track) close(ctx context.Context, until int64) error {
 			return err
 		}
 	}
-	return t.giveAll(render.End(run, run.GetEndPosition(), t.step))
+	return t.outside(ctx, run)
+}
+
+// outside gives the end of a run that has ended outside a step. What the reader has seen of
+// the step in flight is void, since nothing of it is stored.
+func (t *track) outside(ctx context.Context, run *statev1.Run) error {
+	start := run.GetStartPosition()
+	if t.step > 0 {
+		start = max(start, position.Committed(t.step))
+	}
+	at := position.Of(t.cursor)
+	if t.cursor > start && at.Attempt != position.Stored && at.N <= position.MaxChunks {
+		if err := t.completeFromLog(ctx, start, run.GetEndPosition()); err != nil {
+			return err
+		}
+	}
+	previous := ""
+	if run.GetStepCount() == 0 && render.Resumes(run) {
+		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+		if err != nil {
+			return err
+		}
+		previous = former.GetRunId()
+	}
+	return t.giveAll(render.Outside(run, previous, t.step))
 }
 
 // settle brings the cursor to the session's position when all stored steps are delivered.

@@ -14,6 +14,26 @@ func End(run *statev1.Run, sequence int64, step int32) []*frame.Frame {
 	return []*frame.Frame{frame.Chunk("", sequence-1, last), frame.Terminal("", sequence, Terminal(run))}
 }
 
+// Outside gives a run that ended outside a step, behind its committed steps: its end, and its
+// beginning where it has no step. previous is as in Step.
+func Outside(run *statev1.Run, previous string, step int32) []*frame.Frame {
+	at := run.GetEndPosition()
+	if run.GetStepCount() > 0 || run.GetStartedAt() == 0 {
+		return End(run, at, step)
+	}
+	begin := stamp(run, step, run.GetStartedAt(), firstChunk(run, previous))
+	return append([]*frame.Frame{frame.Chunk("", at-2, begin)}, End(run, at, step)...)
+}
+
+// firstChunk is the chunk with which the run begins.
+func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
+	turn, message := run.GetTurn(), run.GetMessageId()
+	if Resumes(run) {
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{PreviousRunId: previous, Turn: turn, MessageId: message}}}
+	}
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: message}}}
+}
+
 // suspensions are the reasons for which a run waits.
 var suspensions = map[statev1.RunStatus]string{
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:       "client_tool",

@@ -87,12 +87,7 @@ func (r *rendering) begin(previous string) {
 	if events := r.step.GetRecord().GetEvents(); len(events) > 0 && events[0].GetTimestamp() > 0 {
 		at = min(at, events[0].GetTimestamp())
 	}
-	turn, message := r.run.GetTurn(), r.run.GetMessageId()
-	if Resumes(r.run) {
-		r.between(at, &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{PreviousRunId: previous, Turn: turn, MessageId: message}}})
-		return
-	}
-	r.between(at, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: message}}})
+	r.between(at, firstChunk(r.run, previous))
 }
 
 // Resumes reports whether the run goes on from an earlier one.
