@@ -163,7 +163,7 @@ func (s script) allowed(k kill, want snapshot) []snapshot {
 }
 
 // partial matches what was said of a reply that is cut short, and what counts it.
-var partial = regexp.MustCompile(`(?m)^assistant step \d+ interrupted=\w+:\n( .*\n)+|^assistant:\n(  text .*\n)+|^ *(step_started|step_committed|text ".*")\n| steps \d+`)
+var partial = regexp.MustCompile(`(?m)^assistant step \d+ interrupted=\w+:\n( .*\n)+|^assistant:\n(  text .*\n)*(  data-error\n)?|^ *(step_started|step_committed|text ".*")\n| steps \d+`)
 
 // loose gives what to leave out before two snapshots are compared; nil for nothing. A
 // reply in flight that is stopped or fails is told as far as it came, and taken back when

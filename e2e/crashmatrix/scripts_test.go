@@ -40,7 +40,8 @@ var scripts = []script{
 	{name: "parallel calls and state", agent: "parallel", end: completed},
 	{name: "output by schema", agent: "finish", end: completed},
 	{name: "answer at the limit", agent: "cut", end: completed},
-	{name: "failure of the model", agent: "failing", end: failed, voided: []string{"finishing", "finished", "last_told"}},
+	{name: "failure of the model", agent: "failing", end: failed},
+	{name: "failure without a word", agent: "mute", end: failed},
 	{name: "interrupt", agent: "stopped", end: interrupted, voided: []string{"stop_seen", "stop_kept", "commit_begins"}, drive: func(p *talk) {
 		p.awaitText("one two three four")
 		p.stop(statev1.StopKind_STOP_KIND_INTERRUPT)

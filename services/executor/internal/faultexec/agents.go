@@ -110,6 +110,9 @@ models:
   failing:
     rules:
       - reply: [{text: 'This goes ', chunk: whole}, {error: {code: provider_denied, message: 'not today'}}]
+  mute:
+    rules:
+      - reply: [{error: {code: provider_denied, message: 'not today'}}]
   ledger:
     rules:
       - when: {step: 4}
@@ -149,6 +152,7 @@ func (c *crew) agents() []agent.Agent {
 		{Name: "client", Tools: []agent.Tool{never, ask}},
 		{Name: "approval", Tools: []agent.Tool{pay, payAgain}},
 		{Name: "failing"},
+		{Name: "mute"},
 		{Name: "ledger", Tools: []agent.Tool{safe, never, remember}},
 	}
 	for i := range agents {
