@@ -80,7 +80,7 @@ var walls = []wall{
 
 var hearts = []string{
 	"services/state/internal/session",
-	"services/stream/internal/chunklog",
+	"services/stream/internal/livelog",
 	"services/executor/internal/loop",
 	"services/gateway/internal/uistream",
 }
@@ -103,7 +103,7 @@ func heartMayKnow(heart, imported string) bool {
 // implementation.
 var rooms = []string{
 	"services/state/internal/store",
-	"services/stream/internal/bus",
+	"services/stream/internal/log",
 	"services/executor/internal/model",
 }
 

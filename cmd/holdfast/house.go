@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	"github.com/holdfast-run/holdfast/services/state"
@@ -149,7 +149,7 @@ type registrar interface {
 func (h *house) serve(name, address string, hall registrar, c devConfig) process.Task {
 	return process.Task{Name: name, Run: func(ctx context.Context) error {
 		server, err := rpc.NewServer(rpc.ServerConfig{Log: h.log, Untraced: []string{
-			statev1.WorkService_Heartbeat_FullMethodName, streamv1.StreamService_Append_FullMethodName,
+			statev1.WorkService_Heartbeat_FullMethodName, streamv2.StreamService_Append_FullMethodName,
 		}})
 		if err != nil {
 			return err

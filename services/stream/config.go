@@ -20,25 +20,20 @@ const (
 
 // Config says how the log is kept. Start from Defaults or from config.Load.
 type Config struct {
-	Bus       string `env:"HOLDFAST_STREAM_BUS" envDefault:"embedded" doc:"where the chunk log is: memory, embedded (a NATS server in the process) or nats"`
+	Bus       string `env:"HOLDFAST_STREAM_BUS" envDefault:"embedded" doc:"where the live log is: memory, embedded (a NATS server in the process) or nats"`
 	DataDir   string `env:"HOLDFAST_STREAM_DATA_DIR" envDefault:"holdfast-data/stream" doc:"directory of the embedded server; one process at a time may use it"`
-	NATSURL   string `env:"HOLDFAST_STREAM_NATS_URL" envDefault:"nats://127.0.0.1:4222" doc:"NATS servers, with commas between those of one system and semicolons between independent systems, over which the sessions are spread; systems and their order must not change while there is data"`
+	NATSURL   string `env:"HOLDFAST_STREAM_NATS_URL" envDefault:"nats://127.0.0.1:4222" doc:"NATS servers, with commas between those of one system and semicolons between independent systems, over which the sessions are spread; systems and their order must not change while steps are in flight"`
 	NATSCreds string `env:"HOLDFAST_STREAM_NATS_CREDS" doc:"file with NATS credentials; empty for none"`
 	Namespace string `env:"HOLDFAST_STREAM_NAMESPACE" envDefault:"holdfast" doc:"first word of the NATS subjects and streams: lower-case letters, digits and dashes; installations that share a NATS differ in it"`
 
-	Partitions     int           `env:"HOLDFAST_STREAM_PARTITIONS" envDefault:"16" doc:"JetStream streams that the sessions are spread over, 1 to 64; must not change while there is data"`
+	Partitions     int           `env:"HOLDFAST_STREAM_PARTITIONS" envDefault:"16" doc:"JetStream streams that the sessions are spread over, 1 to 64; must not change while steps are in flight"`
 	Replicas       int           `env:"HOLDFAST_STREAM_REPLICAS" envDefault:"1" doc:"copies of each partition in a NATS cluster, 1 to 5"`
-	TTL            time.Duration `env:"HOLDFAST_STREAM_TTL" envDefault:"24h" doc:"how long a chunk can be read again"`
-	LiveTTL        time.Duration `env:"HOLDFAST_STREAM_LIVE_TTL" envDefault:"1h" doc:"how long a record of a live step is kept; the state service has every committed step"`
-	SessionChunks  int           `env:"HOLDFAST_STREAM_SESSION_CHUNKS" envDefault:"100000" doc:"chunks that are kept of a session, above which its oldest go; 0 is no limit"`
-	PartitionBytes int64         `env:"HOLDFAST_STREAM_PARTITION_BYTES" envDefault:"536870912" doc:"size of a partition, above which its oldest chunks go"`
+	TTL            time.Duration `env:"HOLDFAST_STREAM_TTL" envDefault:"1h" doc:"how long a record is kept; longer than any step takes, because the state service has every committed step"`
+	PartitionBytes int64         `env:"HOLDFAST_STREAM_PARTITION_BYTES" envDefault:"536870912" doc:"size of a partition, above which its oldest records go"`
 	ChunkBytes     int           `env:"HOLDFAST_STREAM_CHUNK_BYTES" envDefault:"524288" doc:"the largest chunk, in bytes as stored"`
-	Check          time.Duration `env:"HOLDFAST_STREAM_CHECK" envDefault:"5s" doc:"time within which a live chunk that was lost on the way is noticed and sent again"`
+	Check          time.Duration `env:"HOLDFAST_STREAM_CHECK" envDefault:"5s" doc:"time within which a live record that was lost on the way is noticed, and its readers read again"`
 	Sync           time.Duration `env:"HOLDFAST_STREAM_SYNC" envDefault:"5s" doc:"how often the embedded server has the disk keep what it was given, at least 10ms; 0s: before each acknowledgement, so that a power cut loses nothing"`
-	BootTimeout    time.Duration `env:"HOLDFAST_STREAM_BOOT_TIMEOUT" envDefault:"30s" doc:"how long the start waits for the chunk log"`
-
-	ReaderChunks int `env:"HOLDFAST_STREAM_READER_CHUNKS" envDefault:"512" doc:"chunks that a live reader may lag behind before it is cut"`
-	ReaderBytes  int `env:"HOLDFAST_STREAM_READER_BYTES" envDefault:"4194304" doc:"the same in bytes; shared by the readers of a session"`
+	BootTimeout    time.Duration `env:"HOLDFAST_STREAM_BOOT_TIMEOUT" envDefault:"30s" doc:"how long the start waits for the live log"`
 }
 
 // ProcessConfig is what a process that runs this service alone is told.
@@ -88,10 +83,6 @@ func (c Config) check() error {
 	switch {
 	case c.TTL < minTTL:
 		return wrong("HOLDFAST_STREAM_TTL", "%v is below %v", c.TTL, minTTL)
-	case c.LiveTTL < minTTL:
-		return wrong("HOLDFAST_STREAM_LIVE_TTL", "%v is below %v", c.LiveTTL, minTTL)
-	case c.SessionChunks < 0:
-		return wrong("HOLDFAST_STREAM_SESSION_CHUNKS", "%d is below 0, which is no limit", c.SessionChunks)
 	case c.PartitionBytes < minPartition:
 		return wrong("HOLDFAST_STREAM_PARTITION_BYTES", "%d is below %d", c.PartitionBytes, minPartition)
 	case c.ChunkBytes < minChunk || c.ChunkBytes > maxChunk:
@@ -100,10 +91,6 @@ func (c Config) check() error {
 		return wrong("HOLDFAST_STREAM_CHECK", "%v is not above 0", c.Check)
 	case c.BootTimeout <= 0:
 		return wrong("HOLDFAST_STREAM_BOOT_TIMEOUT", "%v is not above 0", c.BootTimeout)
-	case c.ReaderChunks < 1:
-		return wrong("HOLDFAST_STREAM_READER_CHUNKS", "%d is below 1", c.ReaderChunks)
-	case c.ReaderBytes < 1:
-		return wrong("HOLDFAST_STREAM_READER_BYTES", "%d is below 1", c.ReaderBytes)
 	}
 	return nil
 }

@@ -1,79 +1,47 @@
 package stream_test
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-func TestARestartedServiceKeepsEverythingAndReadersGoOn(t *testing.T) {
+// The embedded log survives a restart. Its loss, or an older copy, costs one new attempt.
+func TestAnEmbeddedLogIsKeptOrCostsOneAttempt(t *testing.T) {
 	t.Parallel()
 	c := onJetStream(t)
+	older := t.TempDir()
 	h := start(t, c)
-	w := h.writer(refOf("kept"), "run", 1)
-	w.say(t, 1, "a", "b")
-	r := h.read(t, &streamv1.ReadRequest{Stream: w.ref})
-	equal(t, []string{r.next(t), r.next(t), r.next(t)}, "a", "b", "caught up")
-	cursor := w.last
+	w := h.writer(refOf("kept"))
+	w.say(t, "a", "b")
 	h.stop()
-	_, err := r.drain()
-	refused(t, err, fault.Unavailable, "LOG_UNAVAILABLE")
+	if err := os.CopyFS(older, os.DirFS(c.DataDir)); err != nil {
+		t.Fatal(err)
+	}
 
 	w.house = start(t, c)
-	r = w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: cursor})
-	equal(t, []string{r.next(t)}, "caught up")
-	w.say(t, 1, "c")
-	refused(t, w.writer(w.ref, "run", 1).text(t.Context(), 1, "x"), fault.Stale, "APPEND_OUT_OF_ORDER")
-	w.end(t, ended("run"))
-	equal(t, r.rest(t), "c", "end run")
-	equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref}).rest(t), "a", "b", "c", "end run")
-}
+	r := w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 2)})
+	r.expect(t, "caught up")
+	w.say(t, "c")
+	r.expect(t, "c")
+	w.stored(t, &streamv2.ReadRequest{Stream: w.ref}, "a", "b", "c")
+	w.stop()
 
-func TestALostLogTruncatesOldCursorsAndItsWriterTellsAnew(t *testing.T) {
-	t.Parallel()
-	for name, config := range map[string]func(*testing.T) stream.Config{
-		"memory":    func(*testing.T) stream.Config { return onMemory() },
-		"jetstream": onJetStream,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := start(t, config(t))
-			w := h.writer(refOf("lost"), "run", 1)
-			w.say(t, 1, "a", "b", "c")
-			cursor := w.last
-			h.stop()
-
-			w.house = start(t, config(t)) // a new directory
-			truncated := w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: cursor})
-			frame, err := truncated.stream.Recv()
-			if err != nil || frame.GetTruncated().GetFloor() <= cursor {
-				t.Fatalf("got %v, %v; want truncated with a floor above %d", frame, err, cursor)
-			}
-			floor := frame.GetTruncated().GetFloor()
-			equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref, RecordedSequence: cursor}).rest(t), "truncated")
-			loaded := w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: floor, RecordedSequence: cursor})
-			equal(t, []string{loaded.next(t)}, "caught up")
-
-			for range 3 {
-				refused(t, w.text(t.Context(), 1, "d"), fault.Stale, "LOG_RENEWED")
-			}
-			if answer := w.rewind(t, cursor-2, 1); answer.GetAt() != 0 || answer.GetVoided() != 0 || len(answer.GetKept()) != 0 || answer.GetSequence() <= floor {
-				t.Errorf("got %v, want a marker above %d that says that nothing stands", answer, floor)
-			}
-			w.say(t, 1, "d")
-			for _, old := range []int64{0, cursor - 1, cursor, cursor + 1} {
-				equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: old}).rest(t), "truncated")
-			}
-			w.end(t, ended("run"))
-			equal(t, loaded.rest(t), "d", "end run")
-			equal(t, w.read(t, &streamv1.ReadRequest{Stream: w.ref, FromSequence: floor}).rest(t), "d", "end run")
-			fresh := w.writer(refOf("fresh"), "run", 1)
-			fresh.say(t, 1, "f")
-			equal(t, w.stored(t, fresh.ref), "f", "caught up")
-		})
+	for i, directory := range []string{older, t.TempDir()} {
+		c.DataDir = directory
+		w.house = start(t, c)
+		w.lost(t)
+		again := fmt.Sprint("again ", i)
+		w.begin(t, again)
+		w.stored(t, &streamv2.ReadRequest{Stream: w.ref}, again)
+		w.say(t, "d")
+		w.stored(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(w.attempt, 1)}, "d")
+		w.stop()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,9 +13,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
@@ -23,13 +25,12 @@ const patience = 3 * time.Minute
 
 // house is a running service and a client of it.
 type house struct {
-	streamv1.StreamServiceClient
-	conn *grpc.ClientConn
+	streamv2.StreamServiceClient
 	stop func() // ends it as a signal would; runs at the end of the test, too
 }
 
 // start runs the service on a network in memory.
-func start(t testing.TB, c stream.Config) *house {
+func start(t *testing.T, c stream.Config) *house {
 	t.Helper()
 	service, err := stream.New(t.Context(), c, stream.Peers{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -47,7 +48,7 @@ func start(t testing.TB, c stream.Config) *house {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
-	group.Go(func() { _ = rpc.Serve(ctx, server, listener, patience) }) // whoever holds up the shutdown is seen
+	group.Go(func() { _ = rpc.Serve(ctx, server, listener, patience) }) // a call that delays the shutdown fails the test
 	group.Go(func() { _ = service.Run(ctx) })
 	conn, err := rpc.Dial(network, "stream", rpc.ClientConfig{})
 	if err != nil {
@@ -62,7 +63,7 @@ func start(t testing.TB, c stream.Config) *house {
 		}
 	})
 	t.Cleanup(stop)
-	return &house{streamv1.NewStreamServiceClient(conn), conn, stop}
+	return &house{streamv2.NewStreamServiceClient(conn), stop}
 }
 
 func onMemory() stream.Config {
@@ -78,136 +79,88 @@ func onJetStream(t *testing.T) stream.Config {
 	return c
 }
 
-// onEachBus runs the test on every log.
-func onEachBus(t *testing.T, test func(t *testing.T, h *house)) {
-	t.Helper()
-	onEachBusWith(t, func(*stream.Config) {}, test)
+func refOf(session string) *streamv2.StreamRef {
+	return &streamv2.StreamRef{Tenant: "acme", RootSessionId: session, SessionId: session}
 }
 
-// onEachBusWith does so with a change of the configuration.
-func onEachBusWith(t *testing.T, change func(*stream.Config), test func(t *testing.T, h *house)) {
-	t.Helper()
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		c := onMemory()
-		change(&c)
-		test(t, start(t, c))
-	})
-	t.Run("jetstream", func(t *testing.T) {
-		t.Parallel()
-		c := onJetStream(t)
-		change(&c)
-		test(t, start(t, c))
-	})
-}
-
-func refOf(session string) *streamv1.StreamRef {
-	return &streamv1.StreamRef{Tenant: "acme", RootSessionId: session, SessionId: session}
-}
-
-// text is a chunk of a step of a run.
-func text(run string, step int32, delta string) *eventv1.Chunk {
-	return &eventv1.Chunk{AgentId: run, AgentType: "test", Step: step, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}}}
-}
-
-func ended(run string) *streamv1.Terminal {
-	return &streamv1.Terminal{RunId: run, Outcome: &streamv1.Terminal_End{End: &streamv1.End{
-		Status: streamv1.EndStatus_END_STATUS_COMPLETED, Output: `"done"`,
-	}}}
-}
-
-// writer appends as an executor does.
+// writer appends to a session as an executor does: attempts at step 1, a chunk a record.
 type writer struct {
 	*house
-	ref    *streamv1.StreamRef
-	run    string
-	epoch  int64
-	number int64 // of the last append
-	last   int64 // its sequence
+	ref     *streamv2.StreamRef
+	epoch   int64
+	attempt int32
+	n       int32 // of the last chunk
 }
 
-func (h *house) writer(ref *streamv1.StreamRef, run string, epoch int64) *writer {
-	return &writer{house: h, ref: ref, run: run, epoch: epoch}
+func (h *house) writer(ref *streamv2.StreamRef) *writer {
+	return &writer{house: h, ref: ref, epoch: 1, attempt: 1}
 }
 
-func (w *writer) request() *streamv1.AppendRequest {
-	return &streamv1.AppendRequest{Stream: w.ref, Epoch: w.epoch, Number: w.number + 1, ExpectedLastSequence: w.last}
+func at(attempt, n int32) int64 {
+	return position.Position{Step: 1, Attempt: attempt, N: n}.Sequence()
 }
 
-func (w *writer) append(ctx context.Context, r *streamv1.AppendRequest) error {
-	answer, err := w.Append(ctx, r)
-	if err != nil {
-		return err
+// append appends the next chunk of the attempt.
+func (w *writer) append(ctx context.Context, delta string) error {
+	r := &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, Record: &streamv2.Record{
+		Sequence: at(w.attempt, w.n+1),
+		Chunks: []*eventv1.Chunk{{
+			AgentId: "run", Step: 1, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}},
+		}},
+	}}
+	if w.n == 0 {
+		r.Record.Attempt = &streamv2.Attempt{RunId: "run"}
+	} else {
+		r.After = at(w.attempt, w.n)
 	}
-	w.number, w.last = r.GetNumber(), answer.GetSequence()
-	return nil
+	_, err := w.Append(ctx, r)
+	if err == nil {
+		w.n++
+	}
+	return err
 }
 
-// chunk is the append of a text.
-func (w *writer) chunk(step int32, delta string) *streamv1.AppendRequest {
-	r := w.request()
-	r.Record = &streamv1.AppendRequest_Chunk{Chunk: text(w.run, step, delta)}
-	return r
-}
-
-func (w *writer) text(ctx context.Context, step int32, delta string) error {
-	return w.append(ctx, w.chunk(step, delta))
-}
-
-// insistOn appends until the log takes it, as an executor does: the number says
-// which append it is, however often it comes.
-func (w *writer) insistOn(ctx context.Context, r *streamv1.AppendRequest) error {
-	for deadline := time.Now().Add(patience); ; {
-		err := w.append(ctx, r)
-		if err == nil || !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
+// patientAppend repeats the append while the log is unavailable.
+func (w *writer) patientAppend(ctx context.Context, delta string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := w.append(ctx, delta)
+		if !errors.Is(err, fault.Unavailable) || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-func (w *writer) insist(t *testing.T, delta string) error {
-	return w.insistOn(t.Context(), w.chunk(1, delta))
-}
-
-func (w *writer) say(t *testing.T, step int32, deltas ...string) {
+func (w *writer) say(t *testing.T, deltas ...string) {
 	t.Helper()
 	for _, delta := range deltas {
-		if err := w.insistOn(t.Context(), w.chunk(step, delta)); err != nil {
+		if err := w.patientAppend(t.Context(), delta); err != nil {
 			t.Fatalf("append %q: %v", delta, err)
 		}
 	}
 }
 
-func (w *writer) end(t *testing.T, terminal *streamv1.Terminal) {
+// begin begins the next attempt.
+func (w *writer) begin(t *testing.T, deltas ...string) {
 	t.Helper()
-	r := w.request()
-	r.Record = &streamv1.AppendRequest_Terminal{Terminal: terminal}
-	if err := w.insistOn(t.Context(), r); err != nil {
-		t.Fatalf("append terminal: %v", err)
-	}
+	w.attempt++
+	w.n = 0
+	w.say(t, deltas...)
 }
 
-func (w *writer) rewind(t *testing.T, from int64, step int32) *streamv1.RewindResponse {
+// lost appends until the log says that it lost what came before.
+func (w *writer) lost(t *testing.T) {
 	t.Helper()
-	answer, err := w.Rewind(t.Context(), &streamv1.RewindRequest{
-		Stream: w.ref, Epoch: w.epoch, Number: w.number + 1, ExpectedLastSequence: w.last,
-		RunId: w.run, FromSequence: from, Step: step, Reason: "executor_lost",
-	})
-	if err != nil {
-		t.Fatalf("rewind: %v", err)
-	}
-	w.number++
-	w.last = answer.GetSequence()
-	return answer
+	refused(t, w.patientAppend(t.Context(), "lost"), fault.Stale, "RECORDS_LOST")
 }
 
 // reading is one open Read.
 type reading struct {
-	stream grpc.ServerStreamingClient[streamv1.ReadResponse]
-	cancel context.CancelFunc
+	stream grpc.ServerStreamingClient[streamv2.ReadResponse]
 }
 
-func (h *house) read(t *testing.T, r *streamv1.ReadRequest) *reading {
+func (h *house) read(t *testing.T, r *streamv2.ReadRequest) reading {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -215,39 +168,85 @@ func (h *house) read(t *testing.T, r *streamv1.ReadRequest) *reading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &reading{stream, cancel}
+	return reading{stream}
 }
 
-// next returns the next frame in words.
-func (r *reading) next(t *testing.T) string {
-	t.Helper()
-	frame, err := r.stream.Recv()
-	if err != nil {
-		t.Fatalf("read: %v", err)
+// word returns a frame's text, or "caught up".
+func word(f *streamv2.ReadResponse) string {
+	if f.GetCaughtUp() != nil {
+		return "caught up"
 	}
-	return words(frame)
+	return f.GetRecord().GetRecord().GetChunks()[0].GetTextDelta().GetDelta()
 }
 
-// rest returns the frames in words until the call ends well.
-func (r *reading) rest(t *testing.T) []string {
+// expect takes as many frames as are wanted, and wants these.
+func (r reading) expect(t *testing.T, want ...string) {
 	t.Helper()
-	frames, err := r.drain()
-	if err != nil {
-		t.Fatalf("read after %q: %v", frames, err)
-	}
-	return frames
-}
-
-func (r *reading) drain() ([]string, error) {
-	var frames []string
-	for {
-		frame, err := r.stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return frames, nil
-		}
+	var got []string
+	for range want {
+		f, err := r.stream.Recv()
 		if err != nil {
-			return frames, err
+			t.Fatalf("got %q and then %v, want %q", got, err, want)
 		}
-		frames = append(frames, words(frame))
+		got = append(got, word(f))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("got  %q\nwant %q", got, want)
+	}
+}
+
+// end takes frames until the call ends.
+func (r reading) end() error {
+	for {
+		if _, err := r.stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// stored wants these texts to be stored.
+func (h *house) stored(t *testing.T, r *streamv2.ReadRequest, want ...string) {
+	t.Helper()
+	r.StoredOnly = true
+	reading := h.read(t, r)
+	reading.expect(t, append(want, "caught up")...)
+	if err := reading.end(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v at the end of what is stored, want a regular end", err)
+	}
+}
+
+func refused(t *testing.T, err error, kind fault.Kind, reason string) {
+	t.Helper()
+	if !errors.Is(err, kind) || fault.ReasonOf(err) != reason {
+		t.Fatalf("got %v, want %v (%s)", err, kind, reason)
+	}
+}
+
+func TestReadersGetWhatIsStoredAndWhatComesOnEachLog(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]func(*testing.T) stream.Config{
+		"memory":   func(*testing.T) stream.Config { return onMemory() },
+		"embedded": onJetStream,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := start(t, config(t))
+			w := h.writer(refOf("s"))
+			early := h.read(t, &streamv2.ReadRequest{Stream: w.ref})
+			early.expect(t, "caught up")
+			w.say(t, "a", "b")
+			early.expect(t, "a", "b")
+			late := h.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 1)})
+			late.expect(t, "b", "caught up")
+			w.say(t, "c")
+			early.expect(t, "c")
+			late.expect(t, "c")
+			h.stop()
+			for _, r := range []reading{early, late} {
+				if err := r.end(); !errors.Is(err, fault.Unavailable) {
+					t.Errorf("got %v at the end of the service, want unavailable", err)
+				}
+			}
+		})
 	}
 }

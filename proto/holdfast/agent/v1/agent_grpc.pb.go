@@ -44,8 +44,7 @@ type AgentServiceClient interface {
 	// Reasons: those of state.v1.RunService.StartRun.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
 	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame; see stream.v1.StreamService.Read. A client that goes away never
-	// stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(ctx context.Context, in *StreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponse], error)
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
@@ -181,8 +180,7 @@ type AgentServiceServer interface {
 	// Reasons: those of state.v1.RunService.StartRun.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame; see stream.v1.StreamService.Read. A client that goes away never
-	// stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(*StreamRequest, grpc.ServerStreamingServer[StreamResponse]) error
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *GetRequest) (*GetResponse, error)

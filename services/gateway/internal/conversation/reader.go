@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -123,15 +122,6 @@ func (r *Reader) agents(ctx context.Context) ([]*statev1.Agent, error) {
 		return err
 	})
 	return got.GetAgents(), err
-}
-
-// Stream names the stream of a session.
-func Stream(s *statev1.Session) *streamv1.StreamRef {
-	root := s.GetRootSessionId()
-	if root == "" {
-		root = s.GetSessionId()
-	}
-	return &streamv1.StreamRef{Tenant: s.GetTenant(), RootSessionId: root, SessionId: s.GetSessionId()}
 }
 
 // Executing reports whether the run has not ended.

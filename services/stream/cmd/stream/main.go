@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream"
 )
@@ -48,7 +47,7 @@ func serve(ctx context.Context, c stream.ProcessConfig, t *telemetry.Telemetry) 
 		return err
 	}
 	server, err := rpc.NewServer(rpc.ServerConfig{
-		Security: c.Internal, Log: t.Log, Untraced: []string{streamv1.StreamService_Append_FullMethodName, streamv2.StreamService_Append_FullMethodName},
+		Security: c.Internal, Log: t.Log, Untraced: []string{streamv2.StreamService_Append_FullMethodName},
 	})
 	if err != nil {
 		return err

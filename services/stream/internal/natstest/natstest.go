@@ -1,6 +1,6 @@
 // Package natstest runs NATS servers in the process of a test: one, or a cluster as
-// hard as that allows: its nodes can be cut off, killed, lose their disks, and be
-// put back to older copies of them.
+// hard as that allows: its nodes can be killed, lose their disks, and be put back to
+// older copies of them.
 //
 //	client ──▶ front 0 ──▶ node 0 ──▶ link 0→1 ──▶ node 1
 //	                          └────▶ link 0→2 ──▶ node 2   …
@@ -130,8 +130,8 @@ func (c *Cluster) start(t *testing.T, i int) {
 	}
 }
 
-// Isolate cuts a node off from the others and from clients.
-func (c *Cluster) Isolate(i int) {
+// isolate cuts a node off from the others and from clients.
+func (c *Cluster) isolate(i int) {
 	c.nodes[i].front.cut()
 	for j, other := range c.nodes {
 		if j != i {
@@ -139,25 +139,6 @@ func (c *Cluster) Isolate(i int) {
 			other.links[i].cut()
 		}
 	}
-}
-
-// Join ends what Isolate did.
-func (c *Cluster) Join(i int) {
-	n := c.nodes[i]
-	n.front.lead(n.server.Addr().String())
-	for j, other := range c.nodes {
-		if j != i && other.server != nil {
-			n.links[j].lead(other.server.ClusterAddr().String())
-			other.links[i].lead(n.server.ClusterAddr().String())
-		}
-	}
-}
-
-// Stop ends a node in order: it hands its leaderships over and writes down where
-// it stands.
-func (c *Cluster) Stop(i int) {
-	c.shutDown(i)
-	c.Isolate(i)
 }
 
 func (c *Cluster) shutDown(i int) {
@@ -173,7 +154,7 @@ func (c *Cluster) shutDown(i int) {
 // order.
 func (c *Cluster) Kill(t *testing.T, i int) {
 	t.Helper()
-	c.Isolate(i)
+	c.isolate(i)
 	left := c.copyOf(t, c.nodes[i].store)
 	c.shutDown(i)
 	c.nodes[i].store = left
@@ -197,7 +178,7 @@ func (c *Cluster) Snapshot(t *testing.T) {
 func (c *Cluster) Restore(t *testing.T) {
 	t.Helper()
 	for i := range c.nodes {
-		c.Isolate(i)
+		c.isolate(i)
 	}
 	for i, n := range c.nodes {
 		c.shutDown(i)
@@ -207,12 +188,6 @@ func (c *Cluster) Restore(t *testing.T) {
 		c.start(t, i)
 	}
 	c.Ready(t)
-}
-
-// PutBack puts the disk of a node that does not run back to what was noted.
-func (c *Cluster) PutBack(t *testing.T, i int) {
-	t.Helper()
-	c.nodes[i].store = c.copyOf(t, c.noted[i])
 }
 
 // copyOf copies a directory that may be in use: a file that goes meanwhile is
@@ -291,25 +266,6 @@ func (c *Cluster) Leader(t *testing.T, stream string) int {
 		return leader >= 0
 	})
 	return leader
-}
-
-// Copy returns the first and last sequence that a node has of the stream, as
-// its own copy says, zeroes when it has none. The first is one above the last in
-// a copy that is empty.
-func (c *Cluster) Copy(t *testing.T, i int, stream string) (first, last uint64) {
-	t.Helper()
-	all, err := c.nodes[i].server.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
-	if err != nil {
-		t.Fatalf("node %d: %v", i, err)
-	}
-	for _, a := range all.AccountDetails {
-		for _, s := range a.Streams {
-			if s.Name == stream {
-				return s.State.FirstSeq, s.State.LastSeq
-			}
-		}
-	}
-	return 0, 0
 }
 
 func await(t *testing.T, what string, done func() bool) {

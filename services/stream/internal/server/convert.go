@@ -2,266 +2,169 @@ package server
 
 import (
 	"fmt"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
-	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// wire converts a sequence: uint64 inside, int64 on the wire. The log gives
-// them below 2^53.
-func wire(sequence uint64) int64 { return int64(sequence) } //nolint:gosec // see above
+// maxIDBytes is the length of the longest id.
+const maxIDBytes = 256
 
-// endStatus is what the end of a run makes of its stream.
-var endStatus = map[streamv1.EndStatus]chunklog.Status{
-	streamv1.EndStatus_END_STATUS_COMPLETED:   chunklog.Ended,
-	streamv1.EndStatus_END_STATUS_PAUSED:      chunklog.Paused,
-	streamv1.EndStatus_END_STATUS_INTERRUPTED: chunklog.Ended,
-}
-
-var streamStatus = map[chunklog.Status]streamv1.StreamStatus{
-	chunklog.Active: streamv1.StreamStatus_STREAM_STATUS_ACTIVE,
-	chunklog.Paused: streamv1.StreamStatus_STREAM_STATUS_PAUSED,
-	chunklog.Ended:  streamv1.StreamStatus_STREAM_STATUS_ENDED,
-	chunklog.Failed: streamv1.StreamStatus_STREAM_STATUS_FAILED,
-}
-
-// Limits of a request with several chunks.
-const (
-	maxMore       = 63
-	maxBatchBytes = 256 << 10
-)
-
-// recordsOf makes the records of an append, each with a payload of limit bytes at
-// most: all of them, or none.
-func recordsOf(r *streamv1.AppendRequest, limit int) ([]*chunklog.Record, error) {
-	if err := checkBatch(r); err != nil {
-		return nil, err
+// idFlaw describes what is wrong with an id; "" when nothing is.
+func idFlaw(id string) string {
+	switch {
+	case id == "":
+		return "is empty"
+	case len(id) > maxIDBytes:
+		return "is longer than 256 bytes"
+	case !utf8.ValidString(id):
+		return "is not valid UTF-8"
 	}
-	first, err := recordOf(r, limit)
-	if err != nil {
-		return nil, err
-	}
-	records := make([]*chunklog.Record, 1, 1+len(r.GetMore()))
-	records[0] = first
-	for i, chunk := range r.GetMore() {
-		record := &chunklog.Record{Epoch: r.GetEpoch(), Number: r.GetNumber() + int64(i) + 1}
-		if err := putChunk(record, chunk, limit); err != nil {
-			return nil, err
+	for _, r := range id {
+		if unicode.IsControl(r) {
+			return "holds a control character"
 		}
-		records = append(records, record)
 	}
-	return records, nil
+	return ""
 }
 
-// recordOf makes the first record of an append.
-func recordOf(r *streamv1.AppendRequest, limit int) (*chunklog.Record, error) {
-	record := &chunklog.Record{Epoch: r.GetEpoch(), Number: r.GetNumber()}
-	switch body := r.GetRecord().(type) {
-	case *streamv1.AppendRequest_Chunk:
-		return record, putChunk(record, body.Chunk, limit)
-	case *streamv1.AppendRequest_Terminal:
-		return record, putTerminal(record, body.Terminal, limit)
-	}
-	return nil, chunkInvalid("the request holds neither a chunk nor a terminal record")
-}
-
-func putChunk(record *chunklog.Record, c *eventv1.Chunk, limit int) error {
-	if err := checkChunk(c); err != nil {
-		return err
-	}
-	if size := proto.Size(c); size > limit {
-		return fault.New(fault.TooLarge, "CHUNK_TOO_LARGE",
-			"the chunk takes %d bytes, and at most %d are stored; split it", size, limit)
-	}
-	payload, err := proto.Marshal(c)
-	if err != nil {
-		return chunkInvalid("the chunk cannot be encoded: a text in it is not valid UTF-8")
-	}
-	record.Kind, record.Run, record.Step, record.Payload = chunklog.Chunk, c.GetAgentId(), c.GetStep(), payload
-	return nil
-}
-
-func putTerminal(record *chunklog.Record, t *streamv1.Terminal, limit int) error {
-	if err := checkTerminal(t); err != nil {
-		return err
-	}
-	payload, err := proto.Marshal(shorten(t, limit))
-	if err != nil {
-		return chunkInvalid("the terminal record cannot be encoded: a text in it is not valid UTF-8")
-	}
-	record.Kind, record.Run, record.Payload = chunklog.Terminal, t.GetRunId(), payload
-	record.Status = chunklog.Failed
-	if end := t.GetEnd(); end != nil {
-		record.Status = endStatus[end.GetStatus()]
+// checkID answers Invalid with the reason.
+func checkID(reason, name, id string) error {
+	if flaw := idFlaw(id); flaw != "" {
+		return fault.New(fault.Invalid, reason, "%s %s", name, flaw)
 	}
 	return nil
 }
 
-// The texts of a shortened failure: enough to be understood, and small beside
-// every sensible limit.
-const (
-	shortErrorBytes = 4 << 10
-	shortCodeBytes  = 256
-)
-
-// omittedOutput names the output in End.omitted.
-const omittedOutput = "output"
-
-// shorten returns t, or a copy that leaves out what is too large: the end of a
-// run is never refused.
-func shorten(t *streamv1.Terminal, limit int) *streamv1.Terminal {
-	if proto.Size(t) <= limit {
-		return t
+// streamOf checks a reference to a session's log: Invalid (ID_INVALID).
+func streamOf(ref *streamv2.StreamRef) (log.Stream, error) {
+	s := log.Stream{Tenant: ref.GetTenant(), Root: ref.GetRootSessionId(), Session: ref.GetSessionId()}
+	for _, err := range []error{
+		checkID("ID_INVALID", "stream.tenant", s.Tenant),
+		checkID("ID_INVALID", "stream.root_session_id", s.Root),
+		checkID("ID_INVALID", "stream.session_id", s.Session),
+	} {
+		if err != nil {
+			return log.Stream{}, err
+		}
 	}
-	short := &streamv1.Terminal{RunId: t.GetRunId()}
-	switch outcome := t.GetOutcome().(type) {
-	case *streamv1.Terminal_End:
-		short.Outcome = &streamv1.Terminal_End{End: &streamv1.End{
-			Status:  outcome.End.GetStatus(),
-			Usage:   outcome.End.GetUsage(),
-			Omitted: []string{omittedOutput},
-		}}
-	case *streamv1.Terminal_Fail:
-		short.Outcome = &streamv1.Terminal_Fail{Fail: &streamv1.Fail{
-			Error:       prefix(outcome.Fail.GetError(), shortErrorBytes),
-			Code:        prefix(outcome.Fail.GetCode(), shortCodeBytes),
-			Recoverable: outcome.Fail.GetRecoverable(),
-		}}
-	}
-	return short
+	return s, nil
 }
 
-// prefix returns at most limit bytes of text, whole characters only.
-func prefix(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
-}
-
-// putMarker gives a marker its payload: what its frame says beyond the record.
-func putMarker(record *chunklog.Record, reason string) error {
-	payload, err := proto.Marshal(&streamv1.RewoundFrame{Reason: reason})
+// scopeOf checks what a reader wants to read: Invalid (ID_INVALID, SEQUENCE_INVALID).
+func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
+	stream, err := streamOf(r.GetStream())
 	if err != nil {
-		return chunkInvalid("the reason is not valid UTF-8")
+		return log.Scope{}, err
 	}
-	record.Payload = payload
-	return nil
+	if r.GetFamily() && stream.Session != stream.Root {
+		return log.Scope{}, fault.New(fault.Invalid, "ID_INVALID", "a family is read from its root: session_id and root_session_id differ")
+	}
+	if !position.Valid(r.GetFromSequence()) {
+		return log.Scope{}, fault.New(fault.Invalid, "SEQUENCE_INVALID", "from_sequence is %d, which is no position", r.GetFromSequence())
+	}
+	return log.Scope{Stream: stream, Family: r.GetFamily()}, nil
 }
 
-// frameOf makes the frame of a record that a reader is told.
-func frameOf(r *chunklog.Record) (*streamv1.ReadResponse, error) {
-	switch r.Kind {
-	case chunklog.Terminal:
-		return terminalFrame(r)
-	case chunklog.Marker:
-		return rewoundFrame(r)
-	case chunklog.Chunk:
+// requestOf checks an append and makes what the rules look at: Invalid (RECORD_INVALID,
+// CHUNK_INVALID, ID_INVALID).
+func requestOf(r *streamv2.AppendRequest) (livelog.Request, error) {
+	record := r.GetRecord()
+	request := livelog.Request{
+		Epoch: r.GetEpoch(), After: r.GetAfter(), Sequence: record.GetSequence(), Chunks: len(record.GetChunks()),
 	}
-	return chunkFrame(r)
+	if attempt := record.GetAttempt(); attempt != nil {
+		request.Attempt = &livelog.Attempt{Stands: attempt.GetStands()}
+		if err := checkID("ID_INVALID", "attempt.run_id", attempt.GetRunId()); err != nil {
+			return request, err
+		}
+	}
+	if boundary := record.GetBoundary(); boundary != nil {
+		request.Boundary = &livelog.Boundary{
+			Last: boundary.GetLast(), Committed: boundary.GetStepCommitted() != nil, Ended: boundary.GetRunEnded() != nil,
+		}
+		if err := checkBoundary(boundary); err != nil {
+			return request, err
+		}
+	}
+	for _, chunk := range record.GetChunks() {
+		if err := checkChunk(chunk); err != nil {
+			return request, err
+		}
+	}
+	return request, livelog.Validate(request)
 }
 
-func chunkFrame(r *chunklog.Record) (*streamv1.ReadResponse, error) {
-	chunk := &eventv1.Chunk{}
-	if err := decode(r, chunk); err != nil {
-		return nil, err
+func checkChunk(c *eventv1.Chunk) error {
+	if c.GetStep() < 0 {
+		return fault.New(fault.Invalid, "CHUNK_INVALID", "chunk.step is %d; it is 0 or more", c.GetStep())
 	}
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Chunk{Chunk: &streamv1.ChunkFrame{
-		Sequence: wire(r.Sequence), Chunk: chunk, SessionId: r.Session,
-	}}}, nil
+	return checkID("CHUNK_INVALID", "chunk.agent_id", c.GetAgentId())
 }
 
-func terminalFrame(r *chunklog.Record) (*streamv1.ReadResponse, error) {
-	terminal := &streamv1.Terminal{}
-	if err := decode(r, terminal); err != nil {
-		return nil, err
+func checkBoundary(b *streamv2.Boundary) error {
+	for _, chunk := range []*eventv1.Chunk{b.GetStepCommitted(), b.GetRunEnded()} {
+		if chunk == nil {
+			continue
+		}
+		if err := checkChunk(chunk); err != nil {
+			return err
+		}
 	}
-	if fail := terminal.GetFail(); fail != nil {
-		return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Fail{Fail: &streamv1.FailFrame{
-			Sequence: wire(r.Sequence), RunId: terminal.GetRunId(), Fail: fail, SessionId: r.Session,
-		}}}, nil
+	if (b.GetRunEnded() != nil) != (b.GetEnd() != nil) {
+		return recordInvalid("boundary.run_ended and boundary.end come together")
 	}
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_End{End: &streamv1.EndFrame{
-		Sequence: wire(r.Sequence), RunId: terminal.GetRunId(), End: terminal.GetEnd(), SessionId: r.Session,
-	}}}, nil
+	if b.GetEnd() == nil {
+		return nil
+	}
+	switch outcome := b.GetEnd().GetOutcome().(type) {
+	case *streamv2.Terminal_Fail:
+	case *streamv2.Terminal_End:
+		if _, known := streamv2.EndStatus_name[int32(outcome.End.GetStatus())]; !known || outcome.End.GetStatus() == 0 {
+			return recordInvalid("boundary.end.end.status is missing or unknown")
+		}
+	default:
+		return recordInvalid("boundary.end has neither end nor fail")
+	}
+	return checkID("ID_INVALID", "boundary.end.run_id", b.GetEnd().GetRunId())
 }
 
-func rewoundFrame(r *chunklog.Record) (*streamv1.ReadResponse, error) {
-	frame, err := rewoundOf(r)
+func recordInvalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "RECORD_INVALID", format, args...)
+}
+
+// bodyOf encodes a record: TooLarge (RECORD_TOO_LARGE).
+func (s *Server) bodyOf(r *streamv2.Record) ([]byte, error) {
+	body, err := proto.Marshal(r)
 	if err != nil {
-		return nil, err
+		return nil, recordInvalid("the record cannot be encoded: a text in it is not valid UTF-8")
 	}
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Rewound{Rewound: frame}}, nil
-}
-
-func rewoundOf(r *chunklog.Record) (*streamv1.RewoundFrame, error) {
-	frame := &streamv1.RewoundFrame{}
-	if err := decode(r, frame); err != nil {
-		return nil, err
+	if len(body) > s.recordBytes {
+		return nil, fault.New(fault.TooLarge, "RECORD_TOO_LARGE",
+			"the record takes %d bytes, and at most %d are stored; send fewer chunks at once", len(body), s.recordBytes)
 	}
-	frame.Sequence, frame.At, frame.RunId, frame.SessionId = wire(r.Sequence), wire(r.At), r.Run, r.Session
-	return frame, nil
+	return body, nil
 }
 
-func caughtUpFrame(cursor uint64) *streamv1.ReadResponse {
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_CaughtUp{
-		CaughtUp: &streamv1.CaughtUpFrame{Sequence: wire(cursor)},
-	}}
-}
-
-func truncatedFrame(floor uint64) *streamv1.ReadResponse {
-	return &streamv1.ReadResponse{Frame: &streamv1.ReadResponse_Truncated{
-		Truncated: &streamv1.TruncatedFrame{Floor: wire(floor)},
-	}}
-}
-
-// entryOf makes the record that answers hold.
-func entryOf(r *chunklog.Record) (*streamv1.Record, error) {
-	entry := &streamv1.Record{Sequence: wire(r.Sequence), SessionId: r.Session}
-	switch r.Kind {
-	case chunklog.Terminal:
-		terminal := &streamv1.Terminal{}
-		entry.Record = &streamv1.Record_Terminal{Terminal: terminal}
-		return entry, decode(r, terminal)
-	case chunklog.Marker:
-		rewound, err := rewoundOf(r)
-		entry.Record = &streamv1.Record_Rewound{Rewound: rewound}
-		return entry, err
-	case chunklog.Chunk:
+// frameOf makes the frame of a message.
+func frameOf(m *log.Message) (*streamv2.ReadResponse, error) {
+	record := &streamv2.Record{}
+	if err := proto.Unmarshal(m.Body, record); err != nil {
+		return nil, fmt.Errorf("decode the record at offset %d: %w", m.Offset, err)
 	}
-	chunk := &eventv1.Chunk{}
-	entry.Record = &streamv1.Record_Chunk{Chunk: chunk}
-	return entry, decode(r, chunk)
+	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Record{
+		Record: &streamv2.SessionRecord{SessionId: m.Session, Record: record},
+	}}, nil
 }
 
-func decode(r *chunklog.Record, into proto.Message) error {
-	if err := proto.Unmarshal(r.Payload, into); err != nil {
-		return fmt.Errorf("decode record %d: %w", r.Sequence, err)
-	}
-	return nil
-}
-
-// standOf says what the heart has to know of where a stream stands.
-func standOf(info bus.Info) chunklog.Stand {
-	return chunklog.Stand{First: info.First, Floor: info.Floor, Top: info.Top, Began: info.Began}
-}
-
-func infoOf(last *chunklog.Record, info bus.Info) *streamv1.GetInfoResponse {
-	return &streamv1.GetInfoResponse{
-		Status:         streamStatus[last.Status],
-		FirstSequence:  wire(info.First),
-		LatestSequence: wire(last.Sequence),
-		TotalChunks:    info.Count,
-		Epoch:          last.Epoch,
-		Began:          wire(info.Began),
-	}
+func caughtUpFrame() *streamv2.ReadResponse {
+	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}
 }

@@ -3,340 +3,210 @@ package server
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
-	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
-	"github.com/holdfast-run/holdfast/services/stream/internal/hub"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// liveBatch is how many live records are taken from the ring at once: a burst
-// of a few chunks, small enough to lie in an idle reader's memory.
-const liveBatch = 8
-
-// A reader that was live and has to read what is stored, but cannot reach the
-// log, tries this often, with a pause that doubles from the first to the last:
-// about half a minute in all, as long as a log may take to come back.
 const (
-	refillAttempts   = 12
-	refillFirstPause = 100 * time.Millisecond
-	refillLastPause  = 4 * time.Second
-)
-
-// errDone ends a reading that has sent its terminal frame.
-var errDone = errors.New("the terminal frame was sent")
-
-// What ends a reading that has not.
-var (
-	errClosing = fault.New(fault.Unavailable, "LOG_UNAVAILABLE",
-		"the service is shutting down; read again from the last sequence")
-	errTooSlow = fault.New(fault.Exhausted, "READER_TOO_SLOW",
-		"the reader does not keep up with what is appended; read again from the last sequence")
+	// pageMessages is how many messages a reader takes from the log at once.
+	pageMessages = 64
+	// liveBatch is how many messages a reader takes from the feed at once.
+	liveBatch = 8
+	// maxLags is how often a reader may fall behind the feed before it has caught up with it.
+	maxLags = 8
 )
 
 // reading is one open Read. It belongs to the goroutine of the call.
 type reading struct {
-	server      *Server
-	scope       bus.Scope
-	historyOnly bool
-	recorded    uint64 // 0: not known, or accounted for
-	reader      *chunklog.Reader
-	feed        *hub.Reader
-	send        func(*streamv1.ReadResponse) error
-	// live says that the reader has kept up with the feed since it last read
-	// what is stored: only then falling behind is its own fault.
-	live bool
+	log    log.Log
+	scope  log.Scope
+	from   int64  // the reader has the frames of its session up to here
+	cursor uint64 // the offset of the last message that was looked at
+	send   func(*streamv2.ReadResponse) error
 }
 
-// Read answers with everything after the cursor.
-func (s *Server) Read(r *streamv1.ReadRequest, stream streamv1.StreamService_ReadServer) error {
-	q, err := s.readingOf(r)
+// Read answers with what is stored, and then with what is appended.
+func (s *Server) Read(r *streamv2.ReadRequest, stream streamv2.StreamService_ReadServer) error {
+	scope, err := scopeOf(r)
 	if err != nil {
 		return err
 	}
 	ctx := stream.Context()
 	s.meters.readers.Add(ctx, 1)
 	defer s.meters.readers.Add(ctx, -1)
-	q.send = stream.Send
+	q := &reading{log: s.log, scope: scope, from: r.GetFromSequence(), send: stream.Send}
+	if r.GetStoredOnly() {
+		if err := q.replay(ctx); err != nil {
+			return err
+		}
+		return q.send(caughtUpFrame())
+	}
 	err = q.run(ctx)
-	switch {
-	case errors.Is(err, errDone):
-		return nil
-	case errors.Is(err, errTooSlow):
+	if errors.Is(err, fault.Exhausted) {
 		s.meters.cut.Add(ctx, 1)
 	}
 	return err
 }
 
-func (s *Server) readingOf(r *streamv1.ReadRequest) (*reading, error) {
-	scope, err := scopeOf(r.GetStream(), r.GetFamily())
-	if err != nil {
-		return nil, err
-	}
-	cursor, err := cursorOf("from_sequence", r.GetFromSequence())
-	if err != nil {
-		return nil, err
-	}
-	recorded, err := cursorOf("recorded_sequence", r.GetRecordedSequence())
-	if err != nil {
-		return nil, err
-	}
-	if err := checkRun(r.GetRunId()); err != nil {
-		return nil, err
-	}
-	q := &reading{server: s, scope: scope, historyOnly: r.GetHistoryOnly(), recorded: recorded}
-	switch {
-	case r.GetEveryRun() && r.GetRunId() != "":
-		return nil, fault.New(fault.Invalid, "ID_INVALID", "run_id asks for one run and every_run for all; give one of them")
-	case r.GetEveryRun():
-		q.reader = chunklog.NewLasting(scope.Session, cursor)
-	default:
-		q.reader = chunklog.NewReader(scope.Session, r.GetRunId(), cursor)
-	}
-	return q, nil
-}
-
 // run never returns nil.
 func (q *reading) run(ctx context.Context) error {
-	if !q.historyOnly {
-		q.feed = q.server.hub.Join(q.scope)
-		defer q.feed.Leave()
-	}
-	if err := q.attach(ctx); err != nil {
-		return err
-	}
-	for {
-		err := q.follow(ctx)
-		if !errors.Is(err, hub.ErrGap) {
-			return err
-		}
-		if err := q.refill(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// attach sends what is stored, then caught_up.
-func (q *reading) attach(ctx context.Context) error {
-	start := q.reader.Cursor()
+	feed := q.log.Follow(q.scope)
+	defer feed.Leave()
 	if err := q.replay(ctx); err != nil {
 		return err
 	}
-	if err := q.account(ctx, start); err != nil {
+	if err := q.send(caughtUpFrame()); err != nil {
 		return err
 	}
-	return q.settle()
+	for lags := 0; ; {
+		caughtUp, err := q.follow(ctx, feed)
+		if caughtUp {
+			lags = 0
+		}
+		lags++
+		switch {
+		case errors.Is(err, log.ErrBroken):
+			return log.Unavailable("read", err)
+		case !errors.Is(err, log.ErrLagged):
+			return err
+		case lags == maxLags:
+			return fault.New(fault.Exhausted, "READER_TOO_SLOW", "the reader does not keep up with what is appended; read again from the last sequence")
+		}
+		if err := q.replay(ctx); err != nil {
+			return err
+		}
+	}
 }
 
-// replay sends what is stored after the cursor. Each page is read from the
-// cursor's own record on: it proves that the cursor is of this log, and that
-// retention has removed nothing behind it since.
+// replay sends what is stored behind the cursor, page by page, at the pace of the client. What
+// is appended meanwhile is left to the feed: a client that is slower than the writer would
+// never come to an end.
 func (q *reading) replay(ctx context.Context) error {
-	for alone := false; ; {
-		if q.closed() {
-			return errClosing
-		}
-		cursor := q.reader.Cursor()
-		after := cursor
-		if cursor > 0 && !alone {
-			after--
-		}
-		page, err := q.server.bus.History(ctx, q.scope, after)
-		if err != nil {
-			return err
-		}
-		if after < cursor && !chunklog.Proves(cursor, page.Records) {
-			if err := q.checkCursor(ctx, page.Records); err != nil {
+	if err := q.seek(ctx); err != nil {
+		return err
+	}
+	page, w, err := q.survey(ctx)
+	for ; err == nil; page, err = q.page(ctx, q.cursor) {
+		for i, m := range page.Messages {
+			page.Messages[i] = nil // a reader that waits for its client holds no more than it must
+			if m.Offset > w.end {
+				return nil
+			}
+			q.cursor = m.Offset
+			if w.attempts.Replaced(m.Session, m.Last) {
+				continue
+			}
+			if err := q.give(m); err != nil {
 				return err
 			}
-		}
-		if err := q.takeAll(ctx, page.Records); err != nil {
-			return err
 		}
 		if !page.More {
 			return nil
 		}
-		alone = q.reader.Cursor() == cursor // the record of the cursor fills a page
-	}
-}
-
-func (q *reading) takeAll(ctx context.Context, records []*chunklog.Record) error {
-	for i, record := range records {
-		if q.reader.Hole(record) {
-			if err := q.checkHole(ctx, records[i:]); err != nil {
-				return err
-			}
-		}
-		if err := q.take(record, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkCursor ends the reading when its cursor is of no use. stored is what
-// follows it.
-func (q *reading) checkCursor(ctx context.Context, stored []*chunklog.Record) error {
-	cursor := chunklog.Cursor{Sequence: q.reader.Cursor(), Recorded: q.recorded}
-	stand, astray, err := q.server.astray(ctx, q.scope, cursor, stored)
-	if err != nil || !astray {
-		return err
-	}
-	return q.finish(truncatedFrame(stand.From(stored)))
-}
-
-// checkHole ends the reading when it misses something before the first of rest.
-func (q *reading) checkHole(ctx context.Context, rest []*chunklog.Record) error {
-	stand, lost, err := q.server.lost(ctx, q.scope, q.reader, rest)
-	if err != nil || !lost {
-		return err
-	}
-	return q.finish(truncatedFrame(q.reader.From(stand, rest)))
-}
-
-// account ends the reading when the log does not have what the state service
-// has recorded. start is where the reader has begun.
-func (q *reading) account(ctx context.Context, start uint64) error {
-	for q.recorded > 0 {
-		stand, account, err := q.server.account(ctx, q.scope, q.reader, start, q.recorded)
-		switch {
-		case err != nil:
-			return err
-		case account == chunklog.Gone:
-			return q.finish(truncatedFrame(stand.Floor))
-		case account == chunklog.Stands:
-			q.recorded = 0
-			return nil
-		}
-		renewed, err := q.server.renew(ctx, q.scope.Stream, q.recorded)
-		if err != nil {
-			return err
-		}
-		if !renewed { // the log knows better: what it has told since is read, and that is that
-			q.recorded = 0
-			return q.replay(ctx)
-		}
-	}
-	return nil
-}
-
-// settle tells the reader that it has all that was stored.
-func (q *reading) settle() error {
-	verdict, record := q.reader.Settle()
-	switch verdict {
-	case chunklog.End:
-		return q.tell(verdict, record)
-	case chunklog.CaughtUp:
-		if q.historyOnly {
-			return q.finish(caughtUpFrame(q.reader.Cursor()))
-		}
-		return q.send(caughtUpFrame(q.reader.Cursor()))
-	case chunklog.Skip, chunklog.Give, chunklog.Rewound: // it was told before
-	}
-	return nil
-}
-
-// follow sends what is appended until records may be missing: hub.ErrGap.
-func (q *reading) follow(ctx context.Context) error {
-	var batch [liveBatch]*chunklog.Record
-	for {
-		n, err := q.feed.Next(ctx, batch[:])
-		if err != nil {
-			return q.cut(err)
-		}
-		q.live = true
-		for _, record := range batch[:n] {
-			if q.reader.Missed(record) {
-				return hub.ErrGap
-			}
-			if err := q.take(record, true); err != nil {
-				return err
-			}
-		}
-		clear(batch[:n]) // an idle reader keeps no record alive
-	}
-}
-
-// cut says what an error of the feed means to the reader.
-func (q *reading) cut(err error) error {
-	switch {
-	case errors.Is(err, hub.ErrClosed):
-		return errClosing
-	case errors.Is(err, hub.ErrLagged) && q.live:
-		return errTooSlow
-	case errors.Is(err, hub.ErrLagged):
-		return hub.ErrGap
 	}
 	return err
 }
 
-// refill sends what is stored after the cursor to a reader that has been live,
-// and is patient with a log that is away.
-func (q *reading) refill(ctx context.Context) error {
-	q.live = false
-	pause := refillFirstPause
-	for attempt := 1; ; attempt++ {
-		err := q.replay(ctx)
-		if err == nil {
-			return q.settle()
+func (q *reading) page(ctx context.Context, after uint64) (log.Page, error) {
+	return q.log.Page(ctx, q.scope, after, pageMessages)
+}
+
+// window is what one replay sends.
+type window struct {
+	attempts livelog.Survey
+	end      uint64 // the offset of its last message
+}
+
+// survey looks through what is stored behind the cursor, and returns the first page of it.
+func (q *reading) survey(ctx context.Context) (first log.Page, w window, err error) {
+	first, err = q.page(ctx, q.cursor)
+	for page := first; err == nil; page, err = q.page(ctx, w.end) {
+		for _, m := range page.Messages {
+			w.attempts.See(m.Session, m.Last)
+			w.end = m.Offset
 		}
-		if !errors.Is(err, fault.Unavailable) || errors.Is(err, errClosing) || attempt == refillAttempts {
-			return err
+		if !page.More {
+			break
 		}
-		if err := q.pause(ctx, pause); err != nil {
-			return err
-		}
-		pause = min(2*pause, refillLastPause)
 	}
+	return first, w, err
 }
 
-func (q *reading) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-q.server.hub.Closed():
-		return errClosing
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+// A reader that resumes looks for its place from the end of the log backwards, in growing
+// distances.
+const (
+	firstDistance  = 64
+	distanceGrowth = 8
+	maxDistances   = 7
+)
 
-func (q *reading) closed() bool {
-	select {
-	case <-q.server.hub.Closed():
-		return true
-	default:
-		return false
-	}
-}
-
-// take shows the record to the heart and tells the reader what follows.
-func (q *reading) take(record *chunklog.Record, live bool) error {
-	return q.tell(q.reader.Take(record, live), record)
-}
-
-func (q *reading) tell(verdict chunklog.Verdict, record *chunklog.Record) error {
-	if verdict == chunklog.Skip {
+// seek moves a cursor that stands at the beginning to a message that the reader has already,
+// not far from the first one that it has not. A session may have an hour of messages, and a
+// reader needs those of the last moments.
+func (q *reading) seek(ctx context.Context) error {
+	if q.cursor > 0 || q.from == 0 || q.scope.Family {
 		return nil
 	}
-	frame, err := frameOf(record)
+	last, err := q.log.Last(ctx, q.scope.Stream)
+	if err != nil || last == nil {
+		return err
+	}
+	if last.Last <= q.from {
+		q.cursor = last.Offset
+		return nil
+	}
+	distance := uint64(firstDistance)
+	for range maxDistances {
+		if distance >= last.Offset {
+			return nil
+		}
+		page, err := q.log.Page(ctx, q.scope, last.Offset-distance, 1)
+		if err != nil {
+			return err
+		}
+		if len(page.Messages) > 0 && page.Messages[0].Last <= q.from {
+			q.cursor = page.Messages[0].Offset
+			return nil
+		}
+		distance *= distanceGrowth
+	}
+	return nil
+}
+
+// follow sends what is appended until the feed ends it with an error. It reports whether the
+// reader had everything at some moment.
+func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool, err error) {
+	var batch [liveBatch]*log.Message
+	for {
+		n, err := feed.Next(ctx, batch[:])
+		if err != nil {
+			return caughtUp, err
+		}
+		for i, m := range batch[:n] {
+			batch[i] = nil // an idle reader keeps no message alive
+			if m.Offset <= q.cursor {
+				continue
+			}
+			q.cursor = m.Offset
+			if err := q.give(m); err != nil {
+				return caughtUp, err
+			}
+		}
+		caughtUp = caughtUp || n < len(batch)
+	}
+}
+
+// give sends a message, unless the reader has it.
+func (q *reading) give(m *log.Message) error {
+	if m.Session == q.scope.Session && m.Last <= q.from {
+		return nil
+	}
+	frame, err := frameOf(m)
 	if err != nil {
 		return err
 	}
-	if verdict == chunklog.End {
-		return q.finish(frame)
-	}
 	return q.send(frame)
-}
-
-// finish sends the terminal frame.
-func (q *reading) finish(frame *streamv1.ReadResponse) error {
-	if err := q.send(frame); err != nil {
-		return err
-	}
-	return errDone
 }

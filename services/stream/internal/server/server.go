@@ -1,97 +1,104 @@
-// Package server answers StreamService: it checks requests, asks the heart,
-// and has the bus do it.
+// Package server answers the StreamService: it checks requests, asks the heart
+// (package livelog), and has the log do it.
 //
-//	Append   tail (remembered, guessed or looked up) ──▶ chunklog.Decide ──▶ bus.Append, expecting the tail
-//	Rewind   the same for the marker, then bus.Void
-//	Reset    the same for the marker, then bus.Purge
-//	Resume   the same for the marker
-//	Read     hub.Join ──▶ bus.History from the cursor ──▶ caught_up ──▶ hub, history again after a gap
-//	List     bus.History from the cursor, until the page is full
+//	Append   the tail (remembered or looked up) ──▶ livelog.Decide ──▶ log.Append, expecting the tail
+//	Read     log.Follow ──▶ log.Page from the cursor ──▶ caught_up ──▶ the feed
 //
-// Several chunks of one request are several appends, each decided, linked and fenced
-// by itself behind the one before. All are checked before the first; from the first
-// that is stored on the answer is how many are, and what stopped the next one is told
-// to the request that brings it again. So a writer never has an error and a stored
-// record of one request.
+// A reader follows the feed before it reads what is stored, so nothing lies between the two;
+// what it meets twice it skips, by the offset.
 //
-// In the usual case an append is one round trip to the log, and so is a read of
-// what is stored. The first record of a stream is appended as such; only a bus that
-// refuses it is asked for the tail. History is read from the cursor's own record on,
-// which proves that the cursor is of this log. Only where it is not there the log is
-// asked where it stands.
+// # What a slow reader costs
 //
-// A doubt whether the log has lost its end (a writer, or the state service, knows
-// a sequence that is not there) is settled by bus.Renew before anything final is
-// said. What a client says never raises one.
-//
-// The reader joins the hub before it reads what is stored, so that what is
-// appended meanwhile waits in the ring; what it meets twice the heart skips.
-//
-// A reader that does not read holds up its own call, by the flow control of
-// its connection, and nothing else: the ring goes on without it, and the call
-// ends with READER_TOO_SLOW as soon as it takes its next frame.
+// A reader takes what is stored in small pages, and the next one only when its client has
+// taken the last. The feed holds a few records for it and never waits: a reader that falls
+// behind goes back to the log, at its own pace. A reader that does so maxLags times without
+// having caught up is too slow and is ended. A client that takes nothing holds up its own call, by
+// the flow control of its connection, and one page.
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	streamv1 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v1"
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
-	"github.com/holdfast-run/holdfast/services/stream/internal/hub"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
 // Options say how a server works.
 type Options struct {
-	ChunkBytes int              // the largest record that is stored, in bytes as stored
-	Meter      metric.Meter     // nil measures nothing
-	Now        func() time.Time // nil is time.Now
+	RecordBytes int              // the largest record that is stored
+	Meter       metric.Meter     // nil measures nothing
+	Now         func() time.Time // nil is time.Now
 }
 
-// Server implements streamv1.StreamServiceServer.
+// Server implements streamv2.StreamServiceServer.
 type Server struct {
-	streamv1.UnimplementedStreamServiceServer
+	streamv2.UnimplementedStreamServiceServer
 
-	bus        bus.Bus
-	hub        *hub.Hub
-	chunkBytes int
-	now        func() time.Time
-	tails      *tails
-	meters     meters
+	log         log.Log
+	recordBytes int
+	now         func() time.Time
+	tails       *tails
+	meters      meters
 }
 
-// New returns a server on the bus. Closing the hub ends every open and future
-// Read with Unavailable (LOG_UNAVAILABLE).
-func New(log bus.Bus, readers *hub.Hub, o Options) (*Server, error) {
-	s := &Server{bus: log, hub: readers, chunkBytes: o.ChunkBytes, now: o.Now, tails: newTails(rememberedTails)}
+// New returns a server on the log. It ends its readers when the log's Run has returned.
+func New(l log.Log, o Options) (*Server, error) {
+	s := &Server{log: l, recordBytes: o.RecordBytes, now: o.Now, tails: newTails(rememberedTails)}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	return s, s.meters.open(o.Meter)
 }
 
-// GetInfo says where a stream stands.
-func (s *Server) GetInfo(ctx context.Context, r *streamv1.GetInfoRequest) (*streamv1.GetInfoResponse, error) {
-	stream, err := streamOf(r.GetStream())
-	if err != nil {
-		return nil, err
-	}
-	last, err := s.bus.Last(ctx, stream)
-	if err != nil {
-		return nil, err
-	}
-	if last == nil {
-		return nil, errNotFound
-	}
-	info, err := s.bus.Info(ctx, stream)
-	if err != nil {
-		return nil, err
-	}
-	return infoOf(last, info), nil
+// meters are the instruments of a server.
+type meters struct {
+	appends metric.Int64Counter
+	took    metric.Float64Histogram
+	readers metric.Int64UpDownCounter
+	cut     metric.Int64Counter
+	stored  metric.MeasurementOption // the usual outcome of an append
 }
 
-// errNotFound is the answer to questions about a stream without a record.
-var errNotFound = fault.New(fault.NotFound, "STREAM_NOT_FOUND", "the stream of this session holds no record")
+func (m *meters) open(meter metric.Meter) error {
+	if meter == nil {
+		meter = noop.Meter{}
+	}
+	m.stored = outcome("stored")
+	var errs [4]error
+	m.appends, errs[0] = meter.Int64Counter("holdfast.stream.appends", metric.WithUnit("{append}"),
+		metric.WithDescription("records that were stored, and requests that were refused, by outcome: stored, or the reason"))
+	m.took, errs[1] = meter.Float64Histogram("holdfast.stream.append.time", metric.WithUnit("s"),
+		metric.WithDescription("time from an append's arrival to its acknowledgement"),
+		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
+	m.readers, errs[2] = meter.Int64UpDownCounter("holdfast.stream.readers", metric.WithUnit("{reader}"),
+		metric.WithDescription("open reads"))
+	m.cut, errs[3] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
+		metric.WithDescription("reads that were ended because the reader was too slow"))
+	if err := errors.Join(errs[:]...); err != nil {
+		return fmt.Errorf("make the instruments of the stream: %w", err)
+	}
+	return nil
+}
+
+func outcome(word string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", word)))
+}
+
+// appended notes what became of an append.
+func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
+	if err != nil {
+		m.appends.Add(ctx, 1, outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL")))
+		return
+	}
+	m.appends.Add(ctx, 1, m.stored)
+	m.took.Record(ctx, took.Seconds())
+}

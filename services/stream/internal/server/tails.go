@@ -3,65 +3,61 @@ package server
 import (
 	"sync"
 
-	"github.com/holdfast-run/holdfast/services/stream/internal/bus"
-	"github.com/holdfast-run/holdfast/services/stream/internal/chunklog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// rememberedTails is how many streams' tails a process remembers at least:
-// about as many as write at the same time. One takes some 200 bytes.
+// rememberedTails is how many tails a process remembers at least: about as many sessions as
+// write at the same time. One takes some 200 bytes.
 const rememberedTails = 1 << 15
 
-// tails remembers the last records of the streams that this process writes, so
-// that an append needs no look-up. What it says may be old: an append expects
-// it to be the tail, and the bus refuses when it is not.
+// tail is the last record of a session, as a process knows it.
+type tail struct {
+	livelog.Tail
+
+	offset     uint64 // 0: nothing is stored
+	generation uint64 // in which the offset was learned
+}
+
+// tails remembers the tails of recently written sessions, so that an append needs no look-up.
+// A tail may be old: an append expects it, and the log refuses when it is another one.
 //
-// It forgets by generations: when the young map is full it becomes the old
-// one, and what the old one held and nobody asked for is gone.
+// When the young map is full it becomes the old one; what the old one held is forgotten,
+// except what was asked for since.
 type tails struct {
 	limit int
 
 	mu    sync.Mutex
-	young map[bus.Stream]chunklog.Tail
-	old   map[bus.Stream]chunklog.Tail
+	young map[log.Stream]tail
+	old   map[log.Stream]tail
 }
 
 func newTails(limit int) *tails {
-	return &tails{limit: limit, young: map[bus.Stream]chunklog.Tail{}}
+	return &tails{limit: limit, young: map[log.Stream]tail{}}
 }
 
-// get returns the remembered tail; ok is false when there is none.
-func (t *tails) get(s bus.Stream) (tail chunklog.Tail, ok bool) {
+// get returns the tail that was learned in the generation.
+func (t *tails) get(s log.Stream, generation uint64) (known tail, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if tail, ok = t.young[s]; ok {
-		return tail, true
+	known, ok = t.young[s]
+	if !ok {
+		if known, ok = t.old[s]; ok {
+			t.store(s, known)
+		}
 	}
-	if tail, ok = t.old[s]; ok {
-		t.store(s, tail)
-	}
-	return tail, ok
+	return known, ok && known.generation == generation
 }
 
-// put remembers the tail, unless a later one is known.
-func (t *tails) put(s bus.Stream, tail chunklog.Tail) {
+func (t *tails) put(s log.Stream, known tail) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.young[s].Sequence <= tail.Sequence {
-		t.store(s, tail)
-	}
+	t.store(s, known)
 }
 
-func (t *tails) store(s bus.Stream, tail chunklog.Tail) {
+func (t *tails) store(s log.Stream, known tail) {
 	if len(t.young) >= t.limit {
-		t.old, t.young = t.young, make(map[bus.Stream]chunklog.Tail, t.limit)
+		t.old, t.young = t.young, map[log.Stream]tail{}
 	}
-	t.young[s] = tail
-}
-
-// forget drops what is remembered of the stream.
-func (t *tails) forget(s bus.Stream) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.young, s)
-	delete(t.old, s)
+	t.young[s] = known
 }

@@ -59,8 +59,7 @@ type AgentServiceClient interface {
 	// Reasons: those of state.v1.RunService.StartRun.
 	Start(context.Context, *v1.StartRequest) (*v1.StartResponse, error)
 	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame; see stream.v1.StreamService.Read. A client that goes away never
-	// stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(context.Context, *v1.StreamRequest) (*connect.ServerStreamForClient[v1.StreamResponse], error)
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
@@ -233,8 +232,7 @@ type AgentServiceHandler interface {
 	// Reasons: those of state.v1.RunService.StartRun.
 	Start(context.Context, *v1.StartRequest) (*v1.StartResponse, error)
 	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame; see stream.v1.StreamService.Read. A client that goes away never
-	// stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(context.Context, *v1.StreamRequest, *connect.ServerStream[v1.StreamResponse]) error
 	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)

@@ -1,4 +1,4 @@
-package liveserver_test
+package server_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package liveserver_test
+package server_test
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
-	"github.com/holdfast-run/holdfast/services/stream/internal/liveserver"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log/memory"
+	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
 func TestAReaderGoesFromStoredToLive(t *testing.T) {
@@ -152,7 +152,7 @@ func (l copying) Page(ctx context.Context, s log.Scope, after uint64, limit int)
 
 func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest // it measures the heap
 	l := copying{memory.New(memory.Options{})}
-	s, err := liveserver.New(l, liveserver.Options{RecordBytes: recordBytes})
+	s, err := server.New(l, server.Options{RecordBytes: recordBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func heap() int64 {
 
 func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
 	t.Parallel()
-	s, err := liveserver.New(memory.New(memory.Options{}), liveserver.Options{RecordBytes: recordBytes})
+	s, err := server.New(memory.New(memory.Options{}), server.Options{RecordBytes: recordBytes})
 	if err != nil {
 		t.Fatal(err)
 	}

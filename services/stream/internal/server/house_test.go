@@ -1,4 +1,4 @@
-package liveserver_test
+package server_test
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
-	"github.com/holdfast-run/holdfast/services/stream/internal/liveserver"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log/memory"
+	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
 // patience is how long a test waits for what must come.
@@ -37,15 +37,15 @@ type house struct {
 // open runs the service on a log, whose Run the caller does.
 func open(t *testing.T, l log.Log) house {
 	t.Helper()
-	service, err := liveserver.New(l, liveserver.Options{RecordBytes: recordBytes})
+	service, err := server.New(l, server.Options{RecordBytes: recordBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := rpc.NewServer(rpc.ServerConfig{Log: slog.New(slog.DiscardHandler)})
+	grpcServer, err := rpc.NewServer(rpc.ServerConfig{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	streamv2.RegisterStreamServiceServer(server, service)
+	streamv2.RegisterStreamServiceServer(grpcServer, service)
 	network := rpc.NewMemory()
 	listener, err := network.Listen(t.Context(), "stream")
 	if err != nil {
@@ -53,7 +53,7 @@ func open(t *testing.T, l log.Log) house {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
-	group.Go(func() { _ = rpc.Serve(ctx, server, listener, 0) })
+	group.Go(func() { _ = rpc.Serve(ctx, grpcServer, listener, 0) })
 	conn, err := rpc.Dial(network, "stream", rpc.ClientConfig{})
 	if err != nil {
 		t.Fatal(err)
