@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
 // answers are the bodies with which the calls are answered by a call of its own.
@@ -75,4 +77,28 @@ func has(t *testing.T, seen, tail []event) *uiClient {
 	c := &uiClient{}
 	c.take(t, slices.Concat(slices.DeleteFunc(slices.Clone(seen), func(e event) bool { return e.data == "[DONE]" }), tail))
 	return c
+}
+
+// The client stands at the last chunk of an attempt when it comes back, and the attempt is
+// void afterwards: nothing that it was told since says so but the reset of the step.
+func TestAClientThatResumesAtTheEndOfAnAttemptIsToldThatItIsVoid(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"))
+	run := h.Started(t, "default", "s1", nil)
+	run.Say(1, Started(), StepStarted(), Text("void"))
+	seen := stream.until(`"void"`)
+	_, stored := h.Stream.Reads()
+	back := h.resume(t, "/chat/s1/stream", "Last-Event-ID", seen[len(seen)-1].id)
+	waitFor(t, "the client to have read what is stored", func() bool {
+		_, now := h.Stream.Reads()
+		return now > stored
+	})
+	run.Rewind(0)
+	run.Say(1, Started(), StepStarted(), Text("said"), StepCommitted(), Completed())
+	run.Complete()
+	rest := back.rest()
+	if got := has(t, seen, rest).String(); strings.Contains(got, "void") || !strings.Contains(got, "said") {
+		t.Errorf("the client holds\n%s\nwant nothing of the attempt that is void; it was told %s", got, datas(rest))
+	}
 }

@@ -224,7 +224,9 @@ func (d *delivery) rewound(at int64) error {
 	if !ok {
 		return errVoid
 	}
-	d.write(d.cursor, parts)
+	if d.after == 0 || d.met { // else the client has none of what is void, or begins anew
+		d.put(0, d.has.rest(d.teller(), parts, d.major >= uistream.Newest))
+	}
 	d.cursor = at
 	return nil
 }
