@@ -32,10 +32,32 @@ var cutEnv = []string{"HOLDFAST_STREAM_PARTITIONS=8"}
 
 func TestAPowerCutOfANATSServerCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
 	t.Parallel()
+	testPowerCut(t, natsPower(t))
+}
+
+func TestAPowerCutOfTheEmbeddedLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
+	t.Parallel()
+	testPowerCut(t, embeddedPower(t))
+}
+
+// The copy is an empty disk: even the partitions are gone.
+func TestAPowerCutThatEmptiesTheLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T) power{"a NATS server": natsPower, "the embedded log": embeddedPower} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t)
+			p.snapshot = t.TempDir
+			testPowerCut(t, p)
+		})
+	}
+}
+
+func natsPower(t *testing.T) power {
+	t.Helper()
 	nats := harness.StartNATS(t, 1)
-	s := harness.Start(t, harness.Options{Agents: agents(cutSteps), NATS: nats, StreamEnv: cutEnv, LogLevel: "info"})
-	testPowerCut(t, power{
-		system:   s,
+	return power{
+		system:   harness.Start(t, harness.Options{Agents: agents(cutSteps), NATS: nats, StreamEnv: cutEnv, LogLevel: "info"}),
 		snapshot: func() string { return nats.Snapshot(0) },
 		cut: func(copied string) {
 			nats.Kill(0)
@@ -43,13 +65,13 @@ func TestAPowerCutOfANATSServerCostsOneRepetitionOfTheStepInFlight(t *testing.T)
 			nats.Start(0)
 			nats.WaitReady()
 		},
-	})
+	}
 }
 
-func TestAPowerCutOfTheEmbeddedLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
-	t.Parallel()
+func embeddedPower(t *testing.T) power {
+	t.Helper()
 	s := harness.Start(t, harness.Options{Agents: agents(cutSteps), StreamEnv: cutEnv, LogLevel: "info"})
-	testPowerCut(t, power{
+	return power{
 		system:   s,
 		snapshot: func() string { return harness.Snapshot(t, s.Stream, s.StreamDir) },
 		cut: func(copied string) {
@@ -57,7 +79,7 @@ func TestAPowerCutOfTheEmbeddedLogCostsOneRepetitionOfTheStepInFlight(t *testing
 			harness.PutBack(t, copied, s.StreamDir)
 			s.Stream.Start()
 		},
-	})
+	}
 }
 
 // The sessions of a power cut, by what of them the copy has.

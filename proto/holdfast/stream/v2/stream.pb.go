@@ -75,17 +75,24 @@ func (EndStatus) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{0}
 }
 
-// Record is what one append stores.
+// Record is what one append stores: chunks, the beginning of an attempt with or without
+// chunks, or a boundary.
+//
+// Encoded, it takes at most 8 KiB more than the configured size of a chunk (512 KiB by
+// default): RECORD_TOO_LARGE. An attempt has at most 2^19 - 4 chunks (position.MaxChunks).
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sequence of its first frame: of the first chunk, or of the boundary. An attempt
-	// that begins without a chunk stands at n = 0.
+	// The sequence of its first frame: of the first chunk, or of the boundary. The first
+	// record of an attempt has n = 1 with chunks and n = 0 without. Later records of an
+	// attempt have chunks and begin right behind AppendRequest.after.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Their sequences follow each other without a gap. All are of one attempt.
+	// Their sequences follow each other without a gap. All are of one attempt, 1 to
+	// position.Stored - 1, at a step of 1 or more. Each names its agent_id.
 	Chunks []*v1.Chunk `protobuf:"bytes,2,rep,name=chunks,proto3" json:"chunks,omitempty"`
-	// Set in the first record of an attempt.
+	// Set in the first record of an attempt, and in no other.
 	Attempt *Attempt `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The step was committed, or the run has ended. Such a record has no chunks.
+	// The step was committed, or the run has ended. Such a record has no chunks and no
+	// attempt.
 	Boundary      *Boundary `protobuf:"bytes,4,opt,name=boundary,proto3" json:"boundary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -153,9 +160,10 @@ func (x *Record) GetBoundary() *Boundary {
 // behind `stands` is void.
 type Attempt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session's position when the attempt began.
-	Stands int64  `protobuf:"varint,1,opt,name=stands,proto3" json:"stands,omitempty"`
-	RunId  string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The session's position when the attempt began: below the record's sequence.
+	Stands int64 `protobuf:"varint,1,opt,name=stands,proto3" json:"stands,omitempty"`
+	// Required.
+	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// executor_lost, step_retried or log_lost; empty for the first attempt at a step.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -215,18 +223,25 @@ func (x *Attempt) GetReason() string {
 
 // Boundary says that the state service has made something durable. It saves readers a
 // question; one who misses it asks the state service.
+//
+// Its record has one of three sequences (package position), and what is set follows:
+//
+//	Committed(step)            step_committed         the step was committed, the run goes on
+//	Ended(step)                step_committed,        the run ended with the step
+//	                           run_ended, end
+//	OutsideStep(step, claims)  run_ended, end         the run ended outside a step
 type Boundary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sequence of the last chunk of the attempt that the step consists of. A reader
 	// that stands elsewhere has not seen the step, and reads it from the state service.
-	// 0: the step was not shown live as a whole.
+	// 0: the step was not shown live as a whole. Below the record's sequence.
 	Last int64 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"`
 	// The chunk step_committed; unset for a run that ended outside a step.
 	StepCommitted *v1.Chunk `protobuf:"bytes,2,opt,name=step_committed,json=stepCommitted,proto3" json:"step_committed,omitempty"`
 	// The chunk that says how the run ended (run_completed, run_interrupted,
 	// run_suspended, error); unset when it goes on.
 	RunEnded *v1.Chunk `protobuf:"bytes,3,opt,name=run_ended,json=runEnded,proto3" json:"run_ended,omitempty"`
-	// With run_ended: how the run ended.
+	// With run_ended, and only then: how the run ended.
 	End           *Terminal `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -495,7 +510,8 @@ func (x *Fail) GetCode() string {
 	return ""
 }
 
-// StreamRef names the live log of one session.
+// StreamRef names the live log of one session. Ids are 1 to 256 bytes of UTF-8 without
+// control characters: ID_INVALID.
 type StreamRef struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -562,7 +578,8 @@ type AppendRequest struct {
 	Stream *StreamRef             `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	// Of the writer's claim; above 0.
 	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The sequence of the last frame that the writer has appended; 0 when it has none.
+	// The sequence of the last frame that the writer has appended; 0 when it has none. The
+	// sequence before the record's, in a record that has neither attempt nor boundary.
 	After         int64   `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
 	Record        *Record `protobuf:"bytes,4,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields

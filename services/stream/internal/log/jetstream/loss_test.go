@@ -3,9 +3,6 @@ package jetstream_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -147,49 +144,6 @@ func deleteStreams(t *testing.T, url string) {
 	}
 	if names.Err() != nil {
 		t.Fatal(names.Err())
-	}
-}
-
-// A kill right after a partition was made may leave half of it.
-func TestAPartitionOfWhichAStartFindsHalfIsUsable(t *testing.T) {
-	t.Parallel()
-	for name, damage := range map[string]func(directory string) error{
-		"no files":               os.RemoveAll,
-		"no configuration":       func(d string) error { return os.Remove(filepath.Join(d, "meta.inf")) },
-		"no sum":                 func(d string) error { return os.Remove(filepath.Join(d, "meta.sum")) },
-		"an empty sum":           func(d string) error { return os.Truncate(filepath.Join(d, "meta.sum"), 0) },
-		"an empty configuration": func(d string) error { return os.Truncate(filepath.Join(d, "meta.inf"), 0) },
-		"half a configuration":   func(d string) error { return os.Truncate(filepath.Join(d, "meta.inf"), 100) },
-		"no messages":            func(d string) error { return os.RemoveAll(filepath.Join(d, "msgs")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			directory := t.TempDir()
-			server := start(t, directory)
-			l := open(t, jetstream.Endpoint{InProcess: server.InProcess()}, options())
-			logtest.Append(t, l, session, message(1))
-			_ = l.Close()
-			server.Close()
-			halves, err := filepath.Glob(filepath.Join(directory, "jetstream", "*", "streams", "*-live-*"))
-			if err != nil || len(halves) == 0 {
-				t.Fatalf("found partitions %v, %v", halves, err)
-			}
-			for _, half := range halves {
-				if err := damage(half); err != nil {
-					t.Fatal(err)
-				}
-			}
-			l = open(t, jetstream.Endpoint{InProcess: start(t, directory).InProcess()}, options())
-			for n := range int64(20) { // sessions of all partitions
-				s := log.Stream{Tenant: "t", Root: strings.Repeat("x", int(n+1)), Session: "s"}
-				feed := l.Follow(only(s))
-				logtest.Append(t, l, s, message(n+2))
-				if got, err := feed.Next(t.Context(), make([]*log.Message, 1)); got != 1 || err != nil {
-					t.Errorf("got %d messages, %v", got, err)
-				}
-				feed.Leave()
-			}
-		})
 	}
 }
 

@@ -172,11 +172,17 @@ func (l *Log) openOnce(ctx context.Context, p *partition, subscribed *bool) erro
 
 // ensure makes the stream, or gives it the configuration that is wanted now. Of several
 // processes that make it at once one wins, and the others find it.
+//
+// A server that finds a damaged configuration file in the folder of a new stream does not
+// write it again, and does not find the stream at its next start. An update writes the file.
 func (l *Log) ensure(ctx context.Context, p *partition) error {
 	want := l.streamConfig(p)
 	stream, err := l.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = l.js.CreateStream(ctx, want)
+		if _, err = l.js.CreateStream(ctx, want); err == nil {
+			_, err = l.js.UpdateStream(ctx, want)
+			return err
+		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			stream, err = l.js.Stream(ctx, want.Name)
 		}
