@@ -10,7 +10,8 @@ import (
 // is logged and changes nothing, except of BeforeRun. After a crash a hook may be
 // called again for what it has seen: AfterModel (with the zero ModelCall) and OnMessage
 // for a reply that was recorded. BeforeModel is not: what it has written was recorded with
-// the reply. AfterRun is called at least once for each end of a run, except of one that
+// the reply. AfterRun is called at most once for each end of a run: by the executor that has
+// made the end durable. It is missed when that executor dies at this moment, and when a run
 // fails before its agent is known.
 //
 // Changes of the custom state are written with the step, each once, however often an executor
