@@ -64,15 +64,17 @@ func (r *Reader) Heard() string { return "the reader was given\n" + show(r.Frame
 // then has. The error is ctx's, or says what a client must never see.
 func (r *Reader) Read(ctx context.Context) error {
 	r.Held.End, r.Held.EndData = "", ""
-	for {
-		err := r.connection(ctx)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, errReload):
+	for reload := false; ; {
+		var err error
+		if reload {
 			err = r.reload(ctx)
+			reload = err != nil // what the reader has stays void until it is loaded again
+		} else if err = r.connection(ctx); err == nil {
+			return nil
 		}
-		if err != nil && !passes(err) {
+		if errors.Is(err, errReload) {
+			reload = true
+		} else if err != nil && !passes(err) {
 			return fmt.Errorf("session %s: %w\n%s", r.Session, err, r.Heard())
 		}
 		select {
