@@ -212,7 +212,8 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	})
 }
 
-// settle answers a claim of a run that has finished, of which nothing is left to do.
+// settle answers a claim of a run that has finished. Only a state service of an older
+// release hands out such claims, and it repeats them until they are answered.
 func (w *Worker) settle(ctx context.Context, claim *statev1.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
 	defer cancel()

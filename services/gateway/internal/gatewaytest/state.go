@@ -52,7 +52,7 @@ type session struct {
 	steps       []*statev1.StoredStep // the oldest first
 }
 
-// all gives the runs, with those that wait and those that were given up.
+// all returns every run: begun, discarded and waiting.
 func (s *session) all() []*statev1.Run {
 	runs := slices.Concat(s.runs, s.gone)
 	for _, w := range s.waiting {

@@ -78,7 +78,7 @@ func (a *Answers) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	return nil
 }
 
-// session is that of the path, or else that of the body.
+// session returns the session ID of the path, or else the one in the body.
 func (s *submission) session(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	switch {

@@ -116,9 +116,9 @@ func (f *Follower) Leave() {
 	}
 }
 
-// Next fills batch with the messages that come next, and waits for the first. Fewer than
-// fit mean that there are no more for now. ErrLagged: those that come next begin with
-// what is appended from now on. ErrBroken: follow anew. Or the error of ctx.
+// Next waits for a message and then fills batch with what is there; a partly filled
+// batch means that the follower has caught up. ErrLagged: messages were skipped, and the
+// next call begins with later ones. ErrBroken: open a new follower. Or the error of ctx.
 func (f *Follower) Next(ctx context.Context, batch []*Message) (int, error) {
 	for {
 		n, wake, err := f.ring.Take(batch)

@@ -26,7 +26,7 @@ var storedSteps = []test{
 		}
 		for _, p := range []struct {
 			page   store.StepPage
-			want   string // each step behind the one that it follows, ! for one that begins its run
+			want   string // pairs of predecessor and step; "!" marks the first step of a run
 			more   bool
 			stands int32
 		}{
