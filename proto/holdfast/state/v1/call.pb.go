@@ -21,6 +21,61 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// GoOn says when answers resume a session that was interrupted or paused. The run is
+// queued in the same transaction and writes on in the same message.
+type GoOn int32
+
+const (
+	// Never.
+	GoOn_GO_ON_UNSPECIFIED GoOn = 0
+	// When the newest run has made one of the calls.
+	GoOn_GO_ON_ASKED GoOn = 1
+	// Also when the newest run was stopped before it took the answers to the calls of a run
+	// before it, in the same message.
+	GoOn_GO_ON_ANSWERED GoOn = 2
+)
+
+// Enum value maps for GoOn.
+var (
+	GoOn_name = map[int32]string{
+		0: "GO_ON_UNSPECIFIED",
+		1: "GO_ON_ASKED",
+		2: "GO_ON_ANSWERED",
+	}
+	GoOn_value = map[string]int32{
+		"GO_ON_UNSPECIFIED": 0,
+		"GO_ON_ASKED":       1,
+		"GO_ON_ANSWERED":    2,
+	}
+)
+
+func (x GoOn) Enum() *GoOn {
+	p := new(GoOn)
+	*p = x
+	return p
+}
+
+func (x GoOn) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GoOn) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_call_proto_enumTypes[0].Descriptor()
+}
+
+func (GoOn) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_call_proto_enumTypes[0]
+}
+
+func (x GoOn) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GoOn.Descriptor instead.
+func (GoOn) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{0}
+}
+
 type SubmittedCall_Outcome int32
 
 const (
@@ -67,11 +122,11 @@ func (x SubmittedCall_Outcome) String() string {
 }
 
 func (SubmittedCall_Outcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_call_proto_enumTypes[0].Descriptor()
+	return file_holdfast_state_v1_call_proto_enumTypes[1].Descriptor()
 }
 
 func (SubmittedCall_Outcome) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_call_proto_enumTypes[0]
+	return &file_holdfast_state_v1_call_proto_enumTypes[1]
 }
 
 func (x SubmittedCall_Outcome) Number() protoreflect.EnumNumber {
@@ -122,11 +177,11 @@ func (x SubmitCallResponse_Outcome) String() string {
 }
 
 func (SubmitCallResponse_Outcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_call_proto_enumTypes[1].Descriptor()
+	return file_holdfast_state_v1_call_proto_enumTypes[2].Descriptor()
 }
 
 func (SubmitCallResponse_Outcome) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_call_proto_enumTypes[1]
+	return &file_holdfast_state_v1_call_proto_enumTypes[2]
 }
 
 func (x SubmitCallResponse_Outcome) Number() protoreflect.EnumNumber {
@@ -182,11 +237,11 @@ func (x SubmitCallResponse_Continuation) String() string {
 }
 
 func (SubmitCallResponse_Continuation) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_call_proto_enumTypes[2].Descriptor()
+	return file_holdfast_state_v1_call_proto_enumTypes[3].Descriptor()
 }
 
 func (SubmitCallResponse_Continuation) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_call_proto_enumTypes[2]
+	return &file_holdfast_state_v1_call_proto_enumTypes[3]
 }
 
 func (x SubmitCallResponse_Continuation) Number() protoreflect.EnumNumber {
@@ -256,8 +311,16 @@ type SubmitCallsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Any session of the family; clients know the root.
-	SessionId     string             `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Answers       []*SubmittedAnswer `protobuf:"bytes,3,rep,name=answers,proto3" json:"answers,omitempty"`
+	SessionId string             `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Answers   []*SubmittedAnswer `protobuf:"bytes,3,rep,name=answers,proto3" json:"answers,omitempty"`
+	// As StartRunRequest.seen_run_id: FAILED_PRECONDITION (RUN_STALE), and nothing is stored.
+	SeenRunId string `protobuf:"bytes,4,opt,name=seen_run_id,json=seenRunId,proto3" json:"seen_run_id,omitempty"`
+	// What becomes of a session that was interrupted or paused when the answers leave nothing
+	// that it waits for.
+	GoOn GoOn `protobuf:"varint,5,opt,name=go_on,json=goOn,proto3,enum=holdfast.state.v1.GoOn" json:"go_on,omitempty"`
+	// W3C trace context of a run that resumes the session.
+	Traceparent   string `protobuf:"bytes,6,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Tracestate    string `protobuf:"bytes,7,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -311,6 +374,34 @@ func (x *SubmitCallsRequest) GetAnswers() []*SubmittedAnswer {
 		return x.Answers
 	}
 	return nil
+}
+
+func (x *SubmitCallsRequest) GetSeenRunId() string {
+	if x != nil {
+		return x.SeenRunId
+	}
+	return ""
+}
+
+func (x *SubmitCallsRequest) GetGoOn() GoOn {
+	if x != nil {
+		return x.GoOn
+	}
+	return GoOn_GO_ON_UNSPECIFIED
+}
+
+func (x *SubmitCallsRequest) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
+func (x *SubmitCallsRequest) GetTracestate() string {
+	if x != nil {
+		return x.Tracestate
+	}
+	return ""
 }
 
 type SubmitCallsResponse struct {
@@ -603,12 +694,18 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x0fSubmittedAnswer\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x125\n" +
-	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x89\x01\n" +
+	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x99\x02\n" +
 	"\x12SubmitCallsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12<\n" +
-	"\aanswers\x18\x03 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\"\xcc\x01\n" +
+	"\aanswers\x18\x03 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x12\x1e\n" +
+	"\vseen_run_id\x18\x04 \x01(\tR\tseenRunId\x12,\n" +
+	"\x05go_on\x18\x05 \x01(\x0e2\x17.holdfast.state.v1.GoOnR\x04goOn\x12 \n" +
+	"\vtraceparent\x18\x06 \x01(\tR\vtraceparent\x12\x1e\n" +
+	"\n" +
+	"tracestate\x18\a \x01(\tR\n" +
+	"tracestate\"\xcc\x01\n" +
 	"\x13SubmitCallsResponse\x126\n" +
 	"\x05calls\x18\x01 \x03(\v2 .holdfast.state.v1.SubmittedCallR\x05calls\x124\n" +
 	"\asession\x18\x02 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
@@ -650,7 +747,11 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x14CONTINUATION_NOTHING\x10\x01\x12\x18\n" +
 	"\x14CONTINUATION_NEW_RUN\x10\x02\x12\x19\n" +
 	"\x15CONTINUATION_LIVE_RUN\x10\x03\x12\x1f\n" +
-	"\x1bCONTINUATION_CALLER_RESUMES\x10\x042\xc6\x01\n" +
+	"\x1bCONTINUATION_CALLER_RESUMES\x10\x04*B\n" +
+	"\x04GoOn\x12\x15\n" +
+	"\x11GO_ON_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vGO_ON_ASKED\x10\x01\x12\x12\n" +
+	"\x0eGO_ON_ANSWERED\x10\x022\xc6\x01\n" +
 	"\vCallService\x12Y\n" +
 	"\n" +
 	"SubmitCall\x12$.holdfast.state.v1.SubmitCallRequest\x1a%.holdfast.state.v1.SubmitCallResponse\x12\\\n" +
@@ -668,41 +769,43 @@ func file_holdfast_state_v1_call_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_call_proto_rawDescData
 }
 
-var file_holdfast_state_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_holdfast_state_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_holdfast_state_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_holdfast_state_v1_call_proto_goTypes = []any{
-	(SubmittedCall_Outcome)(0),           // 0: holdfast.state.v1.SubmittedCall.Outcome
-	(SubmitCallResponse_Outcome)(0),      // 1: holdfast.state.v1.SubmitCallResponse.Outcome
-	(SubmitCallResponse_Continuation)(0), // 2: holdfast.state.v1.SubmitCallResponse.Continuation
-	(*SubmittedAnswer)(nil),              // 3: holdfast.state.v1.SubmittedAnswer
-	(*SubmitCallsRequest)(nil),           // 4: holdfast.state.v1.SubmitCallsRequest
-	(*SubmitCallsResponse)(nil),          // 5: holdfast.state.v1.SubmitCallsResponse
-	(*SubmittedCall)(nil),                // 6: holdfast.state.v1.SubmittedCall
-	(*SubmitCallRequest)(nil),            // 7: holdfast.state.v1.SubmitCallRequest
-	(*SubmitCallResponse)(nil),           // 8: holdfast.state.v1.SubmitCallResponse
-	(*CallAnswer)(nil),                   // 9: holdfast.state.v1.CallAnswer
-	(*Session)(nil),                      // 10: holdfast.state.v1.Session
-	(*Run)(nil),                          // 11: holdfast.state.v1.Run
+	(GoOn)(0),                            // 0: holdfast.state.v1.GoOn
+	(SubmittedCall_Outcome)(0),           // 1: holdfast.state.v1.SubmittedCall.Outcome
+	(SubmitCallResponse_Outcome)(0),      // 2: holdfast.state.v1.SubmitCallResponse.Outcome
+	(SubmitCallResponse_Continuation)(0), // 3: holdfast.state.v1.SubmitCallResponse.Continuation
+	(*SubmittedAnswer)(nil),              // 4: holdfast.state.v1.SubmittedAnswer
+	(*SubmitCallsRequest)(nil),           // 5: holdfast.state.v1.SubmitCallsRequest
+	(*SubmitCallsResponse)(nil),          // 6: holdfast.state.v1.SubmitCallsResponse
+	(*SubmittedCall)(nil),                // 7: holdfast.state.v1.SubmittedCall
+	(*SubmitCallRequest)(nil),            // 8: holdfast.state.v1.SubmitCallRequest
+	(*SubmitCallResponse)(nil),           // 9: holdfast.state.v1.SubmitCallResponse
+	(*CallAnswer)(nil),                   // 10: holdfast.state.v1.CallAnswer
+	(*Session)(nil),                      // 11: holdfast.state.v1.Session
+	(*Run)(nil),                          // 12: holdfast.state.v1.Run
 }
 var file_holdfast_state_v1_call_proto_depIdxs = []int32{
-	9,  // 0: holdfast.state.v1.SubmittedAnswer.answer:type_name -> holdfast.state.v1.CallAnswer
-	3,  // 1: holdfast.state.v1.SubmitCallsRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
-	6,  // 2: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
-	10, // 3: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
-	11, // 4: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
-	0,  // 5: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
-	9,  // 6: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
-	1,  // 7: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
-	2,  // 8: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
-	7,  // 9: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
-	4,  // 10: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
-	8,  // 11: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
-	5,  // 12: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	10, // 0: holdfast.state.v1.SubmittedAnswer.answer:type_name -> holdfast.state.v1.CallAnswer
+	4,  // 1: holdfast.state.v1.SubmitCallsRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	0,  // 2: holdfast.state.v1.SubmitCallsRequest.go_on:type_name -> holdfast.state.v1.GoOn
+	7,  // 3: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
+	11, // 4: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
+	12, // 5: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
+	1,  // 6: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
+	10, // 7: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
+	2,  // 8: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
+	3,  // 9: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
+	8,  // 10: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
+	5,  // 11: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
+	9,  // 12: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
+	6,  // 13: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
+	12, // [12:14] is the sub-list for method output_type
+	10, // [10:12] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_call_proto_init() }
@@ -716,7 +819,7 @@ func file_holdfast_state_v1_call_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_call_proto_rawDesc), len(file_holdfast_state_v1_call_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,

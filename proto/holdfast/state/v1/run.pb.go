@@ -74,7 +74,7 @@ func (x RequestStopResponse_Effect) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RequestStopResponse_Effect.Descriptor instead.
 func (RequestStopResponse_Effect) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{10, 0}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{14, 0}
 }
 
 type StartRunRequest struct {
@@ -84,7 +84,7 @@ type StartRunRequest struct {
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// May be empty for a session that exists.
 	AgentType string `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// User messages, at least one. A message without an id is given one.
+	// Of users. To send and to edit, at least one. A message without an id is given one.
 	Messages   []*v1.Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
 	RequestKey string        `protobuf:"bytes,5,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	// The session's owner; used when the session is created.
@@ -100,19 +100,11 @@ type StartRunRequest struct {
 	// For a session that is new: the session above it.
 	Parent       *Parent      `protobuf:"bytes,13,opt,name=parent,proto3" json:"parent,omitempty"`
 	Expect       *Expectation `protobuf:"bytes,14,opt,name=expect,proto3" json:"expect,omitempty"`
-	Resume       bool         `protobuf:"varint,15,opt,name=resume,proto3" json:"resume,omitempty"`
 	AbandonCalls bool         `protobuf:"varint,16,opt,name=abandon_calls,json=abandonCalls,proto3" json:"abandon_calls,omitempty"`
 	OnBusy       BusyPolicy   `protobuf:"varint,17,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
 	// The run has to be over this long after its creation, in milliseconds; 0 for
 	// never. INVALID_ARGUMENT (TIMEOUT_INVALID) when negative or above 30 days.
 	TimeoutMs int64 `protobuf:"varint,18,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	// A checkpoint of the session. Empty: the session goes on where it is. Only of a
-	// session that exists, and as CheckpointService.Rewind.
-	RewindTo string `protobuf:"bytes,19,opt,name=rewind_to,json=rewindTo,proto3" json:"rewind_to,omitempty"`
-	// Writes to the custom state of a session that exists.
-	StateOps []*StateOp `protobuf:"bytes,20,rep,name=state_ops,json=stateOps,proto3" json:"state_ops,omitempty"`
-	// Of any role. With them or with `resume`, `messages` may be empty.
-	AppendMessages []*v1.Message `protobuf:"bytes,21,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
 	// With `abandon_calls`: taken for calls of the session that are open, before the
 	// rest is abandoned. A timeout that stands instead is replaced, or the answer is kept as
 	// a late one. An answer to any other call that is not open, one of the wrong kind, one
@@ -121,9 +113,19 @@ type StartRunRequest struct {
 	// answers a call which the live run has planned and not opened is UNAVAILABLE
 	// (CALL_NOT_OPEN), and nothing is written.
 	Answers []*SubmittedAnswer `protobuf:"bytes,22,rep,name=answers,proto3" json:"answers,omitempty"`
-	// Unset: the conversation goes on where it is. Not together with `rewind_to`:
-	// INVALID_ARGUMENT (REWIND_INVALID).
-	TakeBack      *TakeBack `protobuf:"bytes,23,opt,name=take_back,json=takeBack,proto3" json:"take_back,omitempty"`
+	// The run that the client takes for the newest; any of the runs that have written the
+	// newest answer will do. Empty: whatever has happened since.
+	SeenRunId string `protobuf:"bytes,24,opt,name=seen_run_id,json=seenRunId,proto3" json:"seen_run_id,omitempty"`
+	// Unset: the messages are sent.
+	//
+	// Types that are valid to be assigned to Intent:
+	//
+	//	*StartRunRequest_Edit
+	//	*StartRunRequest_Regenerate
+	//	*StartRunRequest_Resume
+	//	*StartRunRequest_Retry
+	//	*StartRunRequest_Branch
+	Intent        isStartRunRequest_Intent `protobuf_oneof:"intent"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -256,13 +258,6 @@ func (x *StartRunRequest) GetExpect() *Expectation {
 	return nil
 }
 
-func (x *StartRunRequest) GetResume() bool {
-	if x != nil {
-		return x.Resume
-	}
-	return false
-}
-
 func (x *StartRunRequest) GetAbandonCalls() bool {
 	if x != nil {
 		return x.AbandonCalls
@@ -284,27 +279,6 @@ func (x *StartRunRequest) GetTimeoutMs() int64 {
 	return 0
 }
 
-func (x *StartRunRequest) GetRewindTo() string {
-	if x != nil {
-		return x.RewindTo
-	}
-	return ""
-}
-
-func (x *StartRunRequest) GetStateOps() []*StateOp {
-	if x != nil {
-		return x.StateOps
-	}
-	return nil
-}
-
-func (x *StartRunRequest) GetAppendMessages() []*v1.Message {
-	if x != nil {
-		return x.AppendMessages
-	}
-	return nil
-}
-
 func (x *StartRunRequest) GetAnswers() []*SubmittedAnswer {
 	if x != nil {
 		return x.Answers
@@ -312,45 +286,130 @@ func (x *StartRunRequest) GetAnswers() []*SubmittedAnswer {
 	return nil
 }
 
-func (x *StartRunRequest) GetTakeBack() *TakeBack {
+func (x *StartRunRequest) GetSeenRunId() string {
 	if x != nil {
-		return x.TakeBack
+		return x.SeenRunId
+	}
+	return ""
+}
+
+func (x *StartRunRequest) GetIntent() isStartRunRequest_Intent {
+	if x != nil {
+		return x.Intent
 	}
 	return nil
 }
 
-// TakeBack takes a conversation back to one of its users' messages, to answer it
-// again or to put another in its place. What is behind it goes, with its
-// checkpoints and calls; the custom state is what it was when the run of the message
-// began. Numbers of turns and steps go on. Sub-sessions that the session waits for end.
-// Where the message has no run of this session (a branch), the state is that of the
-// newest checkpoint before it: NOT_FOUND (CHECKPOINT_NOT_FOUND) without one. Not together
-// with `resume`: INVALID_ARGUMENT (REWIND_INVALID).
-type TakeBack struct {
+func (x *StartRunRequest) GetEdit() *Edit {
+	if x != nil {
+		if x, ok := x.Intent.(*StartRunRequest_Edit); ok {
+			return x.Edit
+		}
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetRegenerate() *Regenerate {
+	if x != nil {
+		if x, ok := x.Intent.(*StartRunRequest_Regenerate); ok {
+			return x.Regenerate
+		}
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetResume() *Resume {
+	if x != nil {
+		if x, ok := x.Intent.(*StartRunRequest_Resume); ok {
+			return x.Resume
+		}
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetRetry() *Retry {
+	if x != nil {
+		if x, ok := x.Intent.(*StartRunRequest_Retry); ok {
+			return x.Retry
+		}
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetBranch() *Branch {
+	if x != nil {
+		if x, ok := x.Intent.(*StartRunRequest_Branch); ok {
+			return x.Branch
+		}
+	}
+	return nil
+}
+
+type isStartRunRequest_Intent interface {
+	isStartRunRequest_Intent()
+}
+
+type StartRunRequest_Edit struct {
+	Edit *Edit `protobuf:"bytes,25,opt,name=edit,proto3,oneof"`
+}
+
+type StartRunRequest_Regenerate struct {
+	Regenerate *Regenerate `protobuf:"bytes,26,opt,name=regenerate,proto3,oneof"`
+}
+
+type StartRunRequest_Resume struct {
+	Resume *Resume `protobuf:"bytes,27,opt,name=resume,proto3,oneof"`
+}
+
+type StartRunRequest_Retry struct {
+	Retry *Retry `protobuf:"bytes,28,opt,name=retry,proto3,oneof"`
+}
+
+type StartRunRequest_Branch struct {
+	Branch *Branch `protobuf:"bytes,29,opt,name=branch,proto3,oneof"`
+}
+
+func (*StartRunRequest_Edit) isStartRunRequest_Intent() {}
+
+func (*StartRunRequest_Regenerate) isStartRunRequest_Intent() {}
+
+func (*StartRunRequest_Resume) isStartRunRequest_Intent() {}
+
+func (*StartRunRequest_Retry) isStartRunRequest_Intent() {}
+
+func (*StartRunRequest_Branch) isStartRunRequest_Intent() {}
+
+// Edit puts `messages` in the place of a message of a user, and answers them. What stands
+// behind that message goes, with its checkpoints and calls; the custom state is what it was
+// when the message's run began. Numbers of turns and steps go on. Sub-sessions that the
+// session waits for end.
+//
+// A message that the session does not have is just sent. One that stands there as it is,
+// with an answer that is the newest and has not failed, was sent before: its run is the
+// answer, `repeated`. Where the custom state of then is not known, the request is
+// NOT_FOUND (CHECKPOINT_NOT_FOUND).
+type Edit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A message of the role user that is not hidden: NOT_FOUND (MESSAGE_NOT_FOUND).
-	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// The message itself stays, and `messages` may be empty. Otherwise it goes too, and
-	// `messages` may have its id.
-	Keep          bool `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
+	// `messages` may have this id.
+	MessageId     string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TakeBack) Reset() {
-	*x = TakeBack{}
+func (x *Edit) Reset() {
+	*x = Edit{}
 	mi := &file_holdfast_state_v1_run_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TakeBack) String() string {
+func (x *Edit) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TakeBack) ProtoMessage() {}
+func (*Edit) ProtoMessage() {}
 
-func (x *TakeBack) ProtoReflect() protoreflect.Message {
+func (x *Edit) ProtoReflect() protoreflect.Message {
 	mi := &file_holdfast_state_v1_run_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -362,23 +421,270 @@ func (x *TakeBack) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TakeBack.ProtoReflect.Descriptor instead.
-func (*TakeBack) Descriptor() ([]byte, []int) {
+// Deprecated: Use Edit.ProtoReflect.Descriptor instead.
+func (*Edit) Descriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *TakeBack) GetMessageId() string {
+func (x *Edit) GetMessageId() string {
 	if x != nil {
 		return x.MessageId
 	}
 	return ""
 }
 
-func (x *TakeBack) GetKeep() bool {
+// Regenerate answers a message of a user again. What stands behind the message goes, as
+// with Edit.
+type Regenerate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message of the user, or the answer to it. NOT_FOUND (MESSAGE_NOT_FOUND); but when
+	// the request has `messages`, they are sent instead.
+	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// The answer that is to be replaced. When another one stands in its place already, that
+	// one is the answer, `repeated`. Empty: whichever stands there. One that is being written
+	// is not replaced then, but is the answer.
+	AnswerId      string `protobuf:"bytes,2,opt,name=answer_id,json=answerId,proto3" json:"answer_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Regenerate) Reset() {
+	*x = Regenerate{}
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Regenerate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Regenerate) ProtoMessage() {}
+
+func (x *Regenerate) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
 	if x != nil {
-		return x.Keep
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
 	}
-	return false
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Regenerate.ProtoReflect.Descriptor instead.
+func (*Regenerate) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Regenerate) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *Regenerate) GetAnswerId() string {
+	if x != nil {
+		return x.AnswerId
+	}
+	return ""
+}
+
+// Resume lets a session that has stopped go on, with `messages` or without. One that is
+// completed is FAILED_PRECONDITION (SESSION_COMPLETED) without `checkpoint_id`, and one
+// that was aborted FAILED_PRECONDITION (RUN_CANCELLED).
+type Resume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session is rewound to this checkpoint first, as by CheckpointService.Rewind. Empty:
+	// it goes on where it is.
+	CheckpointId string `protobuf:"bytes,1,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	// Of any role; they are appended before `messages`.
+	AppendMessages []*v1.Message `protobuf:"bytes,2,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
+	// Writes to the custom state.
+	StateOps      []*StateOp `protobuf:"bytes,3,rep,name=state_ops,json=stateOps,proto3" json:"state_ops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resume) Reset() {
+	*x = Resume{}
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resume) ProtoMessage() {}
+
+func (x *Resume) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resume.ProtoReflect.Descriptor instead.
+func (*Resume) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Resume) GetCheckpointId() string {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return ""
+}
+
+func (x *Resume) GetAppendMessages() []*v1.Message {
+	if x != nil {
+		return x.AppendMessages
+	}
+	return nil
+}
+
+func (x *Resume) GetStateOps() []*StateOp {
+	if x != nil {
+		return x.StateOps
+	}
+	return nil
+}
+
+// Retry takes back the step in which the newest run has failed, and goes on. A step whose
+// tools have run stays, since it would do again what they have done, and so does the last
+// step that the run was allowed. Only of a session that has failed: FAILED_PRECONDITION
+// (SESSION_CHANGED); one that was aborted is FAILED_PRECONDITION (RUN_CANCELLED).
+type Retry struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	AppendMessages []*v1.Message          `protobuf:"bytes,1,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
+	StateOps       []*StateOp             `protobuf:"bytes,2,rep,name=state_ops,json=stateOps,proto3" json:"state_ops,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Retry) GetAppendMessages() []*v1.Message {
+	if x != nil {
+		return x.AppendMessages
+	}
+	return nil
+}
+
+func (x *Retry) GetStateOps() []*StateOp {
+	if x != nil {
+		return x.StateOps
+	}
+	return nil
+}
+
+// Branch makes a new session, `session_id`, which begins where a checkpoint of another
+// session stands, and begins a run in it. Without `session_id` the id is made from the
+// other session, the checkpoint and the request key. NOT_FOUND (SESSION_NOT_FOUND,
+// CHECKPOINT_NOT_FOUND), FAILED_PRECONDITION (SESSION_EXISTS).
+type Branch struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	FromSessionId  string                 `protobuf:"bytes,1,opt,name=from_session_id,json=fromSessionId,proto3" json:"from_session_id,omitempty"`
+	CheckpointId   string                 `protobuf:"bytes,2,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	AppendMessages []*v1.Message          `protobuf:"bytes,3,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
+	StateOps       []*StateOp             `protobuf:"bytes,4,rep,name=state_ops,json=stateOps,proto3" json:"state_ops,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Branch) Reset() {
+	*x = Branch{}
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Branch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Branch) ProtoMessage() {}
+
+func (x *Branch) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Branch.ProtoReflect.Descriptor instead.
+func (*Branch) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Branch) GetFromSessionId() string {
+	if x != nil {
+		return x.FromSessionId
+	}
+	return ""
+}
+
+func (x *Branch) GetCheckpointId() string {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return ""
+}
+
+func (x *Branch) GetAppendMessages() []*v1.Message {
+	if x != nil {
+		return x.AppendMessages
+	}
+	return nil
+}
+
+func (x *Branch) GetStateOps() []*StateOp {
+	if x != nil {
+		return x.StateOps
+	}
+	return nil
 }
 
 // Parent is where a new sub-session hangs.
@@ -396,7 +702,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +714,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +727,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Parent) GetSessionId() string {
@@ -467,7 +773,7 @@ type Expectation struct {
 
 func (x *Expectation) Reset() {
 	*x = Expectation{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +785,7 @@ func (x *Expectation) String() string {
 func (*Expectation) ProtoMessage() {}
 
 func (x *Expectation) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +798,7 @@ func (x *Expectation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expectation.ProtoReflect.Descriptor instead.
 func (*Expectation) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Expectation) GetStatuses() []SessionStatus {
@@ -533,7 +839,7 @@ type StartRunResponse struct {
 
 func (x *StartRunResponse) Reset() {
 	*x = StartRunResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +851,7 @@ func (x *StartRunResponse) String() string {
 func (*StartRunResponse) ProtoMessage() {}
 
 func (x *StartRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +864,7 @@ func (x *StartRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRunResponse.ProtoReflect.Descriptor instead.
 func (*StartRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StartRunResponse) GetSession() *Session {
@@ -614,7 +920,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +932,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +945,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetRunRequest) GetTenant() string {
@@ -672,7 +978,7 @@ type GetRunResponse struct {
 
 func (x *GetRunResponse) Reset() {
 	*x = GetRunResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +990,7 @@ func (x *GetRunResponse) String() string {
 func (*GetRunResponse) ProtoMessage() {}
 
 func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +1003,7 @@ func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunResponse.ProtoReflect.Descriptor instead.
 func (*GetRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetRunResponse) GetRun() *Run {
@@ -721,7 +1027,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +1039,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +1052,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListRunsRequest) GetTenant() string {
@@ -787,7 +1093,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +1105,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1118,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -843,7 +1149,7 @@ type RequestStopRequest struct {
 
 func (x *RequestStopRequest) Reset() {
 	*x = RequestStopRequest{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +1161,7 @@ func (x *RequestStopRequest) String() string {
 func (*RequestStopRequest) ProtoMessage() {}
 
 func (x *RequestStopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +1174,7 @@ func (x *RequestStopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStopRequest.ProtoReflect.Descriptor instead.
 func (*RequestStopRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RequestStopRequest) GetTenant() string {
@@ -917,7 +1223,7 @@ type RequestStopResponse struct {
 
 func (x *RequestStopResponse) Reset() {
 	*x = RequestStopResponse{}
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1235,7 @@ func (x *RequestStopResponse) String() string {
 func (*RequestStopResponse) ProtoMessage() {}
 
 func (x *RequestStopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_run_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_run_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1248,7 @@ func (x *RequestStopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStopResponse.ProtoReflect.Descriptor instead.
 func (*RequestStopResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RequestStopResponse) GetEffect() RequestStopResponse_Effect {
@@ -963,7 +1269,7 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\x9e\b\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xf9\b\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -984,24 +1290,44 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"tracestate\x12'\n" +
 	"\x0forganization_id\x18\f \x01(\tR\x0eorganizationId\x121\n" +
 	"\x06parent\x18\r \x01(\v2\x19.holdfast.state.v1.ParentR\x06parent\x126\n" +
-	"\x06expect\x18\x0e \x01(\v2\x1e.holdfast.state.v1.ExpectationR\x06expect\x12\x16\n" +
-	"\x06resume\x18\x0f \x01(\bR\x06resume\x12#\n" +
+	"\x06expect\x18\x0e \x01(\v2\x1e.holdfast.state.v1.ExpectationR\x06expect\x12#\n" +
 	"\rabandon_calls\x18\x10 \x01(\bR\fabandonCalls\x126\n" +
 	"\aon_busy\x18\x11 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\x12 \x01(\x03R\ttimeoutMs\x12\x1b\n" +
-	"\trewind_to\x18\x13 \x01(\tR\brewindTo\x127\n" +
-	"\tstate_ops\x18\x14 \x03(\v2\x1a.holdfast.state.v1.StateOpR\bstateOps\x12C\n" +
-	"\x0fappend_messages\x18\x15 \x03(\v2\x1a.holdfast.event.v1.MessageR\x0eappendMessages\x12<\n" +
-	"\aanswers\x18\x16 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x128\n" +
-	"\ttake_back\x18\x17 \x01(\v2\x1b.holdfast.state.v1.TakeBackR\btakeBack\x1a;\n" +
+	"timeout_ms\x18\x12 \x01(\x03R\ttimeoutMs\x12<\n" +
+	"\aanswers\x18\x16 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x12\x1e\n" +
+	"\vseen_run_id\x18\x18 \x01(\tR\tseenRunId\x12-\n" +
+	"\x04edit\x18\x19 \x01(\v2\x17.holdfast.state.v1.EditH\x00R\x04edit\x12?\n" +
+	"\n" +
+	"regenerate\x18\x1a \x01(\v2\x1d.holdfast.state.v1.RegenerateH\x00R\n" +
+	"regenerate\x123\n" +
+	"\x06resume\x18\x1b \x01(\v2\x19.holdfast.state.v1.ResumeH\x00R\x06resume\x120\n" +
+	"\x05retry\x18\x1c \x01(\v2\x18.holdfast.state.v1.RetryH\x00R\x05retry\x123\n" +
+	"\x06branch\x18\x1d \x01(\v2\x19.holdfast.state.v1.BranchH\x00R\x06branch\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"=\n" +
-	"\bTakeBack\x12\x1d\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
+	"\x06intentJ\x04\b\x0f\x10\x10J\x04\b\x13\x10\x16J\x04\b\x17\x10\x18\"%\n" +
+	"\x04Edit\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
-	"\x04keep\x18\x02 \x01(\bR\x04keep\"\x94\x01\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\"H\n" +
+	"\n" +
+	"Regenerate\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1b\n" +
+	"\tanswer_id\x18\x02 \x01(\tR\banswerId\"\xab\x01\n" +
+	"\x06Resume\x12#\n" +
+	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12C\n" +
+	"\x0fappend_messages\x18\x02 \x03(\v2\x1a.holdfast.event.v1.MessageR\x0eappendMessages\x127\n" +
+	"\tstate_ops\x18\x03 \x03(\v2\x1a.holdfast.state.v1.StateOpR\bstateOps\"\x85\x01\n" +
+	"\x05Retry\x12C\n" +
+	"\x0fappend_messages\x18\x01 \x03(\v2\x1a.holdfast.event.v1.MessageR\x0eappendMessages\x127\n" +
+	"\tstate_ops\x18\x02 \x03(\v2\x1a.holdfast.state.v1.StateOpR\bstateOps\"\xd3\x01\n" +
+	"\x06Branch\x12&\n" +
+	"\x0ffrom_session_id\x18\x01 \x01(\tR\rfromSessionId\x12#\n" +
+	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\x12C\n" +
+	"\x0fappend_messages\x18\x03 \x03(\v2\x1a.holdfast.event.v1.MessageR\x0eappendMessages\x127\n" +
+	"\tstate_ops\x18\x04 \x03(\v2\x1a.holdfast.state.v1.StateOpR\bstateOps\"\x94\x01\n" +
 	"\x06Parent\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12 \n" +
@@ -1073,62 +1399,74 @@ func file_holdfast_state_v1_run_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_state_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_state_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_holdfast_state_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_holdfast_state_v1_run_proto_goTypes = []any{
 	(RequestStopResponse_Effect)(0), // 0: holdfast.state.v1.RequestStopResponse.Effect
 	(*StartRunRequest)(nil),         // 1: holdfast.state.v1.StartRunRequest
-	(*TakeBack)(nil),                // 2: holdfast.state.v1.TakeBack
-	(*Parent)(nil),                  // 3: holdfast.state.v1.Parent
-	(*Expectation)(nil),             // 4: holdfast.state.v1.Expectation
-	(*StartRunResponse)(nil),        // 5: holdfast.state.v1.StartRunResponse
-	(*GetRunRequest)(nil),           // 6: holdfast.state.v1.GetRunRequest
-	(*GetRunResponse)(nil),          // 7: holdfast.state.v1.GetRunResponse
-	(*ListRunsRequest)(nil),         // 8: holdfast.state.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),        // 9: holdfast.state.v1.ListRunsResponse
-	(*RequestStopRequest)(nil),      // 10: holdfast.state.v1.RequestStopRequest
-	(*RequestStopResponse)(nil),     // 11: holdfast.state.v1.RequestStopResponse
-	nil,                             // 12: holdfast.state.v1.StartRunRequest.MetadataEntry
-	(*v1.Message)(nil),              // 13: holdfast.event.v1.Message
-	(BusyPolicy)(0),                 // 14: holdfast.state.v1.BusyPolicy
-	(*StateOp)(nil),                 // 15: holdfast.state.v1.StateOp
-	(*SubmittedAnswer)(nil),         // 16: holdfast.state.v1.SubmittedAnswer
-	(SubSessionMode)(0),             // 17: holdfast.state.v1.SubSessionMode
-	(SessionStatus)(0),              // 18: holdfast.state.v1.SessionStatus
-	(*Session)(nil),                 // 19: holdfast.state.v1.Session
-	(*Run)(nil),                     // 20: holdfast.state.v1.Run
-	(StopKind)(0),                   // 21: holdfast.state.v1.StopKind
+	(*Edit)(nil),                    // 2: holdfast.state.v1.Edit
+	(*Regenerate)(nil),              // 3: holdfast.state.v1.Regenerate
+	(*Resume)(nil),                  // 4: holdfast.state.v1.Resume
+	(*Retry)(nil),                   // 5: holdfast.state.v1.Retry
+	(*Branch)(nil),                  // 6: holdfast.state.v1.Branch
+	(*Parent)(nil),                  // 7: holdfast.state.v1.Parent
+	(*Expectation)(nil),             // 8: holdfast.state.v1.Expectation
+	(*StartRunResponse)(nil),        // 9: holdfast.state.v1.StartRunResponse
+	(*GetRunRequest)(nil),           // 10: holdfast.state.v1.GetRunRequest
+	(*GetRunResponse)(nil),          // 11: holdfast.state.v1.GetRunResponse
+	(*ListRunsRequest)(nil),         // 12: holdfast.state.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),        // 13: holdfast.state.v1.ListRunsResponse
+	(*RequestStopRequest)(nil),      // 14: holdfast.state.v1.RequestStopRequest
+	(*RequestStopResponse)(nil),     // 15: holdfast.state.v1.RequestStopResponse
+	nil,                             // 16: holdfast.state.v1.StartRunRequest.MetadataEntry
+	(*v1.Message)(nil),              // 17: holdfast.event.v1.Message
+	(BusyPolicy)(0),                 // 18: holdfast.state.v1.BusyPolicy
+	(*SubmittedAnswer)(nil),         // 19: holdfast.state.v1.SubmittedAnswer
+	(*StateOp)(nil),                 // 20: holdfast.state.v1.StateOp
+	(SubSessionMode)(0),             // 21: holdfast.state.v1.SubSessionMode
+	(SessionStatus)(0),              // 22: holdfast.state.v1.SessionStatus
+	(*Session)(nil),                 // 23: holdfast.state.v1.Session
+	(*Run)(nil),                     // 24: holdfast.state.v1.Run
+	(StopKind)(0),                   // 25: holdfast.state.v1.StopKind
 }
 var file_holdfast_state_v1_run_proto_depIdxs = []int32{
-	13, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
-	12, // 1: holdfast.state.v1.StartRunRequest.metadata:type_name -> holdfast.state.v1.StartRunRequest.MetadataEntry
-	3,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
-	4,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
-	14, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	15, // 5: holdfast.state.v1.StartRunRequest.state_ops:type_name -> holdfast.state.v1.StateOp
-	13, // 6: holdfast.state.v1.StartRunRequest.append_messages:type_name -> holdfast.event.v1.Message
-	16, // 7: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
-	2,  // 8: holdfast.state.v1.StartRunRequest.take_back:type_name -> holdfast.state.v1.TakeBack
-	17, // 9: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
-	18, // 10: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
-	19, // 11: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
-	20, // 12: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	20, // 13: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	20, // 14: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	21, // 15: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	0,  // 16: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	1,  // 17: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	6,  // 18: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	8,  // 19: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	10, // 20: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	5,  // 21: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	7,  // 22: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	9,  // 23: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	11, // 24: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	21, // [21:25] is the sub-list for method output_type
-	17, // [17:21] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	17, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
+	16, // 1: holdfast.state.v1.StartRunRequest.metadata:type_name -> holdfast.state.v1.StartRunRequest.MetadataEntry
+	7,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
+	8,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
+	18, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	19, // 5: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	2,  // 6: holdfast.state.v1.StartRunRequest.edit:type_name -> holdfast.state.v1.Edit
+	3,  // 7: holdfast.state.v1.StartRunRequest.regenerate:type_name -> holdfast.state.v1.Regenerate
+	4,  // 8: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
+	5,  // 9: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
+	6,  // 10: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
+	17, // 11: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 12: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 13: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 14: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 15: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 16: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
+	21, // 17: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
+	22, // 18: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
+	23, // 19: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
+	24, // 20: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
+	24, // 21: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	24, // 22: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	25, // 23: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	0,  // 24: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	1,  // 25: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	10, // 26: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	12, // 27: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	14, // 28: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	9,  // 29: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	11, // 30: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	13, // 31: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	15, // 32: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	29, // [29:33] is the sub-list for method output_type
+	25, // [25:29] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }
@@ -1138,14 +1476,21 @@ func file_holdfast_state_v1_run_proto_init() {
 	}
 	file_holdfast_state_v1_call_proto_init()
 	file_holdfast_state_v1_model_proto_init()
-	file_holdfast_state_v1_run_proto_msgTypes[3].OneofWrappers = []any{}
+	file_holdfast_state_v1_run_proto_msgTypes[0].OneofWrappers = []any{
+		(*StartRunRequest_Edit)(nil),
+		(*StartRunRequest_Regenerate)(nil),
+		(*StartRunRequest_Resume)(nil),
+		(*StartRunRequest_Retry)(nil),
+		(*StartRunRequest_Branch)(nil),
+	}
+	file_holdfast_state_v1_run_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_run_proto_rawDesc), len(file_holdfast_state_v1_run_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

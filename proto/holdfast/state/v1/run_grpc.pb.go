@@ -31,21 +31,25 @@ const (
 //
 // RunService starts runs and tells about them.
 type RunServiceClient interface {
-	// StartRun is one atomic write: it creates the session when it is new,
-	// appends the messages, makes the next run, `queued`, and sets the session
-	// `active`. When it answers, the run will be executed, whatever dies.
+	// StartRun does what a client has posted, decided and written at once: it makes the
+	// next run of the session, `queued`, with the messages that it begins with, and sets the
+	// session `active`. When it answers, the run will be executed, whatever dies.
 	//
-	// With a request key it is idempotent (without a session id too, since the id
-	// is made from the key then): a repetition of the key in the session gets the first run, live or finished, and writes nothing
-	// (`repeated` is set); the same key with another agent or other messages is
-	// FAILED_PRECONDITION (REQUEST_KEY_REUSED).
+	// `intent` says what the client wants. Without one the messages are sent: the session is
+	// created when it is new.
 	//
-	// `expect` refuses the run when the session has moved since it was read:
-	// FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus,
-	// currentVersion, currentRunId). With `resume` the messages may be empty, and
-	// the session must exist and not be completed: FAILED_PRECONDITION
-	// (SESSION_COMPLETED). With `abandon_calls` a suspended session goes on: its
-	// open calls are answered with the error client_tool_abandoned.
+	// A request can be repeated. A request key that the session knows gets the first run,
+	// live or finished, and nothing is written (`repeated` is set); the same key with another
+	// agent or another content is FAILED_PRECONDITION (REQUEST_KEY_REUSED). Without a session
+	// id the id is made from the key. One message that is sent again with its id and its
+	// content gets the newest run of its answer in the same way; when the conversation has
+	// moved on behind that answer it is FAILED_PRECONDITION (RUN_STALE), and with another
+	// content FAILED_PRECONDITION (MESSAGE_EXISTS).
+	//
+	// `expect` refuses the request when the session has moved since it was read:
+	// FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus, currentVersion,
+	// currentRunId). `seen_run_id` refuses it unless that run has written the newest answer:
+	// FAILED_PRECONDITION (RUN_STALE).
 	//
 	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), unless
 	// `on_busy`, or the policy that the session's agent has announced, lets the run
@@ -54,18 +58,13 @@ type RunServiceClient interface {
 	// the end of the one before, when the session is not suspended. At most the
 	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
 	// be given up by RequestStop with its id: it ends interrupted, and its messages are
-	// not appended. What deletes or fails the session from outside ends them too. A run
-	// with `resume`, `rewind_to`, `take_back` or `expect` does not wait: SESSION_BUSY.
+	// not appended. What deletes or fails the session from outside ends them too. Only
+	// messages that are sent wait, and none with `expect` or `seen_run_id`.
 	//
-	// `rewind_to` takes the session back to a checkpoint first, `take_back` to a message of a user; `append_messages` and
-	// `state_ops` are written next, then `messages`, all in the same transaction.
-	// CHECKPOINT_NOT_FOUND for one of another session. `resume` without `rewind_to` of a
-	// session that was aborted is FAILED_PRECONDITION (RUN_CANCELLED): a message goes on.
-	//
-	// One that
-	// waits for an answer FAILED_PRECONDITION (SESSION_SUSPENDED), a session of
-	// another agent FAILED_PRECONDITION (AGENT_MISMATCH), a message id that the
-	// session already has FAILED_PRECONDITION (MESSAGE_EXISTS). An agent that no
+	// With `abandon_calls` a suspended session goes on: its open calls are answered with the
+	// error client_tool_abandoned. Otherwise one that waits for an answer is
+	// FAILED_PRECONDITION (SESSION_SUSPENDED). A session of another agent is
+	// FAILED_PRECONDITION (AGENT_MISMATCH). An agent that no
 	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
 	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
 	// message, no content, a role other than user), MESSAGE_TOO_LARGE,
@@ -141,21 +140,25 @@ func (c *runServiceClient) RequestStop(ctx context.Context, in *RequestStopReque
 //
 // RunService starts runs and tells about them.
 type RunServiceServer interface {
-	// StartRun is one atomic write: it creates the session when it is new,
-	// appends the messages, makes the next run, `queued`, and sets the session
-	// `active`. When it answers, the run will be executed, whatever dies.
+	// StartRun does what a client has posted, decided and written at once: it makes the
+	// next run of the session, `queued`, with the messages that it begins with, and sets the
+	// session `active`. When it answers, the run will be executed, whatever dies.
 	//
-	// With a request key it is idempotent (without a session id too, since the id
-	// is made from the key then): a repetition of the key in the session gets the first run, live or finished, and writes nothing
-	// (`repeated` is set); the same key with another agent or other messages is
-	// FAILED_PRECONDITION (REQUEST_KEY_REUSED).
+	// `intent` says what the client wants. Without one the messages are sent: the session is
+	// created when it is new.
 	//
-	// `expect` refuses the run when the session has moved since it was read:
-	// FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus,
-	// currentVersion, currentRunId). With `resume` the messages may be empty, and
-	// the session must exist and not be completed: FAILED_PRECONDITION
-	// (SESSION_COMPLETED). With `abandon_calls` a suspended session goes on: its
-	// open calls are answered with the error client_tool_abandoned.
+	// A request can be repeated. A request key that the session knows gets the first run,
+	// live or finished, and nothing is written (`repeated` is set); the same key with another
+	// agent or another content is FAILED_PRECONDITION (REQUEST_KEY_REUSED). Without a session
+	// id the id is made from the key. One message that is sent again with its id and its
+	// content gets the newest run of its answer in the same way; when the conversation has
+	// moved on behind that answer it is FAILED_PRECONDITION (RUN_STALE), and with another
+	// content FAILED_PRECONDITION (MESSAGE_EXISTS).
+	//
+	// `expect` refuses the request when the session has moved since it was read:
+	// FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus, currentVersion,
+	// currentRunId). `seen_run_id` refuses it unless that run has written the newest answer:
+	// FAILED_PRECONDITION (RUN_STALE).
 	//
 	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), unless
 	// `on_busy`, or the policy that the session's agent has announced, lets the run
@@ -164,18 +167,13 @@ type RunServiceServer interface {
 	// the end of the one before, when the session is not suspended. At most the
 	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
 	// be given up by RequestStop with its id: it ends interrupted, and its messages are
-	// not appended. What deletes or fails the session from outside ends them too. A run
-	// with `resume`, `rewind_to`, `take_back` or `expect` does not wait: SESSION_BUSY.
+	// not appended. What deletes or fails the session from outside ends them too. Only
+	// messages that are sent wait, and none with `expect` or `seen_run_id`.
 	//
-	// `rewind_to` takes the session back to a checkpoint first, `take_back` to a message of a user; `append_messages` and
-	// `state_ops` are written next, then `messages`, all in the same transaction.
-	// CHECKPOINT_NOT_FOUND for one of another session. `resume` without `rewind_to` of a
-	// session that was aborted is FAILED_PRECONDITION (RUN_CANCELLED): a message goes on.
-	//
-	// One that
-	// waits for an answer FAILED_PRECONDITION (SESSION_SUSPENDED), a session of
-	// another agent FAILED_PRECONDITION (AGENT_MISMATCH), a message id that the
-	// session already has FAILED_PRECONDITION (MESSAGE_EXISTS). An agent that no
+	// With `abandon_calls` a suspended session goes on: its open calls are answered with the
+	// error client_tool_abandoned. Otherwise one that waits for an answer is
+	// FAILED_PRECONDITION (SESSION_SUSPENDED). A session of another agent is
+	// FAILED_PRECONDITION (AGENT_MISMATCH). An agent that no
 	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
 	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
 	// message, no content, a role other than user), MESSAGE_TOO_LARGE,

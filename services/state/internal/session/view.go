@@ -31,6 +31,8 @@ type Need struct {
 	Busy            bool     // View.OnBusy
 	Undo            bool     // View.Kept, View.Told, View.StartState, View.Former
 	BackTo          string   // View.Back: a message's id; empty for none
+	Answer          string   // View.Answer: the id of a message of the assistant; empty for none
+	Retry           bool     // View.Failed
 }
 
 // Tail asks for the last messages of the conversation. The zero value asks for
@@ -70,7 +72,26 @@ type View struct {
 	StartState string      // the custom state as of its beginning; empty when that is not known
 	Former     *Checkpoint // the newest of former runs; nil: there is none
 
-	Back *Back // around the message that Need.BackTo names; nil: the conversation has none
+	Back   *Back       // around the message that Need.BackTo names; nil: the conversation has none
+	Answer *AnswerRun  // what Need.Answer names; nil: no run of the session has written at it
+	Failed *FailedStep // where the newest run can be tried again; nil before the first run
+}
+
+// AnswerRun is the first run that has written a message of the assistant.
+type AnswerRun struct {
+	Run    Run
+	Stands bool      // where the run began stands its own message, or none: nothing has taken its place
+	Asked  []Message // of the role user and of no step, before what the run has written: at most MostAsked, the newest first
+}
+
+// MostAsked is among how many messages of users the question of an answer is looked for.
+const MostAsked = 20
+
+// FailedStep is what there is of the newest run besides its first messages.
+type FailedStep struct {
+	Good     *Checkpoint // the run's newest of another status than failed; nil: it has none
+	State    string      // the custom state as of Good; empty when that is not kept
+	Messages []Message   // of the run and the step that has ended it (Run.FinishStep), in the order of the conversation; none where no step has
 }
 
 // Waiting is a run that waits.

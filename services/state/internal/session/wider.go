@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -48,7 +49,7 @@ func (w *wanted) add(t Target) {
 }
 
 // with returns the need of a command that wants to see what either wants. The
-// more the family asks for is never a matter of ids or places.
+// more that is asked for names a message to go back to at most.
 func (n Need) with(m Need) Need {
 	n.Current = n.Current || m.Current
 	n.Open = n.Open || m.Open
@@ -59,6 +60,8 @@ func (n Need) with(m Need) Need {
 	n.Waiting = n.Waiting || m.Waiting
 	n.Busy = n.Busy || m.Busy
 	n.Undo = n.Undo || m.Undo
+	n.Retry = n.Retry || m.Retry
+	n.BackTo = cmp.Or(m.BackTo, n.BackTo)
 	if m.Executor != "" {
 		n.Executor, n.Tail = m.Executor, m.Tail
 	}
