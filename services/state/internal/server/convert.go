@@ -60,34 +60,6 @@ func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, er
 	return rows, nil
 }
 
-// takeBackIn makes what a start takes back of a request that was checked. Messages
-// are opaque to the heart, so it asks here who sees them.
-func takeBackIn(t *statev1.TakeBack) *session.TakeBack {
-	read := func(row session.Message) (*eventv1.Message, error) {
-		m := &eventv1.Message{}
-		if err := proto.Unmarshal(row.Body, m); err != nil {
-			return nil, fmt.Errorf("decode message %q: %w", row.ID, err)
-		}
-		return m, nil
-	}
-	return &session.TakeBack{
-		MessageID: t.GetMessageId(), Keep: t.GetKeep(),
-		Shown: func(row session.Message) (bool, error) {
-			m, err := read(row)
-			return !m.GetHidden(), err
-		},
-		Adopt: func(row session.Message, runID string) (session.Message, error) {
-			m, err := read(row)
-			if err != nil {
-				return session.Message{}, err
-			}
-			m.RunId, row.RunID = runID, runID
-			row.Body, err = encode(m)
-			return row, err
-		},
-	}
-}
-
 // roleNames are the roles as the store keeps them beside the body.
 var roleNames = map[eventv1.Role]string{
 	eventv1.Role_ROLE_USER:      "user",
@@ -163,21 +135,6 @@ func opsOut(ops []session.StateOp) []*statev1.StateOp {
 		}
 	}
 	return list
-}
-
-// startPrint is the fingerprint of what a request that starts a run brings. One
-// that brings only messages has that of the messages, as it always had.
-func startPrint(r *statev1.StartRunRequest) ([]byte, error) {
-	messages, err := fingerprint(r.GetMessages())
-	if err != nil || r.GetRewindTo() == "" && r.GetTakeBack() == nil && len(r.GetStateOps())+len(r.GetAppendMessages()) == 0 {
-		return messages, err
-	}
-	rest, err := encode(&statev1.StartRunRequest{RewindTo: r.GetRewindTo(), TakeBack: r.GetTakeBack(), StateOps: r.GetStateOps(), AppendMessages: r.GetAppendMessages()})
-	if err != nil {
-		return nil, err
-	}
-	digest := sha256.Sum256(append(messages, rest...))
-	return digest[:], nil
 }
 
 func (l Limits) outcomeIn(o *statev1.Outcome) session.Outcome {

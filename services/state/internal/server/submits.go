@@ -42,6 +42,9 @@ func (s *Server) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest)
 	for i, a := range answers {
 		out.Calls[i] = &statev1.SubmittedCall{ToolCallId: a.CallID, Outcome: statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL}
 	}
+	if err := s.checkSeen(ctx, key, r.GetSeenRunId()); err != nil {
+		return nil, err
+	}
 	groups, err := s.byOwner(ctx, key, answers)
 	if err != nil {
 		return nil, err
@@ -55,7 +58,12 @@ func (s *Server) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest)
 		for _, place := range g.places {
 			size += proto.Size(r.GetAnswers()[place])
 		}
-		runID, err := s.submitBatch(ctx, g, size, out.Calls)
+		command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.newRunID(), Now: s.millis()}
+		if g.key == key {
+			command.GoOn = goOnIn[r.GetGoOn()]
+			command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
+		}
+		runID, err := s.submitBatch(ctx, command, size, g.places, out.Calls)
 		if err != nil {
 			return nil, err
 		}
@@ -147,11 +155,38 @@ func checkOwners(groups []batch) error {
 	return nil
 }
 
+var goOnIn = map[statev1.GoOn]session.GoOn{
+	statev1.GoOn_GO_ON_ASKED:    session.GoOnAsked,
+	statev1.GoOn_GO_ON_ANSWERED: session.GoOnAnswered,
+}
+
+// checkSeen gives Conflict (RUN_STALE) unless the run is one of those that have written the
+// newest answer; empty for any.
+func (s *Server) checkSeen(ctx context.Context, key session.Key, runID string) error {
+	if runID == "" {
+		return nil
+	}
+	if err := checkID("seen_run_id", runID); err != nil {
+		return err
+	}
+	shot, err := s.store.Session(ctx, key)
+	var seen *session.Run
+	if err == nil {
+		seen, err = s.store.Run(ctx, key, runID)
+	}
+	if err != nil && !errors.Is(err, fault.NotFound) {
+		return err
+	}
+	if err != nil || shot.Current == nil || shot.Current.MessageID != seen.MessageID {
+		return session.Stale(key)
+	}
+	return nil
+}
+
 // submitBatch gives the answers of one session, and writes what became of them to
 // their places in out. It returns the run that goes on with them; empty for none.
-func (s *Server) submitBatch(ctx context.Context, g batch, bytes int, out []*statev1.SubmittedCall) (runID string, err error) {
-	command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.newRunID(), Now: s.millis()}
-	submitted, err := handing(ctx, s, session.Target{Key: g.key, Need: command.Need()}, bytes, command.Now, alone(bounded(s, command.Decide)))
+func (s *Server) submitBatch(ctx context.Context, command session.SubmitAll, bytes int, places []int, out []*statev1.SubmittedCall) (runID string, err error) {
+	submitted, err := handing(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, bytes, command.Now, alone(bounded(s, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return "", nil // it went away, and its calls with it
 	}
@@ -159,10 +194,10 @@ func (s *Server) submitBatch(ctx context.Context, g batch, bytes int, out []*sta
 		return "", err
 	}
 	for i, answer := range submitted {
-		told := out[g.places[i]]
+		told := out[places[i]]
 		told.Outcome = callOutcomes[answer.Status]
 		if answer.Status != session.UnknownCall {
-			told.OwnerSessionId, told.RunId = g.key.SessionID, answer.Call.RunID
+			told.OwnerSessionId, told.RunId = command.SessionID, answer.Call.RunID
 		}
 		runID = answer.RunID // of all
 	}

@@ -47,3 +47,40 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 	change := &Change{Session: &s, Created: true, NewState: true, Copy: &Copy{From: c.From.SessionID, Messages: s.MessageCount}}
 	return []*Change{nil, change}, s, nil
 }
+
+// BranchOff makes a session as Branch does, and begins a run in it.
+//
+// Faults: those of Post and of Branch, and TooLarge (STATE_SIZE_EXCEEDED).
+type BranchOff struct {
+	Post
+	From         Key
+	CheckpointID string
+	Addition
+}
+
+// Targets are the sessions that Decide wants to see, in its order.
+func (c BranchOff) Targets() []Target {
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.with(c.Messages))}}
+	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
+}
+
+// Decide makes the session and its run. The first view is the new session's, the second
+// that of the one with the checkpoint.
+func (c BranchOff) Decide(views ...*View) (*Change, Started, error) {
+	own, source := views[0], views[1]
+	if own.Keyed != nil {
+		return c.repeat(own, EntryResume)
+	}
+	changes, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Now: c.Now}.Decide(source, own)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	change := changes[1]
+	if err := source.free(c.with(c.Messages), change.Session.MessageCount); err != nil {
+		return nil, Started{}, err
+	}
+	if err := c.resume(change, c.Addition); err != nil {
+		return nil, Started{}, err
+	}
+	return change, change.started(), nil
+}

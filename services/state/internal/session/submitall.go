@@ -11,12 +11,28 @@ import "slices"
 //
 // Faults: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), and what
 // Answer.Refusal says. Nothing is stored then.
+//
+// A session that was interrupted or paused does not go on by itself, but GoOn may say that
+// these answers resume it: then its next run begins in the same write.
 type SubmitAll struct {
-	Key      // the session that owns the calls
-	Answers  []Answer
-	NewRunID string // of the continuation, if there is one
-	Now      Millis
+	Key         // the session that owns the calls
+	Answers     []Answer
+	NewRunID    string // of the run that goes on, if there is one
+	GoOn        GoOn
+	Traceparent string // of a run that resumes the session
+	Tracestate  string
+	Now         Millis
 }
+
+// GoOn says when answers resume a session that was interrupted or paused.
+type GoOn int
+
+// The values of GoOn.
+const (
+	GoOnNever    GoOn = iota
+	GoOnAsked         // when the newest run has made one of the calls
+	GoOnAnswered      // also when the newest run was stopped before it took the answers to calls of a run before it
+)
 
 // Need says what Decide wants to see.
 func (c SubmitAll) Need() Need {
@@ -70,14 +86,41 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 	if len(change.Calls) > 0 {
 		change.resume(v, c.NewRunID, c.Now)
 	}
+	if c.resumes(change, v, calls) {
+		c.resume(change, v)
+	}
 	next := goesOn(v, change, Submitted{})
 	for i := range all {
 		all[i].Continuation, all[i].RunID = next.Continuation, next.RunID
 	}
-	if len(change.Calls) == 0 {
+	if change.NewRun == nil && len(change.Calls) == 0 {
 		change = nil
 	}
 	return change, all, nil
+}
+
+// resumes reports whether the answers resume a session that was interrupted or paused: it
+// waits for nothing after the change, and no run has taken the answers yet. calls are those
+// that the answers are for.
+func (c SubmitAll) resumes(change *Change, v *View, calls map[string]Call) bool {
+	s := v.Session.Status
+	if c.GoOn == GoOnNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.callsOf(v), Call.awaited) {
+		return false
+	}
+	for _, call := range calls {
+		mine := call.RunID == v.Session.CurrentRunID || c.GoOn == GoOnAnswered && call.RunID != ""
+		if mine && !call.open() && call.ConsumedAt == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// resume begins the run that goes on in the message of the calls.
+func (c SubmitAll) resume(change *Change, v *View) {
+	change.Session = next(v).Session
+	post := Post{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
+	post.begin(change, EntryResume)
 }
 
 // attempt is take for an answer that may be of the wrong kind, or refused: Invalid

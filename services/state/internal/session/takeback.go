@@ -2,8 +2,8 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// TakeBack takes a session back to a message of one of its users before a run
-// begins, to answer it again or to put another in its place.
+// takeBack is how a session goes back to a message of one of its users before a run begins,
+// to answer it again or to put another in its place.
 //
 //	messages     behind it go, and it itself unless it is kept; but the results of
 //	             calls of earlier steps stay, since such a call is not asked again and
@@ -16,14 +16,56 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 //	late answers of calls before it, of which steps behind it have told, are told again
 //	children     that the session waits for end, as with a parent that fails
 //	usage        stays, and so do the numbers of turns and steps
-type TakeBack struct {
-	MessageID string
-	Keep      bool // the message stays, and is the first of the run's own
+//
+// Its faults are Conflict (SESSION_BUSY), also while runs wait, since they would begin on
+// what is no more, Conflict (MESSAGE_EXISTS) and NotFound (CHECKPOINT_NOT_FOUND).
+func (c Post) takeBack(v *View, keep bool) (*Change, error) {
+	b := v.Back
+	if v.Session.Status == Active || v.Session.Waiting > 0 {
+		return nil, busy(v.Session)
+	}
+	if _, _, known := b.Origin(); !known || b.State == "" {
+		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
+			"what the custom state was at message %q is not known: its run belongs to another session, and no step before it is kept; send a new message instead", b.Message.ID)
+	}
+	left := b.Message.Ordinal
+	if keep {
+		left++
+	}
+	if err := v.free(c.Messages, left); err != nil {
+		return nil, err
+	}
+	if err := unique(c.Messages, messageIDs(b.Results)); err != nil {
+		return nil, err
+	}
+	change := next(v)
+	if err := c.goBack(change, v, keep); err != nil {
+		return nil, err
+	}
+	c.answer(change, v)
+	c.abandon(change, v)
+	change.dropOpen(v)
+	run := c.begin(change, EntryStart)
+	if keep { // its own first message
+		run.StartMessageCount, run.TurnMessageCount = b.Message.Ordinal, b.Message.Ordinal
+	}
+	change.append(c.Messages)
+	return change, nil
+}
 
-	// Shown reports whether users see the message. It is asked of messages of users.
-	Shown func(Message) (bool, error)
-	// Adopt returns the message as one of the run that begins.
-	Adopt func(m Message, runID string) (Message, error)
+// needBack is what takeBack wants to see beside the message.
+func (c Post) needBack() Need {
+	need := c.need()
+	need.Calls, need.Children, need.Current = true, true, true
+	return need
+}
+
+// asks reports whether the message to go back to is shown, is a user's, and users see it.
+func (c Post) asks(v *View, id string) (bool, error) {
+	if v.Session == nil || v.Back == nil || v.Back.Message.ID != id || v.Back.Message.Role != userRole {
+		return false, nil
+	}
+	return c.Bodies.Shown(v.Back.Message)
 }
 
 // Back is what there is of a session around a message that it is taken back to.
@@ -50,47 +92,14 @@ func (b *Back) Origin() (version, base int64, known bool) {
 	}
 }
 
-// admit gives NotFound (MESSAGE_NOT_FOUND, CHECKPOINT_NOT_FOUND), and Conflict
-// (SESSION_BUSY) while runs wait: they would begin on what is no more.
-func (t *TakeBack) admit(v *View) error {
-	if v.Session.Waiting > 0 {
-		return busy(v.Session)
-	}
-	b := v.Back
-	if b == nil || b.Message.Role != userRole {
-		return noMessage(t.MessageID)
-	}
-	shown, err := t.Shown(b.Message)
-	if err != nil {
-		return err
-	}
-	if !shown {
-		return noMessage(t.MessageID)
-	}
-	if _, _, known := b.Origin(); !known || b.State == "" {
-		return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
-			"what the custom state was at message %q is not known: its run belongs to another session, and no step before it is kept; send a new message instead", t.MessageID)
-	}
-	return nil
-}
-
-// left is how many messages of the conversation keep their ids.
-func (t *TakeBack) left(v *View) int64 {
-	if t.Keep {
-		return v.Back.Message.Ordinal + 1
-	}
-	return v.Back.Message.Ordinal
-}
-
-// takeBack takes the session of the change back, its status aside. runID is the
-// run that begins.
-func (change *Change) takeBack(v *View, t *TakeBack, runID string) error {
+// goBack takes the session of the change back, its status aside.
+func (c Post) goBack(change *Change, v *View, keep bool) error {
 	b, s := v.Back, change.Session
 	version, base, _ := b.Origin()
 	change.Rewind = &Rewind{Messages: b.Message.Ordinal, StateVersion: version, CallsFrom: b.Before + 1}
 	s.MessageCount = b.Message.Ordinal
-	if t.Keep {
-		kept, err := t.Adopt(b.Message, runID)
+	if keep {
+		kept, err := c.Bodies.Adopt(b.Message, c.RunID)
 		if err != nil {
 			return err
 		}
@@ -115,12 +124,6 @@ func (change *Change) dropOpen(v *View) {
 			change.DropCalls = append(change.DropCalls, call.CallID)
 		}
 	}
-}
-
-// fresh gives Conflict (MESSAGE_EXISTS) for a message that has the id of a result
-// that stays.
-func (t *TakeBack) fresh(v *View, messages []Message) error {
-	return unique(messages, messageIDs(v.Back.Results))
 }
 
 func noMessage(id string) error {

@@ -100,18 +100,14 @@ type Waiting struct {
 	MessageIDs []string // of the messages that it keeps
 }
 
-// Held is what a run keeps while it waits. It becomes part of the conversation
-// and of the custom state when the run begins, in the order of the fields.
+// Held is what a run keeps while it waits. It becomes part of the conversation when the run
+// begins.
 type Held struct {
-	Appended []Message `json:"appended,omitempty"` // of any role
-	Ops      []StateOp `json:"ops,omitempty"`
-	Messages []Message `json:"messages,omitempty"` // that the run begins with
+	Messages []Message `json:"messages,omitempty"`
 }
 
-// MessageIDs returns the ids of all messages that are kept.
-func (h *Held) MessageIDs() []string {
-	return append(messageIDs(h.Appended), messageIDs(h.Messages)...)
-}
+// MessageIDs returns the ids of the messages that are kept.
+func (h *Held) MessageIDs() []string { return messageIDs(h.Messages) }
 
 // Change is the rows to write, all of them or none. What is nil or empty stays
 // as it is. The exported fields are written in their order.
@@ -123,14 +119,13 @@ type Change struct {
 	Rewind *Rewind // what goes away at the end of the conversation
 	Copy   *Copy   // messages of another session to begin with
 
-	Between      *KeptState // of a version before Session.StateVersion, when the write makes two
-	NewState     bool       // Session.State is kept as a whole, as of Session.StateVersion, which Session.StateBase equals
-	StateWrite   []StateOp  // kept instead of the whole, as of Session.StateVersion, when Session.StateBase is lower
-	Runs         []Run      // written over the runs of the same ids
-	Begun        *Run       // that has waited, written over with its turn; Runs may hold the one that it takes over from
-	NewRun       *Run       // inserted; likewise, so that one run is live at any moment
-	Held         *Held      // of NewRun, which waits
-	Unheld       []string   // these runs do not wait any more: what they keep goes away
+	NewState     bool      // Session.State is kept as a whole, as of Session.StateVersion, which Session.StateBase equals
+	StateWrite   []StateOp // kept instead of the whole, as of Session.StateVersion, when Session.StateBase is lower
+	Runs         []Run     // written over the runs of the same ids
+	Begun        *Run      // that has waited, written over with its turn; Runs may hold the one that it takes over from
+	NewRun       *Run      // inserted; likewise, so that one run is live at any moment
+	Held         *Held     // of NewRun, which waits
+	Unheld       []string  // these runs do not wait any more: what they keep goes away
 	Messages     []Message
 	Plan         *Journal // begins the journal; its Results are not looked at
 	Result       *Result  // goes behind the journal's results
@@ -146,14 +141,6 @@ type Change struct {
 	joins    *Child   // of a created sub-session: what its parent is to know of it; read by Family.Spread
 	leaves   []string // the sub-sessions that end, since the calls that they are for are taken back; read by Family.Spread
 	forsakes bool     // the runs that wait end with the session; read by Family.Spread
-}
-
-// KeptState is a version of the custom state as it is kept: Whole, or the
-// writes to the one of Base.
-type KeptState struct {
-	Version, Base int64
-	Whole         string // empty where Writes are kept
-	Writes        []StateOp
 }
 
 // Rewind takes back the end of a session. What it names must be there.

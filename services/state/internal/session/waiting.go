@@ -2,20 +2,17 @@ package session
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// mayWait says whether the run waits for the one that is live, and gives
-// Conflict (SESSION_BUSY) when it does not: its caller has decided by what the
-// session was, or nobody has said that it may.
-func (c Start) mayWait(v *View) error {
+// mayWait gives Conflict (SESSION_BUSY) when the run does not wait for the one that is live:
+// its client has decided by what the session was, or nobody has said that it may.
+func (c Send) mayWait(v *View) error {
 	s := v.Session
-	if c.Resume || c.goesBack() || c.Expect.given() {
+	if c.Expect.given() || c.Seen != "" {
 		return busy(s)
 	}
 	policy := cmp.Or(c.OnBusy, v.OnBusy)
@@ -32,21 +29,17 @@ func (c Start) mayWait(v *View) error {
 	return nil
 }
 
-// wait returns the change after which the run waits, behind those that wait
-// already. Its writes have to fit the custom state as it is; see kin.begin. The answers
-// that it brings are taken now. Of a suspended session the other calls are abandoned,
-// and so the first of those that wait begins.
-func (c Start) wait(v *View) (*Change, Started, error) {
-	s := *v.Session
+// wait returns the change after which the run waits, behind those that wait already. The
+// answers that it brings are taken now. Of a suspended session the other calls are
+// abandoned, and so the first of those that wait begins.
+func (c Send) wait(v *View) (*Change, Started, error) {
+	change := next(v)
+	s := change.Session
 	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
-	if _, err := merge(s.State, c.Ops, c.Limits.State); err != nil {
-		return nil, Started{}, err
-	}
-	change := &Change{Session: &s, Held: c.held()}
-	s.Version++
 	s.Waiting++
 	s.UpdatedAt = c.Now
-	change.NewRun = c.run(&s)
+	change.Held = &Held{Messages: c.Messages}
+	change.NewRun = c.run(s, EntryStart)
 	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence, change.NewRun.StartPosition = 0, RunWaiting, 0, 0
 	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
 	change.NewRun.OnBusy, change.NewRun.Place = policy, s.Version
@@ -56,11 +49,9 @@ func (c Start) wait(v *View) (*Change, Started, error) {
 		}
 	}
 	c.answer(change, v)
-	if s.Status.Suspended() {
-		c.abandon(change, v)
-	}
 	switch {
 	case s.Status.Suspended():
+		c.abandon(change, v)
 		s.Status, s.Suspension, s.ExpiresAt = Paused, nil, 0
 	case policy != BusyEnqueue && v.Live == nil:
 		return nil, Started{}, &Wider{[]Target{{c.Key, Need{Open: true}}}}
@@ -69,11 +60,9 @@ func (c Start) wait(v *View) (*Change, Started, error) {
 		live.asked(Stop{Kind: StopInterrupt, Reason: fmt.Sprintf("superseded by run %s", c.RunID), At: c.Now, Undo: policy == BusyRollback})
 		change.Runs = []Run{live}
 	}
-	return change, Started{Session: s, Run: *change.NewRun, Waiting: true, Abandoned: change.abandoned()}, nil
-}
-
-func (c Start) held() *Held {
-	return &Held{Appended: c.Append, Ops: c.Ops, Messages: c.Messages}
+	started := change.started()
+	started.Waiting = true
+	return change, started, nil
 }
 
 // giveUp ends a run that waits: its messages are never appended. The session's position
@@ -109,16 +98,17 @@ func (s *spreading) next(k *kin) (seen bool, err error) {
 		k.forsake(s.Now)
 		return true, nil
 	}
-	if len(k.view.Held.Ops) > 0 && after.State == "" && !k.target.Need.State {
-		s.missing.add(Target{k.target.Key, Need{State: true}})
-		return false, nil
-	}
 	after.Version++ // of its own: what the ended run has left is the version before
 	if undone != nil && slices.ContainsFunc(k.view.Waiting, func(w Waiting) bool { return w.OnBusy == BusyRollback }) {
-		k.undo(undone)
+		before := k.view.Session.StepCount - undone.StepCount
+		if undone.FinishStep > 0 {
+			before++ // the step that ends the run counts in undone alone
+		}
+		k.change.undo(k.view, undone, before)
 	}
 	k.abandon(s.Abandon, s.Now)
-	return true, k.begin(cmp.Or(s.Limits.State, math.MaxInt), s.Now)
+	k.begin(s.Now)
+	return true, nil
 }
 
 // undone returns the run that ends with what is to be written and is to be
@@ -168,30 +158,18 @@ func (change *Change) call(call Call) {
 }
 
 // begin makes the first of the runs that wait the session's newest.
-//
-// Its writes were bounded when it came, but the custom state may have grown since.
-// Where it would have more than limit bytes now, they are left out, and the run begins
-// with an abort that says so: it fails before it has done anything without them.
-func (k *kin) begin(limit int, now Millis) error {
+func (k *kin) begin(now Millis) {
 	change, s := k.change, k.change.Session
-	r, held := k.view.Waiting[0].Run, k.view.Held
+	r := k.view.Waiting[0].Run
 	s.Waiting--
 	s.begin(now)
-	change.append(held.Appended)
 	r.StartMessageCount, r.TurnMessageCount = s.MessageCount, s.MessageCount
-	switch err := change.then(held.Ops, limit); {
-	case errors.Is(err, fault.TooLarge):
-		r.Stop = &Stop{Kind: StopAbort, Reason: err.Error(), At: now}
-	case err != nil:
-		return err
-	}
-	change.append(held.Messages)
+	change.append(k.view.Held.Messages)
 	r.Status, r.Turn, r.StartSequence, r.StartPosition = RunQueued, s.Turn, s.StreamSequence, s.Position
 	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
 	s.CurrentRunID = r.RunID
 	change.Begun = &r
 	change.Unheld = append(change.Unheld, r.RunID)
-	return nil
 }
 
 // begin makes the session active in its next turn.
@@ -211,42 +189,18 @@ func (change *Change) append(messages []Message) {
 	s.MessageCount += int64(len(messages))
 }
 
-// then merges writes into the custom state as it is after the change, under a
-// version of their own: the version before is what the ended run has left.
-//
-// TooLarge (STATE_SIZE_EXCEEDED), and the change is as it was.
-func (change *Change) then(ops []StateOp, limit int) error {
-	s := change.Session
-	merged, err := merge(s.State, ops, limit)
-	if err != nil || merged.state == s.State {
-		return err
-	}
-	if change.NewState || len(change.StateWrite) > 0 {
-		change.Between = &KeptState{Version: s.StateVersion, Base: s.StateBase, Writes: change.StateWrite}
-		if change.NewState {
-			change.Between.Whole = s.State
-		}
-		change.NewState, change.StateWrite = false, nil
-	}
-	s.keep(change, ops, merged.state)
-	return nil
-}
-
 // undo takes back what the ended run has appended and written; Run.Spares says
 // which messages stay, in their order. So do the numbers of its steps and its usage,
 // and the answers that it has consumed: a call that was approved has run, and does not
 // run again. Late answers that it has told of are to be told once more, since nothing
 // in the conversation does.
-func (k *kin) undo(r *Run) {
-	change, v := k.change, k.view
+//
+// before is the last step of former runs.
+func (change *Change) undo(v *View, r *Run, before int32) {
 	s := change.Session
 	kept := slices.Clone(v.Kept)
 	var calls []Call
 	took := map[int32]bool{}
-	before := v.Session.StepCount - r.StepCount // the last step of former runs
-	if r.FinishStep > 0 {
-		before++ // the step that ends the run counts in r alone
-	}
 	for _, call := range change.Calls {
 		switch {
 		case call.ConsumedStep > v.Session.StepCount: // the step that ends the run has consumed it

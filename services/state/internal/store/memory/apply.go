@@ -93,11 +93,6 @@ func (t *tx) copyMessages(r *rows, tenant string, c *session.Copy) error {
 
 func (r *rows) writeState(c *session.Change) error {
 	s := c.Session
-	if b := c.Between; b != nil {
-		if err := r.appendBetween(b); err != nil {
-			return err
-		}
-	}
 	switch {
 	case c.NewState:
 		if s == nil || s.State == "" {
@@ -112,17 +107,6 @@ func (r *rows) writeState(c *session.Change) error {
 		return r.appendState(state{version: s.StateVersion, base: s.StateBase, text: string(text)})
 	}
 	return nil
-}
-
-func (r *rows) appendBetween(b *session.KeptState) error {
-	text, err := json.Marshal(b.Writes)
-	if err != nil {
-		return err
-	}
-	if b.Whole != "" {
-		text = []byte(b.Whole)
-	}
-	return r.appendState(state{version: b.Version, base: b.Base, text: string(text)})
 }
 
 func (r *rows) appendState(s state) error {

@@ -89,7 +89,7 @@ func copyCall(c session.Call) session.Call {
 }
 
 func copyHeld(h session.Held) session.Held {
-	return session.Held{Appended: copyMessages(h.Appended), Ops: slices.Clone(h.Ops), Messages: copyMessages(h.Messages)}
+	return session.Held{Messages: copyMessages(h.Messages)}
 }
 
 func copyMemory(m session.Memory) session.Memory {

@@ -207,11 +207,6 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 		before = nil
 	}
 	w.facets(before, after)
-	if b := c.Between; b != nil && b.Whole != "" {
-		w.rows[stateInsert].next().key(after.Key).number(b.Version, b.Version).text(b.Whole)
-	} else if b != nil {
-		w.rows[stateInsert].next().key(after.Key).number(b.Version, b.Base).json(store.In(&b.Writes))
-	}
 	switch {
 	case c.NewState:
 		w.rows[stateInsert].next().key(after.Key).number(after.StateVersion, after.StateVersion).text(after.State)

@@ -120,11 +120,6 @@ func (w *writer) copyMessages(c *session.Copy) {
 func (w *writer) state(c *session.Change) {
 	const insert = `INSERT INTO states (tenant, session_id, version, base_version, state) VALUES (?, ?, ?, ?, ?)`
 	s := c.Session
-	if b := c.Between; b != nil && b.Whole != "" {
-		w.exec(insert, b.Version, b.Version, b.Whole)
-	} else if b != nil {
-		w.exec(insert, b.Version, b.Base, store.In(&b.Writes))
-	}
 	switch {
 	case s == nil:
 	case c.NewState:

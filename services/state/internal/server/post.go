@@ -1,0 +1,297 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// posted is the command of a request for a run, with the sessions that it wants to see. The
+// first of these is the run's own.
+type posted struct {
+	targets []session.Target
+	decide  func(views ...*session.View) (*session.Change, session.Started, error)
+}
+
+// StartRun implements statev1.RunServiceServer.
+func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	if err := s.config.Limits.checkStart(r); err != nil {
+		return nil, err
+	}
+	post, err := s.post(r)
+	if err != nil {
+		return nil, err
+	}
+	command, err := s.intent(r, post)
+	if err != nil {
+		return nil, err
+	}
+	started, err := s.start(ctx, post, command, proto.Size(r))
+	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
+		return nil, s.withKnownAgents(ctx, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.StartRunResponse{
+		Session: sessionOut(&started.Session), Run: runOut(post.Key, &started.Run),
+		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
+		AbandonedCalls: started.Abandoned,
+	}, nil
+}
+
+// start runs the command. A run that it begins is handed to an executor that waits for one.
+func (s *Server) start(ctx context.Context, post session.Post, command posted, bytes int) (session.Started, error) {
+	place := s.slotFor(post.AgentType)
+	defer place.leave()
+	command.targets[0].Need = place.need(command.targets[0].Need)
+	started, err := run(ctx, s, command.targets, bytes, func(targets []session.Target, views []*session.View) ([]*session.Change, session.Started, error) {
+		place.try()
+		own, started, err := command.decide(views...)
+		if err != nil {
+			return nil, started, err
+		}
+		family, err := s.family(targets, post.Now)
+		if err != nil {
+			return nil, started, err
+		}
+		changes, err := family.Spread(views, own)
+		if len(changes) > 0 && changes[0] != nil {
+			started.Session = *changes[0].Session // another run may have begun
+			err = place.claim(views[0], changes[0])
+		}
+		return changes, started, err
+	})
+	place.end(ctx, err)
+	return started, err
+}
+
+// post makes what the commands of all intents have in common, of a request that was
+// checked.
+func (s *Server) post(r *statev1.StartRunRequest) (session.Post, error) {
+	post := session.Post{
+		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionOf(r)}, AgentType: r.GetAgentType(),
+		RequestKey: r.GetRequestKey(), RunID: s.newRunID(), MessageID: "msg_" + s.newID(), Now: s.millis(),
+		Seen: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.config.Limits.heart(), Bodies: bodies,
+	}
+	post.Traceparent, post.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
+	if timeout := r.GetTimeoutMs(); timeout > 0 {
+		post.DeadlineAt = post.Now + session.Millis(timeout)
+	}
+	if r.GetAbandonCalls() {
+		answer, err := abandoned()
+		if err != nil {
+			return post, err
+		}
+		post.Abandon = always(answer)
+	}
+	var err error
+	if post.RequestHash, err = startPrint(r); err != nil {
+		return post, err
+	}
+	if post.Expect, err = expectIn(r.GetExpect()); err != nil {
+		return post, err
+	}
+	if post.Answers, err = s.config.Limits.answersIn(r.GetAnswers()); err != nil {
+		return post, err
+	}
+	post.Messages, err = messagesIn(r.GetMessages(), origin{runID: post.RunID, now: post.Now, newID: s.newID})
+	return post, err
+}
+
+// intent makes the command.
+func (s *Server) intent(r *statev1.StartRunRequest, post session.Post) (posted, error) {
+	send := session.Send{Post: post, New: session.Create{
+		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
+		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
+	}}
+	if send.New.State == "" {
+		send.New.State = "{}"
+	}
+	alone := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (posted, error) {
+		return posted{[]session.Target{{Key: post.Key, Need: need}}, decide}, nil
+	}
+	switch intent := r.GetIntent().(type) {
+	case *statev1.StartRunRequest_Edit:
+		c := session.Edit{Send: send, Target: intent.Edit.GetMessageId()}
+		return alone(c.Need(), c.Decide)
+	case *statev1.StartRunRequest_Regenerate:
+		c := session.Regenerate{Send: send, Target: intent.Regenerate.GetMessageId(), AnswerID: intent.Regenerate.GetAnswerId()}
+		return alone(c.Need(), c.Decide)
+	case *statev1.StartRunRequest_Resume:
+		add, err := s.addition(intent.Resume, post.Now)
+		c := session.Resume{Post: post, CheckpointID: intent.Resume.GetCheckpointId(), Addition: add}
+		if err != nil {
+			return posted{}, err
+		}
+		return alone(c.Need(), first(c.Decide))
+	case *statev1.StartRunRequest_Retry:
+		add, err := s.addition(intent.Retry, post.Now)
+		c := session.Retry{Post: post, Addition: add}
+		if err != nil {
+			return posted{}, err
+		}
+		return alone(c.Need(), first(c.Decide))
+	case *statev1.StartRunRequest_Branch:
+		add, err := s.addition(intent.Branch, post.Now)
+		from := session.Key{Tenant: post.Tenant, SessionID: intent.Branch.GetFromSessionId()}
+		c := session.BranchOff{Post: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
+		return posted{c.Targets(), c.Decide}, err
+	default:
+		return alone(send.Need(), send.Decide)
+	}
+}
+
+// first makes a command that looks at its own session only one that is shown others.
+func first(decide func(*session.View) (*session.Change, session.Started, error)) func(...*session.View) (*session.Change, session.Started, error) {
+	return func(views ...*session.View) (*session.Change, session.Started, error) { return decide(views[0]) }
+}
+
+// adding is an intent that adds something before the messages of the run.
+type adding interface {
+	GetAppendMessages() []*eventv1.Message
+	GetStateOps() []*statev1.StateOp
+}
+
+func (s *Server) addition(r adding, now session.Millis) (add session.Addition, err error) {
+	if add.Ops, err = s.config.Limits.opsIn(r.GetStateOps()); err != nil {
+		return add, err
+	}
+	add.Append, err = messagesIn(r.GetAppendMessages(), origin{now: now, newID: s.newID})
+	return add, err
+}
+
+// sessionOf names the session of the run. Where the request does not, it makes an id; of a
+// request with a key it is made from that, so that a repetition meets the same session and
+// its run.
+func (s *Server) sessionOf(r *statev1.StartRunRequest) string {
+	names := []string{r.GetTenant(), r.GetRequestKey()}
+	if branch := r.GetBranch(); branch != nil {
+		names = []string{r.GetTenant(), branch.GetFromSessionId(), branch.GetCheckpointId(), r.GetRequestKey()}
+	}
+	switch {
+	case r.GetSessionId() != "":
+		return r.GetSessionId()
+	case r.GetRequestKey() == "":
+		return "ses_" + s.newID()
+	}
+	digest := sha256.Sum256([]byte(strings.Join(names, "\x00")))
+	return "ses_" + hex.EncodeToString(digest[:16])
+}
+
+// startPrint is the fingerprint of what a request brings. Sending and editing have that of
+// the messages.
+func startPrint(r *statev1.StartRunRequest) ([]byte, error) {
+	messages, err := fingerprint(r.GetMessages())
+	if err != nil || r.GetIntent() == nil || r.GetEdit() != nil {
+		return messages, err
+	}
+	rest, err := encode(&statev1.StartRunRequest{Intent: r.GetIntent()})
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(append(messages, rest...))
+	return digest[:], nil
+}
+
+func (l Limits) checkStart(r *statev1.StartRunRequest) error {
+	if err := checkID("tenant", r.GetTenant()); err != nil {
+		return err
+	}
+	if err := checkOptionalIDs(map[string]string{
+		"session_id": r.GetSessionId(), "agent_type": r.GetAgentType(), "request_key": r.GetRequestKey(),
+		"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(), "seen_run_id": r.GetSeenRunId(),
+	}); err != nil {
+		return err
+	}
+	if err := checkParent(r.GetParent()); err != nil {
+		return err
+	}
+	sends := r.GetIntent() == nil || r.GetEdit() != nil
+	if err := l.checkUserMessages(r.GetMessages(), !sends); err != nil {
+		return err
+	}
+	if err := checkHow(r); err != nil {
+		return err
+	}
+	if err := l.checkIntent(r); err != nil {
+		return err
+	}
+	return l.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState())
+}
+
+// checkHow gives Invalid (TIMEOUT_INVALID, BUSY_POLICY_INVALID, ANSWER_INVALID).
+func checkHow(r *statev1.StartRunRequest) error {
+	const longest = 30 * 24 * time.Hour
+	if timeout := r.GetTimeoutMs(); timeout < 0 || timeout > longest.Milliseconds() {
+		return fault.New(fault.Invalid, "TIMEOUT_INVALID", "timeout_ms is %d; give 1 to %d, or 0 for none", timeout, longest.Milliseconds())
+	}
+	if len(r.GetAnswers()) > 0 && !r.GetAbandonCalls() {
+		return fault.New(fault.Invalid, "ANSWER_INVALID", "answers come with abandon_calls; to answer calls and leave the others open, submit them")
+	}
+	return checkBusy(r.GetOnBusy())
+}
+
+// checkIntent gives Invalid (ID_INVALID), and what checkAppended gives.
+func (l Limits) checkIntent(r *statev1.StartRunRequest) error {
+	switch intent := r.GetIntent().(type) {
+	case *statev1.StartRunRequest_Edit:
+		return checkID("edit's message_id", intent.Edit.GetMessageId())
+	case *statev1.StartRunRequest_Regenerate:
+		if err := checkID("regenerate's message_id", intent.Regenerate.GetMessageId()); err != nil {
+			return err
+		}
+		return checkOptionalID("regenerate's answer_id", intent.Regenerate.GetAnswerId())
+	case *statev1.StartRunRequest_Resume:
+		if id := intent.Resume.GetCheckpointId(); id != "" {
+			if err := checkCheckpointID(id); err != nil {
+				return err
+			}
+		}
+		return l.checkAppended(intent.Resume.GetAppendMessages())
+	case *statev1.StartRunRequest_Retry:
+		return l.checkAppended(intent.Retry.GetAppendMessages())
+	case *statev1.StartRunRequest_Branch:
+		if err := checkID("branch's from_session_id", intent.Branch.GetFromSessionId()); err != nil {
+			return err
+		}
+		if err := checkCheckpointID(intent.Branch.GetCheckpointId()); err != nil {
+			return err
+		}
+		return l.checkAppended(intent.Branch.GetAppendMessages())
+	default:
+		return nil
+	}
+}
+
+func checkBusy(p statev1.BusyPolicy) error {
+	if _, known := busyIn[p]; !known && p != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+		return fault.New(fault.Invalid, "BUSY_POLICY_INVALID", "%s is no policy; REJECT, ENQUEUE, INTERRUPT and ROLLBACK are", p)
+	}
+	return nil
+}
+
+// withKnownAgents adds the agents that there are, as far as a fault can carry
+// them.
+func (s *Server) withKnownAgents(ctx context.Context, err error) error {
+	const most = 100
+	agents, listErr := s.store.Agents(ctx)
+	f, ok := fault.From(err)
+	if listErr != nil || !ok {
+		return err
+	}
+	var types []string
+	for _, a := range agents[:min(most, len(agents))] {
+		types = append(types, a.Type)
+	}
+	return f.With("availableTypes", strings.Join(types, ","))
+}

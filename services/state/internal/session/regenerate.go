@@ -1,0 +1,105 @@
+package session
+
+import "cmp"
+
+// Regenerate answers a message of a user again. Where the conversation does not have the
+// message, the messages of the request are sent.
+//
+// An answer is replaced once: who names an answer that is not there any more gets the one
+// that stands in its place, and who names none gets the one that is being written.
+//
+// Faults: those of Send, and NotFound (MESSAGE_NOT_FOUND, CHECKPOINT_NOT_FOUND).
+type Regenerate struct {
+	Send
+	Target   string // the id of the message, or of an answer to it
+	AnswerID string // of the answer to replace; empty for whichever there is
+}
+
+// Need says what Decide wants to see.
+func (c Regenerate) Need() Need {
+	need := c.needBack()
+	need.BackTo, need.Answer = c.Target, cmp.Or(c.AnswerID, c.Target)
+	return need
+}
+
+// Decide begins the run. The views are those of Send.
+func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
+	v := views[0]
+	there, err := c.there(v)
+	switch {
+	case err != nil:
+		return nil, Started{}, err
+	case v.Keyed != nil, !there && len(c.Messages) > 0:
+		return c.Send.Decide(views...)
+	}
+	if err := c.fits(v); err != nil {
+		return nil, Started{}, err
+	}
+	if v.Session == nil {
+		return nil, Started{}, NoSession(c.Key)
+	}
+	switch made, err := c.made(v); {
+	case err != nil:
+		return nil, Started{}, err
+	case made:
+		return nil, repeated(v, v.Current), nil
+	case !there:
+		return nil, Started{}, c.find(v)
+	}
+	c.Messages = nil // the question stands
+	change, err := c.takeBack(v, true)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	return change, change.started(), nil
+}
+
+// there reports whether the message to go back to is shown: the one that is named, or the
+// one that find has asked for.
+func (c Regenerate) there(v *View) (bool, error) {
+	id := c.Target
+	if v.Back != nil && v.Answer != nil && len(c.Messages) == 0 {
+		id = v.Back.Message.ID
+	}
+	return c.asks(v, id)
+}
+
+// made reports whether the newest answer is the one that the client asks for. Conflict
+// (RUN_STALE): the answer was replaced, and the conversation has moved on since.
+func (c Regenerate) made(v *View) (bool, error) {
+	if v.Current == nil {
+		return false, nil
+	}
+	answer := v.Answer
+	if answer == nil { // whichever there is
+		return v.Session.Status == Active && v.Back != nil && v.isNewest(v.Back.Run), nil
+	}
+	newest, start := v.isNewest(&answer.Run), answer.Run.StartMessageCount
+	behind := v.Current.TurnMessageCount > start
+	switch {
+	case newest, answer.Stands && behind:
+		return false, nil
+	case behind && (v.Back == nil || !v.isNewest(v.Back.Run)):
+		return false, Stale(c.Key)
+	default:
+		return true, nil
+	}
+}
+
+// find asks for the last message that users see before the answer, which is the one to
+// go back to. NotFound (MESSAGE_NOT_FOUND).
+func (c Regenerate) find(v *View) error {
+	if v.Answer == nil {
+		return noMessage(c.Target)
+	}
+	for _, m := range v.Answer.Asked {
+		shown, err := c.Bodies.Shown(m)
+		if err != nil {
+			return err
+		}
+		if shown {
+			return &Wider{[]Target{{c.Key, Need{BackTo: m.ID}}}}
+		}
+	}
+	return noMessage(c.Target)
+}

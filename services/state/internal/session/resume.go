@@ -1,0 +1,89 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Resume lets a session that has stopped go on, where it is or at one of its checkpoints.
+//
+// Faults: those of Post, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
+// RUN_CANCELLED), NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED).
+type Resume struct {
+	Post
+	CheckpointID string // the session is rewound to it first; empty for none
+	Addition
+}
+
+// Need says what Decide wants to see.
+func (c Resume) Need() Need {
+	need := c.need()
+	need.MessageIDs = messageIDs(c.with(c.Messages))
+	need.CheckpointID, need.Children = c.CheckpointID, c.CheckpointID != ""
+	need.Calls, need.Current = true, true
+	return need
+}
+
+// Decide begins the run that goes on.
+func (c Resume) Decide(v *View) (*Change, Started, error) {
+	if v.Keyed != nil {
+		return c.repeat(v, EntryResume)
+	}
+	if err := c.admit(v); err != nil {
+		return nil, Started{}, err
+	}
+	left := v.Session.MessageCount
+	if c.CheckpointID != "" {
+		left = min(left, v.Checkpoint.MessageCount)
+	}
+	if err := v.free(c.with(c.Messages), left); err != nil {
+		return nil, Started{}, err
+	}
+	change := next(v)
+	if c.CheckpointID != "" {
+		change.rewind(v)
+	} else {
+		c.answer(change, v)
+		c.abandon(change, v)
+	}
+	if err := c.resume(change, c.Addition); err != nil {
+		return nil, Started{}, err
+	}
+	if c.writesOn(v) {
+		change.NewRun.MessageID = v.Current.MessageID
+	}
+	return change, change.started(), nil
+}
+
+func (c Resume) admit(v *View) error {
+	if err := c.fits(v); err != nil {
+		return err
+	}
+	s := v.Session
+	switch {
+	case s == nil:
+		return NoSession(c.Key)
+	case c.CheckpointID != "" && v.Checkpoint == nil:
+		return noCheckpoint(c.CheckpointID)
+	case s.Status == Active, c.CheckpointID != "" && s.Waiting > 0:
+		return busy(s)
+	case c.CheckpointID != "":
+		return nil
+	case s.Status == Completed:
+		return fault.New(fault.Conflict, "SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
+	case !s.Status.Suspended():
+		return c.aborted(s)
+	}
+	if open := Awaited(v.Calls); open > 0 && c.Abandon == nil {
+		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
+	}
+	return nil
+}
+
+// writesOn reports whether the run goes on in the message of the run before it: as a
+// continuation does, it takes answers to calls that stand there.
+func (c Resume) writesOn(v *View) bool {
+	return c.Abandon == nil && c.CheckpointID == "" && len(c.with(c.Messages)) == 0 && v.Current != nil &&
+		slices.ContainsFunc(v.Calls, func(call Call) bool { return call.ConsumedAt == 0 && call.RunID != "" })
+}

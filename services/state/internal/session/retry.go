@@ -1,0 +1,110 @@
+package session
+
+// Retry takes back the step in which the newest run has failed, and begins a run that goes
+// on from there. A run that has failed in its first step is taken back but for its
+// messages, which become those of the new run.
+//
+// A step whose tools have run stays: what they have done would be done again. It is whole,
+// since every call has its result. So does the last step that the run was allowed.
+//
+// Faults: those of Post, and Conflict (SESSION_CHANGED) for a session that has not failed,
+// Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
+type Retry struct {
+	Post
+	Addition
+}
+
+// Need says what Decide wants to see.
+func (c Retry) Need() Need {
+	need := c.need()
+	need.MessageIDs = messageIDs(c.with(c.Messages))
+	need.Calls, need.Current, need.Children, need.Retry, need.Undo = true, true, true, true, true
+	return need
+}
+
+// Decide begins the run.
+func (c Retry) Decide(v *View) (*Change, Started, error) {
+	if v.Keyed != nil {
+		return c.repeat(v, EntryResume)
+	}
+	if err := c.admit(v); err != nil {
+		return nil, Started{}, err
+	}
+	stays, err := c.stays(v)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	if !stays && v.Failed.Good == nil {
+		return c.anew(v)
+	}
+	change, left := next(v), v.Session.MessageCount
+	if !stays {
+		good := *v
+		good.Checkpoint, good.CheckpointState = v.Failed.Good, v.Failed.State
+		change.rewind(&good)
+		left = change.Session.MessageCount
+	}
+	if err := v.free(c.with(c.Messages), left); err != nil {
+		return nil, Started{}, err
+	}
+	if err := c.resume(change, c.Addition); err != nil {
+		return nil, Started{}, err
+	}
+	return change, change.started(), nil
+}
+
+func (c Retry) admit(v *View) error {
+	if v.Session == nil {
+		return NoSession(c.Key)
+	}
+	if err := c.fits(v); err != nil {
+		return err
+	}
+	if err := c.aborted(v.Session); err != nil {
+		return err
+	}
+	return Expect{Statuses: []Status{Failed}}.met(v.Session)
+}
+
+// maxSteps is the code of the failure of a run that has used all its steps.
+const maxSteps = "framework_max_steps"
+
+// stays reports whether nothing is taken back: the failed step stays, there is none, or
+// what the custom state was before it is not known.
+func (c Retry) stays(v *View) (bool, error) {
+	switch run, failed := v.Current, v.Failed; {
+	case run == nil || failed == nil, v.Session.Failure != nil && v.Session.Failure.Code == maxSteps:
+		return true, nil
+	case failed.Good != nil && failed.State == "":
+		return true, nil
+	case failed.Good == nil && (run.FinishStep == 0 || v.StartState == ""):
+		return true, nil
+	default:
+		return c.Bodies.Ran(failed.Messages)
+	}
+}
+
+// anew takes the whole run back but for its messages, and begins another with them.
+func (c Retry) anew(v *View) (*Change, Started, error) {
+	failed := v.Current
+	if err := v.free(c.with(c.Messages), v.Session.MessageCount); err != nil {
+		return nil, Started{}, err
+	}
+	change := next(v)
+	change.undo(v, failed, v.Session.StepCount-failed.StepCount)
+	for i, m := range change.Messages {
+		if m.RunID != failed.RunID || m.Role != userRole {
+			continue
+		}
+		adopted, err := c.Bodies.Adopt(m, c.RunID)
+		if err != nil {
+			return nil, Started{}, err
+		}
+		change.Messages[i] = adopted
+	}
+	if err := c.resume(change, c.Addition); err != nil {
+		return nil, Started{}, err
+	}
+	change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = failed.StartMessageCount, failed.StartMessageCount
+	return change, change.started(), nil
+}
