@@ -8,10 +8,7 @@ import (
 // begun is a start of a new session and what it has seen.
 func begun(t *testing.T) (HandOver, *View, *Change) {
 	t.Helper()
-	start := Start{
-		Key: ours, AgentType: "a", RunID: "r", State: `{"n":1}`, Now: 5,
-		Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}},
-	}
+	start := Send{Post: Post{Key: ours, AgentType: "a", RunID: "r", Now: 5, Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}}}, New: Create{State: `{"n":1}`}}
 	v := &View{AgentKnown: true, ExecutorLives: true}
 	change, _, err := start.Decide(v)
 	must(t, err)

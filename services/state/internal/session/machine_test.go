@@ -22,9 +22,9 @@ type machine struct {
 	store  *memory.Store
 	claims []session.Ref // all that there ever were
 	last   map[session.Key]session.Session
-	sent   map[string]session.Start // those that were taken, by the message that they brought
-	calls  []string                 // all that there ever were
-	dealt  map[attempts]int64       // the epochs that may use them
+	sent   map[string]session.Post // those that were taken, by the message that they brought
+	calls  []string                // all that there ever were
+	dealt  map[attempts]int64      // the epochs that may use them
 	ids    int
 	now    session.Millis
 }
@@ -105,32 +105,62 @@ func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Nee
 	}
 }
 
+// reading is what the machine's messages hold: nothing but that users see them.
+var reading = session.Bodies{
+	Same:  func(session.Message, session.Message) (bool, error) { return true, nil },
+	Shown: func(session.Message) (bool, error) { return true, nil },
+	Adopt: func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
+	Ran:   func(step []session.Message) (bool, error) { return len(step) > 1, nil },
+}
+
+// start posts something: with each of the intents.
 func (m *machine) start(t *rapid.T) {
-	c := session.Start{Key: m.key(t), AgentType: "a", RunID: m.id(), State: "{}", Messages: []session.Message{{ID: m.id(), Role: "user"}}, Now: m.now, Limits: limits}
+	c := session.Post{Key: m.key(t), AgentType: "a", RunID: m.id(), MessageID: m.id(), Messages: []session.Message{{ID: m.id(), Role: "user"}}, Now: m.now, Limits: limits, Bodies: reading}
 	c.Messages[0].RunID = c.RunID
 	c.OnBusy = rapid.SampledFrom([]session.BusyPolicy{"", session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback}).Draw(t, "policy")
-	if c.Key == child {
-		c.ParentID = parent.SessionID
-	}
-	c.Resume = rapid.Bool().Draw(t, "resume")
 	if rapid.Bool().Draw(t, "abandon") {
 		c.Abandon = func(session.Call) []byte { return []byte("abandoned") }
 		c.Answers = m.answers(t)
 	}
-	if to, ok := m.message(t, c.Key); ok && rapid.IntRange(0, 3).Draw(t, "goes back") == 0 {
-		m.forgetSent(c.Key) // some of them go away
-		c.Resume = false
-		c.TakeBack = &session.TakeBack{
-			MessageID: to, Keep: rapid.Bool().Draw(t, "keep"), Shown: func(session.Message) (bool, error) { return true, nil },
-			Adopt: func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
-		}
-	}
-	taken := m.update(t, c.Key, c.Need(), func(views ...*session.View) (*session.Change, error) {
-		change, _, err := c.Decide(views...)
+	need, decide, brings := m.intent(t, c)
+	taken := m.update(t, c.Key, need, func(views ...*session.View) (*session.Change, error) {
+		change, started, err := decide(views...)
+		brings = brings && !started.Repeated
 		return change, err
 	})
-	if taken {
+	if taken && brings {
 		m.sent[c.Messages[0].ID] = c
+	}
+}
+
+// intent draws one, and reports whether it brings the messages.
+func (m *machine) intent(t *rapid.T, c session.Post) (session.Need, func(...*session.View) (*session.Change, session.Started, error), bool) {
+	send := session.Send{Post: c, New: session.Create{State: "{}"}}
+	if c.Key == child {
+		send.New.ParentID = parent.SessionID
+	}
+	first := func(decide func(*session.View) (*session.Change, session.Started, error)) func(...*session.View) (*session.Change, session.Started, error) {
+		return func(views ...*session.View) (*session.Change, session.Started, error) { return decide(views[0]) }
+	}
+	to, there := m.message(t, c.Key)
+	switch intent := rapid.SampledFrom([]string{"send", "send", "send", "resume", "retry", "edit", "regenerate"}).Draw(t, "intent"); {
+	case intent == "resume":
+		c := session.Resume{Post: c}
+		return c.Need(), first(c.Decide), true
+	case intent == "retry":
+		m.forgetSent(c.Key)
+		c := session.Retry{Post: c}
+		return c.Need(), first(c.Decide), true
+	case intent == "edit" && there:
+		m.forgetSent(c.Key) // some of them go away
+		c := session.Edit{Send: send, Target: to}
+		return c.Need(), c.Decide, true
+	case intent == "regenerate" && there:
+		m.forgetSent(c.Key)
+		c := session.Regenerate{Send: send, Target: to}
+		return c.Need(), c.Decide, false
+	default:
+		return send.Need(), send.Decide, true
 	}
 }
 
@@ -305,7 +335,7 @@ func (m *machine) forget(key session.Key) {
 }
 
 func (m *machine) forgetSent(key session.Key) {
-	maps.DeleteFunc(m.sent, func(_ string, c session.Start) bool { return c.Key == key })
+	maps.DeleteFunc(m.sent, func(_ string, c session.Post) bool { return c.Key == key })
 }
 
 func (m *machine) check(t *rapid.T) {
@@ -425,7 +455,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 func TestWhateverIsSentASessionStaysSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Start{}, dealt: map[attempts]int64{}}
+		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}
 		if err := m.store.Announce(context.Background(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func TestWhatAFailedRunLeftBehindHoldsNoLaterSuspension(t *testing.T) {
 	if got := familyOf(waiting, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun == nil {
 		t.Error("the end of the last child does not continue the session")
 	}
-	if _, _, err := (Start{Key: ours, RunID: "next", Resume: true}).Decide(waiting); err != nil {
+	if _, _, err := (Resume{Post: Post{Key: ours, RunID: "next"}}).Decide(waiting); err != nil {
 		t.Errorf("resume of a session that waits for no call: %v", err)
 	}
 }

@@ -26,7 +26,7 @@ func TestAChildTellsItsParentOfEachStatus(t *testing.T) {
 }
 
 func startAgain(sessionID string) func(...*View) (*Change, error) {
-	c := Start{Key: Key{"t", sessionID}, RunID: "again", Now: 100}
+	c := Send{Post: Post{Key: Key{"t", sessionID}, RunID: "again", Now: 100}}
 	return func(views ...*View) (*Change, error) {
 		change, _, err := c.Decide(views...)
 		return change, err

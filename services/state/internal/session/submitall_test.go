@@ -70,7 +70,7 @@ func TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind(t *testing.T) {
 
 func TestAStartTakesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
 	t.Parallel()
-	c := Start{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("given", "given", "done", "nobody").Answers}
+	c := Send{Post: Post{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("given", "given", "done", "nobody").Answers}}
 	c.Answers[1].Response = []byte("another")
 	for name, v := range map[string]*View{
 		"suspended":   suspended(call("given"), call("left"), call("done").by(AnswerTimeout)),
@@ -90,17 +90,17 @@ func TestAStartTakesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
 
 func TestAMessageIsSaidWhateverIsWrongWithItsAnswers(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*Start, *View){
-		"of the wrong kind": func(c *Start, _ *View) { c.Answers[0].Kind = Approval },
-		"refused":           func(c *Start, _ *View) { c.Answers[0].Refusal = fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "") },
-		"too much together": func(c *Start, v *View) {
+	for name, spoil := range map[string]func(*Send, *View){
+		"of the wrong kind": func(c *Send, _ *View) { c.Answers[0].Kind = Approval },
+		"refused":           func(c *Send, _ *View) { c.Answers[0].Refusal = fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "") },
+		"too much together": func(c *Send, v *View) {
 			unread := call("unread").answered(AnswerClient, make([]byte, 100), 2)
 			v.Calls, v.Named = append(v.Calls, unread), append(v.Named, unread)
 			c.Limits.Journal = 100 + len("real") + len("real") - 1
 		},
 	} {
 		v := suspended(call("c1"), call("c2"))
-		c := Start{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("c1", "c2").Answers}
+		c := Send{Post: Post{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("c1", "c2").Answers}}
 		left, taken := 0, 1
 		if name == "too much together" {
 			left, taken = 1, 0

@@ -54,10 +54,7 @@ func TestAnAnswerToACallThatIsNotThereIsToldWhy(t *testing.T) {
 
 func TestAMessageWithTheAnswerToAPlannedCallDoesNotWait(t *testing.T) {
 	t.Parallel()
-	c := Start{
-		Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, OnBusy: BusyEnqueue,
-		Answers: submitAll("server", "c").Answers, Limits: Limits{Waiting: 9},
-	}
+	c := Send{Post: Post{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, OnBusy: BusyEnqueue, Answers: submitAll("server", "c").Answers, Limits: Limits{Waiting: 9}}}
 	v := planned([]string{"server", "c"}, "server")
 	blind := *v
 	blind.Live, blind.Journal = nil, nil

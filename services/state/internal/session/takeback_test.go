@@ -20,20 +20,33 @@ func backed() *View {
 	return v
 }
 
-func backTo(keep bool) Start {
-	return Start{Key: ours, RunID: "next", MessageID: "ui", Now: 50, TakeBack: &TakeBack{
-		MessageID: "ask", Keep: keep,
-		Shown: func(m Message) (bool, error) { return m.ID == "ask", nil },
-		Adopt: func(m Message, runID string) (Message, error) { m.RunID = runID; return m, nil },
-	}}
+// posting reads messages by their ids: those that begin with "hidden" are not shown, and
+// messages of one body say the same.
+var posting = Bodies{
+	Same:  func(a, b Message) (bool, error) { return string(a.Body) == string(b.Body), nil },
+	Shown: func(m Message) (bool, error) { return m.ID != "hidden", nil },
+	Adopt: func(m Message, runID string) (Message, error) { m.RunID = runID; return m, nil },
+	Ran: func(step []Message) (bool, error) {
+		return slices.ContainsFunc(step, func(m Message) bool { return m.Role == toolRole }), nil
+	},
 }
+
+// editing puts messages in the place of "ask".
+func editing(messages ...Message) Edit {
+	return Edit{Target: "ask", Send: Send{Post: Post{Key: ours, RunID: "next", MessageID: "ui", Now: 50, Messages: messages, Bodies: posting}}}
+}
+
+// again answers "ask" again.
+func again() Regenerate { return Regenerate{Target: "ask", Send: editing().Send} }
 
 func TestASessionIsTakenBackToAMessageAndNumbersOn(t *testing.T) {
 	t.Parallel()
-	for keep, want := range map[bool][]string{true: {"ask", "aside", "new"}, false: {"aside", "new"}} {
-		c := backTo(keep)
-		c.Append, c.Messages = []Message{{ID: "aside"}}, []Message{{ID: "new"}}
-		change, started, err := c.Decide(backed())
+	for keep, want := range map[bool][]string{true: {"ask"}, false: {"new"}} {
+		decide := editing(Message{ID: "new"}).Decide
+		if keep {
+			decide = again().Decide
+		}
+		change, started, err := decide(backed())
 		must(t, err)
 		s, run := change.Session, change.NewRun
 		if s.Status != Active || s.Turn != 3 || s.StepCount != 3 || s.Version != 8 || s.CheckpointID != "cp" || s.Failure != nil || s.Output != "" ||
@@ -43,8 +56,7 @@ func TestASessionIsTakenBackToAMessageAndNumbersOn(t *testing.T) {
 		if got := messageIDs(change.Messages); !slices.Equal(got, want) || s.MessageCount != 3+int64(len(want)) || change.Messages[0].Ordinal != 3 {
 			t.Errorf("keep %v: got messages %v of %d", keep, got, s.MessageCount)
 		}
-		begins := map[bool]int64{true: 3, false: 4}[keep]
-		if run.Entry != EntryStart || run.Turn != 3 || run.MessageID != "ui" || run.StartMessageCount != begins || run.TurnMessageCount != begins || run.StartStateVersion != 4 {
+		if run.Entry != EntryStart || run.Turn != 3 || run.MessageID != "ui" || run.StartMessageCount != 3 || run.TurnMessageCount != 3 || run.StartStateVersion != 4 {
 			t.Errorf("keep %v: got run %+v", keep, run)
 		}
 		if started.Run.RunID != "next" || keep && change.Messages[0].RunID != "next" {
@@ -66,7 +78,7 @@ func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
 	v.Back.Results = []Message{{ID: "result", Role: "tool"}}
 	v.Calls = []Call{call("waits"), open, given, replaced}
 	v.Named = []Call{given, replaced, timedOut, call("waits")}
-	c := backTo(true)
+	c := again()
 	c.Answers = []Answer{{CallID: "given", Kind: ClientTool, Response: []byte("x")}, {CallID: "waits", Kind: Approval},
 		{CallID: "timed out", Kind: ClientTool, Response: []byte("late")}, {CallID: "replaced", Kind: ClientTool, Response: []byte("real")}}
 	change, started, err := c.Decide(v)
@@ -89,8 +101,7 @@ func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
 	if len(change.DropCalls) != 0 || !slices.Equal(started.Abandoned, []string{"open"}) {
 		t.Errorf("got dropped %v, abandoned %v", change.DropCalls, started.Abandoned)
 	}
-	c.Messages = []Message{{ID: "result"}}
-	_, _, err = c.Decide(v)
+	_, _, err = editing(Message{ID: "result"}).Decide(v)
 	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
 }
 
@@ -100,7 +111,7 @@ func TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore(t *testing.T) {
 	v.Back.Run.StartStateVersion, v.Back.Run.StartStateBase = 3, 1
 	newest := v.Back.Checkpoint
 	v.Back.Checkpoint = nil
-	change, _, err := backTo(true).Decide(v)
+	change, _, err := again().Decide(v)
 	must(t, err)
 	if s := change.Session; s.StateVersion != 3 || s.StateBase != 1 || s.CheckpointID != "" || change.Rewind.StateVersion != 3 {
 		t.Errorf("got %+v, want that of the run, without the checkpoint of a later state", s)
@@ -108,17 +119,17 @@ func TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore(t *testing.T) {
 	v.Back.Checkpoint = newest
 	for _, run := range []*Run{nil, {RunID: "asked"}} { // a branch; a run of an older release
 		v.Back.Run = run
-		change, _, err = backTo(true).Decide(v)
+		change, _, err = again().Decide(v)
 		must(t, err)
 		if s := change.Session; s.StateVersion != 4 || s.StateBase != 2 || s.CheckpointID != "cp" {
 			t.Errorf("got %+v, want that of the checkpoint", s)
 		}
 	}
 	v.Back.State = ""
-	_, _, err = backTo(true).Decide(v)
+	_, _, err = again().Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 	v.Back.Checkpoint, v.Back.State = nil, "{}"
-	_, _, err = backTo(true).Decide(v)
+	_, _, err = again().Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
@@ -131,18 +142,18 @@ func TestOnlyAMessageThatUsersSeeIsGoneBackTo(t *testing.T) {
 	} {
 		v := backed()
 		change(v)
-		_, _, err := backTo(true).Decide(v)
+		_, _, err := again().Decide(v)
 		if fault.ReasonOf(err) != "MESSAGE_NOT_FOUND" {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	broken := backTo(true)
-	broken.TakeBack.Shown = func(Message) (bool, error) { return false, errors.New("cannot read it") }
+	broken := again()
+	broken.Bodies.Shown = func(Message) (bool, error) { return false, errors.New("cannot read it") }
 	if _, _, err := broken.Decide(backed()); err == nil || fault.ReasonOf(err) != "" {
 		t.Errorf("got %v, want the error", err)
 	}
-	broken = backTo(true)
-	broken.TakeBack.Adopt = func(Message, string) (Message, error) { return Message{}, errors.New("cannot write it") }
+	broken = again()
+	broken.Bodies.Adopt = func(Message, string) (Message, error) { return Message{}, errors.New("cannot write it") }
 	if _, _, err := broken.Decide(backed()); err == nil || fault.ReasonOf(err) != "" {
 		t.Errorf("got %v, want the error", err)
 	}
@@ -150,7 +161,7 @@ func TestOnlyAMessageThatUsersSeeIsGoneBackTo(t *testing.T) {
 
 func TestABusySessionIsNotGoneBackIn(t *testing.T) {
 	t.Parallel()
-	c := backTo(true)
+	c := again()
 	c.OnBusy = BusyEnqueue
 	v := owned()
 	v.Back = backed().Back
@@ -174,7 +185,7 @@ func TestTheChildrenThatATakenBackSessionWaitsForEnd(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(...*View) (*Change, error){
 		"taken back": func(views ...*View) (*Change, error) {
-			change, _, err := backTo(true).Decide(views...)
+			change, _, err := again().Decide(views...)
 			return change, err
 		},
 		"rewound": deciding(RewindTo{Key: ours, CheckpointID: "cp", Now: 50}.Decide),

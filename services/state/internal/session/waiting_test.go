@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -189,7 +188,7 @@ func TestWhoAppendsMessagesKnowsThoseThatWait(t *testing.T) {
 		},
 		"start": func(id string) func(*View) error {
 			return func(v *View) error {
-				_, _, err := Start{Key: ours, RunID: "n", Messages: []Message{{ID: id}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 9}}.Decide(v)
+				_, _, err := Send{Post: Post{Key: ours, RunID: "n", RequestHash: []byte("another"), Messages: []Message{{ID: id}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 9}}}.Decide(v)
 				return err
 			}
 		},
@@ -207,7 +206,7 @@ func TestWhoAppendsMessagesKnowsThoseThatWait(t *testing.T) {
 
 func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
 	t.Parallel()
-	start := Start{Key: ours, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}
+	start := Send{Post: Post{Key: ours, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}}
 	if _, _, err := start.Decide(owned()); !isWider(err, Need{Busy: true}) {
 		t.Errorf("got %v, want to see what the agent has announced", err)
 	}
@@ -245,33 +244,6 @@ func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
 	start.OnBusy = BusyEnqueue
 	_, _, err := start.Decide(owned().waits(BusyEnqueue))
 	refused(t, err, fault.Exhausted, "TOO_MANY_WAITING")
-}
-
-func TestWritesThatDoNotFitAreRefusedOrTheRunThatHasWaitedIsAborted(t *testing.T) {
-	t.Parallel()
-	start := Start{Key: ours, RunID: "n", Messages: []Message{{ID: "m"}}, Ops: []StateOp{{"k", Replace, `"12345"`}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 1, State: 12}, Now: 50}
-	_, _, err := start.Decide(owned())
-	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
-	start.Limits.State = 13
-	_, _, err = start.Decide(owned())
-	must(t, err)
-
-	v := owned().waits(BusyEnqueue)
-	v.Held.Ops, v.Session.State = start.Ops, `{"a":1}`
-	f := familyOf(v)
-	f.limits.State = 13
-	got := f.spread(t, "s", finishAs("s", RunCompleted))["s"]
-	stop := got.Begun.Stop
-	if stop == nil || stop.Kind != StopAbort || stop.At != 100 || !strings.Contains(stop.Reason, "the limit is 13") || got.Begun.Status != RunQueued {
-		t.Errorf("got %+v, want it to begin with an abort", got.Begun)
-	}
-	if got.NewState || got.StateWrite != nil || got.Between != nil || got.Session.State != `{"a":1}` || got.Session.StateVersion != 1 || got.Messages[0].ID != "m-w1" {
-		t.Errorf("got %+v, want the messages and no write", got)
-	}
-	f.limits.State = 0
-	if got := f.spread(t, "s", finishAs("s", RunCompleted))["s"]; got.Begun.Stop != nil || got.Session.State != `{"a":1,"k":"12345"}` {
-		t.Errorf("got %+v", got)
-	}
 }
 
 func isWider(err error, need Need) bool {

@@ -17,7 +17,7 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 		SuspendedStepPartial:      "SESSION_SUSPENDED",
 	} {
 		before := Session{Status: status, AgentType: "a", Turn: 3, Version: 7, StreamSequence: 40, Output: "1", Failure: &Failure{Error: "e"}}
-		change, started, err := Start{RunID: "r"}.Decide(&View{Session: &before, OnBusy: BusyReject})
+		change, started, err := Send{Post: Post{RunID: "r"}}.Decide(&View{Session: &before, OnBusy: BusyReject})
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
 		}
@@ -54,7 +54,7 @@ func TestAStartExpectsWhatItsCallerHasRead(t *testing.T) {
 	} {
 		v := owned()
 		v.Session.Status, v.Live = Paused, nil
-		_, _, err := Start{Key: ours, RunID: "next", Expect: c.expect}.Decide(v)
+		_, _, err := Send{Post: Post{Key: ours, RunID: "next", Expect: c.expect}}.Decide(v)
 		if c.met {
 			must(t, err)
 			continue
@@ -63,7 +63,7 @@ func TestAStartExpectsWhatItsCallerHasRead(t *testing.T) {
 		if f.Meta["currentStatus"] != "paused" || f.Meta["currentVersion"] != "7" || f.Meta["currentRunId"] != "r" {
 			t.Errorf("%s: got %v", name, f.Meta)
 		}
-		_, _, err = Start{Key: ours, AgentType: "a", Expect: c.expect}.Decide(&View{AgentKnown: true})
+		_, _, err = Send{Post: Post{Key: ours, AgentType: "a", Expect: c.expect}}.Decide(&View{AgentKnown: true})
 		refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 	}
 }
@@ -77,7 +77,7 @@ func TestASessionGoesOnWhereItStopped(t *testing.T) {
 	} {
 		v := suspended(call("c"), call("d"), call("answered").by(AnswerClient))
 		v.Session.Status, v.Session.Interruption = status, &Interruption{RunID: "r"}
-		change, started, err := Start{Key: ours, RunID: "next", Resume: true}.Decide(v)
+		change, started, err := Resume{Post: Post{Key: ours, RunID: "next"}}.Decide(v)
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
 		}
@@ -89,23 +89,23 @@ func TestASessionGoesOnWhereItStopped(t *testing.T) {
 			t.Errorf("%s: got run %+v, session %+v", status, started.Run, s)
 		}
 	}
-	_, _, err := Start{Key: ours, AgentType: "a", Resume: true}.Decide(&View{AgentKnown: true})
+	_, _, err := Resume{Post: Post{Key: ours, AgentType: "a"}}.Decide(&View{AgentKnown: true})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
 func TestASuspendedSessionIsResumedOnlyWhenNoCallIsOpen(t *testing.T) {
 	t.Parallel()
-	_, _, err := Start{Key: ours, Resume: true}.Decide(suspended(call("c"), call("d")))
+	_, _, err := Resume{Post: Post{Key: ours}}.Decide(suspended(call("c"), call("d")))
 	if f := refused(t, err, fault.Conflict, "SESSION_SUSPENDED"); !strings.Contains(f.Detail, "2 calls") {
 		t.Errorf("got %q", f.Detail)
 	}
-	_, _, err = Start{Key: ours, Resume: true}.Decide(suspended(call("c").by(AnswerClient)))
+	_, _, err = Resume{Post: Post{Key: ours}}.Decide(suspended(call("c").by(AnswerClient)))
 	must(t, err)
 }
 
 func TestANewMessageAbandonsTheOpenCallsInTheSameWrite(t *testing.T) {
 	t.Parallel()
-	c := Start{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: func(c Call) []byte { return []byte("gone " + c.CallID) }}
+	c := Send{Post: Post{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: func(c Call) []byte { return []byte("gone " + c.CallID) }}}
 	change, _, err := c.Decide(suspended(call("c"), call("answered").by(AnswerClient)))
 	must(t, err)
 	if len(change.Calls) != 1 || change.NewRun == nil || len(change.Messages) != 1 {
@@ -124,17 +124,17 @@ func TestARequestKeyStartsOneRunWhateverItStarts(t *testing.T) {
 	t.Parallel()
 	v := owned()
 	v.Keyed = &Run{RunID: "r", AgentType: "a", RequestHash: []byte("h"), Entry: EntryResume}
-	change, started, err := Start{Key: ours, RequestKey: "k", RequestHash: []byte("h"), Resume: true, Expect: Expect{Version: 1}}.Decide(v)
+	change, started, err := Resume{Post: Post{Key: ours, RequestKey: "k", RequestHash: []byte("h"), Expect: Expect{Version: 1}}}.Decide(v)
 	if err != nil || change != nil || !started.Repeated || started.Run.RunID != "r" {
 		t.Errorf("got %+v, %v", started, err)
 	}
-	_, _, err = Start{Key: ours, RequestKey: "k", RequestHash: []byte("h")}.Decide(v)
+	_, _, err = Send{Post: Post{Key: ours, RequestKey: "k", RequestHash: []byte("h")}}.Decide(v)
 	refused(t, err, fault.Conflict, "REQUEST_KEY_REUSED")
 }
 
 func TestAResumedRunThatTakesAnswersGoesOnInTheMessageOfItsCalls(t *testing.T) {
 	t.Parallel()
-	resume := Start{Key: ours, RunID: "next", MessageID: "another", Resume: true, Now: 60}
+	resume := Resume{Post: Post{Key: ours, RunID: "next", MessageID: "another", Now: 60}}
 	stopped := func(calls ...Call) *View {
 		v := suspended(calls...)
 		v.Session.Status, v.Session.Suspension = Interrupted, nil
@@ -143,17 +143,17 @@ func TestAResumedRunThatTakesAnswersGoesOnInTheMessageOfItsCalls(t *testing.T) {
 	asked := call("c1")
 	asked.RunID = "r"
 	for name, c := range map[string]struct {
-		start Start
-		view  *View
-		want  string
+		resume Resume
+		view   *View
+		want   string
 	}{
 		"an answer to take":         {resume, stopped(asked.by(AnswerClient)), "m"},
 		"a call that is open":       {resume, stopped(asked), "m"},
 		"nothing to take":           {resume, stopped(), "another"},
 		"a late answer to tell of":  {resume, stopped(asked.by(AnswerTimeout).consumed()), "another"},
-		"a message behind the call": {func() Start { s := resume; s.Messages = []Message{{ID: "u"}}; return s }(), stopped(asked), "another"},
+		"a message behind the call": {func() Resume { s := resume; s.Messages = []Message{{ID: "u"}}; return s }(), stopped(asked), "another"},
 	} {
-		change, _, err := c.start.Decide(c.view)
+		change, _, err := c.resume.Decide(c.view)
 		must(t, err)
 		if got := change.NewRun.MessageID; got != c.want || change.NewRun.Entry != EntryResume {
 			t.Errorf("%s: got message %q of a %s, want %q", name, got, change.NewRun.Entry, c.want)
