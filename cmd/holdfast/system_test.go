@@ -254,7 +254,7 @@ func TestAStopInTheMiddleKeepsWhatWasSaidAndAResumeGoesOn(t *testing.T) {
 		if got, want := b.conversation("s"), []string{"user: a long story", "agent: one two "}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		_, err = b.runs.StartRun(t.Context(), &statev1.StartRunRequest{Tenant: tenant, SessionId: "s", Resume: true})
+		_, err = b.runs.StartRun(t.Context(), &statev1.StartRunRequest{Tenant: tenant, SessionId: "s", Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}})
 		b.must(err)
 		b.await("s", statev1.RunStatus_RUN_STATUS_COMPLETED)
 	})

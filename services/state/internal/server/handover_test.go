@@ -186,7 +186,7 @@ func (s *stream) talks(sessionID string, through *Server) (claims []*statev1.Cla
 		r.Messages = append(r.Messages, userMessage(fmt.Sprint("and ", turn)))
 		if turn > 0 {
 			r.AbandonCalls = true
-			r.StateOps = []*statev1.StateOp{
+			resumes(r).StateOps = []*statev1.StateOp{
 				{Key: "b", Op: &statev1.StateOp_Replace{Replace: `2`}}, {Key: "n", Op: &statev1.StateOp_Replace{Replace: `{"z":1,"y":"<&>"}`}},
 			}
 		}

@@ -170,6 +170,14 @@ func userMessage(text string) *eventv1.Message {
 	return &eventv1.Message{Role: eventv1.Role_ROLE_USER, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
 }
 
+// resumes makes the request one that lets the session go on, and gives that intent.
+func resumes(r *statev1.StartRunRequest) *statev1.Resume {
+	if r.GetResume() == nil {
+		r.Intent = &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}
+	}
+	return r.GetResume()
+}
+
 func startOf(sessionID string) *statev1.StartRunRequest {
 	return &statev1.StartRunRequest{Tenant: "acme", SessionId: sessionID, AgentType: "support", Messages: []*eventv1.Message{userMessage("hello")}}
 }

@@ -136,7 +136,7 @@ func TestLimitsOfSessionsAndMessagesHoldAtTheirEdge(t *testing.T) {
 		}, fault.Invalid, "TIMEOUT_INVALID"},
 		{"bytes of a message that is appended by a start", 200, func(b *bench, n int) error {
 			r := startOf("")
-			r.AppendMessages = []*eventv1.Message{sized(eventv1.Role_ROLE_SYSTEM, "m", n)}
+			resumes(r).AppendMessages = []*eventv1.Message{sized(eventv1.Role_ROLE_SYSTEM, "m", n)}
 			_, err := b.runs.StartRun(b.Context(), r)
 			return err
 		}, fault.TooLarge, "MESSAGE_TOO_LARGE"},

@@ -156,13 +156,13 @@ func first(decide func(*session.View) (*session.Change, session.Started, error))
 	return func(views ...*session.View) (*session.Change, session.Started, error) { return decide(views[0]) }
 }
 
-// adding is an intent that adds something before the messages of the run.
-type adding interface {
+// prelude is an intent that adds something before the messages of the run.
+type prelude interface {
 	GetAppendMessages() []*eventv1.Message
 	GetStateOps() []*statev1.StateOp
 }
 
-func (s *Server) addition(r adding, now session.Millis) (add session.Addition, err error) {
+func (s *Server) addition(r prelude, now session.Millis) (add session.Addition, err error) {
 	if add.Ops, err = s.config.Limits.opsIn(r.GetStateOps()); err != nil {
 		return add, err
 	}

@@ -132,7 +132,7 @@ func TestReasonsOfRunsAndCallsTravel(t *testing.T) {
 			{"RunService/StartRun", waits, fault.Conflict, "SESSION_SUSPENDED"},
 			{"RunService/StartRun", withParent, fault.NotFound, "SESSION_NOT_FOUND"},
 			{"RunService/StartRun", withStatus, fault.Invalid, "STATUS_INVALID"},
-			{"RunService/StartRun", &statev1.StartRunRequest{Tenant: "acme", SessionId: "s", Resume: true}, fault.Conflict, "SESSION_SUSPENDED"},
+			{"RunService/StartRun", &statev1.StartRunRequest{Tenant: "acme", SessionId: "s", Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}}, fault.Conflict, "SESSION_SUSPENDED"},
 			{"RunService/RequestStop", &statev1.RequestStopRequest{Tenant: "acme", SessionId: "s"}, fault.Invalid, "STOP_INVALID"},
 			{"RunService/RequestStop", &statev1.RequestStopRequest{Tenant: "acme", SessionId: "s", Kind: interrupt, Reason: "\x00"}, fault.Invalid, "STOP_INVALID"},
 			{"RunService/RequestStop", &statev1.RequestStopRequest{Tenant: "acme", SessionId: "s", Kind: interrupt, RunId: "nobody"}, fault.NotFound, "RUN_NOT_FOUND"},
@@ -234,10 +234,10 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			{"WorkService/RecordPlan", &statev1.RecordPlanRequest{Run: again, Step: 5, Plan: said(eventv1.Role_ROLE_ASSISTANT, "p", "x")}, fault.Stale, "RUN_FINISHED"},
 		})
 		r := startOf("s")
-		r.Resume, r.AbandonCalls, r.Messages = true, true, nil
+		resumes(r)
+		r.Messages = nil
 		_, err := b.sessions.SetStatus(t.Context(), &statev1.SetStatusRequest{Tenant: "acme", SessionId: "s", Status: statev1.SessionStatus_SESSION_STATUS_INTERRUPTED})
 		b.must(err)
-		r.AbandonCalls = false
 		_, err = b.runs.StartRun(t.Context(), r)
 		b.must(err)
 		unanswered := step(refTo(s.execute()), 5)

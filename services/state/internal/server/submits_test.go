@@ -183,7 +183,7 @@ func TestTheLastAnswerToAnInterruptedSessionSaysThatTheCallerResumes(t *testing.
 		if all.GetOpenCalls() != 0 || all.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_INTERRUPTED {
 			t.Errorf("got %v, want it interrupted with nothing open", all)
 		}
-		resumed, err := b.runs.StartRun(t.Context(), &statev1.StartRunRequest{Tenant: "acme", SessionId: "s", Resume: true, Expect: &statev1.Expectation{CurrentRunId: proto.String(all.GetRun().GetRunId())}})
+		resumed, err := b.runs.StartRun(t.Context(), &statev1.StartRunRequest{Tenant: "acme", SessionId: "s", Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}, Expect: &statev1.Expectation{CurrentRunId: proto.String(all.GetRun().GetRunId())}})
 		b.must(err)
 		if claim := s.execute(); claim.GetRun().GetRunId() != resumed.GetRun().GetRunId() || len(claim.GetCalls()) != 2 {
 			t.Errorf("got %v, want both answers with the resumed run", claim)
@@ -244,7 +244,6 @@ func TestReasonsOfSubmitsTravel(t *testing.T) {
 			change(r)
 			return r
 		}
-		back := &statev1.TakeBack{MessageId: "m"}
 		b.refusesAll([]refusal{
 			{submits, submitsOf("nobody", answersTo("c1")...), fault.NotFound, "SESSION_NOT_FOUND"},
 			{submits, submitsOf("nobody"), fault.NotFound, "SESSION_NOT_FOUND"},
@@ -257,12 +256,11 @@ func TestReasonsOfSubmitsTravel(t *testing.T) {
 			{submits, submitsOf("s", &statev1.SubmittedAnswer{ToolCallId: "c1", Answer: result(text(1_000_001))}), fault.TooLarge, "RESULT_TOO_LARGE"},
 			{start, starting(func(r *statev1.StartRunRequest) { r.Answers = answersTo("") }), fault.Invalid, "ID_INVALID"},
 			{start, starting(func(r *statev1.StartRunRequest) { r.Answers, r.AbandonCalls = answersTo("c1"), false }), fault.Invalid, "ANSWER_INVALID"},
-			{start, starting(func(r *statev1.StartRunRequest) { r.TakeBack, r.RewindTo = back, "cp" }), fault.Invalid, "REWIND_INVALID"},
-			{start, starting(func(r *statev1.StartRunRequest) { r.TakeBack, r.Resume = back, true }), fault.Invalid, "REWIND_INVALID"},
-			{start, starting(func(r *statev1.StartRunRequest) { r.TakeBack = &statev1.TakeBack{} }), fault.Invalid, "ID_INVALID"},
-			{start, starting(func(r *statev1.StartRunRequest) { r.TakeBack, r.Messages = back, nil }), fault.Invalid, "MESSAGE_INVALID"},
-			{start, starting(func(r *statev1.StartRunRequest) { r.TakeBack = back }), fault.NotFound, "MESSAGE_NOT_FOUND"},
-			{start, starting(func(r *statev1.StartRunRequest) { r.TakeBack, r.SessionId = back, "nobody" }), fault.NotFound, "SESSION_NOT_FOUND"},
+			{start, starting(func(r *statev1.StartRunRequest) { r.Intent = &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{}} }), fault.Invalid, "ID_INVALID"},
+			{start, editing("s", nil), fault.Invalid, "MESSAGE_INVALID"},
+			{start, regenerating("s", ""), fault.Invalid, "ID_INVALID"},
+			{start, regenerating("s", "m"), fault.NotFound, "MESSAGE_NOT_FOUND"},
+			{start, regenerating("nobody", "m"), fault.NotFound, "SESSION_NOT_FOUND"},
 		})
 		if got := b.get("s"); got.GetSession().GetStatus() != waiting || got.GetCalls()[0].GetAnswer() != nil {
 			t.Errorf("got %v, want it to wait", got)

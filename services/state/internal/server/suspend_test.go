@@ -354,7 +354,7 @@ func TestAResumeGoesOnWithoutAMessage(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
 		s := b.open("e1", 10)
-		r := &statev1.StartRunRequest{Tenant: "acme", SessionId: "s", Resume: true}
+		r := &statev1.StartRunRequest{Tenant: "acme", SessionId: "s", Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}}
 		_, err := b.runs.StartRun(t.Context(), r)
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		b.start("s")

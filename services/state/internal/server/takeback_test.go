@@ -46,8 +46,17 @@ func messageIDs(messages []*eventv1.Message) (ids []string) {
 	return ids
 }
 
-func backTo(sessionID, messageID string, keep bool) *statev1.StartRunRequest {
-	return &statev1.StartRunRequest{Tenant: "acme", SessionId: sessionID, TakeBack: &statev1.TakeBack{MessageId: messageID, Keep: keep}}
+func regenerating(sessionID, messageID string) *statev1.StartRunRequest {
+	return &statev1.StartRunRequest{
+		Tenant: "acme", SessionId: sessionID, Intent: &statev1.StartRunRequest_Regenerate{Regenerate: &statev1.Regenerate{MessageId: messageID}},
+	}
+}
+
+func editing(sessionID string, m *eventv1.Message) *statev1.StartRunRequest {
+	return &statev1.StartRunRequest{
+		Tenant: "acme", SessionId: sessionID, Messages: []*eventv1.Message{m},
+		Intent: &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{MessageId: m.GetId()}},
+	}
 }
 
 func TestAMessageIsAnsweredAgain(t *testing.T) {
@@ -58,7 +67,7 @@ func TestAMessageIsAnsweredAgain(t *testing.T) {
 		first := s.talk(hostile, "m 1."+hostile)
 		second := s.talk(hostile, "m 2."+hostile)
 		state := b.get(hostile).GetSession().GetCustomState()
-		again := backTo(hostile, "m 2."+hostile, true)
+		again := regenerating(hostile, "m 2."+hostile)
 		again.RequestKey = "again"
 		started, err := b.runs.StartRun(t.Context(), again)
 		b.must(err)
@@ -85,7 +94,7 @@ func TestAMessageIsAnsweredAgain(t *testing.T) {
 				t.Errorf("got %v, want the first run", repeated)
 			}
 		}
-		other := backTo(hostile, "m 1."+hostile, true)
+		other := regenerating(hostile, "m 1."+hostile)
 		other.RequestKey = "again"
 		_, err = b.runs.StartRun(t.Context(), other)
 		b.refuses(err, fault.Conflict, "REQUEST_KEY_REUSED")
@@ -106,9 +115,8 @@ func TestAnEditedMessageTakesThePlaceOfTheFormerOne(t *testing.T) {
 		s := b.open("e1", 10)
 		s.talk("s", "m1")
 		s.suspendWith("s", "m2", "c1")
-		edit := backTo("s", "m1", false)
-		edit.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, "m1", "anew")}
-		_, err := b.runs.StartRun(t.Context(), edit)
+		edit := editing("s", said(eventv1.Role_ROLE_USER, "m1", "anew"))
+		edited, err := b.runs.StartRun(t.Context(), edit)
 		b.must(err)
 		if got := b.told("s"); len(got) != 1 || got[0].GetParts()[0].GetText().GetText() != "anew" {
 			t.Errorf("got %v, want the new one alone", got)
@@ -119,7 +127,10 @@ func TestAnEditedMessageTakesThePlaceOfTheFormerOne(t *testing.T) {
 		_, err = b.calls.SubmitCall(t.Context(), submitOf("s", "c1", result(`1`)))
 		b.refuses(err, fault.Unavailable, "CALL_NOT_OPEN") // for all that is known, the new run may ask
 		b.became(b.submits("s", answersTo("c1")...), outcome("c1", unknown, "", ""))
-		_, err = b.runs.StartRun(t.Context(), edit)
+		if same, err := b.runs.StartRun(t.Context(), edit); err != nil || !same.GetRepeated() || same.GetRun().GetRunId() != edited.GetRun().GetRunId() {
+			t.Errorf("got %v, %v, want the run that has it", same, err)
+		}
+		_, err = b.runs.StartRun(t.Context(), editing("s", said(eventv1.Role_ROLE_USER, "m1", "otherwise")))
 		b.refuses(err, fault.Conflict, "SESSION_BUSY")
 		b.commit(ending(refTo(s.execute()), 3, completed))
 		_, err = b.calls.SubmitCall(t.Context(), submitOf("s", "c1", result(`1`)))
@@ -150,17 +161,17 @@ func TestASessionIsTakenBackOnlyToWhatItsUsersSee(t *testing.T) {
 		b.must(err)
 		before := b.get("s")
 		for _, id := range []string{"hidden", "m-s-1", "nobody"} {
-			_, err := b.runs.StartRun(t.Context(), backTo("s", id, true))
+			_, err := b.runs.StartRun(t.Context(), regenerating("s", id))
 			b.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
 		}
-		theirs := backTo("s", "m1", true)
+		theirs := regenerating("s", "m1")
 		theirs.Tenant = "evil"
 		_, err = b.runs.StartRun(t.Context(), theirs)
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		point := before.GetSession().GetCheckpointId()
 		_, err = b.points.Branch(t.Context(), &statev1.BranchRequest{Tenant: "acme", SessionId: "s", CheckpointId: point, NewSessionId: "branch"})
 		b.must(err)
-		_, err = b.runs.StartRun(t.Context(), backTo("branch", "m1", true))
+		_, err = b.runs.StartRun(t.Context(), regenerating("branch", "m1"))
 		b.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 		if after := b.get("s"); !proto.Equal(before, after) {
 			t.Errorf("got %v, want it as it was", after)

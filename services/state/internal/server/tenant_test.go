@@ -76,7 +76,7 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 		plan := &eventv1.Message{Id: "p", Role: eventv1.Role_ROLE_ASSISTANT}
 		parent := &statev1.Parent{SessionId: id}
 		refused := map[string]proto.Message{
-			"RunService/StartRun":               &statev1.StartRunRequest{Tenant: tenant, SessionId: id, Resume: true},
+			"RunService/StartRun":               &statev1.StartRunRequest{Tenant: tenant, SessionId: id, Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}},
 			"RunService/GetRun":                 &statev1.GetRunRequest{Tenant: tenant, SessionId: id, RunId: ref.GetRunId()},
 			"RunService/ListRuns":               &statev1.ListRunsRequest{Tenant: tenant, SessionId: id},
 			"RunService/RequestStop":            &statev1.RequestStopRequest{Tenant: tenant, SessionId: id, Kind: statev1.StopKind_STOP_KIND_ABORT},
