@@ -73,7 +73,7 @@ var answerRuns = []test{
 	{"what comes while an answer is written stands behind it", func(b *bench) {
 		sent := b.startOf(home)
 		b.start(sent)
-		ref, run := b.claimOf(home), sent.Messages[0].ID
+		ref, question := b.claimOf(home), sent.Messages[0].ID
 		b.append(home, "early")
 		c := b.takes(ref, 1)
 		c.Messages[1].Role = "user"
@@ -81,10 +81,16 @@ var answerRuns = []test{
 		b.append(home, "late")
 		b.finish(ref)
 		_, first := b.session(home)
-		b.answers(home, first, true, run)
+		b.answers(home, first, true, question)
 		second := b.talk(home, 2, "two")
 		_, last := b.session(home)
-		b.answers(home, last, true, second.message, "late", "early", run)
+		b.answers(home, last, true, second.message, "late", "early", question)
+	}},
+	{"a message of the run itself behind its first step stands behind its answer", func(b *bench) {
+		turn := b.talk(home, 1, "one")
+		_, run := b.session(home)
+		b.appendWhole(home, session.Message{ID: "note", Role: "user", RunID: run.RunID})
+		b.answers(home, run, true, turn.message)
 	}},
 	{"of the messages before an answer the newest are shown", func(b *bench) {
 		c := b.startOf(home)
@@ -143,11 +149,12 @@ var failedSteps = []test{
 		good := b.commitOf(ref, 2)
 		good.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
 		b.commit(good)
+		b.appendWhole(home, session.Message{ID: "stranger", Role: "assistant", RunID: "another", Step: 3})
 		b.commit(b.failing(ref, 3))
 		f := b.failed(home)
 		same(b, "good checkpoint", *f.Good, b.checkpoints(home)[1])
 		same(b, "state", f.State, `{"n":2}`)
-		same(b, "messages", f.Messages, b.messages(home)[4:])
+		same(b, "messages", f.Messages, b.messages(home)[5:])
 		same(b, "how many", len(f.Messages), 2)
 	}},
 	{"a run whose first step has failed it has nothing good", func(b *bench) {
@@ -230,6 +237,13 @@ func (b *bench) unanswered(key session.Key, messageID string) {
 	if a := b.view(key, session.Need{Answer: messageID}).Answer; a != nil {
 		b.Errorf("got the run %+v for message %q of %v, want none", a.Run, messageID, key)
 	}
+}
+
+// appendWhole appends a message that the caller makes.
+func (b *bench) appendWhole(key session.Key, m session.Message) {
+	b.Helper()
+	c := session.AppendMessages{Key: key, Messages: []session.Message{m}, Now: b.now}
+	b.must(b.all(c.Key, c.Need(), answered(new(int64), c.Decide)))
 }
 
 func (b *bench) failed(key session.Key) session.FailedStep {
