@@ -43,6 +43,8 @@ func (t *tx) view(key session.Key, need session.Need) (v *session.View, err erro
 	v.Tail = r.tail(need.Tail)
 	t.viewWaiting(r, need, v)
 	r.viewBack(need, v)
+	r.viewAnswer(need, v)
+	r.viewFailed(need, v)
 	if need.Undo {
 		return v, r.viewUndo(v)
 	}

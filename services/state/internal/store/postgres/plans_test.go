@@ -129,8 +129,8 @@ func grow(t *testing.T, s *Store, key session.Key, n int) {
 	for _, insert := range []string{
 		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence, step_count, output,
 			failure, completion_reason, settled, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
-			created_at, started_at, completed_at)
-			SELECT $1, $2, 'old-' || i, 'support', i, 'completed', 'old-' || i, '', '', 0, 1, '', '', '', true, 1, 1, '', 0, i, i, '', '', 0, 0, 0
+			created_at, started_at, completed_at, start_message_count)
+			SELECT $1, $2, 'old-' || i, 'support', i, 'completed', 'old-' || i, '', 'ui-' || i, 0, 1, '', '', '', true, 1, 1, '', 0, i, i, '', '', 0, 0, 0, i - 1
 			FROM generate_series(1, $3) i`,
 		`INSERT INTO messages (tenant, session_id, ordinal, message_id, role, run_id, step, created_at, size, body)
 			SELECT $1, $2, i - 1, 'old-' || i, 'user', 'old-' || i, i, 0, 1, 'x' FROM generate_series(1, $3) i`,
@@ -174,6 +174,13 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		}
 		before = tally(t, s, read)
 	}
+	w.must(w.run(t.Context(), keys[1], session.Need{Answer: "ui-7", Retry: true}, func(v *session.View) (*session.Change, error) {
+		if a, f := v.Answer, v.Failed; a == nil || a.Run.Turn != 7 || !a.Stands || len(a.Asked) != 0 || f == nil || f.Good == nil || f.Good.Step != old || f.State == "" || len(f.Messages) != 1 {
+			t.Errorf("got the answer %+v, the failed step %+v", a, f)
+		}
+		return nil, nil
+	}))
+	count("a command that wants an early answer and the failed step", 1)
 	refs := w.begin(keys[1])
 	count("a start and a claim", 2)
 	for step := range int32(5) {

@@ -1,6 +1,10 @@
 package postgres
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
 
 // found joins the one row of a table that has a value beside the key of v. It
 // says so in a way that has one plan only, whatever the planner believes of the
@@ -143,6 +147,30 @@ var (
 	readBackTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + backTo + lastBefore +
 		listed("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+until("step", "b.step")) + `
 		ORDER BY v.n, c.call_id`)
+
+	// The first run that has the id of an assistant's message, and what it has answered.
+	answered = asked("message_id text") + `
+		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND turn > 0
+			AND message_id = v.message_id ORDER BY turn LIMIT 1) r`
+	firstWritten = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT ordinal FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
+		AND ordinal >= r.start_message_count AND (run_id <> r.run_id OR step > 0) ORDER BY ordinal LIMIT 1), 9223372036854775807) AS ordinal) w`
+	readAnswer = prepared(`SELECT v.n, coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
+		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count ORDER BY ordinal LIMIT 1), true), ` + runShown.names("r.") + ` FROM ` + answered)
+	readAsked = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + answered + firstWritten + fmt.Sprintf(`
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal < w.ordinal
+			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
+		ORDER BY v.n, m.ordinal DESC`, session.MostAsked))
+
+	// From where the newest run can be tried again.
+	lastGood = newest + `
+		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+			AND step > s.step_count - r.step_count AND run_id = r.run_id AND status <> 'failed' ORDER BY step DESC LIMIT 1) c`
+	readGood       = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + lastGood)
+	readGoodStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + lastGood + between("c") + ` ORDER BY v.n, st.version`)
+	readLastStep   = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
+		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
+		ORDER BY v.n, m.ordinal`)
 
 	readAgents    = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
 	readExecutors = prepared(`SELECT executor_id FROM executors WHERE executor_id = ANY ($1::text[])`)

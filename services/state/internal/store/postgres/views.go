@@ -17,7 +17,8 @@ type shown struct {
 	session.Target
 	view              *session.View
 	state, checkpoint states
-	start, back       states
+	start, back, good states
+	failed            session.FailedStep
 }
 
 // states are the rows of a custom state: the last whole one, and the writes to
@@ -114,6 +115,8 @@ func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
 	r.waiting()
 	r.undo()
 	r.back()
+	r.answer()
+	r.retry()
 	if err := r.run(ctx, conn); err != nil {
 		return err
 	}
@@ -126,7 +129,7 @@ func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
 }
 
 // finish makes the view whole.
-func (s *shown) finish() (err error) {
+func (s *shown) finish() error {
 	v := s.view
 	if v.Session == nil {
 		// There was no row to lock, and the queries behind it may have met a
@@ -138,22 +141,39 @@ func (s *shown) finish() (err error) {
 	if v.Checkpoint != nil && s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
 		v.Checkpoint = nil // of an earlier step
 	}
-	if v.Session.State, err = s.state.fold(); err == nil {
-		v.CheckpointState, err = s.checkpoint.fold()
-	}
-	if err == nil {
-		v.StartState, err = s.start.fold()
-	}
-	if err == nil && v.Back != nil {
-		v.Back.State, err = s.back.fold()
+	if s.Need.Retry && v.Session.CurrentRunID != "" {
+		v.Failed = &s.failed
 	}
 	if s.Need.Busy {
 		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
 	}
-	if err != nil {
+	if err := s.fold(); err != nil {
 		return fmt.Errorf("custom state of session %q: %w", s.SessionID, err)
 	}
 	return nil
+}
+
+// fold makes the custom states of the view of the rows that were read.
+func (s *shown) fold() (err error) {
+	v := s.view
+	if v.Session.State, err = s.state.fold(); err != nil {
+		return err
+	}
+	if v.CheckpointState, err = s.checkpoint.fold(); err != nil {
+		return err
+	}
+	if v.StartState, err = s.start.fold(); err != nil {
+		return err
+	}
+	if v.Back != nil {
+		if v.Back.State, err = s.back.fold(); err != nil {
+			return err
+		}
+	}
+	if v.Failed != nil {
+		v.Failed.State, err = s.good.fold()
+	}
+	return err
 }
 
 // sessions locks the sessions in the order of their keys, since others may lock
@@ -327,4 +347,23 @@ func (r *reader) back() {
 	more(readBackResults, func(b *session.Back, row *row) { b.Results = append(b.Results, row.message()) })
 	more(readBackTold, func(b *session.Back, row *row) { b.Told = append(b.Told, row.call()) })
 	r.read(readBackStates, to, func(s *shown, row *row) { s.back.scan(row) })
+}
+
+func (r *reader) answer() {
+	answer := named(func(n *session.Need) string { return n.Answer })
+	r.read(readAnswer, answer, func(s *shown, row *row) {
+		s.view.Answer = &session.AnswerRun{Stands: row.truth(), Run: *row.run()}
+	})
+	r.read(readAsked, answer, func(s *shown, row *row) {
+		if a := s.view.Answer; a != nil {
+			a.Asked = append(a.Asked, row.message())
+		}
+	})
+}
+
+func (r *reader) retry() {
+	retry := when(func(n *session.Need) bool { return n.Retry })
+	r.read(readGood, retry, func(s *shown, row *row) { s.failed.Good = row.checkpoint() })
+	r.read(readGoodStates, retry, func(s *shown, row *row) { s.good.scan(row) })
+	r.read(readLastStep, retry, func(s *shown, row *row) { s.failed.Messages = append(s.failed.Messages, row.message()) })
 }

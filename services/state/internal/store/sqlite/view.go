@@ -40,7 +40,7 @@ func view(ctx context.Context, c *connection, key session.Key, need session.Need
 }
 
 var viewSteps = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState, viewWaiting, viewUndo, viewBack,
+	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState, viewWaiting, viewUndo, viewBack, viewAnswer, viewFailed,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
