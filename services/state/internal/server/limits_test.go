@@ -135,7 +135,7 @@ func TestLimitsOfSessionsAndMessagesHoldAtTheirEdge(t *testing.T) {
 			return err
 		}, fault.Invalid, "TIMEOUT_INVALID"},
 		{"bytes of a message that is appended by a start", 200, func(b *bench, n int) error {
-			r := startOf("")
+			r := startOf("s")
 			resumes(r).AppendMessages = []*eventv1.Message{sized(eventv1.Role_ROLE_SYSTEM, "m", n)}
 			_, err := b.runs.StartRun(b.Context(), r)
 			return err

@@ -91,6 +91,10 @@ func TestAStartThatCollidesIsRefused(t *testing.T) {
 	b.refuses(err, fault.Conflict, "SESSION_BUSY")
 	b.finish(refTo(s.execute()))
 	r.RequestKey = ""
+	if same, err := b.runs.StartRun(t.Context(), r); err != nil || !same.GetRepeated() || same.GetRun().GetRunId() != first.GetRun().GetRunId() {
+		t.Errorf("got %v, %v; want the run of the message", same, err)
+	}
+	r.Messages[0].Parts = userMessage("something else").GetParts()
 	_, err = b.runs.StartRun(t.Context(), r)
 	b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 	other := startOf("s")
