@@ -287,7 +287,9 @@ func TestReasonsOfStartsTravel(t *testing.T) {
 			{rpc, start("s", func(r *statev1.StartRunRequest) { resumes(r) }), fault.Conflict, "SESSION_BUSY"},
 			{rpc, start("s", func(r *statev1.StartRunRequest) { r.Expect = &statev1.Expectation{Version: 1} }), fault.Conflict, "SESSION_BUSY"},
 			{rpc, start("s", func(r *statev1.StartRunRequest) { resumes(r).StateOps = []*statev1.StateOp{{Key: "k"}} }), fault.Invalid, "STATE_INVALID"},
-			{rpc, start("over", func(r *statev1.StartRunRequest) { resumes(r).StateOps, resumes(r).CheckpointId = append(replace, &statev1.StateOp{Key: "m", Op: &statev1.StateOp_Replace{Replace: text(200)}}), point }), fault.TooLarge, "STATE_SIZE_EXCEEDED"},
+			{rpc, start("over", func(r *statev1.StartRunRequest) {
+				resumes(r).StateOps, resumes(r).CheckpointId = append(replace, &statev1.StateOp{Key: "m", Op: &statev1.StateOp_Replace{Replace: text(200)}}), point
+			}), fault.TooLarge, "STATE_SIZE_EXCEEDED"},
 			{rpc, start("new", func(r *statev1.StartRunRequest) { resumes(r).StateOps = replace }), fault.NotFound, "SESSION_NOT_FOUND"},
 			{rpc, start("new", func(r *statev1.StartRunRequest) { resumes(r).CheckpointId = point }), fault.NotFound, "SESSION_NOT_FOUND"},
 			{rpc, start("s", func(r *statev1.StartRunRequest) { r.Messages = nil }), fault.Invalid, "MESSAGE_INVALID"},

@@ -13,6 +13,17 @@
 // A command whose effect can reach other sessions goes through Family.Spread,
 // and all that follows is written with it; see Families.
 //
+// # What a client posts
+//
+// Each intent of a client is one command, decided and written at once: Send, Edit,
+// Regenerate, Resume, Retry, BranchOff, SubmitAll, RequestStop. The first six begin a run,
+// and Post is what they have in common. A client that has no answer sends its request
+// again; three rules find what the first one has done:
+//
+//	a request key       names the run that it has begun, whatever has become of it
+//	a message's id      names the answer to that message: it is not said twice
+//	an answer's id      names what Regenerate replaces: it is not replaced twice
+//
 // # The life of a run
 //
 //	          Claim                Commit or Finish with an outcome
@@ -87,7 +98,7 @@
 //	            Create, Branch              RewindTo, SetStatus
 //	(nothing) ─────────────────▶ paused ◀───────────────────────── other statuses
 //	    │                          │
-//	    └───────── Start ──────────┴─▶ active
+//	    └────────── Send ──────────┴─▶ active
 //
 // # Suspension and continuation
 //
@@ -124,12 +135,12 @@
 //
 // # Runs that wait
 //
-// A message to a session that is active may wait (BusyPolicy): Start makes a run
+// A message to a session that is active may wait (BusyPolicy): Send makes a run
 // that is waiting, and keeps with it what it brings (Held). It has no turn and
 // nothing in the stream, and nothing of it is in the conversation; but its request
 // key and the ids of its messages are taken.
 //
-//	                 Start                                the session's work ends
+//	                 Send                                 the session's work ends
 //	run 1   running ─────────────────────────────▶ … ─▶ completed, failed, interrupted
 //	run 2     ·      waiting: place 7, Held        … ─▶ queued, turn 2, messages appended
 //	run 3     ·      waiting: place 8, Held        … ─▶ waiting
@@ -193,9 +204,10 @@
 //	gone
 //
 // Who does not know which calls are open sends all answers that it has: SubmitAll
-// takes them in one write, and says of each what became of it. Start takes answers
+// takes them in one write, and says of each what became of it. Send takes answers
 // too, before it abandons the rest. An answer to a session that is interrupted or
-// paused continues nothing: when it was the last one, whoever gave it resumes.
+// paused continues nothing: when it was the last one, whoever gave it resumes, or has
+// said that the answer does (SubmitAll.GoOn).
 //
 // A step consumes an answer by its revision: had a real answer taken the place
 // of the timeout that the step has read, the commit is refused (ANSWER_CHANGED),
@@ -204,10 +216,11 @@
 //
 // # Going back
 //
-//	RewindTo, Start.RewindTo   to a checkpoint: the conversation and the state of a step
-//	Start.TakeBack             to a message of a user: to answer it again, or another one
-//	BusyRollback               what a live run has done, when it has ended
-//	Truncate                   the conversation alone
+//	RewindTo, Resume   to a checkpoint: the conversation and the state of a step
+//	Edit, Regenerate   to a message of a user: to put another one in its place, or to answer it again
+//	Retry              what the newest run has done in the step in which it has failed
+//	BusyRollback       what a live run has done, when it has ended
+//	Truncate           the conversation alone
 //
 // All of them number on, and keep usage, runs and request keys: that a run was there
 // is never taken back, and a request that is repeated finds it. What a call has done
