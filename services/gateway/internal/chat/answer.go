@@ -44,7 +44,7 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case p.body.RunID != "" && !among(runs, p.body.RunID): // without answers, only the gateway looks at it
+	case p.body.RunID != "" && !among(runs, p.body.RunID): // the state service checks it only with answers
 		return nil, p.stale()
 	case p.wish.intent == answer && t.stopped():
 		return nil, p.over()
@@ -80,9 +80,6 @@ func (p *post) submit(ctx context.Context) (*taken, error) {
 		got, err = p.chat.calls.SubmitCalls(ctx, r)
 		return err
 	})
-	if fault.ReasonOf(err) == runStale {
-		return nil, p.stale()
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package chat
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
@@ -71,8 +70,6 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunRequest) (*Exchange, error) {
 	started, err := p.saidWith(ctx, r, false)
 	switch {
-	case fault.ReasonOf(err) == runStale:
-		return nil, p.stale()
 	case err != nil:
 		return nil, err
 	case started.GetRepeated():
