@@ -137,3 +137,21 @@ func TestCallsThatWaitForAYesAreShownSo(t *testing.T) {
 		t.Errorf("got %v, %v", can, err)
 	}
 }
+
+func TestARepeatedKeyOfARunThatWasContinuedGetsTheWholeMessage(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, say("s1", "hi"), "X-Holdfast-Request-Key", "k1")
+	run := h.Started(t, "default", "s1", nil)
+	ask(run, 1, "c1")
+	c := &uiClient{}
+	c.take(t, stream.rest())
+	stream = h.chat(t, c.output("c1", "mine").post("s1"))
+	goesOn(h.Started(t, "default", "s1", run), "c1")
+	c.take(t, stream.rest())
+	again := &uiClient{}
+	again.take(t, h.chat(t, say("s1", "hi"), "X-Holdfast-Request-Key", "k1").rest())
+	if again.String() != c.String() || again.reason != "stop" {
+		t.Errorf("got %s, finished with %s; want %s", again, again.reason, c)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -186,8 +185,8 @@ func TestAnswersThatNobodyHasTakenGoOn(t *testing.T) {
 	if got := datas(stream.rest()); !strings.Contains(got, "It is ") || !strings.Contains(got, `"of c1"`) {
 		t.Errorf("got %s", got)
 	}
-	if got := last(h); !got.GetResume() || got.GetExpect().GetCurrentRunId() != second.GetRunId() {
-		t.Errorf("got %v, want the session resumed behind %s", got, second.GetRunId())
+	if third.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || len(h.State.Starts()) != 1 {
+		t.Errorf("got %v after %d starts, want that the answers resume the session", third.Run, len(h.State.Starts()))
 	}
 }
 
@@ -213,93 +212,6 @@ func TestAMessageWaitsWhoseAnswersAreForFormerSteps(t *testing.T) {
 	if got := datas(waiting.rest()); !strings.Contains(got, "Two.") {
 		t.Errorf("got %s", got)
 	}
-}
-
-// inTurn lets two equal requests come to StartRun before either goes on, and the second
-// wait there for release.
-func inTurn(h *house) (release func()) {
-	var mu sync.Mutex
-	both, over := make(chan struct{}), make(chan struct{})
-	n := 0
-	h.State.Hold(func(*statev1.StartRunRequest) {
-		mu.Lock()
-		n++
-		turn := n
-		if turn == 2 {
-			close(both)
-		}
-		mu.Unlock()
-		if turn <= 2 {
-			<-both
-		}
-		if turn == 2 {
-			<-over
-		}
-	})
-	return sync.OnceFunc(func() { close(over) })
-}
-
-func TestEqualRequestsToGoBackAreOneRun(t *testing.T) {
-	t.Parallel()
-	hi, answered, two := userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")
-	for name, body := range map[string]string{
-		"an edit":                         edited("u-two", "three"),
-		"another answer":                  regenerate(hi, answered, two),
-		"another answer, by the question": `{"id":"s1","trigger":"regenerate-message","messageId":"u-two"}`,
-		"another answer, by its id":       `{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2"}`,
-		"another answer, by both": text2(map[string]any{
-			"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-2", "messages": []any{hi, answered, two},
-		}),
-	} {
-		for end, play := range map[string]func(*Run){
-			"completes": func(run *Run) {
-				run.Say(3, Started(), StepStarted(), Text("Three."), StepCommitted(), Completed())
-				run.Complete(Says(3, "Three."))
-			},
-			"fails": func(run *Run) { run.Fail("It broke.", "framework_internal_error") },
-		} {
-			t.Run(name+" that "+end, func(t *testing.T) {
-				t.Parallel()
-				h := open(t, nil)
-				h.chat(t, say("s1", "hi"))
-				first := says(t, h, nil, 1, "One.")
-				h.chat(t, say("s1", "two"))
-				second := says(t, h, first, 2, "Two.")
-				release := inTurn(h)
-				defer release()
-				one, other := h.post(t, "/chat", body), h.post(t, "/chat", body)
-				play(h.Started(t, "default", "s1", second))
-				release()
-				var streams []string
-				for _, pending := range []<-chan *reply{one, other} {
-					r := <-pending
-					if got := r.Header.Get("X-Holdfast-Run-Id"); got != "run-3" {
-						t.Fatalf("got %d, run %q; want run-3", r.StatusCode, got)
-					}
-					streams = append(streams, datas(streamOf(t, r).rest()))
-				}
-				if streams[0] != streams[1] {
-					t.Errorf("got %s and %s", streams[0], streams[1])
-				}
-				if got := h.State.Newest("default", "s1").GetRunId(); got != "run-3" {
-					t.Errorf("the newest run is %s, want run-3", got)
-				}
-			})
-		}
-	}
-}
-
-func TestAnEditThatIsAlwaysTooLateIsGivenUp(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	says(t, h, nil, 1, "One.")
-	h.State.Hold(func(r *statev1.StartRunRequest) {
-		if r.GetExpect() != nil {
-			r.Expect.CurrentRunId = &r.RequestKey // another run has begun
-		}
-	})
-	refused(t, h.request(t, http.MethodPost, "/chat", edited("u-hi", "ho")), 409, "RUN_STALE")
 }
 
 func TestAnotherAnswerToAQuestionWithoutIDSaysNothingAgain(t *testing.T) {

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
@@ -58,13 +61,21 @@ func conversed(t *testing.T, h *house) string {
 
 func TestAMessageIsAnsweredAgain(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{
-		"cut before the answer":    regenerate(userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")),
-		"an answer stands behind":  regenerate(userMessage("u-two", "two"), with("msg-run-2").message()),
-		"the message alone":        `{"id":"s1","trigger":"regenerate-message","message":` + text2(userMessage("u-two", "two")) + `}`,
-		"the message's id alone":   `{"id":"s1","trigger":"regenerate-message","messageId":"u-two"}`,
-		"the answer's id alone":    `{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2"}`,
-		"no message of the user's": `{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2","messages":[]}`,
+	hi, one, two := userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")
+	for name, tc := range map[string]struct {
+		body            string
+		message, answer string // of the intent
+		sends           bool   // the message is sent along
+	}{
+		"cut before the answer":    {regenerate(hi, one, two), "u-two", "", true},
+		"an answer stands behind":  {regenerate(two, with("msg-run-2").message()), "u-two", "", true},
+		"the message alone":        {`{"id":"s1","trigger":"regenerate-message","message":` + text2(two) + `}`, "u-two", "", true},
+		"the message's id alone":   {`{"id":"s1","trigger":"regenerate-message","messageId":"u-two"}`, "u-two", "", false},
+		"the answer's id alone":    {`{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2"}`, "msg-run-2", "", false},
+		"no message of the user's": {`{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2","messages":[]}`, "msg-run-2", "", false},
+		"the message and the answer's id": {text2(map[string]any{
+			"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-2", "messages": []any{hi, one, two},
+		}), "u-two", "msg-run-2", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,13 +84,17 @@ func TestAMessageIsAnsweredAgain(t *testing.T) {
 			first := says(t, h, nil, 1, "One.")
 			h.chat(t, say("s1", "two"))
 			second := says(t, h, first, 2, "Two.")
-			stream := h.chat(t, body)
+			stream := h.chat(t, tc.body)
 			says(t, h, second, 3, "Two again.")
 			if got := datas(stream.rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-3"}`) || !strings.Contains(got, "Two again.") {
 				t.Errorf("got %s", got)
 			}
 			if got, want := conversed(t, h), "u-hi: hi; msg-run-1: One.; u-two: two; msg-run-3: Two again."; got != want {
 				t.Errorf("got %s, want %s", got, want)
+			}
+			got, want := last(h), &statev1.Regenerate{MessageId: tc.message, AnswerId: tc.answer}
+			if !proto.Equal(got.GetRegenerate(), want) || (len(got.GetMessages()) == 1) != tc.sends {
+				t.Errorf("got %v, want %v", got, want)
 			}
 		})
 	}
@@ -120,7 +135,7 @@ func TestAMessageThatNeverArrivedIsJustSaid(t *testing.T) {
 			if got := merged(datas(stream.rest())); got != merged(uncut) {
 				t.Errorf("got %s", got)
 			}
-			if got := last(h); got.GetTakeBack() != nil || got.GetAgentType() != "demo" {
+			if got := last(h); got.GetAgentType() != "demo" || len(got.GetMessages()) != 1 {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -132,12 +147,13 @@ func TestWhoTriesAMessageAgainThatIsBeingAnsweredIsToldTheAnswer(t *testing.T) {
 	h := open(t, nil)
 	h.chat(t, say("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	stream := h.chat(t, edited("u-hi", "hi"))
 	refused(t, h.request(t, http.MethodPost, "/chat", edited("u-hi", "another text")), 409, "SESSION_BUSY")
-	refused(t, h.request(t, http.MethodPost, "/chat", regenerate(userMessage("u-hi", "hi"))), 409, "SESSION_BUSY")
+	streams := []*reader{h.chat(t, say("s1", "hi")), h.chat(t, edited("u-hi", "hi")), h.chat(t, regenerate(userMessage("u-hi", "hi")))}
 	answer(run)
-	if got := merged(datas(stream.rest())); got != merged(uncut) {
-		t.Errorf("got %s", got)
+	for _, stream := range streams {
+		if got := merged(datas(stream.rest())); got != merged(uncut) {
+			t.Errorf("got %s", got)
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 		Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"},
 	}
 	public := &api.Server{
-		Keys: keys, Runs: runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Sessions: sessions,
+		Keys: keys, Runs: runs, Sessions: sessions,
 		Follower: follower, Stops: stops, Answers: answers, Streams: s.streams,
 		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
 	}

@@ -204,24 +204,6 @@ func TestTheClientsKeyHoldsForAMessageThatIsJustSaid(t *testing.T) {
 	}
 }
 
-func TestAKeyOfWhatWasTakenBackIsStale(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	first := says(t, h, nil, 1, "One.")
-	body := edited("u-hi", "ho")
-	h.chat(t, body, "X-Holdfast-Request-Key", "k1").until("start")
-	second := says(t, h, first, 2, "Two.")
-	h.chat(t, say("s1", "more"))
-	third := says(t, h, second, 3, "More.")
-	if got := datas(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest()); !strings.Contains(got, "Two.") {
-		t.Errorf("it stands: got %s", got)
-	}
-	h.chat(t, edited("u-hi", "hey")).until("start")
-	says(t, h, third, 4, "Four.")
-	refused(t, h.request(t, http.MethodPost, "/chat", body, "X-Holdfast-Request-Key", "k1"), 409, "RUN_STALE")
-}
-
 func TestAMessageOfAnotherAgentIsRefusedAsThat(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

@@ -228,6 +228,12 @@ func TestWhatAClientBelievesToBeTheNewestRunIsChecked(t *testing.T) {
 	body := c.output("c1", "mine")
 	refused(t, h.request(t, http.MethodPost, "/chat", body.post("s1", "runId", "run-9")), 409, "RUN_STALE")
 	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "more"), "X-Holdfast-Run-Id", "run-9"), 409, "RUN_STALE")
+	reload := func(session, run string) string {
+		return text2(map[string]any{"id": session, "runId": run, "message": uiPart{"id": "msg-run-1", "role": "assistant", "parts": []any{}}})
+	}
+	refused(t, h.request(t, http.MethodPost, "/chat", reload("s1", "run-9")), 409, "RUN_STALE")
+	refused(t, h.request(t, http.MethodPost, "/chat", reload("s9", "run-1")), 409, "RUN_STALE")
+	h.chat(t, reload("s1", "run-1")).rest()
 	if got := len(h.State.Submits()); got != 0 {
 		t.Errorf("%d answers were given", got)
 	}
@@ -368,8 +374,8 @@ func TestAConversationThatWasInterruptedGoesOnWithTheAnswers(t *testing.T) {
 	body := c.output("c1", "mine").post("s1")
 	stream := h.chat(t, body)
 	run := h.Started(t, "default", "s1", first)
-	if start := last(h); !start.GetResume() || start.GetExpect().GetCurrentRunId() != "run-1" {
-		t.Errorf("got %v", start)
+	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || len(h.State.Starts()) != 1 {
+		t.Errorf("got %v after %d starts, want that the answers resume the session", run.Run, len(h.State.Starts()))
 	}
 	goesOn(run, "c1")
 	if got := merged(datas(stream.rest())); got != merged(wentOn) {

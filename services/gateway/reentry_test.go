@@ -53,7 +53,7 @@ func TestASessionGoesOnInEachModeThatStaysInIt(t *testing.T) {
 				t.Fatalf("got %v, %v", got, err)
 			}
 			start := last(h)
-			if !start.GetResume() || start.GetRequestKey() != "k1" || start.GetTimeoutMs() != 5000 || start.GetRewindTo() != r.GetCheckpointId() {
+			if start.GetRequestKey() != "k1" || start.GetTimeoutMs() != 5000 || !proto.Equal(start.GetResume(), &statev1.Resume{CheckpointId: r.GetCheckpointId()}) {
 				t.Errorf("got %v", start)
 			}
 			if got := start.GetMessages(); (len(got) == 1) != (r.GetMessage() != "") || len(got) == 1 && got[0].GetParts()[0].GetText().GetText() != "more" {
@@ -76,7 +76,7 @@ func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &statev1.StartRunRequest{
+	want := &statev1.Resume{
 		StateOps: []*statev1.StateOp{
 			{Key: "b", Op: &statev1.StateOp_Replace{Replace: `{"x": [1, null]}`}},
 			{Key: "a", Op: &statev1.StateOp_Delete{Delete: true}},
@@ -84,8 +84,8 @@ func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 			{Key: "b", Op: &statev1.StateOp_Replace{Replace: "2"}},
 		},
 	}
-	got := last(h)
-	if !proto.Equal(&statev1.StartRunRequest{StateOps: got.GetStateOps()}, want) {
+	got := last(h).GetResume()
+	if !proto.Equal(&statev1.Resume{StateOps: got.GetStateOps()}, want) {
 		t.Errorf("ops: got %v", got.GetStateOps())
 	}
 	appended := got.GetAppendMessages()
@@ -132,6 +132,7 @@ func TestFieldsThatAModeDoesNotHaveAreRefused(t *testing.T) {
 	}{
 		"a session that is not there":    {&agentv1.ResumeRequest{SessionId: "nobody"}, "SESSION_NOT_FOUND"},
 		"a checkpoint that is not there": {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT, CheckpointId: "cp-9"}, "CHECKPOINT_NOT_FOUND"},
+		"a branch into another session":  {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: "cp-1", NewSessionId: "s1"}, "SESSION_EXISTS"},
 		"a branch of nothing":            {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: "cp-9"}, "CHECKPOINT_NOT_FOUND"},
 		"a retry of what did not fail":   {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}, "SESSION_CHANGED"},
 		"a retry of nothing":             {&agentv1.ResumeRequest{SessionId: "nobody", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}, "SESSION_NOT_FOUND"},
@@ -142,45 +143,47 @@ func TestFieldsThatAModeDoesNotHaveAreRefused(t *testing.T) {
 	}
 }
 
-func TestARetryBeginsBehindTheLastGoodStepOfTheRunThatFailed(t *testing.T) {
+func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	h, client, first := stopped(t)
 	h.chat(t, say("s1", "again"))
 	run := h.Started(t, "default", "s1", first)
-	run.Commit(Says(2, "Good."))
-	run.Fail("It went wrong.", "framework_guard_refused", Says(3, "Bad."))
-	r := &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, RequestKey: "k1"}
+	run.Fail("It went wrong.", "framework_guard_refused", Says(2, "Bad."))
+	r := &agentv1.ResumeRequest{
+		SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, RequestKey: "k1", ModifyState: `{"b": 2}`,
+		AppendMessages: []*agentv1.AppendedMessage{{Role: "system", Text: "Be brief."}},
+	}
 	h.State.FailNext(1)
 	got, err := client.Resume(t.Context(), r)
-	if err != nil || got.GetRunId() != "run-3" {
+	if err != nil || got.GetRunId() != "run-3" || got.GetRepeated() {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	if start := last(h); start.GetRewindTo() != "cp-2" || start.GetExpect().GetCurrentRunId() != "run-2" {
-		t.Errorf("got %v", start)
-	}
-	if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run-3" || !got.GetRepeated() {
-		t.Errorf("again, while it runs: got %v, %v", got, err)
+	retry := last(h).GetRetry()
+	if len(retry.GetAppendMessages()) != 1 || len(retry.GetStateOps()) != 1 || last(h).GetRequestKey() != "k1" {
+		t.Errorf("got %v", last(h))
 	}
 	h.Started(t, "default", "s1", run).Fail("It went wrong.", "x")
 	if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run-3" || !got.GetRepeated() {
 		t.Errorf("again, when it has failed: got %v, %v", got, err)
 	}
-	page := text(t, h.request(t, "GET", "/messages?sessionId=s1", ""))
-	if !strings.Contains(page, "Good.") || strings.Contains(page, "Bad.") {
-		t.Errorf("got %s", page)
-	}
 }
 
-func TestARetryOfARunWithoutAGoodStepKeepsItsMessage(t *testing.T) {
+func TestARunThatWasAbortedIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	h, client, first := stopped(t)
 	h.chat(t, say("s1", "again"))
-	h.Started(t, "default", "s1", first).Fail("It went wrong.", "x", Says(2, "Bad."))
-	if _, err := client.Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}); err != nil {
-		t.Fatal(err)
+	run := h.Started(t, "default", "s1", first)
+	run.Fail("The run was cancelled.", "framework_cancelled", Says(2, "Half a"))
+	if _, err := client.Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}); reason(err) != "RUN_CANCELLED" {
+		t.Errorf("got %v, want RUN_CANCELLED", err)
 	}
-	if got := last(h).GetRewindTo(); got != "" {
-		t.Errorf("rewound to %q, which does not have the message", got)
+	can, err := client.CanResume(t.Context(), &agentv1.CanResumeRequest{SessionId: "s1"})
+	if err != nil || can.GetCanResume() || can.GetReason() != "aborted" || can.GetStatus() != "failed" {
+		t.Errorf("got %v, %v", can, err)
+	}
+	h.chat(t, say("s1", "something else"))
+	if next := h.Started(t, "default", "s1", run); next.GetTurn() != 3 {
+		t.Errorf("got %v, want that a message is taken", next.Run)
 	}
 }
 
@@ -197,6 +200,10 @@ func TestABranchIsMadeOnceForAKey(t *testing.T) {
 			if err != nil || first.GetSessionId() == "s1" || first.GetSessionId() == "" || into != "" && first.GetSessionId() != into || first.GetRunId() != "run-2" {
 				t.Fatalf("got %v, %v", first, err)
 			}
+			start := last(h)
+			if want := (&statev1.Branch{FromSessionId: "s1", CheckpointId: "cp-1"}); !proto.Equal(start.GetBranch(), want) || start.GetSessionId() != into {
+				t.Errorf("got %v, want %v", start, want)
+			}
 			again, err := client.Resume(t.Context(), r)
 			if err != nil || again.GetSessionId() != first.GetSessionId() || again.GetRunId() != "run-2" || !again.GetRepeated() {
 				t.Errorf("again: got %v, %v", again, err)
@@ -209,81 +216,6 @@ func TestABranchIsMadeOnceForAKey(t *testing.T) {
 				t.Errorf("the source: got %s", page)
 			}
 		})
-	}
-}
-
-func TestABranchDoesNotGoOnInASessionOfSomebodyElse(t *testing.T) {
-	t.Parallel()
-	h, client, _ := stopped(t)
-	h.chat(t, say("mine", "hi"))
-	h.Started(t, "default", "mine", nil).Interrupt(Says(1, "Mine"))
-	for _, into := range []string{"mine", "s1"} {
-		for _, key := range []string{"", "k1"} {
-			before := len(h.State.Starts())
-			_, err := client.Resume(t.Context(), &agentv1.ResumeRequest{
-				SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: "cp-1", NewSessionId: into, RequestKey: key,
-			})
-			if reason(err) != "SESSION_EXISTS" {
-				t.Errorf("into %s with key %q: got %v", into, key, err)
-			}
-			if key == "" && len(h.State.Starts()) != before {
-				t.Errorf("into %s: a run was asked for", into)
-			}
-		}
-	}
-}
-
-func TestABranchWhoseRunIsRefusedIsTakenBack(t *testing.T) {
-	t.Parallel()
-	h, client, _ := stopped(t)
-	r := &agentv1.ResumeRequest{
-		SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: "cp-1", NewSessionId: "b1", RequestKey: "k1",
-		ModifyState: `{"` + strings.Repeat("x", 300) + `": 1}`,
-	}
-	for range 2 {
-		if _, err := client.Resume(t.Context(), r); reason(err) != "STATE_INVALID" || h.State.Has("default", "b1") {
-			t.Errorf("got %v, the branch is there: %v; want STATE_INVALID and no branch", err, h.State.Has("default", "b1"))
-		}
-	}
-	if !h.State.Has("default", "s1") {
-		t.Error("the source is gone")
-	}
-	r.ModifyState = `{"x": 1}`
-	if got, err := client.Resume(t.Context(), r); err != nil || got.GetSessionId() != "b1" || got.GetRepeated() {
-		t.Errorf("the right request: got %v, %v", got, err)
-	}
-}
-
-func TestARetryWithTheKeyOfAnotherRequestIsRefused(t *testing.T) {
-	t.Parallel()
-	h, client, first := stopped(t)
-	for _, r := range []*agentv1.ResumeRequest{
-		{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE, Message: "more", RequestKey: "message"},
-		{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_CONTINUE, RequestKey: "continue"},
-		{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, RequestKey: "retry"},
-	} {
-		if _, err := client.Resume(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
-		first = h.Started(t, "default", "s1", first)
-		step := first.GetTurn()
-		first.Commit(Says(step, "Good."))
-		first.Fail("It went wrong.", "x", Says(step+1, "Bad."))
-	}
-	retry := &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}
-	for _, key := range []string{"message", "continue"} {
-		retry.RequestKey = key
-		if got, err := client.Resume(t.Context(), retry); reason(err) != "REQUEST_KEY_REUSED" {
-			t.Errorf("the key of %s: got %v, %v, want REQUEST_KEY_REUSED", key, got, err)
-		}
-	}
-	retry.RequestKey = "retry"
-	if got, err := client.Resume(t.Context(), retry); err != nil || !got.GetRepeated() || got.GetRunId() != first.GetRunId() {
-		t.Errorf("the retry again: got %v, %v, want that it is repeated", got, err)
-	}
-	retry.ModifyState = `{"x": 1}`
-	if got, err := client.Resume(t.Context(), retry); reason(err) != "REQUEST_KEY_REUSED" {
-		t.Errorf("another retry with its key: got %v, %v, want REQUEST_KEY_REUSED", got, err)
 	}
 }
 

@@ -30,18 +30,17 @@ import (
 
 // Server implements the service. It may be used by many goroutines.
 type Server struct {
-	Keys        *auth.Keys
-	Runs        statev1.RunServiceClient
-	Checkpoints statev1.CheckpointServiceClient
-	Sessions    *conversation.Reader
-	Follower    *follow.Follower
-	Stops       *stop.Stops
-	Answers     *submit.Answers
-	Streams     *httpapi.Streams
-	Policy      retry.Policy
-	NewID       func() string
-	Log         *slog.Logger
-	MaxBytes    int // of one request
+	Keys     *auth.Keys
+	Runs     statev1.RunServiceClient
+	Sessions *conversation.Reader
+	Follower *follow.Follower
+	Stops    *stop.Stops
+	Answers  *submit.Answers
+	Streams  *httpapi.Streams
+	Policy   retry.Policy
+	NewID    func() string
+	Log      *slog.Logger
+	MaxBytes int // of one request
 }
 
 // Handler gives the handler and the path prefix under which it is to be mounted.

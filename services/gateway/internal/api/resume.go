@@ -32,34 +32,19 @@ func (s *Server) Resume(ctx context.Context, r *agentv1.ResumeRequest) (*agentv1
 	if err := checkMode(mode, r); err != nil {
 		return nil, err
 	}
-	start, err := s.resumeRequest(ctx, r)
+	start, err := s.resumeRequest(ctx, mode, r)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case mode == agentv1.ResumeMode_RESUME_MODE_RETRY:
-		return s.retry(ctx, start, r.GetRequestKey())
-	case mode == agentv1.ResumeMode_RESUME_MODE_BRANCH:
-		return s.branch(ctx, start, r)
-	default:
-		start.RewindTo = r.GetCheckpointId() // empty but for from_checkpoint
-		return s.resume(ctx, start)
-	}
-}
-
-func (s *Server) resume(ctx context.Context, start *statev1.StartRunRequest) (*agentv1.ResumeResponse, error) {
 	started, err := s.startRun(ctx, start)
 	if err != nil {
 		return nil, err
 	}
-	return resumed(started.GetRun(), started.GetRepeated()), nil
-}
-
-func resumed(run *statev1.Run, repeated bool) *agentv1.ResumeResponse {
+	run := started.GetRun()
 	return &agentv1.ResumeResponse{
 		SessionId: run.GetSessionId(), RunId: run.GetRunId(), StreamId: run.GetSessionId(),
-		StartSequence: run.GetStartPosition(), Repeated: repeated,
-	}
+		StartSequence: run.GetStartPosition(), Repeated: started.GetRepeated(),
+	}, nil
 }
 
 func modeOf(r *agentv1.ResumeRequest) agentv1.ResumeMode {
@@ -98,11 +83,11 @@ func checkMode(mode agentv1.ResumeMode, r *agentv1.ResumeRequest) error {
 	return httpapi.CheckID("session_id", r.GetSessionId())
 }
 
-// resumeRequest makes what all modes have. With a key of our own the start is safe to
-// repeat.
-func (s *Server) resumeRequest(ctx context.Context, r *agentv1.ResumeRequest) (*statev1.StartRunRequest, error) {
+// resumeRequest makes the request for a run. With a key of our own the start is safe to
+// repeat. Invalid (STATE_INVALID, MESSAGE_INVALID).
+func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *agentv1.ResumeRequest) (*statev1.StartRunRequest, error) {
 	start := &statev1.StartRunRequest{
-		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), RequestKey: r.GetRequestKey(), Resume: true, TimeoutMs: r.GetTimeoutMs(),
+		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), RequestKey: r.GetRequestKey(), TimeoutMs: r.GetTimeoutMs(),
 	}
 	if start.RequestKey == "" {
 		start.RequestKey = s.NewID()
@@ -110,14 +95,28 @@ func (s *Server) resumeRequest(ctx context.Context, r *agentv1.ResumeRequest) (*
 	if r.GetMessage() != "" {
 		start.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, r.GetMessage())}
 	}
-	var err error
-	if start.StateOps, err = stateOps(r.GetModifyState()); err != nil {
-		return nil, err
-	}
-	if start.AppendMessages, err = appended(r.GetAppendMessages()); err != nil {
-		return nil, err
-	}
 	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
+	ops, err := stateOps(r.GetModifyState())
+	if err != nil {
+		return nil, err
+	}
+	messages, err := appended(r.GetAppendMessages())
+	if err != nil {
+		return nil, err
+	}
+	switch mode {
+	case agentv1.ResumeMode_RESUME_MODE_RETRY:
+		start.Intent = &statev1.StartRunRequest_Retry{Retry: &statev1.Retry{AppendMessages: messages, StateOps: ops}}
+	case agentv1.ResumeMode_RESUME_MODE_BRANCH:
+		start.SessionId = r.GetNewSessionId()
+		start.Intent = &statev1.StartRunRequest_Branch{Branch: &statev1.Branch{
+			FromSessionId: r.GetSessionId(), CheckpointId: r.GetCheckpointId(), AppendMessages: messages, StateOps: ops,
+		}}
+	default: // of these only from_checkpoint has a checkpoint
+		start.Intent = &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{
+			CheckpointId: r.GetCheckpointId(), AppendMessages: messages, StateOps: ops,
+		}}
+	}
 	return start, nil
 }
 
@@ -187,6 +186,15 @@ func (s *Server) CanResume(ctx context.Context, r *agentv1.CanResumeRequest) (*a
 	return &agentv1.CanResumeResponse{
 		CanResume: reason == "", Reason: reason, Status: conversation.SessionStatus(got.GetSession().GetStatus()),
 	}, nil
+}
+
+// codeCancelled is the code of a run that was aborted.
+const codeCancelled = "framework_cancelled"
+
+// aborted reports whether somebody has ended for good what failed so. What ended with its
+// parent was not.
+func aborted(f *statev1.Failure) bool {
+	return f.GetCode() == codeCancelled && f.GetFailureReason() == ""
 }
 
 // unresumable says why a session cannot be resumed; "" when it can.

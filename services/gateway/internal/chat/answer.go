@@ -2,9 +2,11 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
@@ -31,11 +33,6 @@ func (p *post) over() error {
 
 // answer gives the client's answers and tells it what it lacks of the message.
 func (p *post) answer(ctx context.Context) (*Exchange, error) {
-	if p.body.RunID != "" {
-		if _, err := p.believed(ctx); err != nil {
-			return nil, err
-		}
-	}
 	t, err := p.submit(ctx)
 	if err != nil {
 		return nil, err
@@ -47,6 +44,8 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case p.body.RunID != "" && !among(runs, p.body.RunID): // the state service checks it only with answers
+		return nil, p.stale()
 	case p.wish.intent == answer && t.stopped():
 		return nil, p.over()
 	case t.asked == "":
@@ -56,34 +55,7 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	case t.asked == t.run.GetRunId() && !conversation.Executing(t.run):
 		return p.stopped(ctx, t, runs)
 	}
-	left, err := p.left(ctx, t, runs)
-	switch {
-	case err != nil:
-		return nil, err
-	case left && p.chat.majorOr(p.request.Major) >= uistream.Newest: // before, a stop made the client send by itself
-		return p.resume(ctx, t, runs)
-	}
 	return p.goOn(t, runs)
-}
-
-// left reports whether the newest of the runs was stopped before it took the answers that
-// it was to go on with: nobody but the caller goes on then.
-func (p *post) left(ctx context.Context, t *taken, runs []*statev1.Run) (bool, error) {
-	if conversation.Executing(t.run) || t.open > 0 || !resumes(t.session) {
-		return false, nil
-	}
-	whole, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(whole.GetCalls(), func(call *statev1.Call) bool {
-		return call.GetSessionId() == p.body.ID && call.GetConsumedAt() == 0 && call.GetAnswer() != nil && among(runs, call.GetRunId())
-	}), nil
-}
-
-// resumes reports whether the session goes on when its caller says so.
-func resumes(s *statev1.Session) bool {
-	return s.GetStatus() == statev1.SessionStatus_SESSION_STATUS_INTERRUPTED || s.GetStatus() == statev1.SessionStatus_SESSION_STATUS_PAUSED
 }
 
 // submit gives the answers to the state service, which knows the calls. An answer to a
@@ -93,10 +65,16 @@ func resumes(s *statev1.Session) bool {
 func (p *post) submit(ctx context.Context) (*taken, error) {
 	answers := p.wish.reply.inLastStep()
 	if len(answers) == 0 {
-		whole, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
-		return &taken{session: whole.GetSession(), run: whole.GetCurrentRun(), open: int32(len(conversation.OpenCalls(whole)))}, err
+		return p.look(ctx)
 	}
-	r := &statev1.SubmitCallsRequest{Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: submitted(answers)}
+	r := &statev1.SubmitCallsRequest{
+		Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: submitted(answers), SeenRunId: p.body.RunID,
+		GoOn: statev1.GoOn_GO_ON_ASKED,
+	}
+	if p.chat.majorOr(p.request.Major) >= uistream.Newest { // before, a stop made the client send by itself
+		r.GoOn = statev1.GoOn_GO_ON_ANSWERED
+	}
+	r.Traceparent, r.Tracestate = telemetry.Traceparent(ctx)
 	var got *statev1.SubmitCallsResponse
 	err := retry.Do(ctx, p.chat.policy, func() (err error) {
 		got, err = p.chat.calls.SubmitCalls(ctx, r)
@@ -117,39 +95,25 @@ func (p *post) submit(ctx context.Context) (*taken, error) {
 	return t, nil
 }
 
-// stopped goes on where the run that asked is the newest and has ended.
+// look gives the session to a client that brings no answers.
+func (p *post) look(ctx context.Context) (*taken, error) {
+	whole, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
+	if errors.Is(err, fault.NotFound) && p.body.RunID != "" {
+		return nil, p.stale()
+	}
+	return &taken{session: whole.GetSession(), run: whole.GetCurrentRun(), open: int32(len(conversation.OpenCalls(whole)))}, err
+}
+
+// stopped tells of a run that asked, is the newest and has ended.
 func (p *post) stopped(ctx context.Context, t *taken, runs []*statev1.Run) (*Exchange, error) {
-	switch s := t.session.GetStatus(); {
-	case t.over || conversation.Ended(s):
+	switch {
+	case t.over || conversation.Ended(t.session.GetStatus()):
 		return nil, p.over()
 	case t.open > 0:
 		return p.partial(ctx, t, runs)
-	case resumes(t.session):
-		return p.resume(ctx, t, runs)
 	default:
 		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for others than the caller; resume its stream later", p.body.ID)
 	}
-}
-
-// resume lets a session go on behind its newest run, which was interrupted while it waited
-// for the answers, or before it took them. Equal requests are one run.
-func (p *post) resume(ctx context.Context, t *taken, runs []*statev1.Run) (*Exchange, error) {
-	r := p.start()
-	newest := t.run.GetRunId()
-	if p.key == "" {
-		r.RequestKey = "answers:" + newest
-	}
-	r.AbandonCalls, r.OnBusy, r.AgentType = false, statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED, ""
-	r.Resume, r.Expect = true, &statev1.Expectation{CurrentRunId: &newest}
-	started, err := p.chat.start(ctx, r)
-	if fault.ReasonOf(err) == sessionChanged {
-		err = p.stale()
-	}
-	if err != nil {
-		return nil, err
-	}
-	t.session, t.run = started.GetSession(), started.GetRun()
-	return p.goOn(t, append(runs, t.run))
 }
 
 // goOn tells what the runs behind the one that asked have told and will tell. The client

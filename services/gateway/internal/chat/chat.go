@@ -41,12 +41,10 @@
 // by the state service, in the transaction of the one command that the intent is
 // made into (path):
 //
-//	say     StartRun, with a key that is made from the message's id
-//	answer  SubmitCalls; where nobody else goes on, StartRun{resume}
-//	edit    StartRun{take_back, expect the newest run}, unless the message stands there
-//	        as it is
-//	again   StartRun{take_back, keep}, with a key made from the answer that it replaces,
-//	        or else from the newest run
+//	say     StartRun
+//	answer  SubmitCalls, with go_on
+//	edit    StartRun{edit}
+//	again   StartRun{regenerate}
 //	attach  nothing
 package chat
 

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -40,17 +39,11 @@ const (
 	requestKeyHeader2 = "X-Helix-Request-Key"
 )
 
-// The reasons of refusals of this package.
+// Reasons of refusals.
 const (
-	runStale = "RUN_STALE"
-
-	// Those of the state service that say what to do next.
-	messageUnknown = "MESSAGE_NOT_FOUND"
-	sessionUnknown = "SESSION_NOT_FOUND"
-	sessionChanged = "SESSION_CHANGED"
-	sessionBusy    = "SESSION_BUSY"
-	callNotOpen    = "CALL_NOT_OPEN"
-	keyReused      = "REQUEST_KEY_REUSED"
+	runStale    = "RUN_STALE" // of the state service as well
+	sessionBusy = "SESSION_BUSY"
+	callNotOpen = "CALL_NOT_OPEN"
 )
 
 // post is one POST on its way.
@@ -139,23 +132,6 @@ func (p *post) take(ctx context.Context) (*Exchange, error) {
 	default:
 		return p.say(ctx)
 	}
-}
-
-// believed gives the newest run where the run that the client takes for the newest is
-// one of those that have written its message; any of them will do. Conflict (RUN_STALE).
-func (p *post) believed(ctx context.Context) (*statev1.Run, error) {
-	_, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
-	if errors.Is(err, fault.NotFound) || err == nil && newest == nil {
-		return nil, p.stale()
-	}
-	if err != nil || newest.GetRunId() == p.body.RunID {
-		return newest, err
-	}
-	runs, err := p.chat.sessions.Message(ctx, p.request.Tenant, newest)
-	if err == nil && !among(runs, p.body.RunID) {
-		err = p.stale()
-	}
-	return newest, err
 }
 
 func (p *post) stale() error {

@@ -1,10 +1,6 @@
 package conversation
 
 import (
-	"context"
-	"slices"
-
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -62,109 +58,5 @@ func Suspended(s *statev1.Session) bool {
 	}
 }
 
-// How far the question of an answer is looked for.
-const (
-	maxTurns    = 1000      // runs back, for the one that has written the answer
-	maxQuestion = maxAnswer // stored messages at the begin of that run, and before it
-)
-
-// Question gives the id of the user's message that an assistant message answers, be there
-// anything of the answer or not. NotFound (MESSAGE_NOT_FOUND) also where the message was
-// taken back, and where the question is farther back than maxTurns and maxQuestion.
-func (r *Reader) Question(ctx context.Context, tenant, session, answer string) (string, error) {
-	run, err := r.writer(ctx, tenant, session, answer)
-	if err != nil {
-		return "", err
-	}
-	s := &statev1.Session{Tenant: tenant, SessionId: session}
-	question, there, err := r.ownQuestion(ctx, s, run)
-	if err != nil || question != "" {
-		return question, err
-	}
-	before, err := r.questionBefore(ctx, s, run.GetStartMessageCount())
-	switch {
-	case err != nil:
-		return "", err
-	case before == nil, !there && before.GetRunId() != run.GetRunId():
-		return "", noMessage(answer)
-	default:
-		return before.GetId(), nil
-	}
-}
-
-// ownQuestion finds the last message of the user's that the run has begun with, "" when it
-// has begun with none. What it has begun with stands before what it has written. there is
-// false where another run's message has the place of its first one.
-func (r *Reader) ownQuestion(ctx context.Context, s *statev1.Session, run *statev1.Run) (question string, there bool, err error) {
-	first := run.GetStartMessageCount()
-	for begin, end := first, first+maxQuestion; begin < end; begin += storedPage {
-		messages, err := r.between(ctx, s, begin, min(begin+storedPage, end))
-		if err != nil {
-			return "", false, err
-		}
-		for i, m := range messages {
-			if m.GetRunId() != run.GetRunId() || m.GetStep() > 0 {
-				return question, begin > first || i > 0 || m.GetRunId() == run.GetRunId(), nil
-			}
-			if asks(m) {
-				question = m.GetId()
-			}
-		}
-		if len(messages) < storedPage {
-			break
-		}
-	}
-	return question, true, nil
-}
-
-// questionBefore finds the last message of the user's before the place, nil for none.
-func (r *Reader) questionBefore(ctx context.Context, s *statev1.Session, place int64) (*eventv1.Message, error) {
-	for end, least := place, max(0, place-maxQuestion); end > least; end -= storedPage {
-		messages, err := r.between(ctx, s, max(end-storedPage, least), end)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range slices.Backward(messages) {
-			if asks(m) {
-				return m, nil
-			}
-		}
-	}
-	return nil, nil //nolint:nilnil // it is no error
-}
-
 // asks reports whether the message is one that a user sees as their own.
 func asks(m *eventv1.Message) bool { return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden() }
-
-// writer finds the first of the runs that have written an assistant message.
-func (r *Reader) writer(ctx context.Context, tenant, session, id string) (*statev1.Run, error) {
-	request := &statev1.ListRunsRequest{Tenant: tenant, SessionId: session, Limit: storedPage}
-	var found *statev1.Run
-	for seen := 0; seen < maxTurns; {
-		runs, err := r.ListRuns(ctx, request)
-		if err != nil {
-			return nil, err
-		}
-		for _, run := range runs {
-			if run.GetMessageId() == id {
-				found = run
-			} else if found != nil {
-				return found, nil
-			}
-			if turn := run.GetTurn(); turn > 0 {
-				request.BeforeTurn = turn
-			}
-		}
-		if seen += len(runs); len(runs) == 0 || request.GetBeforeTurn() <= 1 {
-			break
-		}
-	}
-	if found == nil {
-		return nil, noMessage(id)
-	}
-	return found, nil
-}
-
-func noMessage(id string) error {
-	return fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "the conversation has no message %q", id)
-}

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -25,6 +24,12 @@ func (s *State) SubmitCalls(_ context.Context, r *statev1.SubmitCallsRequest) (*
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found, err := s.find(r.GetTenant(), r.GetSessionId())
+	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" && r.GetSeenRunId() != "" {
+		err = stale(r.GetSessionId())
+	}
+	if err == nil {
+		err = found.seen(r.GetSeenRunId())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +73,7 @@ func (s *State) SubmitCalls(_ context.Context, r *statev1.SubmitCallsRequest) (*
 			s.goOn(owner, true)
 		}
 	}
+	s.resume(found, r, out.GetCalls())
 	out.Session, out.Run = proto.CloneOf(found.Session), proto.CloneOf(found.current())
 	for _, c := range found.calls {
 		if c.GetAnswer() == nil {
@@ -75,6 +81,25 @@ func (s *State) SubmitCalls(_ context.Context, r *statev1.SubmitCallsRequest) (*
 		}
 	}
 	return out, nil
+}
+
+// resume begins the run that goes on behind one that was stopped, where the answers to the
+// calls let it. It is called with mu held.
+func (s *State) resume(found *session, r *statev1.SubmitCallsRequest, calls []*statev1.SubmittedCall) {
+	status, newest := found.GetStatus(), found.current()
+	if status != statev1.SessionStatus_SESSION_STATUS_INTERRUPTED && status != statev1.SessionStatus_SESSION_STATUS_PAUSED {
+		return
+	}
+	open := slices.ContainsFunc(found.calls, func(c *statev1.Call) bool { return c.GetAnswer() == nil })
+	asked := slices.ContainsFunc(calls, func(c *statev1.SubmittedCall) bool {
+		return c.GetOwnerSessionId() == found.GetSessionId() && c.GetRunId() == newest.GetRunId()
+	})
+	answered := slices.ContainsFunc(found.calls, func(c *statev1.Call) bool { return c.GetConsumedAt() == 0 && found.wrote(c.GetRunId()) })
+	if !open && (asked && r.GetGoOn() != statev1.GoOn_GO_ON_UNSPECIFIED || answered && r.GetGoOn() == statev1.GoOn_GO_ON_ANSWERED) {
+		s.newRun(found, &statev1.StartRunRequest{
+			Traceparent: r.GetTraceparent(), Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}},
+		})
+	}
 }
 
 func fits(call *statev1.Call, a *statev1.CallAnswer) error {
@@ -94,29 +119,23 @@ func (s *State) Submits() []*statev1.SubmitCallsRequest {
 	return slices.Clone(s.submits)
 }
 
-// goBack takes the session back to a message, gives the open calls the answers of the
-// request, and abandons the others. Everything is checked before anything changes.
-func (s *session) goBack(r *statev1.StartRunRequest) (abandoned []string, err error) {
-	back := r.GetTakeBack()
-	if back != nil {
-		at := s.question(back.GetMessageId())
-		if at < 0 {
-			return nil, fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "there is no message %q", back.GetMessageId())
-		}
-		if back.GetKeep() {
-			at++
-		}
-		s.messages, s.calls, s.answered = s.messages[:at:at], nil, nil
-		s.checkpoints = slices.DeleteFunc(s.checkpoints, func(c *statev1.Checkpoint) bool { return c.GetMessageCount() > int64(at) })
+// goBack leaves the first messages, where keep is not below 0. Otherwise it goes back to the
+// checkpoint of a request to resume, gives the open calls the answers of the request, and
+// abandons the others.
+func (s *session) goBack(r *statev1.StartRunRequest, keep int) (abandoned []string) {
+	s.rewind(r.GetResume().GetCheckpointId())
+	if keep >= 0 {
+		s.messages, s.calls, s.answered = s.messages[:keep:keep], nil, nil
+		s.checkpoints = slices.DeleteFunc(s.checkpoints, func(c *statev1.Checkpoint) bool { return c.GetMessageCount() > int64(keep) })
 		stays := int32(0)
 		if len(s.checkpoints) > 0 {
 			stays = s.checkpoints[len(s.checkpoints)-1].GetStep()
 		}
 		s.takeBack(stays)
-		return nil, nil
+		return nil
 	}
 	if !r.GetAbandonCalls() {
-		return nil, nil
+		return nil
 	}
 	given := map[string]*statev1.CallAnswer{}
 	for _, a := range r.GetAnswers() {
@@ -136,28 +155,7 @@ func (s *session) goBack(r *statev1.StartRunRequest) (abandoned []string, err er
 		}
 	}
 	s.answered, s.calls = append(s.answered, s.calls...), nil
-	return abandoned, nil
-}
-
-// question finds a message of a user, -1 for none.
-func (s *session) question(id string) int {
-	return slices.IndexFunc(s.messages, func(m *eventv1.Message) bool {
-		return m.GetId() == id && m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden()
-	})
-}
-
-// left gives the messages that a request leaves before its own.
-func (s *session) left(r *statev1.StartRunRequest) []*eventv1.Message {
-	at := -1
-	if back := r.GetTakeBack(); back != nil {
-		if at = s.question(back.GetMessageId()); at >= 0 && back.GetKeep() {
-			at++
-		}
-	}
-	if at < 0 {
-		return s.messages
-	}
-	return s.messages[:at]
+	return abandoned
 }
 
 // Timeout gives the open calls of a session the answer that their time is over.

@@ -19,7 +19,6 @@ import (
 type State struct {
 	statev1.UnimplementedRunServiceServer
 	statev1.UnimplementedSessionServiceServer
-	statev1.UnimplementedCheckpointServiceServer
 	statev1.UnimplementedCallServiceServer
 
 	stream *Stream
@@ -128,9 +127,6 @@ func (s *State) find(tenant, id string) (*session, error) {
 	return found, nil
 }
 
-// maxStateKey is the longest key of the custom state.
-const maxStateKey = 256
-
 // StartRun implements the service.
 func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	s.holdUp(r)
@@ -143,42 +139,32 @@ func (s *State) StartRun(_ context.Context, r *statev1.StartRunRequest) (*statev
 	if r.GetAgentType() != "" && !slices.ContainsFunc(s.agents, func(a *statev1.Agent) bool { return a.GetAgentType() == r.GetAgentType() }) {
 		return nil, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "no executor has announced %q", r.GetAgentType())
 	}
-	key := streamKey(r.GetTenant(), r.GetSessionId())
-	found, created := s.sessions[key], false
-	if found == nil {
-		created = true
-		found = &session{Session: &statev1.Session{Tenant: r.GetTenant(), SessionId: r.GetSessionId(), RootSessionId: r.GetSessionId(), AgentType: r.GetAgentType()}}
+	found, created, err := s.target(r)
+	if err != nil {
+		return nil, err
 	}
-	for _, run := range found.all() {
-		if run.GetRequestKey() == r.GetRequestKey() {
-			if s.prints[run.GetRunId()] != printOf(r) {
-				return nil, fault.New(fault.Conflict, "REQUEST_KEY_REUSED", "the key %q has begun %s with another request", r.GetRequestKey(), run.GetRunId())
-			}
-			return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), Repeated: true, Waiting: run.GetStatus() == statev1.RunStatus_RUN_STATUS_WAITING}, nil
-		}
+	if run, err := s.repeated(found, r); run != nil || err != nil {
+		return repetition(found, run), err
 	}
-	if w, err := s.wait(found, r); w != nil || err != nil {
-		if err != nil {
-			return nil, err
-		}
-		return &statev1.StartRunResponse{Session: proto.CloneOf(found.Session), Run: proto.CloneOf(w.Run), Waiting: true}, nil
+	keep, run, err := found.keeps(r)
+	if run != nil || err != nil {
+		return repetition(found, run), err
 	}
-	if slices.ContainsFunc(r.GetStateOps(), func(op *statev1.StateOp) bool { return len(op.GetKey()) > maxStateKey }) {
-		return nil, fault.New(fault.Invalid, "STATE_INVALID", "a key of the state has more than %d bytes", maxStateKey)
+	if w, err := s.wait(found, r, keep); w != nil || err != nil {
+		return waits(found, w), err
 	}
 	if err := startable(found, r); err != nil {
 		return nil, err
 	}
-	abandoned, err := found.goBack(r)
-	if err != nil {
-		return nil, err
-	}
-	s.sessions[key] = found
-	found.rewind(r.GetRewindTo())
-	run := s.newRun(found, r)
-	if r.GetTakeBack().GetKeep() { // its own first message
+	abandoned := found.goBack(r, keep)
+	s.sessions[streamKey(r.GetTenant(), found.GetSessionId())] = found
+	run = s.makeRun(found, r)
+	if r.GetRegenerate() != nil && keep >= 0 { // the message stands there, and is the run's own first one
+		found.begin(run, &statev1.StartRunRequest{})
 		run.StartMessageCount--
 		found.messages[run.GetStartMessageCount()].RunId = run.GetRunId()
+	} else {
+		found.begin(run, r)
 	}
 	return &statev1.StartRunResponse{
 		Session: proto.CloneOf(found.Session), Run: proto.CloneOf(run), SessionCreated: created, AbandonedCalls: abandoned,
@@ -189,26 +175,7 @@ func startable(found *session, r *statev1.StartRunRequest) error {
 	if r.GetAgentType() != "" && found.GetAgentType() != r.GetAgentType() {
 		return fault.New(fault.Conflict, "AGENT_MISMATCH", "the session is %s's", found.GetAgentType())
 	}
-	if err := resumable(found, r); err != nil {
-		return err
-	}
-	return found.free(r)
-}
-
-// free refuses messages whose ids the session has, or one that waits.
-func (s *session) free(r *statev1.StartRunRequest) error {
-	taken := s.left(r)
-	for _, w := range s.waiting {
-		taken = slices.Concat(taken, w.request.GetMessages())
-	}
-	for _, m := range taken {
-		for _, sent := range r.GetMessages() {
-			if m.GetId() == sent.GetId() && sent.GetId() != "" {
-				return fault.New(fault.Conflict, "MESSAGE_EXISTS", "the session has the message %q", sent.GetId())
-			}
-		}
-	}
-	return nil
+	return resumable(found, r)
 }
 
 func (s *State) newRun(found *session, r *statev1.StartRunRequest) *statev1.Run {
@@ -224,7 +191,7 @@ func (s *State) makeRun(found *session, r *statev1.StartRunRequest) *statev1.Run
 		RunId: id, SessionId: found.GetSessionId(), AgentType: found.GetAgentType(), Status: statev1.RunStatus_RUN_STATUS_QUEUED,
 		RequestKey: r.GetRequestKey(), MessageId: "msg-" + id, Traceparent: r.GetTraceparent(), Entry: statev1.RunEntry_RUN_ENTRY_START,
 	}
-	if r.GetResume() {
+	if r.GetResume() != nil || r.GetRetry() != nil || r.GetBranch() != nil {
 		run.Entry = statev1.RunEntry_RUN_ENTRY_RESUME
 	}
 	if found.writesOn(r) {
@@ -238,16 +205,14 @@ func (s *State) makeRun(found *session, r *statev1.StartRunRequest) *statev1.Run
 // writesOn reports whether the run that r begins goes on in the message of the run before
 // it, with the answers to that one's calls.
 func (s *session) writesOn(r *statev1.StartRunRequest) bool {
-	goesBack := r.GetRewindTo() != "" || r.GetTakeBack() != nil
-	return r.GetResume() && !r.GetAbandonCalls() && !goesBack && len(r.GetMessages())+len(r.GetAppendMessages()) == 0 &&
+	return r.GetResume() != nil && !r.GetAbandonCalls() && r.GetResume().GetCheckpointId() == "" &&
+		len(r.GetMessages())+len(r.GetResume().GetAppendMessages()) == 0 &&
 		slices.ContainsFunc(s.calls, func(c *statev1.Call) bool { return c.GetConsumedAt() == 0 && c.GetRunId() != "" })
 }
 
 // printOf is what a repetition of the request has to bring again.
 func printOf(r *statev1.StartRunRequest) string {
-	return prototext.Format(&statev1.StartRunRequest{
-		Messages: r.GetMessages(), Resume: r.GetResume(), RewindTo: r.GetRewindTo(), TakeBack: r.GetTakeBack(), StateOps: r.GetStateOps(), AppendMessages: r.GetAppendMessages(),
-	})
+	return prototext.Format(&statev1.StartRunRequest{Messages: r.GetMessages(), Intent: r.GetIntent()})
 }
 
 // begin queues the run and appends its messages.
@@ -257,7 +222,7 @@ func (s *session) begin(run *statev1.Run, r *statev1.StartRunRequest) {
 	run.StartMessageCount = int64(len(s.messages))
 	s.runs = append(s.runs, run)
 	s.Status, s.CurrentRunId = statev1.SessionStatus_SESSION_STATUS_ACTIVE, run.GetRunId()
-	for _, m := range slices.Concat(r.GetAppendMessages(), r.GetMessages()) {
+	for _, m := range slices.Concat(appended(r), r.GetMessages()) {
 		m.RunId = run.GetRunId()
 		if m.Id == "" {
 			m.Id = fmt.Sprintf("given-%s-%d", run.GetRunId(), len(s.messages))
@@ -428,7 +393,7 @@ func (s *session) commit(run *statev1.Run, messages []*eventv1.Message) {
 	}
 	s.messages = append(s.messages, messages...)
 	if len(messages) > 0 {
-		s.checkpoint(run, step)
+		s.checkpoint(step)
 	}
 }
 
@@ -450,8 +415,5 @@ func (s *session) finish(run *statev1.Run, e *ending, at int64) {
 	run.Settled = true
 	run.Output = e.terminal.GetEnd().GetOutput()
 	s.Failure, s.Status, s.Output, s.Position = e.failure, ended[e.status], run.GetOutput(), at
-	if e.failure != nil && e.stored {
-		s.checkpoints[len(s.checkpoints)-1].Status = statev1.SessionStatus_SESSION_STATUS_FAILED
-	}
 	s.next(run)
 }

@@ -20,8 +20,9 @@ type waiting struct {
 }
 
 // wait lets a run wait where the request's policy, or else the agent's, says so; nil
-// says that it does not wait. It is called with mu held.
-func (s *State) wait(found *session, r *statev1.StartRunRequest) (*waiting, error) {
+// says that it does not wait. What keeps only the first messages does not. It is called
+// with mu held.
+func (s *State) wait(found *session, r *statev1.StartRunRequest, keep int) (*waiting, error) {
 	policy := r.GetOnBusy()
 	for _, a := range s.agents {
 		if a.GetAgentType() == found.GetAgentType() {
@@ -29,12 +30,9 @@ func (s *State) wait(found *session, r *statev1.StartRunRequest) (*waiting, erro
 		}
 	}
 	live := found.GetStatus() == statev1.SessionStatus_SESSION_STATUS_ACTIVE
-	behind := r.GetResume() || r.GetTakeBack() != nil || r.GetExpect() != nil // they are for where the session stands
+	behind := keep >= 0 || r.GetResume() != nil || r.GetRetry() != nil || r.GetSeenRunId() != "" // they are for where the session stands
 	if !live || policy <= statev1.BusyPolicy_BUSY_POLICY_REJECT || behind || len(found.waiting) == mostWaiting {
 		return nil, nil //nolint:nilnil // it does not wait
-	}
-	if err := found.free(r); err != nil {
-		return nil, err
 	}
 	if err := s.early(found, r); err != nil {
 		return nil, err
@@ -109,25 +107,22 @@ func (s *State) Stops() []*statev1.RequestStopRequest {
 
 // resumable says whether the session may have the run now.
 func resumable(found *session, r *statev1.StartRunRequest) error {
-	status, expect := found.GetStatus(), r.GetExpect()
-	if (r.GetResume() || r.GetTakeBack() != nil || expect != nil) && status == statev1.SessionStatus_SESSION_STATUS_UNSPECIFIED {
-		return fault.New(fault.NotFound, "SESSION_NOT_FOUND", "there is no session %q", r.GetSessionId())
-	}
-	moved := len(expect.GetStatuses()) > 0 && !slices.Contains(expect.GetStatuses(), status) ||
-		expect != nil && expect.CurrentRunId != nil && expect.GetCurrentRunId() != found.GetCurrentRunId()
+	status, checkpoint := found.GetStatus(), r.GetResume().GetCheckpointId()
 	switch {
-	case moved:
-		return fault.New(fault.Conflict, "SESSION_CHANGED", "the session is %s", status).With("currentStatus", status.String())
 	case status == statev1.SessionStatus_SESSION_STATUS_ACTIVE && len(found.waiting) == mostWaiting && r.GetOnBusy() > statev1.BusyPolicy_BUSY_POLICY_REJECT:
 		return fault.New(fault.Exhausted, "TOO_MANY_WAITING", "%d runs wait already", mostWaiting)
 	case status == statev1.SessionStatus_SESSION_STATUS_ACTIVE:
 		return fault.New(fault.Conflict, "SESSION_BUSY", "the session is active")
-	case status == statev1.SessionStatus_SESSION_STATUS_COMPLETED && r.GetResume() && r.GetRewindTo() == "":
+	case r.GetRetry() != nil && status != statev1.SessionStatus_SESSION_STATUS_FAILED:
+		return fault.New(fault.Conflict, "SESSION_CHANGED", "the session is %s", status)
+	case r.GetRetry() != nil && found.GetFailure().GetCode() == "framework_cancelled":
+		return fault.New(fault.Conflict, "RUN_CANCELLED", "the run was aborted")
+	case status == statev1.SessionStatus_SESSION_STATUS_COMPLETED && r.GetResume() != nil && checkpoint == "":
 		return fault.New(fault.Conflict, "SESSION_COMPLETED", "the session is completed")
 	case status == statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL && !r.GetAbandonCalls():
 		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "the session waits")
-	case r.GetRewindTo() != "" && found.at(r.GetRewindTo()) == nil:
-		return noCheckpoint(r.GetRewindTo())
+	case checkpoint != "" && found.at(checkpoint) == nil:
+		return noCheckpoint(checkpoint)
 	}
 	return nil
 }

@@ -37,7 +37,6 @@ func New(t testing.TB) *World {
 	serve(t, w.Network, StateAddress, func(r grpc.ServiceRegistrar) {
 		statev1.RegisterRunServiceServer(r, w.State)
 		statev1.RegisterSessionServiceServer(r, w.State)
-		statev1.RegisterCheckpointServiceServer(r, w.State)
 		statev1.RegisterCallServiceServer(r, w.State)
 	})
 	serve(t, w.Network, StreamAddress, func(r grpc.ServiceRegistrar) { streamv2.RegisterStreamServiceServer(r, w.Stream) })
@@ -143,7 +142,6 @@ type ending struct {
 	failure  *statev1.Failure
 	chunk    *eventv1.Chunk
 	terminal *streamv2.Terminal
-	stored   bool // with messages
 }
 
 // over ends the run: with the step in flight where something of it was said and it is stored,
@@ -156,7 +154,7 @@ func (r *Run) over(status statev1.RunStatus, failure *statev1.Failure, chunk *ev
 	if r.ending != nil && failure == nil {
 		chunk = r.ending
 	}
-	end := &ending{status, failure, chunk, terminal, len(messages) > 0}
+	end := &ending{status, failure, chunk, terminal}
 	if r.now.said > 0 && (failure == nil || len(messages) > 0) {
 		r.commitStep(end, messages)
 		return
