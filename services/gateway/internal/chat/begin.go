@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -68,12 +69,12 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 // begin starts r and opens the exchange for its run. path is how the exchange came to be
 // when the run is new.
 func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunRequest) (*Exchange, error) {
-	started, err := p.saidWith(ctx, r, false)
+	started, err := p.startWith(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
 	case started.GetRepeated():
-		return p.found(started.GetSession(), started.GetRun()), nil
+		return p.repeated(ctx, started)
 	case started.GetSessionCreated():
 		path = pathFresh
 	case len(started.GetAbandonedCalls()) > 0:
@@ -82,12 +83,35 @@ func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunReques
 	return p.tell(path, started.GetSession(), started.GetRun()), nil
 }
 
-// said calls StartRun. The flag means nothing.
-func (p *post) said(ctx context.Context, r *statev1.StartRunRequest, _ bool) (*statev1.StartRunResponse, error) {
+func (p *post) startRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	var started *statev1.StartRunResponse
 	err := retry.Do(ctx, p.chat.policy, func() (err error) {
 		started, err = p.chat.runs.StartRun(ctx, r)
 		return err
 	})
 	return started, err
+}
+
+// repeated tells the run of an equal request, or the newest run that has written on in its
+// message. Conflict (RUN_STALE): what the run was about was taken back.
+func (p *post) repeated(ctx context.Context, started *statev1.StartRunResponse) (*Exchange, error) {
+	session, run := started.GetSession(), started.GetRun()
+	if started.GetWaiting() || conversation.GivenUp(run) || run.GetRunId() == session.GetCurrentRunId() {
+		return p.found(session, run), nil
+	}
+	session, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
+	if err != nil {
+		return nil, err
+	}
+	if newest.GetMessageId() == run.GetMessageId() {
+		return p.found(session, newest), nil
+	}
+	stands, err := p.chat.sessions.Stands(ctx, p.request.Tenant, run)
+	if err != nil {
+		return nil, err
+	}
+	if !stands {
+		return nil, p.stale()
+	}
+	return p.found(session, run), nil
 }

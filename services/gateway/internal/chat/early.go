@@ -11,17 +11,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// saidWith is said for a message that brings answers. One that would wait must not bring
+// startWith is startRun for a message that brings answers. One that would wait must not bring
 // the answer to a call that the live run has told and not opened: nobody would take it,
 // and behind that run the session would wait for it. Such a message is refused as a whole:
 // Unavailable (CALL_NOT_OPEN), after the call was waited for.
-func (p *post) saidWith(ctx context.Context, r *statev1.StartRunRequest, derived bool) (*statev1.StartRunResponse, error) {
+func (p *post) startWith(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	policy := r.GetOnBusy()
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && policy != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE || len(r.GetAnswers()) == 0 {
-		return p.said(ctx, r, derived)
+		return p.startRun(ctx, r)
 	}
 	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // most come to a session where nothing runs
-	started, err := p.said(ctx, r, derived)
+	started, err := p.startRun(ctx, r)
 	if fault.ReasonOf(err) != sessionBusy {
 		return started, err
 	}
@@ -29,7 +29,7 @@ func (p *post) saidWith(ctx context.Context, r *statev1.StartRunRequest, derived
 	if err := retry.Do(ctx, p.chat.policy, func() error { return p.early(ctx, r) }); err != nil {
 		return nil, err
 	}
-	return p.said(ctx, r, derived)
+	return p.startRun(ctx, r)
 }
 
 // early gives Unavailable (CALL_NOT_OPEN) for a message that would wait with an early

@@ -174,6 +174,15 @@ func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) (
 	return runs, nil
 }
 
+// Stands reports whether the message is still there that the run has begun with.
+func (r *Reader) Stands(ctx context.Context, tenant string, run *statev1.Run) (bool, error) {
+	got, err := r.list(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)
+	if err != nil || len(got.GetMessages()) == 0 {
+		return false, err
+	}
+	return got.GetMessages()[0].GetMessage().GetRunId() == run.GetRunId(), nil
+}
+
 // storedPage is how many messages are asked for at once.
 const storedPage = 200
 
