@@ -69,7 +69,7 @@ func claimed(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	key := session.Key{Tenant: "t", SessionID: "s"}
-	start := session.Start{Key: key, AgentType: "a", RunID: "r", State: "{}", Now: now()}
+	start := session.Send{Post: session.Post{Key: key, AgentType: "a", RunID: "r", Now: now()}, New: session.Create{State: "{}"}}
 	err := s.Update(t.Context(), []session.Target{{Key: key, Need: start.Need()}}, 1, func(views []*session.View) ([]*session.Change, error) {
 		change, _, err := start.Decide(views...)
 		return []*session.Change{change}, err

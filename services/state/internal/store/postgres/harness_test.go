@@ -119,11 +119,10 @@ func (w *worker) begin(keys ...session.Key) []session.Ref {
 	w.Helper()
 	for i, key := range keys {
 		run := fmt.Sprintf("%s-run-%d", key.SessionID, w.now)
-		c := session.Start{
-			Key: key, AgentType: agent, RunID: run, MessageID: "ui-" + run, Now: w.now + session.Millis(i), State: `{"seen":[]}`,
-			RequestKey: "rk-" + run, UserID: "user", Tags: []string{"tag"},
+		c := session.Send{Post: session.Post{
+			Key: key, AgentType: agent, RunID: run, MessageID: "ui-" + run, Now: w.now + session.Millis(i), RequestKey: "rk-" + run,
 			Messages: []session.Message{{ID: "msg-" + run, Role: "user", RunID: run, CreatedAt: w.now, Body: []byte("hello")}},
-		}
+		}, New: session.Create{State: `{"seen":[]}`, UserID: "user", Tags: []string{"tag"}}}
 		w.must(w.run(w.Context(), key, c.Need(), func(v *session.View) (*session.Change, error) {
 			change, _, err := c.Decide(v)
 			return change, err

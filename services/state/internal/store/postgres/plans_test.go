@@ -245,11 +245,11 @@ func (w *worker) goBack(ref session.Ref) {
 		change, _, err := end.Decide(v)
 		return change, err
 	}))
-	back := session.Start{Key: ref.Key, RunID: "again", MessageID: "ui-again", Now: w.now, TakeBack: &session.TakeBack{
-		MessageID: "msg-" + ref.RunID, Keep: true,
+	post := session.Post{Key: ref.Key, RunID: "again", MessageID: "ui-again", Now: w.now, Bodies: session.Bodies{
 		Shown: func(session.Message) (bool, error) { return true, nil },
 		Adopt: func(m session.Message, _ string) (session.Message, error) { return m, nil },
 	}}
+	back := session.Edit{Send: session.Send{Post: post}, Target: "msg-" + ref.RunID}
 	w.must(w.run(w.Context(), ref.Key, back.Need(), func(v *session.View) (*session.Change, error) {
 		change, _, err := back.Decide(v)
 		return change, err

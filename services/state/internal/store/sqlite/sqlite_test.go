@@ -50,10 +50,10 @@ const now = session.Millis(1_700_000_000_000)
 
 func start(t testing.TB, s *Store, key session.Key) {
 	t.Helper()
-	c := session.Start{
-		Key: key, AgentType: "support", RunID: "run-" + key.SessionID, MessageID: "ui", Now: now, State: `{}`,
+	c := session.Send{Post: session.Post{
+		Key: key, AgentType: "support", RunID: "run-" + key.SessionID, MessageID: "ui", Now: now,
 		Messages: []session.Message{{ID: "m1", Role: "user", CreatedAt: now, Body: []byte("hello")}},
-	}
+	}, New: session.Create{State: `{}`}}
 	err := s.Update(t.Context(), target(c.Key, c.Need()), 100, on(func(v *session.View) (*session.Change, error) {
 		change, _, err := c.Decide(v)
 		return change, err

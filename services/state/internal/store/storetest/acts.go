@@ -49,11 +49,13 @@ func (w *world) fitting(p *plain) []maker {
 	case p == nil:
 		return []maker{w.create, w.start, w.start}
 	case p.Status == session.Active && p.live().Status == session.RunRunning:
-		return append(w.owned(), w.append, w.merge, w.stop, w.setStatus, w.submit, w.submitAll, w.start, w.start, w.start, w.giveUp, w.takeBack)
+		return append(w.owned(), w.append, w.merge, w.stop, w.setStatus, w.submit, w.submitAll, w.start, w.start, w.start, w.sendTwice, w.giveUp, w.edit, w.regenerate)
 	case p.Status == session.Active:
-		return []maker{w.claim, w.claim, w.claim, w.claim, w.stop, w.append, w.delete, w.setStatus, w.start, w.giveUp}
+		return []maker{w.claim, w.claim, w.claim, w.claim, w.stop, w.append, w.delete, w.setStatus, w.start, w.sendTwice, w.giveUp, w.regenerate, w.retry}
 	case p.Status.Suspended():
-		return append(w.asked(), w.stop, w.append, w.rewind, w.goBack, w.takeBack, w.giveUp)
+		return append(w.asked(), w.stop, w.append, w.rewind, w.resumeAt, w.edit, w.regenerate, w.sendTwice, w.giveUp)
+	case p.Status == session.Failed:
+		return append(w.idle(), w.submit, w.submitAll, w.retry, w.retry, w.retry, w.retry)
 	default:
 		return append(w.idle(), w.submit, w.submitAll)
 	}
@@ -68,7 +70,7 @@ func (w *world) asked() []maker {
 }
 
 func (w *world) idle() []maker {
-	return []maker{w.start, w.start, w.start, w.start, w.resume, w.goBack, w.takeBack, w.takeBack, w.abandon, w.append, w.stop, w.setStatus, w.truncate, w.rewind, w.rewind, w.branch, w.delete, w.merge}
+	return []maker{w.start, w.start, w.start, w.start, w.resume, w.resumeAt, w.edit, w.regenerate, w.sendTwice, w.retry, w.abandon, w.append, w.stop, w.setStatus, w.truncate, w.rewind, w.rewind, w.branch, w.delete, w.merge}
 }
 
 // command completes an act on one session.
@@ -176,7 +178,7 @@ func (p *plain) checkpoint(id string) *plainCheckpoint {
 }
 
 func (w *world) rewind(key session.Key) act {
-	if w.sessions[key] == nil {
+	if p := w.sessions[key]; p == nil || w.bursts && p.Status == session.Failed { // see retry
 		return act{}
 	}
 	c := session.RewindTo{Key: key, CheckpointID: w.checkpoint(key), Now: w.now}
@@ -300,6 +302,9 @@ func (w *world) setStatus(key session.Key) act {
 	}
 	status := rapid.SampledFrom([]session.Status{session.Completed, session.Failed, session.Interrupted, session.Paused}).Draw(w.T, "status")
 	c := session.SetStatus{Key: key, Status: status, Failure: &session.Failure{Error: "no"}, Now: w.now}
+	if rapid.IntRange(0, 3).Draw(w.T, "too many steps") == 0 {
+		c.Failure.Code = mostSteps
+	}
 	c.ExpectedVersion = rapid.SampledFrom([]int64{0, w.sessions[key].Version, w.sessions[key].Version, 1}).Draw(w.T, "expected version")
 	c.Expected = rapid.SampledFrom([][]session.Status{nil, {w.sessions[key].Status}, {session.Paused, session.Failed}}).Draw(w.T, "expected")
 	return command(w, "set "+string(status), key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
@@ -311,6 +316,7 @@ func (w *world) setStatus(key session.Key) act {
 		}
 		ended := p.force(status, "no")
 		if status == session.Failed {
+			p.MaxSteps = c.Failure.Code == mostSteps
 			p.forsake("no")
 		}
 		p.next(ended, w.starts)

@@ -13,7 +13,7 @@ var goesBack = []test{
 		first := b.talk(home, 1, "one")
 		second := b.talk(home, 2, "two")
 		before := b.checkpoints(home)
-		c := b.backTo(home, second.message, true)
+		c := b.regenerateOf(home, second.message)
 		c.RequestKey, c.RequestHash = "again", []byte("h")
 		started := b.start(c)
 		s, run := b.session(home)
@@ -25,7 +25,7 @@ var goesBack = []test{
 		}
 		same(b, "run of the message", b.messages(home)[2].RunID, c.RunID)
 		same(b, "checkpoints", b.checkpoints(home), before[1:])
-		again := b.backTo(home, "whatever", true)
+		again := b.regenerateOf(home, "whatever")
 		again.RequestKey, again.RequestHash = "again", []byte("h")
 		repeated := b.start(again)
 		if !repeated.Repeated || repeated.Run.RunID != started.Run.RunID {
@@ -37,7 +37,7 @@ var goesBack = []test{
 		last.Outcome = &completed
 		b.commit(last)
 		same(b, "state after the step", b.snapshot(home).Session.State, `{"n":"one","m":3}`)
-		b.start(b.backTo(home, second.message, true))
+		b.start(b.regenerateOf(home, second.message))
 		same(b, "state when it is answered once more", b.snapshot(home).Session.State, `{"n":"one"}`)
 		same(b, "usage stays", len(b.usage(home)), 2)
 	}},
@@ -45,17 +45,15 @@ var goesBack = []test{
 		b.talk(home, 1, "one")
 		b.talk(home, 2, "two")
 		same(b, "messages", len(b.said(home)), 4)
-		c := b.backTo(home, b.said(home)[0], false)
+		c := b.editOf(home, b.said(home)[0])
 		c.Messages = []session.Message{{ID: b.said(home)[0], Role: "user", RunID: c.RunID, Body: []byte("anew")}, {ID: b.said(home)[3], Role: "user", RunID: c.RunID}}
-		c.Append = []session.Message{{ID: "aside", Role: "system"}}
-		c.Limits, c.Ops = limits, []session.StateOp{{Key: "k", Kind: session.Replace, Value: "1"}}
-		want := []string{"aside", c.Messages[0].ID, c.Messages[1].ID}
+		want := idsOf(c.Messages)
 		b.start(c)
 		s, run := b.session(home)
 		same(b, "messages", b.said(home), want)
-		same(b, "the new one", string(b.messages(home)[1].Body), "anew")
-		same(b, "state", s.State, `{"k":1}`)
-		same(b, "where the run begins", run.StartMessageCount, int64(1))
+		same(b, "the new one", string(b.messages(home)[0].Body), "anew")
+		same(b, "state", s.State, `{}`)
+		same(b, "where the run begins", run.StartMessageCount, int64(0))
 		same(b, "checkpoints", len(b.checkpoints(home)), 0)
 		same(b, "newest checkpoint", s.CheckpointID, "")
 	}},
@@ -63,33 +61,30 @@ var goesBack = []test{
 		first, second := b.talk(home, 1, "one"), b.talk(home, 2, "two")
 		before := b.snapshot(home)
 		for _, id := range []string{first.message, first.answer} {
-			c := b.backTo(home, second.message, false)
+			c := b.editOf(home, second.message)
 			c.Messages = []session.Message{{ID: id, Role: "user"}}
 			_, err := b.try(c)
 			b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		}
-		c := b.backTo(home, second.message, true)
-		c.Messages = []session.Message{{ID: second.message, Role: "user"}}
-		_, err := b.try(c)
-		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		same(b, "snapshot", b.snapshot(home), before)
+		c := b.editOf(home, second.message)
 		c.Messages[0].ID = second.answer
 		b.start(c)
-		same(b, "messages", b.said(home), []string{first.message, first.answer, second.message, second.answer})
+		same(b, "messages", b.said(home), []string{first.message, first.answer, second.answer})
 	}},
 	{"a session is taken back to messages that users see, and to no others", func(b *bench) {
 		turn := b.talk(home, 1, "one")
 		b.append(home, "hidden")
 		for _, id := range []string{"nobody", turn.answer, "hidden"} {
-			_, err := b.try(b.backTo(home, id, true))
+			_, err := b.try(b.regenerateOf(home, id))
 			b.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
 		}
-		_, err := b.try(b.backTo(at("nobody"), turn.message, true))
+		_, err := b.try(b.regenerateOf(at("nobody"), turn.message))
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		stranger := session.Key{Tenant: "other", SessionID: home.SessionID}
 		b.start(b.startOf(stranger))
 		b.finish(b.claimOf(stranger))
-		_, err = b.try(b.backTo(stranger, turn.message, true))
+		_, err = b.try(b.regenerateOf(stranger, turn.message))
 		b.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
 	}},
 	{"a session is taken back whatever it is, but not while it is busy", func(b *bench) {
@@ -103,11 +98,11 @@ var goesBack = []test{
 			key := at(name)
 			sent := b.startOf(key)
 			b.start(sent)
-			_, err := b.try(b.backTo(key, sent.Messages[0].ID, true))
+			_, err := b.try(b.editOf(key, sent.Messages[0].ID))
 			b.refuses(err, fault.Conflict, "SESSION_BUSY")
 			ref := b.claimOf(key)
 			end(ref)
-			c := b.backTo(key, sent.Messages[0].ID, true)
+			c := b.regenerateOf(key, sent.Messages[0].ID)
 			c.OnBusy = session.BusyEnqueue
 			b.start(c)
 			s, _ := b.session(key)
@@ -117,8 +112,9 @@ var goesBack = []test{
 			if s.Failure != nil || s.Interruption != nil || s.Suspension != nil || s.ExpiresAt != 0 {
 				b.Errorf("%s: got %+v", name, s)
 			}
-			_, err = b.try(b.backTo(key, sent.Messages[0].ID, true))
+			_, err = b.try(b.editOf(key, sent.Messages[0].ID))
 			b.refuses(err, fault.Conflict, "SESSION_BUSY")
+			same(b, name+": run of another such request", b.start(b.regenerateOf(key, sent.Messages[0].ID)).Run.RunID, c.RunID)
 		}
 	}},
 	{"a session with runs that wait is not taken back", func(b *bench) {
@@ -127,7 +123,7 @@ var goesBack = []test{
 		ref, _ := b.claim(executor)
 		b.start(b.waitingOf(home))
 		b.commit(b.suspending(ref, 1, "c1"))
-		_, err := b.try(b.backTo(home, sent.Messages[0].ID, true))
+		_, err := b.try(b.regenerateOf(home, sent.Messages[0].ID))
 		b.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
 	{"the calls behind the message go, and answers find them unknown", func(b *bench) {
@@ -145,7 +141,7 @@ var goesBack = []test{
 		same(b, "late answer", b.submit(b.submitOf(home, "late")).Status, session.LateAnswer)
 		b.commit(b.suspending(ref, 3, "open", "answered"))
 		b.submit(b.submitOf(home, "answered"))
-		b.start(b.backTo(home, sent.Messages[0].ID, true))
+		b.start(b.regenerateOf(home, sent.Messages[0].ID))
 		same(b, "calls", len(b.snapshot(home).Calls), 0)
 		same(b, "owners", len(b.owners(home, "consumed", "late", "open", "answered")), 0)
 		for _, id := range []string{"consumed", "late", "open", "answered"} {
@@ -178,7 +174,7 @@ var goesBack = []test{
 		b.commit(told)
 		before := len(b.said(home))
 
-		again := b.backTo(home, second.Messages[0].ID, true)
+		again := b.regenerateOf(home, second.Messages[0].ID)
 		again.Abandon, again.Answers = gone, []session.Answer{{CallID: "given", Kind: session.ClientTool, Response: []byte("given")}}
 		started := b.start(again)
 		same(b, "abandoned", started.Abandoned, []string{"open"})
@@ -195,7 +191,7 @@ var goesBack = []test{
 		b.suspended(home, "open", "answered")
 		b.submit(b.submitOf(home, "answered"))
 		b.append(home, "m2")
-		b.start(b.backTo(home, "m2", true))
+		b.start(b.regenerateOf(home, "m2"))
 		_, d := b.claim(executor)
 		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "answered" {
 			b.Errorf("got %+v, want the answered one", d.View.Calls)
@@ -208,14 +204,14 @@ var goesBack = []test{
 		b.talk(home, 2, "two")
 		_, err := b.branch(home, b.checkpoints(home)[0].ID, at("branch"))
 		b.must(err)
-		_, err = b.try(b.backTo(at("branch"), first.message, true))
+		_, err = b.try(b.regenerateOf(at("branch"), first.message))
 		b.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 		b.talk(at("branch"), 1, "three")
-		_, err = b.try(b.backTo(at("branch"), first.message, true))
+		_, err = b.try(b.regenerateOf(at("branch"), first.message))
 		b.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 		b.append(at("branch"), "aside")
 		b.talk(at("branch"), 2, "four")
-		b.start(b.backTo(at("branch"), "aside", true))
+		b.start(b.regenerateOf(at("branch"), "aside"))
 		same(b, "state", b.snapshot(at("branch")).Session.State, `{"n":"three"}`)
 		same(b, "messages", len(b.said(at("branch"))), 7)
 		same(b, "checkpoints", len(b.checkpoints(at("branch"))), 1)
@@ -228,7 +224,7 @@ var goesBack = []test{
 		step := b.commitOf(ref, 1)
 		step.Ops, step.Outcome = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}, &completed
 		b.commit(step)
-		back := b.backTo(home, "second", false)
+		back := b.editOf(home, "second")
 		back.Messages = []session.Message{{ID: "third", Role: "user", RunID: back.RunID}}
 		b.start(back)
 		same(b, "messages", b.said(home), []string{c.Messages[0].ID, "third"})
@@ -240,7 +236,7 @@ var goesBack = []test{
 		sent := b.said(at("child"))[0]
 		b.must(b.interrupt(b.claimOf(at("child"))))
 		same(b, "parent's knowledge", b.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Interrupted)
-		b.start(b.backTo(at("child"), sent, true))
+		b.start(b.regenerateOf(at("child"), sent))
 		same(b, "parent's knowledge", b.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
 		if b.Reopen != nil {
 			b.Store = b.Reopen(b.T)
@@ -263,26 +259,6 @@ func (b *bench) talk(key session.Key, step int32, value string) turn {
 	c.Usage, c.Outcome = []session.Usage{tokens(1)}, &completed
 	b.commit(c)
 	return turn{sent.Messages[0].ID, c.Messages[0].ID}
-}
-
-// backTo is a start that takes the session back, without messages of its own. Users
-// see all messages but that with the id "hidden".
-func (b *bench) backTo(key session.Key, messageID string, keep bool) session.Start {
-	c := b.startOf(key)
-	c.Messages = nil
-	c.TakeBack = taking(messageID, keep)
-	return c
-}
-
-func taking(messageID string, keep bool) *session.TakeBack {
-	return &session.TakeBack{
-		MessageID: messageID, Keep: keep,
-		Shown: func(m session.Message) (bool, error) { return m.ID != "hidden", nil },
-		Adopt: func(m session.Message, runID string) (session.Message, error) {
-			m.RunID = runID
-			return m, nil
-		},
-	}
 }
 
 // said are the ids of the conversation.

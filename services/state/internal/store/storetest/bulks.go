@@ -235,7 +235,7 @@ func (b *bench) outcomes(got []session.Submitted, want ...session.SubmitStatus) 
 }
 
 // abandoning is a start that answers the calls, and abandons the others.
-func (b *bench) abandoning(key session.Key, callIDs ...string) session.Start {
+func (b *bench) abandoning(key session.Key, callIDs ...string) session.Send {
 	c := b.startOf(key)
 	c.Abandon = gone
 	for _, id := range callIDs {

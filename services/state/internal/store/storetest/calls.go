@@ -51,9 +51,10 @@ var calls = []test{
 		same(b, "snapshot", b.snapshot(home), before)
 	}},
 	{"the last answer continues the session", func(b *bench) {
+		b.create(b.createOf(home))
+		b.append(home, "before")
 		start := b.startOf(home)
 		start.Traceparent, start.Tracestate, start.DeadlineAt = "00-aa-bb-01", "v=1", b.now+5000
-		start.Append = []session.Message{{ID: "before", Role: "user", CreatedAt: b.now, Body: []byte("hello")}}
 		b.start(start)
 		ref, _ := b.claim(executor)
 		b.commit(b.suspending(ref, 1, "c1", "c2"))

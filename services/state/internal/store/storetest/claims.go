@@ -27,7 +27,7 @@ var claims = []test{
 	}},
 	{"a claim raises the epoch and hands everything over", func(b *bench) {
 		c := b.startOf(home)
-		c.State = `{"a":1}`
+		c.New.State = `{"a":1}`
 		b.start(c)
 		b.now += 5
 		ref, d := b.claim(executor)

@@ -24,20 +24,17 @@ func (b *bench) all(key session.Key, need session.Need, decide func(...*session.
 }
 
 // startOf is a command that begins a run with one message.
-func (b *bench) startOf(key session.Key) session.Start {
+func (b *bench) startOf(key session.Key) session.Send {
 	run := b.id("run")
-	return session.Start{
-		Key: key, AgentType: agent, RunID: run, MessageID: b.id("ui"), Now: b.now, State: `{}`,
+	return session.Send{Post: session.Post{
+		Key: key, AgentType: agent, RunID: run, MessageID: b.id("ui"), Now: b.now, Bodies: bodies,
 		Messages: []session.Message{{ID: b.id("msg"), Role: "user", RunID: run, CreatedAt: b.now, Body: []byte("hello")}},
-	}
+	}, New: session.Create{State: `{}`}}
 }
 
-func (b *bench) try(c session.Start) (started session.Started, err error) {
-	err = b.all(c.Key, c.Need(), keeping(&started, c.Decide))
-	return started, err
-}
+func (b *bench) try(c intent) (session.Started, error) { return b.tryOn(b.Store, c) }
 
-func (b *bench) start(c session.Start) session.Started {
+func (b *bench) start(c intent) session.Started {
 	b.Helper()
 	started, err := b.try(c)
 	b.must(err)

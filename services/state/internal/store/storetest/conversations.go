@@ -200,8 +200,8 @@ func (b *bench) refused(id string) {
 func (b *bench) steps(key session.Key, n int32) {
 	b.Helper()
 	c := b.startOf(key)
-	c.UserID, c.OrganizationID, c.Tags, c.Metadata = "u", "org", []string{"a"}, map[string]string{"k": "v"}
-	c.State = `{"log":[]}`
+	c.New.UserID, c.New.OrganizationID, c.New.Tags, c.New.Metadata = "u", "org", []string{"a"}, map[string]string{"k": "v"}
+	c.New.State = `{"log":[]}`
 	b.start(c)
 	ref, _ := b.claim(executor)
 	for step := int32(1); step <= n; step++ {

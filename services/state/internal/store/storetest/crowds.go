@@ -16,7 +16,7 @@ const crowd = 12
 
 var crowds = []test{
 	{"starts with one request key make one run", func(b *bench) {
-		commands := make([]session.Start, crowd)
+		commands := make([]session.Send, crowd)
 		for i := range commands {
 			commands[i] = b.startOf(home)
 			commands[i].RequestKey, commands[i].RequestHash = "k", []byte("h")
@@ -43,7 +43,7 @@ var crowds = []test{
 		}
 	}},
 	{"of starts in one session one wins", func(b *bench) {
-		commands := make([]session.Start, crowd)
+		commands := make([]session.Send, crowd)
 		for i := range commands {
 			commands[i] = b.startOf(home)
 		}

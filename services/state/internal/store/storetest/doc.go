@@ -113,12 +113,16 @@
 //	waiting  A repeated request finds the run that waits → a repeated request key finds the run that waits
 //	waiting  Only so many wait → only so many runs wait
 //	waiting  A run begins without open calls → calls that are open when a run that waited begins are abandoned
-//	waiting  Its writes fit, or it is aborted → writes that fit no more when a run that waited begins abort it
 //	rollback What the live run has done is taken back → a rollback takes back what the live run has done, and leaves what it was sent
 //	rollback Whatever its end → a rollback follows every end of the live run
 //	rollback No call runs twice, and each that stands has its result → answers that were taken by a run that is taken back stay taken, and their results stay
 //	rollback Late answers are told again → late answers that a run that is taken back has told of are told again
-//	starts   Going back, messages and writes come with the start → a start from a checkpoint brings messages and writes in one
+//	sends    A message that is sent twice is answered once → a message that is sent twice gets the run of the first
+//	retries  Only the step that has failed is taken back → a retry goes back to where the run was good
+//	retries  A run that has failed at once is begun again → a retry of a first step takes the run back but for its messages
+//	retries  What a tool has done is not done again → a retry takes nothing back when a tool has run, or no step is to be had
+//	branches A branch begins with a run in one → a run begins in a branch of another session
+//	resumes  Going back, messages and writes come with the resume → a resume at a checkpoint brings messages and writes in one
 //	starts   The answers that come with a start are taken before the rest is abandoned → a start takes the answers that it brings before it abandons the rest
 //	back     A message is answered again from the state of then → a start takes the conversation back to a message and answers it again
 //	back     Another message takes its place → a start puts another message in the place of one

@@ -29,7 +29,7 @@ var families = []test{
 			b.Errorf("got %+v", root.Session)
 		}
 		start := b.startOf(at("started"))
-		start.ParentID, start.Child = "child", session.Child{CallID: "c2"}
+		start.New.ParentID, start.New.Child = "child", session.Child{CallID: "c2"}
 		b.start(start)
 		grandchild := b.snapshot(at("started")).Session
 		if grandchild.RootID != "root" || grandchild.ParentID != "child" || grandchild.Status != session.Active {
@@ -131,7 +131,7 @@ var families = []test{
 		refs := make([]session.Ref, crowd)
 		for i := range crowd {
 			c := b.startOf(at(fmt.Sprint("child ", i)))
-			c.ParentID = "root"
+			c.New.ParentID = "root"
 			b.start(c)
 			ids = append(ids, c.SessionID)
 		}
@@ -254,8 +254,8 @@ func (b *bench) tree() {
 	for _, id := range []string{"root", "child", "other", "grandchild"} {
 		c := b.startOf(at(id))
 		c.Now = b.now + session.Millis(len(id)) // claimed in this order: root, child, other, grandchild
-		c.ParentID = map[string]string{"child": "root", "other": "root", "grandchild": "child"}[id]
-		c.Child.CallID = "call of " + id
+		c.New.ParentID = map[string]string{"child": "root", "other": "root", "grandchild": "child"}[id]
+		c.New.Child.CallID = "call of " + id
 		b.start(c)
 	}
 }

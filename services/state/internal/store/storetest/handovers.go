@@ -34,11 +34,11 @@ func carries(ctx interface{ Context() context.Context }, t fataler, s store.Stor
 }
 
 // startHanded starts a run and hands it over. made is nil when it is queued.
-func (b *bench) startHanded(c session.Start, to string) (started session.Started, made *store.Decided) {
+func (b *bench) startHanded(c intent, to string) (started session.Started, made *store.Decided) {
 	b.Helper()
 	over := handOver(to, b.now)
 	f := session.Family{Now: b.now, NewID: func() string { return b.id("run") }, Limits: limits}
-	b.must(sendThen(b, b.Store, f, c.Key, over.Need(c.Need()), keeping(&started, c.Decide), handed(over, &made)))
+	b.must(sendThen(b, b.Store, f, keyOf(c), over.Need(c.Need()), keeping(&started, c.Decide), handed(over, &made)))
 	return started, made
 }
 
@@ -55,7 +55,7 @@ var handsOver = []test{
 		keys := []session.Key{home, at("s2")}
 		for i, key := range keys {
 			c := b.startOf(key)
-			c.State, c.Traceparent, c.RequestKey, c.RequestHash, c.RunID, c.MessageID = `{"n": 1}`, "00-aa-bb-01", "k", []byte("h"), "r", "m"
+			c.New.State, c.Traceparent, c.RequestKey, c.RequestHash, c.RunID, c.MessageID = `{"n": 1}`, "00-aa-bb-01", "k", []byte("h"), "r", "m"
 			c.Messages[0].ID, c.Messages[0].RunID = "m1", "r"
 			if i == 0 {
 				_, made := b.startHanded(c, executor)
@@ -81,8 +81,9 @@ var handsOver = []test{
 		ref := b.handedRef(made)
 		b.commit(b.commitOf(ref, 1))
 		b.finish(ref)
-		c := b.startOf(home)
-		c.Limits = limits
+		b.force(home, session.Paused)
+		c := b.resumeOf(home)
+		c.Messages = b.startOf(home).Messages
 		c.Append = []session.Message{{ID: "sys", Role: "system", Body: []byte("s")}}
 		c.Ops = []session.StateOp{{Key: "k", Kind: session.Replace, Value: `"v"`}}
 		_, made = b.startHanded(c, executor)

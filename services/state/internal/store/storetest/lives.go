@@ -174,8 +174,8 @@ var lives = []test{
 	{"a session that has stopped is resumed and counts it", func(b *bench) {
 		b.create(b.createOf(home))
 		for turn := int32(1); turn <= 3; turn++ {
-			c := b.startOf(home)
-			c.Resume, c.Messages, c.RequestKey = true, nil, strings.Repeat("k", int(turn))
+			c := b.resumeOf(home)
+			c.RequestKey = strings.Repeat("k", int(turn))
 			b.start(c)
 			if again := b.start(c); !again.Repeated {
 				b.Error("a repeated resume was not recognised")
@@ -189,8 +189,7 @@ var lives = []test{
 			_, err := b.tryFinish(ref, session.Outcome{Status: status, Failure: &session.Failure{Error: "x"}})
 			b.must(err)
 		}
-		c := b.startOf(home)
-		c.Resume = true
+		c := b.resumeOf(home)
 		_, err := b.try(c)
 		b.refuses(err, fault.Conflict, "SESSION_COMPLETED")
 		c.Key = at("nobody")
@@ -208,8 +207,8 @@ var lives = []test{
 		b.stop(at("suspended"), session.StopAbort, "why")
 		for _, key := range []session.Key{at("running"), at("suspended")} {
 			before := b.snapshot(key)
-			c := b.startOf(key)
-			c.Resume = true
+			c := b.resumeOf(key)
+			c.Messages = b.startOf(key).Messages
 			for range 2 { // with a message, and without
 				_, err := b.try(c)
 				b.refuses(err, fault.Conflict, "RUN_CANCELLED")
@@ -218,8 +217,6 @@ var lives = []test{
 			same(b, "snapshot", b.snapshot(key), before)
 		}
 		b.start(b.startOf(at("suspended")))
-		c := b.startOf(at("running")) // that of before the abort is something else
-		c.Resume, c.RewindTo = true, point.ID
-		b.start(c)
+		b.start(b.resumeAt(at("running"), point.ID)) // that of before the abort is something else
 	}},
 }

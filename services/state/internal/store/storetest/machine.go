@@ -63,12 +63,12 @@ type world struct {
 	sessions map[session.Key]*plain
 	claims   map[session.Key][]session.Ref // all that there ever were
 	told     []string                      // the calls of any time, for Owner and tombstones
-	starts   map[string]session.Start      // by the id of the run
+	starts   map[string]session.Post       // by the id of the run
 	bursts   bool                          // several commands are under way
 }
 
 func newWorld(t *testing.T, s store.Store, n int) *world {
-	w := &world{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*plain{}, claims: map[session.Key][]session.Ref{}, starts: map[string]session.Start{}}
+	w := &world{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*plain{}, claims: map[session.Key][]session.Ref{}, starts: map[string]session.Post{}}
 	for _, tenant := range []string{"a", "b"} {
 		for _, id := range []string{"one", "two"} {
 			w.keys = append(w.keys, session.Key{Tenant: w.name + tenant, SessionID: id})
@@ -105,9 +105,6 @@ func (w *world) one(r *rapid.T) {
 			continue
 		}
 		p.forget()
-		if p.Status != session.Active {
-			p.Began = nil // nobody asks any more
-		}
 	}
 	err := a.send()
 	if got := reason(err); got != want {
@@ -117,6 +114,9 @@ func (w *world) one(r *rapid.T) {
 		got := w.observe(key)
 		if got != nil && after[key] != nil {
 			got.Origins = after[key].Origins
+			if got.Status != session.Active {
+				after[key].Began = got.Began // where going back has left it unknown, only the store knows
+			}
 		}
 		if !reflect.DeepEqual(normal(got), normal(after[key])) {
 			w.Fatalf("%s: %v\n got %+v\nwant %+v\n was %+v", a.name, key, got, after[key], w.sessions[key])
@@ -129,13 +129,13 @@ func (w *world) one(r *rapid.T) {
 func (w *world) burst(r *rapid.T) {
 	w.T = r
 	acts := make([]act, rapid.IntRange(2, 6).Draw(r, "commands"))
+	w.bursts = true
+	defer func() { w.bursts = false }()
 	for i := range acts {
 		w.now++
 		acts[i] = w.draw()
 	}
 	errs := make([]error, len(acts))
-	w.bursts = true
-	defer func() { w.bursts = false }()
 	var wg sync.WaitGroup
 	for i, a := range acts {
 		wg.Go(func() { errs[i] = a.send() })
@@ -302,7 +302,7 @@ func (w *world) observe(key session.Key) *plain {
 	p := &plain{
 		Status: s.Status, Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, Steps: s.StepCount, Resumes: s.ResumeCount, State: decoded(w.T, s.State), StateVersion: s.StateVersion,
 		Runner: map[string]string{}, Origins: map[string]map[string]string{}, Calls: map[string]plainCall{}, Expires: s.ExpiresAt, Interrupted: s.Interruption != nil, Failed: s.Failure != nil,
-		Aborted: s.Failure != nil && s.Failure.Code == "framework_cancelled",
+		Aborted: s.Failure != nil && s.Failure.Code == "framework_cancelled", MaxSteps: s.Failure != nil && s.Failure.Code == mostSteps,
 	}
 	if s.Status.Suspended() != (s.Suspension != nil) {
 		w.Fatalf("%v is %s with the suspension %+v", key, s.Status, s.Suspension)
@@ -352,14 +352,14 @@ func (w *world) observeRuns(ctx context.Context, key session.Key, snapshot *stor
 		w.Fatalf("%v: the newest checkpoint is %q; the session says %q", key, newest, snapshot.Session.CheckpointID)
 	}
 	for _, c := range slices.Backward(list) {
-		p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion})
+		p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion, Failed: c.Status == session.Failed})
 	}
 	w.remember(ctx, key, p)
 }
 
 func observed(r session.Run) plainRun {
 	run := plainRun{
-		ID: r.RunID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "",
+		ID: r.RunID, Message: r.MessageID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "",
 		Due: r.DueAt, Claimed: r.ClaimedAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy,
 		From: int(r.StartMessageCount), FromState: r.StartStateVersion, FromTurn: int(r.TurnMessageCount),
 	}
@@ -425,7 +425,7 @@ func (w *world) observeCalls(ctx context.Context, key session.Key, snapshot *sto
 			p.Began = decoded(w.T, v.StartState)
 		}
 		for i, r := range v.Waiting {
-			if c := w.starts[r.RunID]; r.RunID != p.Queue[i].ID || !slices.Equal(r.MessageIDs, append(idsOf(c.Append), idsOf(c.Messages)...)) {
+			if c := w.starts[r.RunID]; r.RunID != p.Queue[i].ID || !slices.Equal(r.MessageIDs, idsOf(c.Messages)) {
 				return nil, fmt.Errorf("run %q waits with the messages %v", r.RunID, r.MessageIDs)
 			}
 		}
@@ -438,8 +438,25 @@ func (w *world) observeCalls(ctx context.Context, key session.Key, snapshot *sto
 		return nil, nil
 	})
 	w.must(err)
+	if p.Status == session.Failed && len(p.Runs) > 0 {
+		w.observeBegan(ctx, key, p)
+	}
 	if waiting := len(p.open()) + len(p.answered()); len(snapshot.Calls) != waiting {
 		w.Fatalf("%v: the snapshot shows %d calls, %d are not consumed", key, len(snapshot.Calls), waiting)
+	}
+}
+
+// observeBegan reads with what state the newest run of a session that has failed began.
+// It is not kept once the session was rewound to before.
+func (w *world) observeBegan(ctx context.Context, key session.Key, p *plain) {
+	err := w.store.Update(ctx, []session.Target{{Key: key, Need: session.Need{Undo: true}}}, weight, func(views []*session.View) ([]*session.Change, error) {
+		if state := views[0].StartState; state != "" {
+			p.Began = decoded(w.T, state)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		p.Began = nil
 	}
 }
 

@@ -173,7 +173,7 @@ func (b *bench) claimOf(key session.Key) session.Ref {
 }
 
 // waitingOf is a start that waits when the session is busy.
-func (b *bench) waitingOf(key session.Key) session.Start {
+func (b *bench) waitingOf(key session.Key) session.Send {
 	c := b.startOf(key)
 	c.OnBusy, c.Limits = session.BusyEnqueue, limits
 	return c

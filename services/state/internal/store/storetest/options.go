@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// options are about what a start may bring beside its messages.
+// options are about what a resume may bring beside its messages.
 var options = []test{
-	{"a start from a checkpoint brings messages and writes in one", func(b *bench) {
+	{"a resume at a checkpoint brings messages and writes in one", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		for step := int32(1); step <= 3; step++ {
@@ -19,8 +19,8 @@ var options = []test{
 		}
 		b.finish(ref)
 		all, list := b.messages(home), b.checkpoints(home)
-		c := b.startOf(home)
-		c.RewindTo, c.Limits, c.DeadlineAt = list[2].ID, limits, 77
+		c := b.resumeAt(home, list[2].ID)
+		c.DeadlineAt = 77
 		c.Append = []session.Message{{ID: "appended", Role: "system", CreatedAt: b.now, Body: []byte("x")}}
 		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
 		c.Messages[0].ID = all[3].ID // it goes away with what is taken back
@@ -39,8 +39,7 @@ var options = []test{
 		same(b, "where it began", run.StartMessageCount, int64(3))
 		same(b, "deadline", run.DeadlineAt, session.Millis(77))
 		same(b, "checkpoints", len(b.checkpoints(home)), 1)
-		taken := b.startOf(home)
-		taken.RewindTo, taken.Limits = list[2].ID, limits
+		taken := b.resumeAt(home, list[2].ID)
 		ref, _ = b.claim(executor)
 		b.commit(b.commitOf(ref, 4))
 		b.finish(ref)
@@ -48,37 +47,33 @@ var options = []test{
 		_, err := b.try(taken)
 		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 	}},
-	{"a suspended session is taken back by a start", func(b *bench) {
+	{"a suspended session is taken back by a resume", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		b.commit(b.commitOf(ref, 1))
 		b.commit(b.suspending(ref, 2, "c1"))
-		c := b.startOf(home)
-		c.RewindTo, c.Resume, c.Messages, c.Limits = b.checkpoints(home)[1].ID, true, nil, limits
+		c := b.resumeOf(home)
+		c.CheckpointID = b.checkpoints(home)[1].ID
 		b.start(c)
 		s, run := b.session(home)
 		if s.Status != session.Active || s.Suspension != nil || run.Entry != session.EntryResume || len(b.snapshot(home).Calls) != 0 || s.MessageCount != 2 {
 			b.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"a start does not go back where it may not", func(b *bench) {
+	{"a resume does not go back where it may not", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		b.commit(b.commitOf(ref, 1))
 		known := b.checkpoints(home)[0].ID
-		foreign := b.waitingOf(home)
-		foreign.RewindTo = "of nobody"
-		_, err := b.try(foreign)
+		_, err := b.try(b.resumeAt(home, "of nobody"))
 		b.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
-		busy := b.waitingOf(home)
-		busy.RewindTo = known
+		busy := b.resumeAt(home, known)
+		busy.OnBusy = session.BusyEnqueue
 		_, err = b.try(busy)
 		b.refuses(err, fault.Conflict, "SESSION_BUSY")
-		nowhere := b.startOf(at("nowhere"))
-		nowhere.RewindTo = known
-		_, err = b.try(nowhere)
+		_, err = b.try(b.resumeAt(at("nowhere"), known))
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		writes := b.startOf(at("nowhere"))
+		writes := b.resumeOf(at("nowhere"))
 		writes.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
 		_, err = b.try(writes)
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
@@ -87,9 +82,9 @@ var options = []test{
 		_, err = b.try(busy) // somebody waits already
 		b.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
-	{"writes of a start are bounded as those of a merge", func(b *bench) {
+	{"writes of a resume are bounded as those of a merge", func(b *bench) {
 		b.create(b.createOf(home))
-		c := b.startOf(home)
+		c := b.resumeOf(home)
 		c.Limits = session.Limits{State: 19}
 		c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"012345678901"`}}
 		_, err := b.try(c)
@@ -104,8 +99,7 @@ var options = []test{
 		b.commit(b.suspending(ref, 1, "c1", "c2"))
 		b.must(onlyError(b.stopped(home)))
 		b.submit(b.submitOf(home, "c1"))
-		c := b.startOf(home)
-		c.Resume, c.Messages = true, nil
+		c := b.resumeOf(home)
 		b.start(c)
 		drain, _ := b.claim(executor)
 		b.must(b.tryPlan(drain, 2, "drain of c1", "c1"))

@@ -195,7 +195,7 @@ func outcomeOf(status session.RunStatus) *session.Outcome {
 // commit is what a step does. Its step is never one that was committed under
 // the same claim with the same outcome, since its messages are new; but it may be
 // taken for one.
-func (p *plain) commit(c session.Commit, starts map[string]session.Start) string {
+func (p *plain) commit(c session.Commit, starts map[string]session.Post) string {
 	stale := p.owns(c.RunID, c.Epoch)
 	if p.tookBack(c) {
 		return ""
@@ -245,6 +245,7 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Start) string
 		if p.Status.Suspended() {
 			p.suspend(c, r.Stop)
 		}
+		p.Checkpoints[len(p.Checkpoints)-1].Failed = p.Failed
 		if p.Status != session.Active && !p.Status.Suspended() {
 			p.next(r, starts)
 		}

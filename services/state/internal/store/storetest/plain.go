@@ -24,7 +24,7 @@ type plain struct {
 	GivenUp      map[string]plainRun          // those that have waited in vain, by id
 	Runner       map[string]string            // the runs of users' messages that there are, by message
 	Origins      map[string]map[string]string // the states as of the beginnings of runs, by run; not compared
-	Began        map[string]string            // the state as of the beginning of the live run
+	Began        map[string]string            // the state as of the beginning of the newest run; nil when it is not kept
 	State        map[string]string
 	StateVersion int64
 	Runs         []plainRun // by turn
@@ -37,6 +37,7 @@ type plain struct {
 	Interrupted  bool
 	Failed       bool
 	Aborted      bool // what has failed was aborted
+	MaxSteps     bool // what has failed has used all its steps
 }
 
 type plainRun struct {
@@ -52,9 +53,10 @@ type plainRun struct {
 	Claimed   session.Millis
 	Undo      bool
 	Policy    session.BusyPolicy
-	From      int   // how many messages there were
-	FromState int64 // the version of the state
-	FromTurn  int   // From of the run that it continues
+	Message   string // that it writes
+	From      int    // how many messages there were
+	FromState int64  // the version of the state
+	FromTurn  int    // From of the run that it continues
 	Due       session.Millis
 	Losses    int32
 	Steps     int32
@@ -83,6 +85,7 @@ type plainCheckpoint struct {
 	Run          string
 	Messages     int
 	StateVersion int64
+	Failed       bool // its step has failed the run
 	State        map[string]string
 }
 
@@ -147,9 +150,10 @@ func (p *plain) drop(run string) {
 }
 
 // begin makes the next run.
-func (p *plain) begin(id, key string, entry session.Entry, now session.Millis) {
+func (p *plain) begin(id, key, message string, entry session.Entry, now session.Millis) {
 	p.Turn++
-	p.Status, p.Expires, p.Interrupted, p.Failed, p.Aborted = session.Active, 0, p.Interrupted && entry == session.EntryContinuation, false, false
+	p.Status, p.Expires, p.Interrupted = session.Active, 0, p.Interrupted && entry == session.EntryContinuation
+	p.Failed, p.Aborted, p.MaxSteps = false, false, false
 	if entry != session.EntryStart {
 		p.Resumes++
 	}
@@ -157,10 +161,10 @@ func (p *plain) begin(id, key string, entry session.Entry, now session.Millis) {
 	p.Origins[id] = p.Began
 	turn := len(p.Messages)
 	if entry == session.EntryContinuation {
-		turn = p.Runs[len(p.Runs)-1].FromTurn
+		turn, message = p.Runs[len(p.Runs)-1].FromTurn, p.Runs[len(p.Runs)-1].Message
 	}
 	p.Runs = append(p.Runs, plainRun{
-		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, From: len(p.Messages), FromState: p.StateVersion, FromTurn: turn,
+		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, Message: message, From: len(p.Messages), FromState: p.StateVersion, FromTurn: turn,
 	})
 }
 
@@ -171,7 +175,7 @@ func (p *plain) knows(key string) bool {
 }
 
 // wait puts a start behind those that wait.
-func (p *plain) wait(c session.Start) string {
+func (p *plain) wait(c session.Post) string {
 	switch {
 	case c.OnBusy == session.BusyReject, c.OnBusy == "" && p.Status == session.Active:
 		return "SESSION_BUSY"
@@ -180,7 +184,7 @@ func (p *plain) wait(c session.Start) string {
 	}
 	p.Version++
 	policy := cmp.Or(c.OnBusy, session.BusyEnqueue)
-	p.Queue = append(p.Queue, plainRun{ID: c.RunID, Key: c.RequestKey, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now})
+	p.Queue = append(p.Queue, plainRun{ID: c.RunID, Key: c.RequestKey, Message: c.MessageID, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now})
 	if r := p.live(); r != nil && policy != session.BusyEnqueue {
 		r.ask(session.StopInterrupt, policy == session.BusyRollback, c.Now)
 	}
@@ -197,16 +201,20 @@ func (r *plainRun) ask(kind session.StopKind, undo bool, now session.Millis) {
 	r.Undo = r.Undo || undo
 }
 
-// bring appends what a start brings and begins its run.
-func (p *plain) bring(c session.Start, entry session.Entry) {
-	p.Messages = append(p.Messages, idsOf(c.Append)...)
-	for _, op := range c.Ops {
-		p.write(op.Key, op.Value)
-	}
-	p.begin(c.RunID, c.RequestKey, entry, c.Now)
+// bring begins a run with its messages.
+func (p *plain) bring(c session.Post, entry session.Entry) {
+	p.begin(c.RunID, c.RequestKey, c.MessageID, entry, c.Now)
 	p.Messages = append(p.Messages, idsOf(c.Messages)...)
 	for _, m := range c.Messages {
 		p.Runner[m.ID] = m.RunID
+	}
+}
+
+// add appends what a run that goes on brings before its own messages.
+func (p *plain) add(a session.Addition) {
+	p.Messages = append(p.Messages, idsOf(a.Append)...)
+	for _, op := range a.Ops {
+		p.write(op.Key, op.Value)
 	}
 }
 
@@ -224,7 +232,7 @@ func idsOf(messages []session.Message) (ids []string) {
 
 // next begins the first of those that wait when the session has come to an end.
 // ended is the run that has ended with it, if any; starts are all that there were.
-func (p *plain) next(ended *plainRun, starts map[string]session.Start) {
+func (p *plain) next(ended *plainRun, starts map[string]session.Post) {
 	if len(p.Queue) == 0 || p.Status == session.Active || p.Status.Suspended() {
 		return
 	}
@@ -248,13 +256,14 @@ func (p *plain) undo(r plainRun) {
 			stays[fmt.Sprint("#", call.Taken)] = true
 		}
 	}
-	p.Messages = append(slices.Clone(p.Messages[:r.From]), slices.DeleteFunc(slices.Clone(p.Messages[r.From:]), func(id string) bool {
+	from := min(r.From, len(p.Messages)) // they may have been truncated
+	p.Messages = append(slices.Clone(p.Messages[:from]), slices.DeleteFunc(slices.Clone(p.Messages[from:]), func(id string) bool {
 		_, of, _ := strings.Cut(id, "@")
 		step, mine := strings.CutPrefix(of, r.ID)
 		return mine && (step == "" || step[0] == '#' && !stays[step])
 	})...)
 	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(c plainCheckpoint) bool {
-		return c.Messages > r.From || c.StateVersion > r.FromState || c.Run == r.ID
+		return c.Messages > from || c.StateVersion > r.FromState || c.Run == r.ID
 	})
 	p.State, p.StateVersion = maps.Clone(p.Began), r.FromState
 	p.drop(r.ID)
@@ -287,7 +296,7 @@ func (p *plain) wake(id string, now session.Millis) bool {
 	if !p.Status.Suspended() || len(p.open()) > 0 {
 		return false
 	}
-	p.begin(id, "", session.EntryContinuation, now)
+	p.begin(id, "", "", session.EntryContinuation, now)
 	return true
 }
 
@@ -334,7 +343,7 @@ func (p *plain) writes(run string, epoch int64, step int32) string {
 func (p *plain) end(r *plainRun, status session.RunStatus, step int32) {
 	r.Status, r.Held, r.Finished, r.Failure = status, false, step, failureOf(status)
 	p.Status = session.Status(status)
-	p.Interrupted, p.Failed, p.Aborted = status == session.RunInterrupted, status == session.RunFailed, false
+	p.Interrupted, p.Failed, p.Aborted, p.MaxSteps = status == session.RunInterrupted, status == session.RunFailed, false, false
 	if p.Failed {
 		p.drop(r.ID)
 	}
@@ -352,7 +361,7 @@ func failureOf(status session.RunStatus) string {
 // session that fails.
 func (p *plain) force(status session.Status, failure string) (ended *plainRun) {
 	p.Version++
-	p.Status, p.Interrupted, p.Failed, p.Aborted = status, status == session.Interrupted, status == session.Failed, false
+	p.Status, p.Interrupted, p.Failed, p.Aborted, p.MaxSteps = status, status == session.Interrupted, status == session.Failed, false, false
 	if p.Failed {
 		p.drop("")
 	}

@@ -162,24 +162,41 @@ var races = []test{
 	}},
 	{"of equal starts on two replicas one starts, whatever it brings", func(b *bench) {
 		both := b.both()
-		for name, prepare := range map[string]func(session.Key) session.Start{
-			"new":      func(key session.Key) session.Start { return b.startOf(key) },
-			"abandons": func(key session.Key) session.Start { b.suspended(key, "c1", "c2"); return b.abandoning(key, "c1") },
-			"goes back": func(key session.Key) session.Start {
+		keyed := func(c session.Post, runID string) session.Post {
+			c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
+			return c
+		}
+		for name, prepare := range map[string]func(session.Key) func(runID string) intent{
+			"new": func(key session.Key) func(string) intent {
+				c := b.startOf(key)
+				return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+			},
+			"abandons": func(key session.Key) func(string) intent {
 				b.suspended(key, "c1", "c2")
-				return b.backTo(key, b.said(key)[0], true)
+				c := b.abandoning(key, "c1")
+				return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+			},
+			"goes back": func(key session.Key) func(string) intent {
+				b.suspended(key, "c1", "c2")
+				c := b.regenerateOf(key, b.said(key)[0])
+				return func(runID string) intent {
+					return session.Regenerate{Send: session.Send{Post: keyed(c.Post, runID)}, Target: c.Target}
+				}
+			},
+			"resumes": func(key session.Key) func(string) intent {
+				b.suspended(key, "c1", "c2")
+				c := b.resumeAt(key, b.checkpoints(key)[0].ID)
+				return func(runID string) intent {
+					return resume{session.Resume{Post: keyed(c.Post, runID), CheckpointID: c.CheckpointID}}
+				}
 			},
 		} {
 			key := at(name)
-			first := prepare(key)
-			first.RequestKey, first.RequestHash = "k", []byte("h")
-			starts, started := make([]session.Start, crowd), make([]session.Started, crowd)
-			for i := range starts {
-				starts[i] = first
-				starts[i].RunID = b.id("run")
-			}
+			command := prepare(key)
+			started := make([]session.Started, crowd)
 			together(func(i int) {
-				if err := sendOn(b, both[i%2], key, starts[i].Need(), keeping(&started[i], starts[i].Decide)); err != nil {
+				var err error
+				if started[i], err = b.tryOn(both[i%2], command(b.id("run"))); err != nil {
 					b.Errorf("%s %d: %v", name, i, err)
 				}
 			})
@@ -201,7 +218,7 @@ var races = []test{
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
 			b.suspended(key, "c1")
-			submit, back := b.submitOf(key, "c1"), b.backTo(key, b.said(key)[0], true)
+			submit, back := b.submitOf(key, "c1"), b.editOf(key, b.said(key)[0])
 			var answer session.Submitted
 			var unknown, busy error
 			atOnce(

@@ -42,7 +42,7 @@ var reads = []test{
 	{"any id works everywhere", func(b *bench) {
 		for i, id := range hostile {
 			c := b.startOf(session.Key{Tenant: id, SessionID: id})
-			c.RequestKey, c.UserID, c.Messages[0].ID = id, id, id
+			c.RequestKey, c.New.UserID, c.Messages[0].ID = id, id, id
 			c.RunID = id
 			b.start(c)
 			if s, run := b.session(c.Key); s.Key != c.Key || s.UserID != id || run.RunID != id || run.RequestKey != id {
@@ -163,10 +163,10 @@ var reads = []test{
 		}
 		c := b.startOf(home)
 		c.Messages[0].Body = body
-		c.State = `{"text":"\u0000 <b>&amp;</b> \ud83e\udea2 🪢 \\","big":` + `"` + strings.Repeat("é", 100_000) + `"}`
+		c.New.State = `{"text":"\u0000 <b>&amp;</b> \ud83e\udea2 🪢 \\","big":` + `"` + strings.Repeat("é", 100_000) + `"}`
 		b.start(c)
 		s, _ := b.session(home)
-		same(b, "state", s.State, c.State)
+		same(b, "state", s.State, c.New.State)
 		if got := b.messages(home)[0].Body; string(got) != string(body) {
 			b.Errorf("got a body of %d bytes that is not the one of %d bytes", len(got), len(body))
 		}

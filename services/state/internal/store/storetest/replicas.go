@@ -16,7 +16,7 @@ var replicas = []test{
 		both := b.both()
 		for round := range 5 {
 			key := at(fmt.Sprint(round))
-			commands := make([]session.Start, crowd)
+			commands := make([]session.Send, crowd)
 			for i := range commands {
 				commands[i] = b.startOf(key)
 			}
@@ -36,7 +36,7 @@ var replicas = []test{
 	}},
 	{"starts with one request key on two replicas make one run", func(b *bench) {
 		both := b.both()
-		commands := make([]session.Start, crowd)
+		commands := make([]session.Send, crowd)
 		for i := range commands {
 			commands[i] = b.startOf(home)
 			commands[i].RequestKey, commands[i].RequestHash = "k", []byte("h")
@@ -167,7 +167,7 @@ var replicas = []test{
 		ids := make([]string, crowd)
 		together(func(i int) {
 			c := b.startOf(at(fmt.Sprint("child ", i)))
-			c.ParentID = "root"
+			c.New.ParentID = "root"
 			ids[i] = c.SessionID
 			if _, err := b.tryOn(both[i%2], c); err != nil {
 				b.Errorf("start %d: %v", i, err)
@@ -196,7 +196,7 @@ var replicas = []test{
 		both := b.both()
 		b.start(b.startOf(at("root")))
 		c := b.startOf(at("child"))
-		c.ParentID = "root"
+		c.New.ParentID = "root"
 		b.start(c)
 		ref := b.claimOf(at("child"))
 		done := make(chan struct{})
@@ -215,8 +215,8 @@ func (b *bench) both() [2]store.Store {
 	return [2]store.Store{b.Store, b.Second(b.T)}
 }
 
-func (b *bench) tryOn(s store.Store, c session.Start) (started session.Started, err error) {
-	err = send(b, s, b.family(), c.Key, c.Need(), keeping(&started, c.Decide))
+func (b *bench) tryOn(s store.Store, c intent) (started session.Started, err error) {
+	err = send(b, s, b.family(), keyOf(c), c.Need(), keeping(&started, c.Decide))
 	return started, err
 }
 

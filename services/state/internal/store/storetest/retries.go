@@ -55,7 +55,7 @@ var answerRuns = []test{
 		first := b.talk(home, 1, "one")
 		second := b.talk(home, 2, "two")
 		_, gone := b.session(home)
-		b.start(b.backTo(home, second.message, true))
+		b.start(b.regenerateOf(home, second.message))
 		_, run := b.session(home)
 		b.answers(home, gone, false, first.message)
 		b.answers(home, run, true, second.message, first.message)

@@ -43,7 +43,7 @@ var returns = []test{
 		last := b.commitOf(ref, 1)
 		last.Outcome = &completed
 		b.commit(last)
-		b.start(b.backTo(home, sent.Messages[0].ID, true))
+		b.start(b.regenerateOf(home, sent.Messages[0].ID))
 		before := b.snapshot(home)
 		again := b.commit(last)
 		if again.ID != "" || again.Step != 1 || again.RunID != ref.RunID {
@@ -59,7 +59,7 @@ var returns = []test{
 			same(b, "newest checkpoint", b.snapshot(home).Session.CheckpointID, want)
 		}
 		newest(list[0].ID)
-		b.start(b.backTo(home, second.message, true))
+		b.start(b.regenerateOf(home, second.message))
 		newest(list[1].ID)
 		ref, _ := b.claim(executor)
 		b.commit(b.commitOf(ref, 3))
@@ -74,7 +74,7 @@ var returns = []test{
 		_, err = b.truncate(home, 1)
 		b.must(err)
 		newest("")
-		b.start(b.backTo(home, first.message, true))
+		b.start(b.regenerateOf(home, first.message))
 		newest("")
 		empty := b.startOf(at("empty"))
 		empty.Messages = nil
@@ -117,7 +117,7 @@ var returns = []test{
 		sent := b.startOf(home)
 		b.start(sent)
 		b.finish(b.claimOf(home))
-		b.start(b.backTo(home, sent.Messages[0].ID, true))
+		b.start(b.regenerateOf(home, sent.Messages[0].ID))
 		got, err := b.trySubmit(b.submitOf(home, "c1"))
 		b.must(err)
 		same(b, "the call that the conversation still asks", got.Status, session.AlreadyCompleted)
@@ -131,8 +131,7 @@ var returns = []test{
 		b.now += 20
 		b.timeout(home)
 		b.stop(home, session.StopInterrupt, "")
-		resume := b.startOf(home)
-		resume.Resume, resume.Messages = true, nil
+		resume := b.resumeOf(home)
 		b.start(resume)
 		ref, _ = b.claim(executor)
 		taking := b.takes(ref, 2, "consumed")
@@ -158,8 +157,7 @@ var returns = []test{
 		b.commit(b.suspending(ref, 1, "c1"))
 		b.stop(home, session.StopInterrupt, "")
 		same(b, "who goes on", b.submit(b.submitOf(home, "c1")).Continuation, session.CallerResumes)
-		resume := b.startOf(home)
-		resume.Resume, resume.Messages = true, nil
+		resume := b.resumeOf(home)
 		b.start(resume)
 		_, run := b.session(home)
 		if run.RunID != resume.RunID || run.Entry != session.EntryResume || run.MessageID != first.MessageID {
@@ -170,8 +168,7 @@ var returns = []test{
 		last.Outcome = &session.Outcome{Status: session.RunInterrupted}
 		b.commit(last)
 		same(b, "who goes on after a repetition", b.submit(b.submitOf(home, "c1")).Continuation, session.NoContinuation)
-		again := b.startOf(home)
-		again.Resume, again.Messages = true, nil
+		again := b.resumeOf(home)
 		b.start(again)
 		_, run = b.session(home)
 		same(b, "message of a run with nothing to take", run.MessageID, again.MessageID)
@@ -180,7 +177,7 @@ var returns = []test{
 		b.tree()
 		sent := b.said(at("root"))[0]
 		b.await("child")
-		b.start(b.backTo(at("root"), sent, true))
+		b.start(b.regenerateOf(at("root"), sent))
 		for id, want := range map[string]session.Status{"root": session.Active, "child": session.Failed, "grandchild": session.Failed, "other": session.Active} {
 			same(b, id, b.snapshot(at(id)).Session.Status, want)
 		}
@@ -199,11 +196,7 @@ var returns = []test{
 				b.must(err)
 				b.start(b.startOf(key))
 			},
-			"started at a checkpoint": func(key session.Key, checkpoint string) {
-				c := b.startOf(key)
-				c.RewindTo = checkpoint
-				b.start(c)
-			},
+			"resumed at a checkpoint": func(key session.Key, checkpoint string) { b.start(b.resumeAt(key, checkpoint)) },
 		} {
 			key := at(name)
 			b.start(b.startOf(key))

@@ -8,12 +8,12 @@ import (
 var starts = []test{
 	{"a new session is active and has one queued run", func(b *bench) {
 		c := b.startOf(home)
-		c.UserID, c.Tags, c.Metadata, c.State = "user@example.com", []string{"a", "ö"}, map[string]string{"k": "v\x00<&>"}, `{ "n" : [1,2] }`
+		c.New.UserID, c.New.Tags, c.New.Metadata, c.New.State = "user@example.com", []string{"a", "ö"}, map[string]string{"k": "v\x00<&>"}, `{ "n" : [1,2] }`
 		c.RequestKey, c.RequestHash, c.Traceparent, c.Tracestate = "key 1", []byte{0, 255}, "00-aa-bb-01", "v=1"
 		started := b.start(c)
 		want := session.Session{
 			Key: home, AgentType: agent, RootID: home.SessionID, Status: session.Active, Version: 1, Turn: 1, MessageCount: 1, StateVersion: 1, StateBase: 1,
-			State: c.State, CurrentRunID: c.RunID, UserID: c.UserID, Tags: c.Tags, Metadata: c.Metadata, CreatedAt: b.now, UpdatedAt: b.now,
+			State: c.New.State, CurrentRunID: c.RunID, UserID: c.New.UserID, Tags: c.New.Tags, Metadata: c.New.Metadata, CreatedAt: b.now, UpdatedAt: b.now,
 		}
 		run := session.Run{
 			RunID: c.RunID, AgentType: agent, Turn: 1, Status: session.RunQueued, RequestKey: c.RequestKey, RequestHash: c.RequestHash,
@@ -86,7 +86,7 @@ var starts = []test{
 	{"a session whose run is over goes on", func(b *bench) {
 		for turn := int32(1); turn <= 3; turn++ {
 			c := b.startOf(home)
-			c.State = `{"only": "for a new session"}`
+			c.New.State = `{"only": "for a new session"}`
 			if turn > 1 {
 				c.AgentType = ""
 			}
@@ -125,7 +125,7 @@ var starts = []test{
 		ref, _ := b.claim(executor)
 		b.finish(ref)
 		again := b.startOf(home)
-		again.Messages[0].ID = first.Messages[0].ID
+		again.Messages[0].ID, again.Messages[0].Body = first.Messages[0].ID, []byte("something else")
 		_, err := b.try(again)
 		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		twice := b.startOf(home)

@@ -103,7 +103,7 @@ func (b *bench) growing(key session.Key, size int) {
 	b.Helper()
 	const steps = 80
 	start := b.startOf(key)
-	start.State = `{"big":"` + strings.Repeat("x", size) + `","log":[]}`
+	start.New.State = `{"big":"` + strings.Repeat("x", size) + `","log":[]}`
 	b.start(start)
 	ref := b.claimOf(key)
 	var log []string

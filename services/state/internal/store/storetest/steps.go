@@ -45,7 +45,7 @@ var steps = []test{
 	}},
 	{"a step commits as a whole", func(b *bench) {
 		c := b.startOf(home)
-		c.State = `{"log": ["x"], "n": 1, "gone": true}`
+		c.New.State = `{"log": ["x"], "n": 1, "gone": true}`
 		b.start(c)
 		ref, _ := b.claim(executor)
 		b.must(b.tryPlan(ref, 1, "plan", "c1", "c2"))
@@ -195,7 +195,7 @@ var steps = []test{
 	}},
 	{"a state that does not change is kept once", func(b *bench) {
 		c := b.startOf(home)
-		c.State = `{"big": "` + strings.Repeat("x", 500) + `"}`
+		c.New.State = `{"big": "` + strings.Repeat("x", 500) + `"}`
 		b.start(c)
 		ref, _ := b.claim(executor)
 		for step := int32(1); step <= 10; step++ {

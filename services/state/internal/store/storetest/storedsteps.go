@@ -92,7 +92,7 @@ var storedSteps = []test{
 		_, err := b.rewind(home, b.checkpoints(home)[1].ID)
 		b.must(err)
 		b.stands(home, position.Ended(2), 0)
-		b.start(b.backTo(home, second.message, true))
+		b.start(b.regenerateOf(home, second.message))
 		b.stands(home, position.Ended(1), 0)
 		_, run := b.session(home)
 		same(b, "where the run starts", run.StartPosition, position.Ended(1))
@@ -198,7 +198,7 @@ var storedSteps = []test{
 		ref, _ := b.claim(executor)
 		b.commit(b.recorded(ref, 1, 10))
 		next, gone, undoing := b.waitingOf(home), b.waitingOf(home), b.waitingOf(home)
-		for _, c := range []session.Start{next, gone, undoing} {
+		for _, c := range []session.Send{next, gone, undoing} {
 			b.start(c)
 		}
 		b.position(home, next.RunID, 0, 0)

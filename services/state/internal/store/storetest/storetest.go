@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 
 func suite() (all []test) {
 	for _, group := range [][]test{
-		starts, claims, orphans, handsOver, steps, ends, reads, crowds, lives, stops, waits, takesBack, goesBack, answerRuns, failedSteps, returns, bulks, begins, storedSteps, options, wholes, states, conversations, checks, calls, answers, families, trees,
+		starts, claims, orphans, handsOver, steps, ends, reads, crowds, lives, stops, waits, takesBack, goesBack, resends, answerRuns, failedSteps, triesAgain, branchesOff, returns, bulks, begins, storedSteps, options, wholes, states, conversations, checks, calls, answers, families, trees,
 		lists, walks, accounts, memories, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)

@@ -162,7 +162,7 @@ var trees = []test{
 func (b *bench) busy(key session.Key) session.Key {
 	b.Helper()
 	c := b.startOf(key)
-	c.UserID, c.Tags, c.Metadata, c.State = "u", []string{"a", "b"}, map[string]string{"k": "v"}, `{"n":1}`
+	c.New.UserID, c.New.Tags, c.New.Metadata, c.New.State = "u", []string{"a", "b"}, map[string]string{"k": "v"}, `{"n":1}`
 	b.start(c)
 	ref := b.claimOf(key)
 	commit := b.commitOf(ref, 1)

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -15,8 +14,7 @@ var waits = []test{
 		ref, _ := b.claim(executor)
 		b.now++
 		second, third := b.waitingOf(home), b.waitingOf(home)
-		third.Append = []session.Message{{ID: b.id("msg"), Role: "system", CreatedAt: b.now, Body: []byte("be brief")}}
-		third.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
+		third.Messages = append(third.Messages, session.Message{ID: b.id("msg"), Role: "user", RunID: third.RunID, CreatedAt: b.now, Body: []byte("be brief")})
 		third.DeadlineAt = b.now + 1000
 		got := b.start(second)
 		if !got.Waiting || got.Run.Status != session.RunWaiting || got.Run.Turn != 0 || got.Session.Turn != 1 || got.Session.MessageCount != 1 || got.Session.Status != session.Active {
@@ -38,15 +36,14 @@ var waits = []test{
 		b.finish(next)
 		last, d := b.claim(executor)
 		same(b, "claimed run", last.RunID, third.RunID)
-		same(b, "state", d.View.Session.State, `{"n":1}`)
 		same(b, "deadline", d.View.Run.DeadlineAt, third.DeadlineAt)
-		same(b, "where it began", d.View.Run.StartMessageCount, int64(4))
+		same(b, "where it began", d.View.Run.StartMessageCount, int64(3))
 		var ids []string
 		for i, m := range b.messages(home) {
 			same(b, "ordinal", m.Ordinal, int64(i))
 			ids = append(ids, m.ID)
 		}
-		same(b, "last messages", ids[2:], []string{second.Messages[0].ID, third.Append[0].ID, third.Messages[0].ID})
+		same(b, "last messages", ids[2:], []string{second.Messages[0].ID, third.Messages[0].ID, third.Messages[1].ID})
 		b.waiting(home)
 		runs, err := b.Store.Runs(b.Context(), home, 0, 10)
 		b.must(err)
@@ -75,27 +72,6 @@ var waits = []test{
 		b.claim(executor)
 		same(b, "answer once the next is claimed", b.commit(commit), want)
 		same(b, "messages", len(b.messages(home)), 3)
-	}},
-	{"writes that waited have a version of the state beside that of the last step", func(b *bench) {
-		for i, large := range []string{`"x"`, `"` + fmt.Sprintf("%0500d", 1) + `"`} {
-			key := at(fmt.Sprint("s", i))
-			b.start(b.startOf(key))
-			ref, _ := b.claim(executor)
-			waits := b.waitingOf(key)
-			waits.Ops = []session.StateOp{{Key: "mine", Kind: session.Replace, Value: "1"}}
-			b.start(waits)
-			first := b.commitOf(ref, 1)
-			first.Ops = []session.StateOp{{Key: "large", Kind: session.Replace, Value: large}}
-			b.commit(first)
-			last := b.commitOf(ref, 2)
-			last.Ops, last.Outcome = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}, &completed
-			b.commit(last)
-			same(b, "state of the session", b.snapshot(key).Session.State, `{"large":`+large+`,"n":2,"mine":1}`)
-			_, state, err := b.Store.Checkpoint(b.Context(), key, "")
-			b.must(err)
-			same(b, "state of the checkpoint", state, `{"large":`+large+`,"n":2}`)
-			b.claim(executor)
-		}
 	}},
 	{"whatever ends a run lets the next one begin", func(b *bench) {
 		for name, end := range map[string]func(session.Ref){
@@ -182,7 +158,7 @@ var waits = []test{
 		b.start(b.startOf(home))
 		b.claim(executor)
 		child := b.startOf(at("child"))
-		child.ParentID = home.SessionID
+		child.New.ParentID = home.SessionID
 		b.start(child)
 		waits := b.start(b.waitingOf(at("child"))).Run
 		b.force(home, session.Failed)
@@ -250,12 +226,12 @@ var waits = []test{
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		waits := b.waitingOf(home)
-		waits.Append = []session.Message{{ID: "appended", Role: "context"}}
 		waits.Messages[0].ID = "mine"
+		waits.Messages = append(waits.Messages, session.Message{ID: "second", Role: "user", RunID: waits.RunID})
 		b.start(waits)
-		for _, id := range []string{"mine", "appended"} {
+		for _, id := range []string{"mine", "second"} {
 			other := b.waitingOf(home)
-			other.Messages[0].ID = id
+			other.Messages[0].ID, other.RequestHash = id, []byte("other")
 			_, err := b.try(other)
 			b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 			commit := b.commitOf(ref, 1)
@@ -299,12 +275,12 @@ var waits = []test{
 	}},
 	{"a request that rests on what the session is does not wait", func(b *bench) {
 		b.start(b.startOf(home))
-		for _, change := range []func(*session.Start){
-			func(c *session.Start) { c.Resume = true },
-			func(c *session.Start) { c.Expect.Statuses = []session.Status{session.Active} },
-		} {
-			c := b.waitingOf(home)
-			change(&c)
+		resumes, expects, has := b.resumeOf(home), b.waitingOf(home), b.waitingOf(home)
+		resumes.OnBusy = session.BusyEnqueue
+		expects.Expect.Statuses = []session.Status{session.Active}
+		_, run := b.session(home)
+		has.Seen = run.RunID
+		for _, c := range []intent{resumes, expects, has} {
 			_, err := b.try(c)
 			b.refuses(err, fault.Conflict, "SESSION_BUSY")
 		}
@@ -317,7 +293,6 @@ var waits = []test{
 		ref, _ := b.claim(executor)
 		waits := b.rollingBack(home)
 		waits.RequestKey, waits.RequestHash = "k", []byte("h")
-		waits.Ops = []session.StateOp{{Key: "n", Kind: session.Append, Value: `["\u0000 ö"]`}}
 		waits.Messages[0].Body = []byte{0, 255, '"'}
 		b.start(waits)
 		b.commit(b.commitOf(ref, 1))
@@ -330,7 +305,7 @@ var waits = []test{
 			b.finish(ref)
 		}
 		s, run := b.session(home)
-		if run.RunID != waits.RunID || s.State != `{"n":["\u0000 ö"]}` || s.MessageCount != 2 {
+		if run.RunID != waits.RunID || s.MessageCount != 2 {
 			b.Errorf("got %+v,\n%+v", s, run)
 		}
 		same(b, "body of the message", string(b.messages(home)[1].Body), string(waits.Messages[0].Body))
@@ -416,7 +391,7 @@ var waits = []test{
 	{"no message that is sent to a busy session is lost or appended twice", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
-		commands := make([]session.Start, crowd)
+		commands := make([]session.Send, crowd)
 		for i := range commands {
 			commands[i] = b.waitingOf(home)
 			commands[i].Limits.Waiting = crowd

@@ -1,0 +1,91 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// intent is a command by which a client gets a run in a session that it names.
+type intent interface {
+	Need() session.Need
+	Decide(...*session.View) (*session.Change, session.Started, error)
+}
+
+// resume and retry are intents, since their commands look at one session only.
+type (
+	resume struct{ session.Resume }
+	retry  struct{ session.Retry }
+)
+
+// Decide decides on the session's own view.
+func (c resume) Decide(views ...*session.View) (*session.Change, session.Started, error) {
+	return c.Resume.Decide(views[0])
+}
+
+// Decide decides on the session's own view.
+func (c retry) Decide(views ...*session.View) (*session.Change, session.Started, error) {
+	return c.Retry.Decide(views[0])
+}
+
+// keyOf returns the session of the intent.
+func keyOf(c intent) session.Key {
+	switch c := c.(type) {
+	case session.Send:
+		return c.Key
+	case session.Edit:
+		return c.Key
+	case session.Regenerate:
+		return c.Key
+	case resume:
+		return c.Key
+	case retry:
+		return c.Key
+	default:
+		panic("keyOf: an intent of an unknown type")
+	}
+}
+
+// bodies reads the messages of the tests. Users see all of them but the one with the id
+// "hidden". A tool has run in a step that has a message of the role tool.
+var bodies = session.Bodies{
+	Same: func(a, b session.Message) (bool, error) {
+		return a.Role == b.Role && string(a.Body) == string(b.Body), nil
+	},
+	Shown: func(m session.Message) (bool, error) { return m.ID != "hidden", nil },
+	Adopt: func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
+	Ran: func(step []session.Message) (bool, error) {
+		return slices.ContainsFunc(step, func(m session.Message) bool { return m.Role == "tool" }), nil
+	},
+}
+
+// resumeOf is a command that resumes the session, without messages.
+func (b *bench) resumeOf(key session.Key) resume {
+	c := b.startOf(key).Post
+	c.Messages, c.Limits = nil, limits
+	return resume{session.Resume{Post: c}}
+}
+
+// resumeAt resumes the session at a checkpoint, with one message.
+func (b *bench) resumeAt(key session.Key, checkpointID string) resume {
+	c := b.resumeOf(key)
+	c.Messages, c.CheckpointID = b.startOf(key).Messages, checkpointID
+	return c
+}
+
+// retryOf is a command that retries the session's newest run, without messages.
+func (b *bench) retryOf(key session.Key) retry {
+	return retry{session.Retry{Post: b.resumeOf(key).Post}}
+}
+
+// editOf is a command that puts another message in the place of one.
+func (b *bench) editOf(key session.Key, messageID string) session.Edit {
+	return session.Edit{Send: b.startOf(key), Target: messageID}
+}
+
+// regenerateOf is a command that answers a message again.
+func (b *bench) regenerateOf(key session.Key, messageID string) session.Regenerate {
+	c := b.startOf(key)
+	c.Messages = nil
+	return session.Regenerate{Send: c, Target: messageID}
+}
