@@ -1,7 +1,5 @@
 package session
 
-import "cmp"
-
 // Regenerate answers a message of a user again. Where the conversation does not have the
 // message, the messages of the request are sent.
 //
@@ -18,7 +16,7 @@ type Regenerate struct {
 // Need says what Decide wants to see.
 func (c Regenerate) Need() Need {
 	need := c.needBack()
-	need.BackTo, need.Answer = c.Target, cmp.Or(c.AnswerID, c.Target)
+	need.BackTo, need.Answer = c.Target, c.AnswerID
 	return need
 }
 
@@ -38,7 +36,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	if v.Session == nil {
 		return nil, Started{}, NoSession(c.Key)
 	}
-	switch made, err := c.made(v); {
+	switch made, err := c.made(v, there); {
 	case err != nil:
 		return nil, Started{}, err
 	case made:
@@ -58,7 +56,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 // one that find has asked for.
 func (c Regenerate) there(v *View) (bool, error) {
 	id := c.Target
-	if v.Back != nil && v.Answer != nil && len(c.Messages) == 0 {
+	if v.Back != nil && v.Answer != nil && v.Answer.Run != nil && len(c.Messages) == 0 {
 		id = v.Back.Message.ID
 	}
 	return c.asks(v, id)
@@ -66,15 +64,15 @@ func (c Regenerate) there(v *View) (bool, error) {
 
 // made reports whether the newest answer is the one that the client asks for. Conflict
 // (RUN_STALE): the answer was replaced, and the conversation has moved on since.
-func (c Regenerate) made(v *View) (bool, error) {
+func (c Regenerate) made(v *View, there bool) (bool, error) {
 	if v.Current == nil {
 		return false, nil
 	}
 	answer := v.Answer
-	if answer == nil { // whichever there is
-		return v.Session.Status == Active && v.Back != nil && v.isNewest(v.Back.Run), nil
+	if answer == nil || answer.Run == nil { // whichever there is
+		return there && v.Session.Status == Active && v.isNewest(v.Back.Run), nil
 	}
-	newest, start := v.isNewest(&answer.Run), answer.Run.StartMessageCount
+	newest, start := v.isNewest(answer.Run), answer.Run.StartMessageCount
 	behind := v.Current.TurnMessageCount > start
 	switch {
 	case newest, answer.Stands && behind:
@@ -89,8 +87,8 @@ func (c Regenerate) made(v *View) (bool, error) {
 // find asks for the last message that users see before the answer, which is the one to
 // go back to. NotFound (MESSAGE_NOT_FOUND).
 func (c Regenerate) find(v *View) error {
-	if v.Answer == nil {
-		return noMessage(c.Target)
+	if v.Answer == nil { // the target may be the answer
+		return &Wider{[]Target{{c.Key, Need{Answer: c.Target}}}}
 	}
 	for _, m := range v.Answer.Asked {
 		shown, err := c.Bodies.Shown(m)

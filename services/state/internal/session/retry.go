@@ -79,6 +79,8 @@ func (c Retry) stays(v *View) (bool, error) {
 		return true, nil
 	case failed.Good == nil && (run.FinishStep == 0 || v.StartState == ""):
 		return true, nil
+	case v.Session.StateVersion < run.StartStateVersion: // it was taken back to before the run
+		return true, nil
 	default:
 		return c.Bodies.Ran(failed.Messages)
 	}
@@ -105,6 +107,7 @@ func (c Retry) anew(v *View) (*Change, Started, error) {
 	if err := c.resume(change, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
-	change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = failed.StartMessageCount, failed.StartMessageCount
+	start := min(failed.StartMessageCount, v.Session.MessageCount)
+	change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = start, start
 	return change, change.started(), nil
 }

@@ -73,13 +73,13 @@ type View struct {
 	Former     *Checkpoint // the newest of former runs; nil: there is none
 
 	Back   *Back       // around the message that Need.BackTo names; nil: the conversation has none
-	Answer *AnswerRun  // what Need.Answer names; nil: no run of the session has written at it
+	Answer *AnswerRun  // what Need.Answer names; nil: it names nothing, or there is no session
 	Failed *FailedStep // where the newest run can be tried again; nil before the first run
 }
 
-// AnswerRun is the first run that has written a message of the assistant.
+// AnswerRun is the newest run that has written a message of the assistant.
 type AnswerRun struct {
-	Run    Run
+	Run    *Run      // nil: no run of the session has written at it
 	Stands bool      // where the run began stands its own message, or none: nothing has taken its place
 	Asked  []Message // of the role user and of no step, before what the run has written: at most MostAsked, the newest first
 }

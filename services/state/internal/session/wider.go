@@ -49,7 +49,7 @@ func (w *wanted) add(t Target) {
 }
 
 // with returns the need of a command that wants to see what either wants. The
-// more that is asked for names a message to go back to at most.
+// more that is asked for names a message to go back to and an answer at most.
 func (n Need) with(m Need) Need {
 	n.Current = n.Current || m.Current
 	n.Open = n.Open || m.Open
@@ -62,6 +62,7 @@ func (n Need) with(m Need) Need {
 	n.Undo = n.Undo || m.Undo
 	n.Retry = n.Retry || m.Retry
 	n.BackTo = cmp.Or(m.BackTo, n.BackTo)
+	n.Answer = cmp.Or(m.Answer, n.Answer)
 	if m.Executor != "" {
 		n.Executor, n.Tail = m.Executor, m.Tail
 	}

@@ -46,7 +46,7 @@ func (t *tx) view(key session.Key, need session.Need) (v *session.View, err erro
 	r.viewAnswer(need, v)
 	r.viewFailed(need, v)
 	if need.Undo {
-		return v, r.viewUndo(v)
+		r.viewUndo(v)
 	}
 	return v, nil
 }
@@ -112,10 +112,10 @@ func (t *tx) viewWaiting(r *rows, need session.Need, v *session.View) {
 }
 
 // viewUndo shows what is left when the newest run is taken back.
-func (r *rows) viewUndo(v *session.View) (err error) {
+func (r *rows) viewUndo(v *session.View) {
 	run := r.run(r.session.CurrentRunID)
 	if run == nil {
-		return nil
+		return
 	}
 	before := r.session.StepCount - run.StepCount
 	v.Former = r.checkpoint(func(c *session.Checkpoint) bool { return c.Step <= before })
@@ -128,9 +128,8 @@ func (r *rows) viewUndo(v *session.View) (err error) {
 	v.Told = callsWhere([]*rows{r}, func(c *session.Call) bool { return c.ToldStep > before })
 	slices.SortFunc(v.Told, func(a, b session.Call) int { return strings.Compare(a.CallID, b.CallID) })
 	if run.StartStateVersion > 0 {
-		v.StartState, err = r.state(run.StartStateBase, run.StartStateVersion)
+		v.StartState, _ = r.state(run.StartStateBase, run.StartStateVersion) // it may be kept no more
 	}
-	return err
 }
 
 func (r *rows) viewRuns(need session.Need, v *session.View) {

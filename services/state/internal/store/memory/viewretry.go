@@ -6,16 +6,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// viewAnswer shows the first run that has the id of the assistant's message.
+// viewAnswer shows the newest run that has the id of the assistant's message.
 func (r *rows) viewAnswer(need session.Need, v *session.View) {
 	if need.Answer == "" {
 		return
 	}
-	run := r.find(func(run *session.Run) bool { return run.Turn > 0 && run.MessageID == need.Answer })
-	if run == nil {
+	v.Answer = &session.AnswerRun{}
+	place := -1
+	for i, run := range r.runs {
+		if run.Turn > 0 && run.MessageID == need.Answer && (place < 0 || run.Turn > r.runs[place].Turn) {
+			place = i
+		}
+	}
+	if place < 0 {
 		return
 	}
-	a := &session.AnswerRun{Run: *copyRun(run), Stands: true}
+	run := copyRun(&r.runs[place])
+	a := &session.AnswerRun{Run: run, Stands: true}
 	from := min(run.StartMessageCount, int64(len(r.messages)))
 	behind := r.messages[from:]
 	if len(behind) > 0 {

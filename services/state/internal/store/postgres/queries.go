@@ -151,7 +151,7 @@ var (
 	// The first run that has the id of an assistant's message, and what it has answered.
 	answered = asked("message_id text") + `
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND turn > 0
-			AND message_id = v.message_id ORDER BY turn LIMIT 1) r`
+			AND message_id = v.message_id ORDER BY turn DESC LIMIT 1) r`
 	firstWritten = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT ordinal FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal >= r.start_message_count AND (run_id <> r.run_id OR step > 0) ORDER BY ordinal LIMIT 1), 9223372036854775807) AS ordinal) w`
 	readAnswer = prepared(`SELECT v.n, coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id

@@ -352,7 +352,7 @@ func (r *reader) back() {
 func (r *reader) answer() {
 	answer := named(func(n *session.Need) string { return n.Answer })
 	r.read(readAnswer, answer, func(s *shown, row *row) {
-		s.view.Answer = &session.AnswerRun{Stands: row.truth(), Run: *row.run()}
+		s.view.Answer = &session.AnswerRun{Stands: row.truth(), Run: row.run()}
 	})
 	r.read(readAsked, answer, func(s *shown, row *row) {
 		if a := s.view.Answer; a != nil {

@@ -107,7 +107,7 @@ var (
 	runByID     = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
 	runBare     = `SELECT ` + runColumns("''") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
 	runByKey    = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.request_key = ? AND r.request_key <> ''`
-	runAnswers  = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.message_id = ? AND r.turn > 0 ORDER BY r.turn LIMIT 1`
+	runAnswers  = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.message_id = ? AND r.turn > 0 ORDER BY r.turn DESC LIMIT 1`
 	runsWaiting = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status = 'waiting' ORDER BY r.place`
 	runLive     = `SELECT ` + runColumns("r.output") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`
 )

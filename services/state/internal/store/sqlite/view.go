@@ -263,7 +263,9 @@ func viewUndo(ctx context.Context, c *connection, key session.Key, need session.
 	if err != nil || run.StartStateVersion == 0 {
 		return err
 	}
-	v.StartState, err = readState(ctx, c, key, run.StartStateBase, run.StartStateVersion)
+	if v.StartState, err = readState(ctx, c, key, run.StartStateBase, run.StartStateVersion); errors.Is(err, errNotKept) {
+		err = nil
+	}
 	return err
 }
 

@@ -8,16 +8,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// viewAnswer shows the first run that has the id of the assistant's message.
+// viewAnswer shows the newest run that has the id of the assistant's message.
 func viewAnswer(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if need.Answer == "" {
 		return nil
 	}
+	v.Answer = &session.AnswerRun{}
 	run, err := readRun(ctx, c, runAnswers, key, need.Answer)
 	if err != nil || run == nil {
 		return err
 	}
-	a := &session.AnswerRun{Run: *run, Stands: true}
+	a := &session.AnswerRun{Run: run, Stands: true}
 	_, err = c.one(ctx, `SELECT run_id = ? FROM messages WHERE tenant = ? AND session_id = ? AND ordinal = ?`,
 		arguments(run.RunID, key.Tenant, key.SessionID, run.StartMessageCount), &a.Stands)
 	if err != nil {

@@ -66,10 +66,10 @@ func (w *world) regenerate(key session.Key) act {
 		switch r := p.runOf(c.Target); {
 		case !there && len(c.Messages) > 0:
 			return w.send(p, all, post)
-		case p.Status == session.Active && p.newest(r):
-			return ""
 		case !there:
 			return "MESSAGE_NOT_FOUND"
+		case p.Status == session.Active && p.newest(r):
+			return ""
 		}
 		post.Messages = nil // the question stands
 		return p.takeBack(post, c.Target, true)

@@ -9,6 +9,29 @@ import (
 
 // triesAgain are about runs that have failed and are tried again.
 var triesAgain = []test{
+	{"a retry behind a truncated conversation begins where that ends", func(b *bench) {
+		b.talk(home, 1, "one")
+		b.start(b.startOf(home))
+		b.commit(b.failing(b.claimOf(home), 2))
+		_, err := b.truncate(home, 1)
+		b.must(err)
+		b.start(b.retryOf(home))
+		s, run := b.session(home)
+		same(b, "where the run begins", run.StartMessageCount, s.MessageCount)
+	}},
+	{"a retry of a run whose state was taken back", func(b *bench) {
+		b.talk(home, 1, "one")
+		_, err := b.saveState(session.SaveState{Key: home, State: `{"whole":1}`, Limits: limits, Now: b.now})
+		b.must(err)
+		b.start(b.startOf(home))
+		b.commit(b.failing(b.claimOf(home), 2))
+		_, err = b.rewind(home, b.checkpoints(home)[1].ID)
+		b.must(err)
+		b.force(home, session.Failed)
+		c := b.retryOf(home)
+		b.start(c)
+		same(b, "state", b.snapshot(home).Session.State, `{"n":"one"}`)
+	}},
 	{"a retry goes back to where the run was good", func(b *bench) {
 		first := b.talk(home, 1, "one")
 		sent := b.startOf(home)
