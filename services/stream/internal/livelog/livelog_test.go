@@ -133,7 +133,7 @@ func TestASurveyFindsTheAttemptsThatWereReplaced(t *testing.T) {
 		session string
 		last    int64
 	}
-	var survey livelog.Survey
+	survey := livelog.Survey{}
 	replaced := map[record]bool{
 		{"a", at(1, 1, 3)}: true, {"a", at(1, 2, 9)}: true, {"a", at(1, 33, 2)}: false, {"a", position.Committed(1)}: false,
 		{"a", at(2, 1, 4)}: false, {"a", position.Ended(2)}: false, {"a", at(3, 1, 1)}: false, {"a", position.OutsideStep(3, 1)}: false,

@@ -104,15 +104,11 @@ type Log interface {
 // Partition returns which of count partitions holds the family: a stable function of
 // tenant and root.
 func Partition(s Stream, count int) int {
-	return int(hash(s) % uint64(count)) //nolint:gosec // count is positive, the remainder is below it
-}
-
-func hash(s Stream) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.Tenant))
 	_, _ = h.Write([]byte{0}) // no id has a control character, so no two pairs run together
 	_, _ = h.Write([]byte(s.Root))
-	return h.Sum64()
+	return int(h.Sum64() % uint64(count)) //nolint:gosec // count is positive, the remainder is below it
 }
 
 // Unavailable returns the fault of a log that cannot be reached. The cause is for the

@@ -1,10 +1,10 @@
 package server
 
 import (
-	"fmt"
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -154,16 +154,30 @@ func (s *Server) bodyOf(r *streamv2.Record) ([]byte, error) {
 	return body, nil
 }
 
-// frameOf makes the frame of a message.
-func frameOf(m *log.Message) (*streamv2.ReadResponse, error) {
-	record := &streamv2.Record{}
-	if err := proto.Unmarshal(m.Body, record); err != nil {
-		return nil, fmt.Errorf("decode the record at offset %d: %w", m.Offset, err)
-	}
-	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Record{
-		Record: &streamv2.SessionRecord{SessionId: m.Session, Record: record},
-	}}, nil
+// frameOf makes the frame of a message. The record is not decoded: its bytes, as they were
+// appended, are the field of the frame.
+func frameOf(m *log.Message) *streamv2.ReadResponse {
+	var session []byte
+	session = protowire.AppendTag(session, sessionField, protowire.BytesType)
+	session = protowire.AppendString(session, m.Session)
+	session = protowire.AppendTag(session, recordField, protowire.BytesType)
+	session = protowire.AppendVarint(session, uint64(len(m.Body)))
+	frame := make([]byte, 0, len(session)+len(m.Body)+16)
+	frame = protowire.AppendTag(frame, frameField, protowire.BytesType)
+	frame = protowire.AppendVarint(frame, uint64(len(session)+len(m.Body)))
+	frame = append(append(frame, session...), m.Body...)
+	response := &streamv2.ReadResponse{}
+	response.ProtoReflect().SetUnknown(frame)
+	return response
 }
+
+// The numbers of the fields ReadResponse.record, SessionRecord.session_id and
+// SessionRecord.record.
+const (
+	frameField   = 1
+	sessionField = 1
+	recordField  = 2
+)
 
 func caughtUpFrame() *streamv2.ReadResponse {
 	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}

@@ -37,7 +37,7 @@ type house struct {
 // open runs the service on a log, whose Run the caller does.
 func open(t *testing.T, l log.Log) house {
 	t.Helper()
-	service, err := server.New(l, server.Options{RecordBytes: recordBytes})
+	service, err := server.New(l, recordBytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func (l copying) Page(ctx context.Context, s log.Scope, after uint64, limit int)
 
 func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest // it measures the heap
 	l := copying{memory.New(memory.Options{})}
-	s, err := server.New(l, server.Options{RecordBytes: recordBytes})
+	s, err := server.New(l, recordBytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func heap() int64 {
 
 func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
 	t.Parallel()
-	s, err := server.New(memory.New(memory.Options{}), server.Options{RecordBytes: recordBytes})
+	s, err := server.New(memory.New(memory.Options{}), recordBytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,31 +32,21 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// Options say how a server works.
-type Options struct {
-	RecordBytes int              // the largest record that is stored
-	Meter       metric.Meter     // nil measures nothing
-	Now         func() time.Time // nil is time.Now
-}
-
 // Server implements streamv2.StreamServiceServer.
 type Server struct {
 	streamv2.UnimplementedStreamServiceServer
 
 	log         log.Log
 	recordBytes int
-	now         func() time.Time
-	tails       *tails
+	tails       tails
 	meters      meters
 }
 
-// New returns a server on the log. It ends its readers when the log's Run has returned.
-func New(l log.Log, o Options) (*Server, error) {
-	s := &Server{log: l, recordBytes: o.RecordBytes, now: o.Now, tails: newTails(rememberedTails)}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	return s, s.meters.open(o.Meter)
+// New returns a server that stores records of up to recordBytes in the log, and measures with
+// the meter, if any. It ends its readers when the log's Run has returned.
+func New(l log.Log, recordBytes int, meter metric.Meter) (*Server, error) {
+	s := &Server{log: l, recordBytes: recordBytes}
+	return s, s.meters.open(meter)
 }
 
 // meters are the instruments of a server.
