@@ -12,6 +12,7 @@ import (
 	"log/slog"
 
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc"
 
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -46,6 +47,9 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	}
 	if p.Log == nil {
 		p.Log = slog.Default()
+	}
+	if p.Meter == nil {
+		p.Meter = noop.Meter{}
 	}
 	s := &Service{}
 	var err error

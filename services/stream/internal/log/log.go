@@ -16,6 +16,7 @@ package log
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -114,18 +115,6 @@ func Partition(s Stream, count int) int {
 // Unavailable returns the fault of a log that cannot be reached. The cause is for the
 // log file: it is wrapped, and does not travel.
 func Unavailable(doing string, cause error) error {
-	return &unavailable{
-		fault: fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "the live log cannot be reached; try the same request again"),
-		doing: doing,
-		cause: cause,
-	}
+	return fmt.Errorf("%s: %w: %w", doing,
+		fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "the live log cannot be reached; try the same request again"), cause)
 }
-
-type unavailable struct {
-	fault *fault.Fault
-	doing string
-	cause error
-}
-
-func (u *unavailable) Error() string   { return u.doing + ": " + u.cause.Error() }
-func (u *unavailable) Unwrap() []error { return []error{u.fault, u.cause} }
