@@ -2,9 +2,12 @@ package jetstream
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,6 +16,82 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
+
+// A message is published under the first subject, and heard under the second once it is
+// stored.
+//
+//	holdfast.append.<partition>.<tenant>.<root>.<session>
+//	holdfast.stored.<partition>.<tenant>.<root>.<session>
+func streamName(partition int) string    { return fmt.Sprintf("holdfast-live-%02d", partition) }
+func appendSubject(partition int) string { return fmt.Sprintf("holdfast.append.%02d.", partition) }
+func storedSubject(partition int) string { return fmt.Sprintf("holdfast.stored.%02d.", partition) }
+
+// filter returns the subject that matches the messages of a scope.
+func filter(partition int, s log.Scope) string {
+	session := "*"
+	if !s.Family {
+		session = token(s.Session)
+	}
+	return appendSubject(partition) + token(s.Tenant) + "." + token(s.Root) + "." + session
+}
+
+// token writes an id as one legal token of a subject. Three ids of 256 bytes stay below the
+// 4,096 bytes of a NATS control line.
+func token(id string) string { return strings.ReplaceAll(url.QueryEscape(id), ".", "%2E") }
+
+// streamOf reads the end of a subject: tenant, root and session.
+func streamOf(subject string) (log.Stream, error) {
+	parts := strings.Split(subject, ".")
+	if len(parts) < 3 {
+		return log.Stream{}, fmt.Errorf("subject %q names no session", subject)
+	}
+	parts = parts[len(parts)-3:]
+	for i, part := range parts {
+		id, err := url.QueryUnescape(part)
+		if err != nil {
+			return log.Stream{}, fmt.Errorf("subject %q: %w", subject, err)
+		}
+		parts[i] = id
+	}
+	return log.Stream{Tenant: parts[0], Root: parts[1], Session: parts[2]}, nil
+}
+
+// A payload is what the rules look at, in front of the record, so that the writer and
+// the place of a record are known without decoding it:
+//
+//	version  epoch      last       record
+//	1 byte   8 bytes    8 bytes    protobuf
+const (
+	version     = 1
+	prefixBytes = 1 + 8 + 8
+)
+
+func encode(m *log.Message) []byte {
+	b := make([]byte, 0, prefixBytes+len(m.Body))
+	b = append(b, version)
+	b = binary.BigEndian.AppendUint64(b, uint64(m.Epoch)) //nolint:gosec // decode reverses it
+	b = binary.BigEndian.AppendUint64(b, uint64(m.Last))  //nolint:gosec // likewise
+	return append(b, m.Body...)
+}
+
+// decode reads what is stored under the subject. The subject may be the published one or the
+// one under which the message is heard.
+func decode(subject string, offset uint64, payload []byte) (log.Stream, *log.Message, error) {
+	stream, err := streamOf(subject)
+	if err != nil {
+		return stream, nil, err
+	}
+	if len(payload) < prefixBytes || payload[0] != version {
+		return stream, nil, fmt.Errorf("message %d is not one of this version", offset)
+	}
+	return stream, &log.Message{
+		Offset:  offset,
+		Session: stream.Session,
+		Epoch:   int64(binary.BigEndian.Uint64(payload[1:])), //nolint:gosec // encode reverses it
+		Last:    int64(binary.BigEndian.Uint64(payload[9:])), //nolint:gosec // likewise
+		Body:    payload[prefixBytes:],
+	}, nil
+}
 
 // The leader of a partition with several copies refuses a message for a moment after it has
 // acknowledged another one of the subject, mostly some microseconds. So the pause between two
@@ -69,4 +148,23 @@ func refusal(err error) error {
 			fault.New(fault.Exhausted, "LOG_FULL", "the live log has no room; readers read the step when it is committed"))
 	}
 	return log.Unavailable("append", e)
+}
+
+// hear takes one message after the other as the server has stored them.
+func (p *partition) hear(m *nats.Msg) {
+	offset := number(m.Header, headerSequence)
+	if offset == 0 {
+		return // not from the log
+	}
+	p.mu.Lock()
+	next := offset == p.heard+1
+	p.heard = offset
+	p.mu.Unlock()
+	stream, message, err := decode(m.Subject, offset, m.Data)
+	if !next || err != nil { // a follower that reads what is stored gets to know the error
+		p.breakFeed()
+	}
+	if err == nil {
+		p.feed.Deliver(stream, message)
+	}
 }

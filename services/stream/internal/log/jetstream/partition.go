@@ -37,25 +37,6 @@ func (p *partition) breakFeed() {
 	p.feed.Break()
 }
 
-// hear takes one message after the other as the server has stored them.
-func (p *partition) hear(m *nats.Msg) {
-	offset := number(m.Header, headerSequence)
-	if offset == 0 {
-		return // not from the log
-	}
-	p.mu.Lock()
-	next := offset == p.heard+1
-	p.heard = offset
-	p.mu.Unlock()
-	stream, message, err := decode(m.Subject, offset, m.Data)
-	if !next || err != nil { // a follower that reads what is stored gets to know the error
-		p.breakFeed()
-	}
-	if err == nil {
-		p.feed.Deliver(stream, message)
-	}
-}
-
 // compare compares what was heard with the log, and makes a stream that is gone.
 func (l *Log) compare(ctx context.Context, p *partition) {
 	p.mu.Lock()

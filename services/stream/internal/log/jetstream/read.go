@@ -2,8 +2,10 @@ package jetstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -157,6 +159,25 @@ func (c *collector) take(m *nats.Msg) (done bool, err error) {
 	return true, fmt.Errorf("the server answers %s %s", code, m.Header.Get("Description"))
 }
 
+// The headers of NATS that are read or written. Messages have no headers of ours.
+const (
+	headerExpected     = "Nats-Expected-Last-Subject-Sequence"
+	headerSubject      = "Nats-Subject"
+	headerSequence     = "Nats-Sequence"
+	headerLastSequence = "Nats-Last-Sequence"
+	headerPending      = "Nats-Num-Pending"
+	headerCode         = "Status"
+)
+
+// number returns a header that is a number; 0 when it is missing.
+func number(h nats.Header, name string) uint64 {
+	n, err := strconv.ParseUint(h.Get(name), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // askPatience is how long a question waits before it is sent again. Servers that take a
 // dead one for their leader drop what only the leader answers, and report nothing.
 const askPatience = 1500 * time.Millisecond
@@ -177,4 +198,45 @@ func (l *Log) ask(ctx context.Context, method string, question []byte) (answer, 
 		}
 		return readAnswer(m.Data)
 	}
+}
+
+// answer is what the server answers to a message, to a look at the last message, or to a
+// question about a stream.
+type answer struct {
+	Error    *jetstream.APIError `json:"error"`
+	Sequence uint64              `json:"seq"`
+	Message  struct {
+		Subject  string `json:"subject"`
+		Sequence uint64 `json:"seq"`
+		Data     []byte `json:"data"`
+	} `json:"message"`
+	State struct {
+		Last uint64 `json:"last_seq"`
+	} `json:"state"`
+}
+
+// readAnswer returns a refusal as a *jetstream.APIError.
+func readAnswer(data []byte) (answer, error) {
+	var a answer
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("answer of the server: %w", err)
+	}
+	if a.Error != nil {
+		return a, a.Error
+	}
+	return a, nil
+}
+
+// Codes of the server's refusals that the client library does not name.
+const (
+	codeAccountResources = 10002
+	codeInsufficient     = 10023
+	codeStorage          = 10047
+	codeStoreFailed      = 10077
+	codeInFlight         = 10164 // another message of the subject is being written
+)
+
+func isCode(err error, code jetstream.ErrorCode) bool {
+	e, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && e.ErrorCode == code
 }
