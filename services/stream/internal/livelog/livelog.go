@@ -10,9 +10,9 @@
 // The rules look at nothing but the last record, the tail:
 //
 //	epoch below the tail's                  WRITER_FENCED
-//	stored already                          Repeat: the same answer as before
-//	attempt, boundary above the tail        Accept
-//	chunks whose `after` is the tail        Accept
+//	stored already                          the same answer as before
+//	attempt, boundary above the tail        store
+//	chunks whose `after` is the tail        store
 //	anything else                           RECORDS_LOST: begin a new attempt
 //
 // A log may lose its tail or everything at any time. A writer that continues
@@ -62,39 +62,30 @@ func (r Request) Check() bool { return r.Chunks == 0 && r.Attempt == nil && r.Bo
 // Last returns the sequence of the record's last frame.
 func (r Request) Last() int64 { return r.Sequence + int64(max(r.Chunks, 1)) - 1 }
 
-// Decision says what becomes of a request.
-type Decision uint8
-
-// The decisions.
-const (
-	// Accept: store the record behind the tail.
-	Accept Decision = iota + 1
-	// Repeat: store nothing; the answer is that of a success.
-	Repeat
-)
-
-// Decide says what becomes of a valid request.
+// Decide reports whether the record of a valid request is to be stored behind the tail. Where
+// it is not and there is no error, the log holds it already or a check has found the tail: the
+// answer is that of a success.
 //
 // Stale (WRITER_FENCED): a later owner has written. Stale (RECORDS_LOST): the log
 // does not have the record that the request follows, or has passed its sequence.
-func Decide(t Tail, r Request) (Decision, error) {
+func Decide(t Tail, r Request) (store bool, err error) {
 	switch {
 	case r.Epoch < t.Epoch:
-		return 0, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch)
+		return false, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch)
 	case r.Check():
 		if r.After == t.Last {
-			return Repeat, nil
+			return false, nil
 		}
 	case stored(t, r):
-		return Repeat, nil
+		return false, nil
 	case r.Attempt != nil || r.Boundary != nil:
 		if r.Sequence > t.Last {
-			return Accept, nil
+			return true, nil
 		}
 	case r.After == t.Last:
-		return Accept, nil
+		return true, nil
 	}
-	return 0, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
+	return false, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
 }
 
 // stored reports whether the log holds the record. Within an attempt, records have one

@@ -55,12 +55,12 @@ func (s *Server) write(ctx context.Context, stream log.Stream, r livelog.Request
 				return err
 			}
 		}
-		decision, err := livelog.Decide(known.Tail, r)
-		if remembered && (err != nil || decision == livelog.Repeat) {
+		store, err := livelog.Decide(known.Tail, r)
+		if remembered && !store {
 			remembered = false
 			continue
 		}
-		if err != nil || decision == livelog.Repeat {
+		if !store {
 			return err
 		}
 		offset, err := s.log.Append(ctx, stream, known.offset, m)
