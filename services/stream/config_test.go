@@ -31,7 +31,6 @@ func open(t *testing.T, c stream.Config) (variable, detail string) {
 
 func TestAWrongConfigurationIsNamed(t *testing.T) {
 	t.Parallel()
-	many := strings.Repeat("nats://h,nats://i;", 64) + "nats://x"
 	for name, c := range map[string]struct {
 		variable string
 		spoil    func(*stream.Config)
@@ -40,10 +39,6 @@ func TestAWrongConfigurationIsNamed(t *testing.T) {
 		"an unknown log":        {"HOLDFAST_STREAM_BUS", func(c *stream.Config) { c.Bus = "kafka" }, "kafka"},
 		"no directory":          {"HOLDFAST_STREAM_DATA_DIR", func(c *stream.Config) { c.DataDir = "" }, "directory"},
 		"no server":             {"HOLDFAST_STREAM_NATS_URL", func(c *stream.Config) { c.Bus, c.NATSURL = stream.BusNATS, "" }, "empty"},
-		"an empty system":       {"HOLDFAST_STREAM_NATS_URL", func(c *stream.Config) { c.Bus, c.NATSURL = stream.BusNATS, "nats://a; ;nats://b" }, "system 2 of 3"},
-		"a system twice":        {"HOLDFAST_STREAM_NATS_URL", func(c *stream.Config) { c.Bus, c.NATSURL = stream.BusNATS, "nats://a;nats://b; nats://a" }, "systems 1 and 3"},
-		"too many systems":      {"HOLDFAST_STREAM_NATS_URL", func(c *stream.Config) { c.Bus, c.NATSURL = stream.BusNATS, many }, "65 systems"},
-		"a bad namespace":       {"HOLDFAST_STREAM_NAMESPACE", func(c *stream.Config) { c.Namespace = "a.b" }, "a.b"},
 		"too many partitions":   {"HOLDFAST_STREAM_PARTITIONS", func(c *stream.Config) { c.Partitions = 65 }, "65"},
 		"no partition":          {"HOLDFAST_STREAM_PARTITIONS", func(c *stream.Config) { c.Partitions = 0 }, "0"},
 		"no copy":               {"HOLDFAST_STREAM_REPLICAS", func(c *stream.Config) { c.Replicas = 0 }, "0"},

@@ -3,17 +3,16 @@
 //
 //	server ──▶ livelog (the rules)
 //	   │
-//	   └─▶ log: memory, or jetstream (embedded server, servers, or several systems of servers)
+//	   └─▶ log: memory, or jetstream (embedded server, or servers)
 package stream
 
 import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"golang.org/x/sync/errgroup"
+	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc"
 
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -26,9 +25,8 @@ import (
 
 // Peers is what the service is given by its process.
 type Peers struct {
-	Log   *slog.Logger     // nil is slog.Default
-	Now   func() time.Time // nil is time.Now
-	Meter metric.Meter     // nil measures nothing
+	Log   *slog.Logger // nil is slog.Default
+	Meter metric.Meter // nil measures nothing
 }
 
 // Service is the stream service.
@@ -50,13 +48,13 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	if p.Log == nil {
 		p.Log = slog.Default()
 	}
-	if p.Now == nil {
-		p.Now = time.Now
+	if p.Meter == nil {
+		p.Meter = noop.Meter{}
 	}
 	s := &Service{}
 	var err error
-	if err = s.open(ctx, c, p); err == nil {
-		s.server, err = server.New(s.log, server.Options{RecordBytes: c.ChunkBytes + recordRoom, Meter: p.Meter, Now: p.Now})
+	if err = s.open(ctx, c, p.Log); err == nil {
+		s.server, err = server.New(s.log, c.ChunkBytes+recordRoom, p.Meter)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -68,54 +66,22 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 const recordRoom = 8 << 10
 
 // open opens the log that the configuration names.
-func (s *Service) open(ctx context.Context, c Config, p Peers) (err error) {
+func (s *Service) open(ctx context.Context, c Config, logger *slog.Logger) (err error) {
+	endpoint := jetstream.Endpoint{URL: c.NATSURL, CredsFile: c.NATSCreds}
 	switch c.Bus {
 	case BusMemory:
-		s.log = memory.New(memory.Options{MaxAge: c.TTL, MaxBytes: c.PartitionBytes * int64(c.Partitions), Now: p.Now})
+		s.log = memory.New(memory.Options{MaxAge: c.TTL, MaxBytes: c.PartitionBytes * int64(c.Partitions)})
+		return nil
 	case BusEmbedded:
 		s.nats, err = embedded.Start(embedded.Options{
-			Directory: c.DataDir, Wait: c.BootTimeout, SyncInterval: c.Sync, Log: p.Log,
+			Directory: c.DataDir, Wait: c.BootTimeout, SyncInterval: c.Sync, Log: logger,
 		})
-		if err == nil {
-			s.log, err = openSystems(ctx, c, p, jetstream.Endpoint{InProcess: s.nats.InProcess()})
-		}
-	default:
-		var endpoints []jetstream.Endpoint
-		for _, url := range c.systems() {
-			endpoints = append(endpoints, jetstream.Endpoint{URL: url, CredsFile: c.NATSCreds})
-		}
-		s.log, err = openSystems(ctx, c, p, endpoints...)
-	}
-	return err
-}
-
-// openSystems opens a log on each system of servers. A family is on one of them.
-func openSystems(ctx context.Context, c Config, p Peers, endpoints ...jetstream.Endpoint) (log.Log, error) {
-	logs := make([]log.Log, len(endpoints))
-	group, ctx := errgroup.WithContext(ctx)
-	for i, endpoint := range endpoints {
-		group.Go(func() error {
-			opened, err := jetstream.Open(ctx, endpoint, logOptions(c, p))
-			if err == nil { // a nil *jetstream.Log is no nil log.Log
-				logs[i] = opened
-			}
+		if err != nil {
 			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		for _, opened := range logs {
-			if opened != nil {
-				err = errors.Join(err, opened.Close())
-			}
 		}
-		return nil, err
+		endpoint = jetstream.Endpoint{InProcess: s.nats.InProcess()}
 	}
-	return log.Spread(logs), nil
-}
-
-func logOptions(c Config, p Peers) jetstream.Options {
-	return jetstream.Options{
-		Namespace:      c.Namespace,
+	opened, err := jetstream.Open(ctx, endpoint, jetstream.Options{
 		Partitions:     c.Partitions,
 		Replicas:       c.Replicas,
 		MaxAge:         c.TTL,
@@ -123,9 +89,13 @@ func logOptions(c Config, p Peers) jetstream.Options {
 		MessageBytes:   c.ChunkBytes + recordRoom,
 		Check:          c.Check,
 		Boot:           c.BootTimeout,
-		Log:            p.Log,
-		Now:            p.Now,
+		Log:            logger,
+	})
+	if err != nil {
+		return err // a nil *jetstream.Log is no nil log.Log
 	}
+	s.log = opened
+	return nil
 }
 
 // Register adds the service to a gRPC server.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -15,6 +16,13 @@ import (
 const (
 	firstWait = 25 * time.Millisecond
 	lastWait  = time.Second
+)
+
+// The time between two checks of a silent publisher doubles from the first to the last
+// while nothing changes.
+const (
+	firstCheckInterval = 5 * time.Second
+	maxCheckInterval   = 30 * time.Second
 )
 
 const reasonRecordsLost = "RECORDS_LOST"
@@ -39,7 +47,7 @@ func (p *Publisher) next(ctx context.Context) *request {
 			p.mu.Unlock()
 			return nil
 		}
-		for p.ready() {
+		for len(p.queue) > 0 {
 			if p.inflight = p.take(); p.inflight != nil {
 				defer p.mu.Unlock()
 				return p.inflight
@@ -161,10 +169,10 @@ func (p *Publisher) settle(r *request, err error) bool {
 
 func (p *Publisher) acknowledge(r *request) {
 	if r.record == nil {
-		p.interval = min(2*p.interval, max(maxCheckInterval, p.config.CheckInterval))
+		p.interval = min(2*p.interval, maxCheckInterval)
 		return
 	}
-	p.after, p.interval = r.last, p.config.CheckInterval
+	p.after, p.interval = r.last, firstCheckInterval
 	if p.ofThisAttempt(r) {
 		p.keep(r.chunks)
 	}
@@ -179,40 +187,33 @@ func (p *Publisher) repeat(r *request) {
 	case r.record.GetBoundary() == nil:
 		p.spoil(r.step)
 		p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.step == r.step && e.boundary == nil })
-		p.alone = 0
 		p.measure()
 	}
 }
 
-// refused goes on behind a record that the log will never take as it is.
+// refused goes on behind a record that the log will never take as it is. What is too large
+// goes in smaller records. A chunk that cannot be made smaller is left out: readers get it with
+// the committed step.
 func (p *Publisher) refused(r *request, err error) {
 	boundary := r.record.GetBoundary()
 	tooLarge := fault.KindOf(err) == fault.TooLarge || strings.HasSuffix(fault.ReasonOf(err), "_TOO_LARGE")
 	switch {
-	case boundary != nil && tooLarge && shrinkBoundary(boundary):
+	case r.record == nil, boundary != nil && !(tooLarge && shrinkBoundary(boundary)):
+		p.log.Error("the log refuses a record", "error", err)
+	case boundary != nil:
 		p.at = r.before
 		p.queue = slices.Insert(p.queue, 0, entry{step: r.step, attempt: r.attempt, boundary: r.record, partial: true})
-	case boundary != nil, r.record == nil:
-		p.log.Error("the log refuses a record", "error", err)
-	case len(r.chunks) != 1:
-		p.putBack(r, r.chunks...)
-	case tooLarge && shrinkChunk(r.chunks[0]):
-		p.spoil(r.step)
-		p.putBack(r, r.chunks[0])
+	case len(r.chunks) > 1:
+		p.limit = sizeOf(r.chunks) / 2
+		p.putBack(r, r.chunks)
+	case tooLarge && len(r.chunks) == 1 && halvable(r.chunks[0]):
+		p.limit = len(*delta(r.chunks[0]))/2 + utf8.UTFMax - 1 // the cut lies between two runes
+		p.putBack(r, r.chunks)
 	default:
-		p.refusedChunk(r, tooLarge, err)
+		p.log.Error("a chunk is not shown: the log refuses it", "error", err)
+		p.spoil(r.step)
+		if len(r.chunks) > 0 {
+			p.putBack(r, nil)
+		}
 	}
-}
-
-// refusedChunk halves a delta that is too large. What cannot be made smaller is left out.
-func (p *Publisher) refusedChunk(r *request, tooLarge bool, err error) {
-	chunk := r.chunks[0]
-	if rest := cut(chunk); tooLarge && rest != nil {
-		p.limit = min(p.limit, max(len(*delta(chunk)), len(*delta(rest))))
-		p.putBack(r, chunk, rest)
-		return
-	}
-	p.log.Error("a chunk is not shown: the log refuses it", "type", chunk.Type(), "error", err)
-	p.spoil(r.step)
-	p.putBack(r)
 }

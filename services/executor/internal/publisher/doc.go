@@ -38,7 +38,7 @@
 // # Limits
 //
 // Large deltas are split before they are queued. A log that takes less than expected
-// refuses a record without storing it. Its chunks are then sent one by one; a delta is
-// halved, and of another chunk the part is left out that the session's messages have.
-// The boundary of such a step says that the live log does not have all of it.
+// refuses a record without storing it. Its chunks are then sent in smaller records, and a
+// delta is halved. A chunk that cannot be made smaller is left out. The boundary of such a
+// step says that the live log does not have all of it, so readers get the step as it is stored.
 package publisher

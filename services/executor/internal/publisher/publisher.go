@@ -32,14 +32,7 @@ type Config struct {
 	MaxQueuedBytes int           // Show waits while more than this is queued
 	Patience       time.Duration // how long the log may fail before nobody waits for it
 	CallTimeout    time.Duration // of one append
-	CheckInterval  time.Duration // before a silent publisher looks after the log; 0 is 5 seconds
 }
-
-const (
-	defaultCheckInterval = 5 * time.Second
-	// maxCheckInterval is where the interval stops growing while nothing changes.
-	maxCheckInterval = 30 * time.Second
-)
 
 // Claim is what the publisher has to know of the run's claim.
 type Claim struct {
@@ -92,8 +85,7 @@ type Publisher struct {
 	// The way to the log.
 	queue    []entry
 	queued   int // bytes in queue
-	alone    int // so many chunks of the queue go one by one
-	limit    int // of one delta; lower than configured once the log has refused one
+	limit    int // of one delta, and of one record with several chunks; lower once the log has refused one
 	inflight *request
 	at       position.Position // of the last frame that was sent
 	after    int64             // the sequence of the last frame that was acknowledged
@@ -103,10 +95,10 @@ type Publisher struct {
 
 // New returns a publisher that appends nothing before Run.
 func New(client streamv2.StreamServiceClient, claim Claim, c Config, log *slog.Logger) *Publisher {
-	if c.CheckInterval == 0 {
-		c.CheckInterval = defaultCheckInterval
+	p := &Publisher{
+		config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1),
+		limit: min(c.MaxDeltaBytes, maxRecordBytes), interval: firstCheckInterval,
 	}
-	p := &Publisher{config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1), limit: min(c.MaxDeltaBytes, maxBatchBytes), interval: c.CheckInterval}
 	p.begin(claim.Step, claim.Position, claim.Claims)
 	if claim.TakenOver {
 		p.reason = ReasonExecutorLost
@@ -166,7 +158,6 @@ func (p *Publisher) takeBack(reason string) {
 	if n := len(p.queue); n > 0 && p.attempt == p.first && p.queue[n-1].mark != nil && p.queue[n-1].step == p.step {
 		p.queue, p.marked = p.queue[:n-1], false // nothing follows it yet
 	}
-	p.alone = 0
 	p.measure()
 }
 
@@ -227,7 +218,7 @@ func (p *Publisher) Record() *eventv1.StepRecord {
 // Flush waits until the log has everything that was shown, counts as away, or ctx
 // ends. The error is ErrFenced.
 func (p *Publisher) Flush(ctx context.Context) error {
-	return p.wait(ctx, func() bool { return p.away || !p.ready() && (p.inflight == nil || p.inflight.record == nil) })
+	return p.wait(ctx, func() bool { return p.away || len(p.queue) == 0 && (p.inflight == nil || p.inflight.record == nil) })
 }
 
 // Err is ErrFenced when the run is somebody else's; nil while it is not.
@@ -316,7 +307,7 @@ func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 		begun = begun && e.mark == nil
 		return true
 	})
-	p.kept, p.marked, p.alone = nil, false, 0
+	p.kept, p.marked = nil, false
 	p.measure()
 	if begun && p.attempt >= p.last {
 		p.log.Warn("the rest of the step is not shown live: its attempts are used up", "step", p.step, "attempts", p.last)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -270,7 +271,7 @@ func TestAnAppendWithoutAnswerIsRepeatedAndStoredOnce(t *testing.T) {
 	})
 }
 
-func TestAChunkThatTheLogFindsTooLargeIsHalvedOrShrunk(t *testing.T) {
+func TestAChunkThatTheLogFindsTooLargeIsHalvedOrLeftOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &publishertest.Log{MaxChunk: 500}
@@ -287,7 +288,7 @@ func TestAChunkThatTheLogFindsTooLargeIsHalvedOrShrunk(t *testing.T) {
 		}
 		want := []publishertest.Stretch{{After: position.Start(2), UpTo: position.Committed(2)}}
 		if !slices.Equal(reader.Asked, want) {
-			t.Errorf("the reader asked for %v, want %v: step 2 was shown without its result", reader.Asked, want)
+			t.Errorf("the reader asked for %v, want %v: step 2 was shown without the end of its call", reader.Asked, want)
 		}
 	})
 }
@@ -301,6 +302,55 @@ func TestAChunkThatTheLogNeverTakesIsLeftOut(t *testing.T) {
 		p.Commit(committed(1), nil)
 		flush(t, p)
 		expect(t, log, "1/33.1 begins[] a", "1/2047.524285 boundary behind 0/0.0")
+	})
+}
+
+func TestARecordThatTheLogFindsTooLargeGoesInSmallerOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &publishertest.Log{MaxRecord: 300}
+		p := start(t, log, claim())
+		var want []string
+		for i := range 40 {
+			name := fmt.Sprint("event ", i)
+			show(t, p, event(1, name))
+			want = append(want, name)
+		}
+		p.Commit(committed(1), nil)
+		flush(t, p)
+		var reader publishertest.Reader
+		reader.Read(log.History("s")...)
+		var got []string
+		for _, c := range reader.Chunks {
+			if c.GetCustom() != nil {
+				got = append(got, c.GetCustom().GetEventName())
+			}
+		}
+		if !slices.Equal(got, want) || len(reader.Asked) > 0 {
+			t.Errorf("the reader has %q and asked %v, want all events without a question", got, reader.Asked)
+		}
+		if faults := log.Faults(); len(faults) > 0 {
+			t.Errorf("the publisher broke the rules: %v", faults)
+		}
+	})
+}
+
+func TestAMarkThatTheLogNeverTakesEndsInTheCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &publishertest.Log{}
+		log.Gate = func(_ context.Context, r *streamv2.AppendRequest) error {
+			if r.GetRecord().GetAttempt() != nil {
+				return fault.New(fault.Invalid, "RECORD_INVALID", "an attempt")
+			}
+			return nil
+		}
+		p := start(t, log, claim())
+		show(t, p, text(1, "a"), event(1, "b"))
+		flush(t, p)
+		p.Commit(committed(1), nil)
+		flush(t, p)
+		expect(t, log, "1/2047.524285 boundary behind 0/0.0")
 	})
 }
 

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"slices"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -12,8 +13,8 @@ import (
 
 // What one record holds at most. A chunk that is larger goes by itself.
 const (
-	maxBatch      = 64
-	maxBatchBytes = 192 << 10
+	maxChunks      = 64
+	maxRecordBytes = 192 << 10
 )
 
 // maxMerged is how far deltas are merged: large enough for few chunks, small enough to
@@ -24,7 +25,6 @@ const maxMerged = 4 << 10
 type entry struct {
 	step, attempt int32
 	mark          *streamv2.Attempt // begins the attempt
-	held          bool              // the mark goes with the next chunk: the log refuses it alone
 	chunk         *eventv1.Chunk
 	boundary      *streamv2.Record
 	partial       bool // of a boundary: the live log does not have all of the step
@@ -85,13 +85,8 @@ func (p *Publisher) measure() {
 	}
 }
 
-// ready reports whether something can be sent. The caller holds mu.
-func (p *Publisher) ready() bool {
-	return len(p.queue) > 1 || len(p.queue) == 1 && !p.queue[0].held
-}
-
 // take makes a request of what waits; nil where nothing of it can be shown any more.
-// The caller holds mu, and something is ready.
+// The caller holds mu, and something waits.
 func (p *Publisher) take() *request {
 	first := p.queue[0]
 	r := &request{step: first.step, attempt: first.attempt, after: p.after, before: p.at, record: &streamv2.Record{}, voided: make(chan struct{})}
@@ -122,7 +117,7 @@ func (p *Publisher) take() *request {
 // takeChunks takes the chunks of the request's attempt that fit into one record.
 func (p *Publisher) takeChunks(r *request) {
 	bytes := 0
-	for len(p.queue) > 0 && len(r.chunks) < maxBatch {
+	for len(p.queue) > 0 && len(r.chunks) < maxChunks {
 		next := p.queue[0]
 		if next.chunk == nil || next.step != r.step || next.attempt != r.attempt {
 			return
@@ -137,16 +132,12 @@ func (p *Publisher) takeChunks(r *request) {
 			p.queue = slices.Insert(p.queue, 1, entry{step: next.step, attempt: next.attempt, chunk: rest})
 			p.measure()
 		}
-		if bytes += proto.Size(next.chunk); len(r.chunks) > 0 && bytes > maxBatchBytes {
+		if bytes += proto.Size(next.chunk); len(r.chunks) > 0 && bytes > p.limit {
 			return
 		}
 		p.pop()
 		p.at.N++
 		r.chunks = append(r.chunks, next.chunk)
-		if p.alone > 0 {
-			p.alone--
-			return
-		}
 	}
 }
 
@@ -159,18 +150,17 @@ func (p *Publisher) pop() {
 	p.queue = p.queue[1:]
 }
 
-// putBack queues what the log has refused once more: the chunks, each by itself.
-func (p *Publisher) putBack(r *request, chunks ...*eventv1.Chunk) {
+// putBack queues once more what the log has refused: the mark and the chunks.
+func (p *Publisher) putBack(r *request, chunks []*eventv1.Chunk) {
 	p.at = r.before
 	var entries []entry
-	if r.record.GetAttempt() != nil {
-		entries = append(entries, entry{step: r.step, attempt: r.attempt, mark: r.record.GetAttempt(), held: len(chunks) == 0})
+	if mark := r.record.GetAttempt(); mark != nil {
+		entries = append(entries, entry{step: r.step, attempt: r.attempt, mark: mark})
 	}
 	for _, chunk := range chunks {
 		entries = append(entries, entry{step: r.step, attempt: r.attempt, chunk: chunk})
 	}
 	p.queue = slices.Concat(entries, p.queue)
-	p.alone += len(chunks)
 	p.measure()
 }
 
@@ -206,6 +196,121 @@ func (p *Publisher) giveUpBacklog() {
 	}
 	p.queue = slices.Clone(p.queue[boundary:])
 	p.queue[0].partial = true
-	p.alone = 0
 	p.measure()
+}
+
+// delta points to the text of a chunk that can be merged and split; nil when
+// the chunk has none.
+func delta(chunk *eventv1.Chunk) *string {
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_TextDelta:
+		return &e.TextDelta.Delta
+	case *eventv1.Chunk_Thinking:
+		return &e.Thinking.Content
+	case *eventv1.Chunk_ToolArgStreamDelta:
+		return &e.ToolArgStreamDelta.Delta
+	}
+	return nil
+}
+
+// size is about what the chunk takes in memory.
+func size(chunk *eventv1.Chunk) int {
+	if text := delta(chunk); text != nil {
+		return 64 + len(*text)
+	}
+	return proto.Size(chunk)
+}
+
+// sizeOf is how large the chunks are in a record.
+func sizeOf(chunks []*eventv1.Chunk) (bytes int) {
+	for _, chunk := range chunks {
+		bytes += proto.Size(chunk)
+	}
+	return bytes
+}
+
+// halvable reports whether the chunk is a delta of several characters.
+func halvable(chunk *eventv1.Chunk) bool {
+	text := delta(chunk)
+	return text != nil && len(*text) >= 2*utf8.UTFMax
+}
+
+// merge adds the delta of next to that of last where both belong to one block and
+// the sum is not above the limit, and reports whether it did.
+func merge(last, next *eventv1.Chunk, limit int) bool {
+	if last.GetStep() != next.GetStep() || last.GetAgentId() != next.GetAgentId() || !sameBlock(last, next) {
+		return false
+	}
+	into, from := delta(last), delta(next)
+	if len(*into)+len(*from) > limit {
+		return false
+	}
+	*into += *from
+	if thinking := last.GetThinking(); thinking != nil {
+		thinking.IsComplete = next.GetThinking().GetIsComplete()
+	}
+	return true
+}
+
+func sameBlock(last, next *eventv1.Chunk) bool {
+	switch e := last.GetEvent().(type) {
+	case *eventv1.Chunk_TextDelta:
+		return next.GetTextDelta() != nil
+	case *eventv1.Chunk_Thinking:
+		return next.GetThinking() != nil && !e.Thinking.GetIsComplete()
+	case *eventv1.Chunk_ToolArgStreamDelta:
+		return next.GetToolArgStreamDelta() != nil && next.GetToolArgStreamDelta().GetToolCallId() == e.ToolArgStreamDelta.GetToolCallId()
+	}
+	return false
+}
+
+// split cuts a large delta on rune borders. The last piece alone ends a block.
+func split(chunk *eventv1.Chunk, limit int) []*eventv1.Chunk {
+	text := delta(chunk)
+	if text == nil || len(*text) <= limit {
+		return []*eventv1.Chunk{chunk}
+	}
+	var pieces []*eventv1.Chunk
+	for len(*delta(chunk)) > limit {
+		rest := cutAt(chunk, limit)
+		pieces = append(pieces, chunk)
+		chunk = rest
+	}
+	return append(pieces, chunk)
+}
+
+// cutAt leaves at most limit bytes of a longer delta in the chunk, on a rune
+// border, and gives the rest. The rest alone ends a block.
+func cutAt(chunk *eventv1.Chunk, limit int) *eventv1.Chunk {
+	text := delta(chunk)
+	all := *text
+	at := limit
+	for at > 0 && !utf8.RuneStart(all[at]) {
+		at--
+	}
+	if at == 0 { // the limit is below a rune
+		for at = limit; at < len(all) && !utf8.RuneStart(all[at]); at++ {
+		}
+	}
+	rest := proto.CloneOf(chunk)
+	*text, *delta(rest) = all[:at], all[at:]
+	if thinking := chunk.GetThinking(); thinking != nil {
+		thinking.IsComplete = false
+	}
+	return rest
+}
+
+// shrinkBoundary leaves the output of the run out, which the state service has.
+func shrinkBoundary(b *streamv2.Boundary) bool {
+	completed, end := b.GetRunEnded().GetRunCompleted(), b.GetEnd().GetEnd()
+	if completed.GetOutput() == "" && end.GetOutput() == "" {
+		return false
+	}
+	if completed != nil {
+		completed.Output = ""
+	}
+	if end != nil {
+		end.Output = ""
+	}
+	return true
 }

@@ -8,9 +8,9 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// maxRecordBytes bounds the events of a step's record, so that its commit fits into a
+// maxEventBytes bounds the events of a step's record, so that its commit fits into a
 // message of the RPC layer.
-const maxRecordBytes = 5 << 20
+const maxEventBytes = 5 << 20
 
 // record gathers what the step in flight shows beside its messages. The zero value is
 // empty.
@@ -39,7 +39,7 @@ func (r *record) add(step int32, chunk *eventv1.Chunk) {
 	}
 	event.Timestamp = chunk.GetTimestamp()
 	size := proto.Size(event)
-	if r.bytes+size > maxRecordBytes && (event.GetCustom() != nil || event.GetStatePatch() != nil) {
+	if r.bytes+size > maxEventBytes && (event.GetCustom() != nil || event.GetStatePatch() != nil) {
 		return // the other events are small, or one of a kind
 	}
 	r.bytes += size
@@ -61,8 +61,8 @@ func (r *record) eventOf(step int32, chunk *eventv1.Chunk) *eventv1.StepEvent {
 		}}}
 	case *eventv1.Chunk_ToolEnd:
 		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolEnd{ToolEnd: e.ToolEnd.GetToolCallId()}}
-	case *eventv1.Chunk_ToolApprovalRequest: // the chunk may be shrunk
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalRequest{ToolApprovalRequest: proto.CloneOf(e.ToolApprovalRequest)}}
+	case *eventv1.Chunk_ToolApprovalRequest:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalRequest{ToolApprovalRequest: e.ToolApprovalRequest}}
 	case *eventv1.Chunk_ToolApprovalResponse:
 		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalResponse{ToolApprovalResponse: e.ToolApprovalResponse}}
 	case *eventv1.Chunk_Custom:
@@ -72,8 +72,8 @@ func (r *record) eventOf(step int32, chunk *eventv1.Chunk) *eventv1.StepEvent {
 		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Custom{Custom: e.Custom}}
 	case *eventv1.Chunk_StatePatch:
 		return &eventv1.StepEvent{Event: &eventv1.StepEvent_StatePatch{StatePatch: e.StatePatch}}
-	case *eventv1.Chunk_Output: // the chunk may be shrunk
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Output{Output: proto.CloneOf(e.Output)}}
+	case *eventv1.Chunk_Output:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Output{Output: e.Output}}
 	}
 	return nil
 }

@@ -20,8 +20,7 @@ import (
 // maxPayload is the size of the largest message that the server takes.
 const maxPayload = 8 << 20
 
-// Options say how the server keeps its data. All fields are required but SyncInterval
-// and Log.
+// Options say how the server keeps its data. All fields are required but SyncInterval.
 type Options struct {
 	Directory string        // made if it is not there; one process at a time may use it
 	Wait      time.Duration // how long to wait until the server is ready
@@ -29,7 +28,7 @@ type Options struct {
 	// acknowledgement. A power cut takes what was written since. The end of a process
 	// takes nothing, however it ends.
 	SyncInterval time.Duration
-	Log          *slog.Logger // nil is slog.Default
+	Log          *slog.Logger
 }
 
 // Server is a NATS server in this process.
@@ -45,9 +44,6 @@ type Server struct {
 // Invalid (CONFIG_INVALID): the directory cannot be used, or another process uses it.
 // Unavailable (LOG_UNAVAILABLE): the server was not ready in time.
 func Start(o Options) (*Server, error) {
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
 	if err := os.MkdirAll(o.Directory, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the data directory of the stream cannot be made: %v", err)
 	}

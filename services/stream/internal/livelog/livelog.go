@@ -10,9 +10,9 @@
 // The rules look at nothing but the last record, the tail:
 //
 //	epoch below the tail's                  WRITER_FENCED
-//	stored already                          Repeat: the same answer as before
-//	attempt, boundary above the tail        Accept
-//	chunks whose `after` is the tail        Accept
+//	stored already                          the same answer as before
+//	attempt, boundary above the tail        store
+//	chunks whose `after` is the tail        store
 //	anything else                           RECORDS_LOST: begin a new attempt
 //
 // A log may lose its tail or everything at any time. A writer that continues
@@ -62,39 +62,30 @@ func (r Request) Check() bool { return r.Chunks == 0 && r.Attempt == nil && r.Bo
 // Last returns the sequence of the record's last frame.
 func (r Request) Last() int64 { return r.Sequence + int64(max(r.Chunks, 1)) - 1 }
 
-// Decision says what becomes of a request.
-type Decision uint8
-
-// The decisions.
-const (
-	// Accept: store the record behind the tail.
-	Accept Decision = iota + 1
-	// Repeat: store nothing; the answer is that of a success.
-	Repeat
-)
-
-// Decide says what becomes of a valid request.
+// Decide reports whether the record of a valid request is to be stored behind the tail. Where
+// it is not and there is no error, the log holds it already or a check has found the tail: the
+// answer is that of a success.
 //
 // Stale (WRITER_FENCED): a later owner has written. Stale (RECORDS_LOST): the log
 // does not have the record that the request follows, or has passed its sequence.
-func Decide(t Tail, r Request) (Decision, error) {
+func Decide(t Tail, r Request) (store bool, err error) {
 	switch {
 	case r.Epoch < t.Epoch:
-		return 0, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch)
+		return false, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch)
 	case r.Check():
 		if r.After == t.Last {
-			return Repeat, nil
+			return false, nil
 		}
 	case stored(t, r):
-		return Repeat, nil
+		return false, nil
 	case r.Attempt != nil || r.Boundary != nil:
 		if r.Sequence > t.Last {
-			return Accept, nil
+			return true, nil
 		}
 	case r.After == t.Last:
-		return Accept, nil
+		return true, nil
 	}
-	return 0, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
+	return false, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
 }
 
 // stored reports whether the log holds the record. Within an attempt, records have one
@@ -120,4 +111,93 @@ func shownLive(sequence int64) bool {
 func sameAttempt(a, b int64) bool {
 	p, q := position.Of(a), position.Of(b)
 	return p.Step == q.Step && p.Attempt == q.Attempt
+}
+
+// Validate checks what a request says of itself: Invalid (RECORD_INVALID).
+func Validate(r Request) error {
+	switch {
+	case r.Epoch < 1:
+		return invalid("epoch is %d; it is above 0", r.Epoch)
+	case !position.Valid(r.After):
+		return invalid("after is %d, which is no position", r.After)
+	case r.Check():
+		return nil
+	case !position.Valid(r.Sequence):
+		return invalid("sequence is %d, which is no position", r.Sequence)
+	case r.Boundary != nil:
+		return validateBoundary(r)
+	}
+	return validateChunks(r)
+}
+
+func validateChunks(r Request) error {
+	p := position.Of(r.Sequence)
+	begins := r.Attempt != nil
+	switch {
+	case !shownLive(r.Sequence) || r.Chunks > position.MaxChunks-int(p.N)+1:
+		return invalid("%d chunks from sequence %d on are not those of an attempt", r.Chunks, r.Sequence)
+	case begins && p.N != int32(min(r.Chunks, 1)): //nolint:gosec // 0 or 1
+		return invalid("the first record of an attempt begins at n = 1, or at n = 0 where it has no chunks; n is %d", p.N)
+	case !begins && p.N == 0:
+		return invalid("chunks have the sequences from n = 1 on")
+	case begins && (!position.Valid(r.Attempt.Stands) || r.Attempt.Stands >= r.Sequence):
+		return invalid("attempt.stands is %d; it is a position before sequence %d", r.Attempt.Stands, r.Sequence)
+	case !begins && r.After != r.Sequence-1:
+		return invalid("after is %d; chunks of an attempt follow each other, and these begin at %d", r.After, r.Sequence)
+	}
+	return nil
+}
+
+// validateBoundary accepts the three positions that a boundary can have: see Boundary in
+// the contract.
+func validateBoundary(r Request) error {
+	p, b := position.Of(r.Sequence), r.Boundary
+	step := p.Step
+	var fits bool
+	switch {
+	case step < 1:
+	case r.Sequence == position.Committed(step):
+		fits = b.Committed && !b.Ended
+	case r.Sequence == position.Ended(step):
+		fits = b.Committed && b.Ended
+	case p.N == position.MaxN && p.Attempt >= position.PerClaim && p.Attempt%position.PerClaim == 0:
+		fits = !b.Committed && b.Ended
+	}
+	switch {
+	case r.Chunks > 0 || r.Attempt != nil:
+		return invalid("a boundary stands alone in its record")
+	case !fits:
+		return invalid("a boundary at sequence %d (step %d, attempt %d, n %d) does not fit what it tells: step committed %t, run ended %t",
+			r.Sequence, p.Step, p.Attempt, p.N, b.Committed, b.Ended)
+	case !position.Valid(b.Last) || b.Last >= r.Sequence:
+		return invalid("boundary.last is %d; it is a position before sequence %d", b.Last, r.Sequence)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "RECORD_INVALID", format, args...)
+}
+
+// Survey finds which attempts were replaced by a later one at the same step: the last
+// attempt that was seen at each step that needed several.
+type Survey map[surveyed]int32
+
+type surveyed struct {
+	session string
+	step    int32
+}
+
+// See takes the record of the session whose last frame has the sequence. The records of
+// a session come in order.
+func (s Survey) See(session string, last int64) {
+	if p := position.Of(last); p.Attempt > 1 && shownLive(last) {
+		s[surveyed{session, p.Step}] = p.Attempt
+	}
+}
+
+// Replaced reports whether the record is of an attempt that a later one has replaced.
+func (s Survey) Replaced(session string, last int64) bool {
+	p := position.Of(last)
+	return shownLive(last) && p.Attempt < s[surveyed{session, p.Step}]
 }

@@ -27,15 +27,15 @@ type Feed struct {
 	topics map[Scope]*topic
 }
 
+// topic is what the followers of a scope share.
 type topic struct {
 	*fanout.Ring[*Message]
 
 	followers int
 }
 
-func size(m *Message) int { return len(m.Body) }
-
-func family(s Stream) Scope {
+// topicOf returns the scope under which a family's followers meet.
+func topicOf(s Stream) Scope {
 	return Scope{Stream: Stream{Tenant: s.Tenant, Root: s.Root}, Family: true}
 }
 
@@ -43,18 +43,11 @@ func family(s Stream) Scope {
 func (f *Feed) Deliver(s Stream, m *Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, scope := range [...]Scope{{Stream: s}, family(s)} {
+	for _, scope := range [...]Scope{{Stream: s}, topicOf(s)} {
 		if t := f.topics[scope]; t != nil {
 			t.Put(m)
 		}
 	}
-}
-
-// Follows reports whether anybody would get a message of the stream.
-func (f *Feed) Follows(s Stream) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.topics[Scope{Stream: s}] != nil || f.topics[family(s)] != nil
 }
 
 // Break tells all followers that messages may be missing.
@@ -77,13 +70,13 @@ func (f *Feed) Close() {
 // Follow adds a follower of the scope.
 func (f *Feed) Follow(s Scope) *Follower {
 	if s.Family {
-		s = family(s.Stream) // one topic for the family
+		s = topicOf(s.Stream)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.topics[s]
 	if t == nil {
-		t = &topic{Ring: fanout.New(feedLimits, size)}
+		t = &topic{Ring: fanout.New(feedLimits, func(m *Message) int { return len(m.Body) })}
 		if f.topics == nil {
 			f.topics = map[Scope]*topic{}
 		}

@@ -16,6 +16,7 @@ package log
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -104,32 +105,16 @@ type Log interface {
 // Partition returns which of count partitions holds the family: a stable function of
 // tenant and root.
 func Partition(s Stream, count int) int {
-	return int(hash(s) % uint64(count)) //nolint:gosec // count is positive, the remainder is below it
-}
-
-func hash(s Stream) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.Tenant))
 	_, _ = h.Write([]byte{0}) // no id has a control character, so no two pairs run together
 	_, _ = h.Write([]byte(s.Root))
-	return h.Sum64()
+	return int(h.Sum64() % uint64(count)) //nolint:gosec // count is positive, the remainder is below it
 }
 
 // Unavailable returns the fault of a log that cannot be reached. The cause is for the
 // log file: it is wrapped, and does not travel.
 func Unavailable(doing string, cause error) error {
-	return &unavailable{
-		fault: fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "the live log cannot be reached; try the same request again"),
-		doing: doing,
-		cause: cause,
-	}
+	return fmt.Errorf("%s: %w: %w", doing,
+		fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "the live log cannot be reached; try the same request again"), cause)
 }
-
-type unavailable struct {
-	fault *fault.Fault
-	doing string
-	cause error
-}
-
-func (u *unavailable) Error() string   { return u.doing + ": " + u.cause.Error() }
-func (u *unavailable) Unwrap() []error { return []error{u.fault, u.cause} }

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
@@ -17,9 +19,9 @@ var errTailMoves = errors.New("other writers keep changing the tail")
 
 // Append stores a record, or asks for the tail.
 func (s *Server) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.AppendResponse, error) {
-	began := s.now()
+	began := time.Now()
 	err := s.append(ctx, r)
-	s.meters.appended(ctx, s.now().Sub(began), err)
+	s.meters.appended(ctx, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +55,12 @@ func (s *Server) write(ctx context.Context, stream log.Stream, r livelog.Request
 				return err
 			}
 		}
-		decision, err := livelog.Decide(known.Tail, r)
-		if remembered && (err != nil || decision == livelog.Repeat) {
+		store, err := livelog.Decide(known.Tail, r)
+		if remembered && !store {
 			remembered = false
 			continue
 		}
-		if err != nil || decision == livelog.Repeat {
+		if !store {
 			return err
 		}
 		offset, err := s.log.Append(ctx, stream, known.offset, m)
@@ -96,4 +98,41 @@ func (s *Server) lookUp(ctx context.Context, stream log.Stream) (tail, error) {
 	known.Tail, known.offset = livelog.Tail{Epoch: last.Epoch, Last: last.Last}, last.Offset
 	s.tails.put(stream, known)
 	return known, nil
+}
+
+// maxTails is how many tails a process remembers: more than write at the same time. One takes
+// some 200 bytes.
+const maxTails = 1 << 16
+
+// tail is the last record of a session, as a process knows it.
+type tail struct {
+	livelog.Tail
+
+	offset     uint64 // 0: nothing is stored
+	generation uint64 // in which the offset was learned
+}
+
+// tails remembers the tails of recently written sessions, so that an append needs no look-up.
+// A tail may be old: an append expects it, and the log refuses when it is another one. When
+// there are too many, all are forgotten, which costs each writer one look-up.
+type tails struct {
+	mu sync.Mutex
+	of map[log.Stream]tail
+}
+
+// get returns the tail that was learned in the generation.
+func (t *tails) get(s log.Stream, generation uint64) (known tail, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known, ok = t.of[s]
+	return known, ok && known.generation == generation
+}
+
+func (t *tails) put(s log.Stream, known tail) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.of) >= maxTails || t.of == nil {
+		t.of = map[log.Stream]tail{}
+	}
+	t.of[s] = known
 }

@@ -1,10 +1,12 @@
 package server
 
 import (
-	"fmt"
+	"cmp"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -18,45 +20,32 @@ import (
 // maxIDBytes is the length of the longest id.
 const maxIDBytes = 256
 
-// idFlaw describes what is wrong with an id; "" when nothing is.
-func idFlaw(id string) string {
-	switch {
-	case id == "":
-		return "is empty"
-	case len(id) > maxIDBytes:
-		return "is longer than 256 bytes"
-	case !utf8.ValidString(id):
-		return "is not valid UTF-8"
-	}
-	for _, r := range id {
-		if unicode.IsControl(r) {
-			return "holds a control character"
-		}
-	}
-	return ""
-}
-
 // checkID answers Invalid with the reason.
 func checkID(reason, name, id string) error {
-	if flaw := idFlaw(id); flaw != "" {
-		return fault.New(fault.Invalid, reason, "%s %s", name, flaw)
+	var flaw string
+	switch {
+	case id == "":
+		flaw = "is empty"
+	case len(id) > maxIDBytes:
+		flaw = "is longer than 256 bytes"
+	case !utf8.ValidString(id):
+		flaw = "is not valid UTF-8"
+	case strings.ContainsFunc(id, unicode.IsControl):
+		flaw = "holds a control character"
+	default:
+		return nil
 	}
-	return nil
+	return fault.New(fault.Invalid, reason, "%s %s", name, flaw)
 }
 
 // streamOf checks a reference to a session's log: Invalid (ID_INVALID).
 func streamOf(ref *streamv2.StreamRef) (log.Stream, error) {
 	s := log.Stream{Tenant: ref.GetTenant(), Root: ref.GetRootSessionId(), Session: ref.GetSessionId()}
-	for _, err := range []error{
+	return s, cmp.Or(
 		checkID("ID_INVALID", "stream.tenant", s.Tenant),
 		checkID("ID_INVALID", "stream.root_session_id", s.Root),
 		checkID("ID_INVALID", "stream.session_id", s.Session),
-	} {
-		if err != nil {
-			return log.Stream{}, err
-		}
-	}
-	return s, nil
+	)
 }
 
 // scopeOf checks what a reader wants to read: Invalid (ID_INVALID, SEQUENCE_INVALID).
@@ -119,22 +108,17 @@ func checkBoundary(b *streamv2.Boundary) error {
 			return err
 		}
 	}
-	if (b.GetRunEnded() != nil) != (b.GetEnd() != nil) {
+	end := b.GetEnd()
+	_, known := streamv2.EndStatus_name[int32(end.GetEnd().GetStatus())]
+	switch {
+	case (b.GetRunEnded() == nil) != (end == nil):
 		return recordInvalid("boundary.run_ended and boundary.end come together")
-	}
-	if b.GetEnd() == nil {
+	case end == nil:
 		return nil
+	case end.GetFail() == nil && (!known || end.GetEnd().GetStatus() == 0):
+		return recordInvalid("boundary.end has neither fail nor an end with a known status")
 	}
-	switch outcome := b.GetEnd().GetOutcome().(type) {
-	case *streamv2.Terminal_Fail:
-	case *streamv2.Terminal_End:
-		if _, known := streamv2.EndStatus_name[int32(outcome.End.GetStatus())]; !known || outcome.End.GetStatus() == 0 {
-			return recordInvalid("boundary.end.end.status is missing or unknown")
-		}
-	default:
-		return recordInvalid("boundary.end has neither end nor fail")
-	}
-	return checkID("ID_INVALID", "boundary.end.run_id", b.GetEnd().GetRunId())
+	return checkID("ID_INVALID", "boundary.end.run_id", end.GetRunId())
 }
 
 func recordInvalid(format string, args ...any) error {
@@ -154,16 +138,30 @@ func (s *Server) bodyOf(r *streamv2.Record) ([]byte, error) {
 	return body, nil
 }
 
-// frameOf makes the frame of a message.
-func frameOf(m *log.Message) (*streamv2.ReadResponse, error) {
-	record := &streamv2.Record{}
-	if err := proto.Unmarshal(m.Body, record); err != nil {
-		return nil, fmt.Errorf("decode the record at offset %d: %w", m.Offset, err)
-	}
-	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Record{
-		Record: &streamv2.SessionRecord{SessionId: m.Session, Record: record},
-	}}, nil
+// frameOf makes the frame of a message. The record is not decoded: its bytes, as they were
+// appended, are the field of the frame.
+func frameOf(m *log.Message) *streamv2.ReadResponse {
+	var session []byte
+	session = protowire.AppendTag(session, sessionField, protowire.BytesType)
+	session = protowire.AppendString(session, m.Session)
+	session = protowire.AppendTag(session, recordField, protowire.BytesType)
+	session = protowire.AppendVarint(session, uint64(len(m.Body)))
+	frame := make([]byte, 0, len(session)+len(m.Body)+16)
+	frame = protowire.AppendTag(frame, frameField, protowire.BytesType)
+	frame = protowire.AppendVarint(frame, uint64(len(session)+len(m.Body)))
+	frame = append(append(frame, session...), m.Body...)
+	response := &streamv2.ReadResponse{}
+	response.ProtoReflect().SetUnknown(frame)
+	return response
 }
+
+// The numbers of the fields ReadResponse.record, SessionRecord.session_id and
+// SessionRecord.record.
+const (
+	frameField   = 1
+	sessionField = 1
+	recordField  = 2
+)
 
 func caughtUpFrame() *streamv2.ReadResponse {
 	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -37,7 +38,7 @@ type house struct {
 // open runs the service on a log, whose Run the caller does.
 func open(t *testing.T, l log.Log) house {
 	t.Helper()
-	service, err := server.New(l, server.Options{RecordBytes: recordBytes})
+	service, err := server.New(l, recordBytes, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}

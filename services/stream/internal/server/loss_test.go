@@ -21,7 +21,7 @@ import (
 func replica(t *testing.T, url string) house {
 	t.Helper()
 	l, err := jetstream.Open(t.Context(), jetstream.Endpoint{URL: url}, jetstream.Options{
-		Namespace: "holdfast", Partitions: 2, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
+		Partitions: 2, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
 		MessageBytes: recordBytes, Check: 5 * time.Second, Boot: patience, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

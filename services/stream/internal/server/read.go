@@ -81,22 +81,22 @@ func (q *reading) run(ctx context.Context) error {
 	}
 }
 
-// replay sends what is stored behind the cursor, page by page, at the pace of the client. What
-// is appended meanwhile is left to the feed: a client that is slower than the writer would
-// never come to an end.
+// replay sends what is stored behind the cursor, page by page, at the pace of the client, and
+// leaves out the attempts that were replaced. What is appended meanwhile is left to the feed: a
+// client that is slower than the writer would never come to an end.
 func (q *reading) replay(ctx context.Context) error {
 	if err := q.seek(ctx); err != nil {
 		return err
 	}
-	page, w, err := q.survey(ctx)
-	for ; err == nil; page, err = q.page(ctx, q.cursor) {
+	first, attempts, end, err := q.survey(ctx)
+	for page := first; err == nil; page, err = q.page(ctx, q.cursor) {
 		for i, m := range page.Messages {
 			page.Messages[i] = nil // a reader that waits for its client holds no more than it must
-			if m.Offset > w.end {
+			if m.Offset > end {
 				return nil
 			}
 			q.cursor = m.Offset
-			if w.attempts.Replaced(m.Session, m.Last) {
+			if attempts.Replaced(m.Session, m.Last) {
 				continue
 			}
 			if err := q.give(m); err != nil {
@@ -110,29 +110,25 @@ func (q *reading) replay(ctx context.Context) error {
 	return err
 }
 
-func (q *reading) page(ctx context.Context, after uint64) (log.Page, error) {
-	return q.log.Page(ctx, q.scope, after, pageMessages)
-}
-
-// window is what one replay sends.
-type window struct {
-	attempts livelog.Survey
-	end      uint64 // the offset of its last message
-}
-
-// survey looks through what is stored behind the cursor, and returns the first page of it.
-func (q *reading) survey(ctx context.Context) (first log.Page, w window, err error) {
+// survey looks through what is stored behind the cursor. It returns the first page of it, its
+// attempts, and the offset of its last message.
+func (q *reading) survey(ctx context.Context) (first log.Page, attempts livelog.Survey, end uint64, err error) {
+	attempts = livelog.Survey{}
 	first, err = q.page(ctx, q.cursor)
-	for page := first; err == nil; page, err = q.page(ctx, w.end) {
+	for page := first; err == nil; page, err = q.page(ctx, end) {
 		for _, m := range page.Messages {
-			w.attempts.See(m.Session, m.Last)
-			w.end = m.Offset
+			attempts.See(m.Session, m.Last)
+			end = m.Offset
 		}
 		if !page.More {
 			break
 		}
 	}
-	return first, w, err
+	return first, attempts, end, err
+}
+
+func (q *reading) page(ctx context.Context, after uint64) (log.Page, error) {
+	return q.log.Page(ctx, q.scope, after, pageMessages)
 }
 
 // A reader that resumes looks for its place from the end of the log backwards, in growing
@@ -140,7 +136,7 @@ func (q *reading) survey(ctx context.Context) (first log.Page, w window, err err
 const (
 	firstDistance  = 64
 	distanceGrowth = 8
-	maxDistances   = 7
+	maxDistance    = 1 << 24
 )
 
 // seek moves a cursor that stands at the beginning to a message that the reader has already,
@@ -150,29 +146,22 @@ func (q *reading) seek(ctx context.Context) error {
 	if q.cursor > 0 || q.from == 0 || q.scope.Family {
 		return nil
 	}
-	last, err := q.log.Last(ctx, q.scope.Stream)
-	if err != nil || last == nil {
+	m, err := q.log.Last(ctx, q.scope.Stream)
+	if err != nil || m == nil {
 		return err
 	}
-	if last.Last <= q.from {
-		q.cursor = last.Offset
-		return nil
-	}
-	distance := uint64(firstDistance)
-	for range maxDistances {
-		if distance >= last.Offset {
+	end := m.Offset
+	for distance := uint64(firstDistance); m.Last > q.from; distance *= distanceGrowth {
+		if distance >= end || distance > maxDistance {
 			return nil
 		}
-		page, err := q.log.Page(ctx, q.scope, last.Offset-distance, 1)
-		if err != nil {
+		page, err := q.log.Page(ctx, q.scope, end-distance, 1)
+		if err != nil || len(page.Messages) == 0 {
 			return err
 		}
-		if len(page.Messages) > 0 && page.Messages[0].Last <= q.from {
-			q.cursor = page.Messages[0].Offset
-			return nil
-		}
-		distance *= distanceGrowth
+		m = page.Messages[0]
 	}
+	q.cursor = m.Offset
 	return nil
 }
 
@@ -204,9 +193,5 @@ func (q *reading) give(m *log.Message) error {
 	if m.Session == q.scope.Session && m.Last <= q.from {
 		return nil
 	}
-	frame, err := frameOf(m)
-	if err != nil {
-		return err
-	}
-	return q.send(frame)
+	return q.send(frameOf(m))
 }

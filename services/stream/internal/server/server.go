@@ -25,19 +25,11 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
-
-// Options say how a server works.
-type Options struct {
-	RecordBytes int              // the largest record that is stored
-	Meter       metric.Meter     // nil measures nothing
-	Now         func() time.Time // nil is time.Now
-}
 
 // Server implements streamv2.StreamServiceServer.
 type Server struct {
@@ -45,43 +37,32 @@ type Server struct {
 
 	log         log.Log
 	recordBytes int
-	now         func() time.Time
-	tails       *tails
+	tails       tails
 	meters      meters
 }
 
-// New returns a server on the log. It ends its readers when the log's Run has returned.
-func New(l log.Log, o Options) (*Server, error) {
-	s := &Server{log: l, recordBytes: o.RecordBytes, now: o.Now, tails: newTails(rememberedTails)}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	return s, s.meters.open(o.Meter)
+// New returns a server that stores records of up to recordBytes in the log. It ends its
+// readers when the log's Run has returned.
+func New(l log.Log, recordBytes int, meter metric.Meter) (*Server, error) {
+	s := &Server{log: l, recordBytes: recordBytes}
+	return s, s.meters.open(meter)
 }
 
 // meters are the instruments of a server.
 type meters struct {
-	appends metric.Int64Counter
-	took    metric.Float64Histogram
+	appends metric.Float64Histogram
 	readers metric.Int64UpDownCounter
 	cut     metric.Int64Counter
-	stored  metric.MeasurementOption // the usual outcome of an append
 }
 
 func (m *meters) open(meter metric.Meter) error {
-	if meter == nil {
-		meter = noop.Meter{}
-	}
-	m.stored = outcome("stored")
-	var errs [4]error
-	m.appends, errs[0] = meter.Int64Counter("holdfast.stream.appends", metric.WithUnit("{append}"),
-		metric.WithDescription("records that were stored, and requests that were refused, by outcome: stored, or the reason"))
-	m.took, errs[1] = meter.Float64Histogram("holdfast.stream.append.time", metric.WithUnit("s"),
-		metric.WithDescription("time from an append's arrival to its acknowledgement"),
+	var errs [3]error
+	m.appends, errs[0] = meter.Float64Histogram("holdfast.stream.append.time", metric.WithUnit("s"),
+		metric.WithDescription("time from an append's arrival to its answer, by outcome: stored, or the reason of the refusal"),
 		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
-	m.readers, errs[2] = meter.Int64UpDownCounter("holdfast.stream.readers", metric.WithUnit("{reader}"),
+	m.readers, errs[1] = meter.Int64UpDownCounter("holdfast.stream.readers", metric.WithUnit("{reader}"),
 		metric.WithDescription("open reads"))
-	m.cut, errs[3] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
+	m.cut, errs[2] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
 		metric.WithDescription("reads that were ended because the reader was too slow"))
 	if err := errors.Join(errs[:]...); err != nil {
 		return fmt.Errorf("make the instruments of the stream: %w", err)
@@ -89,16 +70,11 @@ func (m *meters) open(meter metric.Meter) error {
 	return nil
 }
 
-func outcome(word string) metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", word)))
-}
-
 // appended notes what became of an append.
 func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
+	outcome := "stored"
 	if err != nil {
-		m.appends.Add(ctx, 1, outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL")))
-		return
+		outcome = cmp.Or(fault.ReasonOf(err), "INTERNAL")
 	}
-	m.appends.Add(ctx, 1, m.stored)
-	m.took.Record(ctx, took.Seconds())
+	m.appends.Record(ctx, took.Seconds(), metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", outcome))))
 }

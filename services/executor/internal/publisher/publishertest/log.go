@@ -27,6 +27,8 @@ type Log struct {
 	Gate func(ctx context.Context, r *streamv2.AppendRequest) error
 	// MaxChunk is the size of the largest chunk or boundary; 0: no limit.
 	MaxChunk int
+	// MaxRecord is the size of the largest record; 0: no limit.
+	MaxRecord int
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -101,6 +103,9 @@ func (l *Log) check(record *streamv2.Record) error {
 		if l.MaxChunk > 0 && proto.Size(chunk) > l.MaxChunk {
 			return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(chunk))
 		}
+	}
+	if l.MaxRecord > 0 && proto.Size(record) > l.MaxRecord {
+		return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(record))
 	}
 	if l.MaxChunk > 0 && proto.Size(record.GetBoundary()) > l.MaxChunk {
 		return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(record.GetBoundary()))

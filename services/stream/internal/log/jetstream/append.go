@@ -1,19 +1,97 @@
 package jetstream
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
+
+// A message is published under the first subject, and heard under the second once it is
+// stored.
+//
+//	holdfast.append.<partition>.<tenant>.<root>.<session>
+//	holdfast.stored.<partition>.<tenant>.<root>.<session>
+func streamName(partition int) string    { return fmt.Sprintf("holdfast-live-%02d", partition) }
+func appendSubject(partition int) string { return fmt.Sprintf("holdfast.append.%02d.", partition) }
+func storedSubject(partition int) string { return fmt.Sprintf("holdfast.stored.%02d.", partition) }
+
+// filter returns the subject that matches the messages of a scope.
+func filter(partition int, s log.Scope) string {
+	session := "*"
+	if !s.Family {
+		session = token(s.Session)
+	}
+	return appendSubject(partition) + token(s.Tenant) + "." + token(s.Root) + "." + session
+}
+
+// token writes an id as one legal token of a subject. Three ids of 256 bytes stay below the
+// 4,096 bytes of a NATS control line.
+func token(id string) string { return strings.ReplaceAll(url.QueryEscape(id), ".", "%2E") }
+
+// streamOf reads the end of a subject: tenant, root and session.
+func streamOf(subject string) (log.Stream, error) {
+	parts := strings.Split(subject, ".")
+	if len(parts) < 3 {
+		return log.Stream{}, fmt.Errorf("subject %q names no session", subject)
+	}
+	parts = parts[len(parts)-3:]
+	for i, part := range parts {
+		id, err := url.QueryUnescape(part)
+		if err != nil {
+			return log.Stream{}, fmt.Errorf("subject %q: %w", subject, err)
+		}
+		parts[i] = id
+	}
+	return log.Stream{Tenant: parts[0], Root: parts[1], Session: parts[2]}, nil
+}
+
+// A payload is what the rules look at, in front of the record, so that the writer and
+// the place of a record are known without decoding it:
+//
+//	version  epoch      last       record
+//	1 byte   8 bytes    8 bytes    protobuf
+const (
+	version     = 1
+	prefixBytes = 1 + 8 + 8
+)
+
+func encode(m *log.Message) []byte {
+	b := make([]byte, 0, prefixBytes+len(m.Body))
+	b = append(b, version)
+	b = binary.BigEndian.AppendUint64(b, uint64(m.Epoch)) //nolint:gosec // decode reverses it
+	b = binary.BigEndian.AppendUint64(b, uint64(m.Last))  //nolint:gosec // likewise
+	return append(b, m.Body...)
+}
+
+// decode reads what is stored under the subject. The subject may be the published one or the
+// one under which the message is heard.
+func decode(subject string, offset uint64, payload []byte) (log.Stream, *log.Message, error) {
+	stream, err := streamOf(subject)
+	if err != nil {
+		return stream, nil, err
+	}
+	if len(payload) < prefixBytes || payload[0] != version {
+		return stream, nil, fmt.Errorf("message %d is not one of this version", offset)
+	}
+	return stream, &log.Message{
+		Offset:  offset,
+		Session: stream.Session,
+		Epoch:   int64(binary.BigEndian.Uint64(payload[1:])), //nolint:gosec // encode reverses it
+		Last:    int64(binary.BigEndian.Uint64(payload[9:])), //nolint:gosec // likewise
+		Body:    payload[prefixBytes:],
+	}, nil
+}
 
 // The leader of a partition with several copies refuses a message for a moment after it has
 // acknowledged another one of the subject, mostly some microseconds. So the pause between two
@@ -25,25 +103,25 @@ const (
 
 // Append implements log.Writer.
 func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.Message) (uint64, error) {
-	ctx, cancel := l.link.request(ctx)
+	ctx, cancel := l.request(ctx)
 	defer cancel()
 	p := l.partitionOf(s)
-	request := &nats.Msg{
-		Subject: l.names.filter(p.number, log.Scope{Stream: s}),
+	message := &nats.Msg{
+		Subject: filter(p.number, log.Scope{Stream: s}),
 		Header:  nats.Header{headerExpected: []string{strconv.FormatUint(expected, 10)}},
 		Data:    encode(m),
 	}
 	for pause := firstInFlightPause; ; pause = min(2*pause, lastInFlightPause) {
-		answer, err := l.nc.RequestMsgWithContext(ctx, request)
+		reply, err := l.nc.RequestMsgWithContext(ctx, message)
 		if errors.Is(err, nats.ErrNoResponders) && l.restore(ctx, p) {
 			return 0, log.ErrConflict // what was expected is not there any more
 		}
 		if err != nil {
 			return 0, log.Unavailable("append", err)
 		}
-		offset, err := acknowledged(answer.Data)
-		if !isCode(err, apiWrongLastInFlight) {
-			return offset, err
+		acknowledged, err := readAnswer(reply.Data)
+		if !isCode(err, codeInFlight) {
+			return acknowledged.Sequence, refusal(err)
 		}
 		select {
 		case <-time.After(pause):
@@ -53,50 +131,40 @@ func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.
 	}
 }
 
-// acknowledged reads the answer of the server to a message.
-func acknowledged(answer []byte) (uint64, error) {
-	if offset := plainOffset(answer); offset > 0 {
-		return offset, nil
+// refusal classifies the answer to an append; nil for an acknowledgement.
+func refusal(err error) error {
+	e, refused := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case err == nil:
+		return nil
+	case !refused:
+		return log.Unavailable("append", err)
 	}
-	var ack struct {
-		Sequence uint64    `json:"seq"`
-		Error    *apiError `json:"error"`
-	}
-	if err := json.Unmarshal(answer, &ack); err != nil {
-		return 0, log.Unavailable("append", fmt.Errorf("acknowledgement: %w", err))
-	}
-	if ack.Error != nil {
-		return 0, refusal(ack.Error)
-	}
-	return ack.Sequence, nil
-}
-
-// plainOffset reads an acknowledgement that names the stream and the sequence and nothing
-// more, as nearly all do; 0 for anything else. One comes for each message.
-func plainOffset(answer []byte) uint64 {
-	rest, begins := bytes.CutPrefix(answer, []byte(`{"stream":"`))
-	_, rest, named := bytes.Cut(rest, []byte(`"`))
-	rest, numbered := bytes.CutPrefix(bytes.TrimLeft(rest, ", "), []byte(`"seq":`))
-	digits, ends := bytes.CutSuffix(rest, []byte("}"))
-	if !begins || !named || !numbered || !ends {
-		return 0
-	}
-	offset, err := strconv.ParseUint(string(digits), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return offset
-}
-
-func refusal(e *apiError) error {
-	switch e.ErrCode {
-	case apiWrongLast:
+	switch e.ErrorCode {
+	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return log.ErrConflict
-	case apiWrongLastInFlight:
-		return e
-	case apiAccountResources, apiInsufficient, apiStorage, apiStoreFailed:
+	case codeAccountResources, codeInsufficient, codeStorage, codeStoreFailed:
 		return fmt.Errorf("append: %w: %w", e,
 			fault.New(fault.Exhausted, "LOG_FULL", "the live log has no room; readers read the step when it is committed"))
 	}
 	return log.Unavailable("append", e)
+}
+
+// hear takes one message after the other as the server has stored them.
+func (p *partition) hear(m *nats.Msg) {
+	offset := number(m.Header, headerSequence)
+	if offset == 0 {
+		return // not from the log
+	}
+	p.mu.Lock()
+	next := offset == p.heard+1
+	p.heard = offset
+	p.mu.Unlock()
+	stream, message, err := decode(m.Subject, offset, m.Data)
+	if !next || err != nil { // a follower that reads what is stored gets to know the error
+		p.breakFeed()
+	}
+	if err == nil {
+		p.feed.Deliver(stream, message)
+	}
 }

@@ -6,10 +6,10 @@
 // filter <tenant>.<root>.* is the whole family in one order. The offset of a message is
 // its JetStream sequence.
 //
-//	append   publish <namespace>.append.<partition>.<tenant>.<root>.<session>, which names
-//	         the expected last sequence of the subject; the server checks and stores in one step
+//	append   publish holdfast.append.<partition>.<tenant>.<root>.<session>, which names the
+//	         expected last sequence of the subject; the server checks and stores in one step
 //	page     a batched direct get; there are no consumers, so nothing has to be cleaned up
-//	follow   the server republishes each message that it has stored under <namespace>.stored.…;
+//	follow   the server republishes each message that it has stored under holdfast.stored.…;
 //	         a process has one subscription per partition and hands on in memory (log.Feed)
 //
 // A subscription to the published subject would hear messages that the server then refuses.
@@ -34,6 +34,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,9 +57,8 @@ const headerRoom = 4 << 10
 // openLimit is how many partitions are opened at once.
 const openLimit = 4
 
-// Options say how the log is kept. All fields are required but Log and Now.
+// Options say how the log is kept. All fields are required.
 type Options struct {
-	Namespace      string        // first word of subjects and streams
 	Partitions     int           // the same in all processes
 	Replicas       int           // copies of each partition
 	MaxAge         time.Duration // messages older than this are removed
@@ -66,8 +66,7 @@ type Options struct {
 	MessageBytes   int           // the largest body
 	Check          time.Duration // how often what was heard is compared with the log
 	Boot           time.Duration // how long Open waits for the server
-	Log            *slog.Logger  // nil is slog.Default
-	Now            func() time.Time
+	Log            *slog.Logger
 }
 
 // Endpoint says where the server is: in this process, or at a URL.
@@ -90,12 +89,14 @@ func (e Endpoint) options() (string, []nats.Option) {
 // Log is a log on JetStream.
 type Log struct {
 	options    Options
-	names      names
 	log        *slog.Logger
 	nc         *nats.Conn
 	js         jetstream.JetStream
-	link       *link
 	partitions []*partition
+
+	mu   sync.Mutex
+	up   context.Context //nolint:containedctx // the time of one connection, not of a call
+	down context.CancelFunc
 }
 
 var _ log.Log = (*Log)(nil)
@@ -109,15 +110,10 @@ var _ log.Log = (*Log)(nil)
 func Open(ctx context.Context, e Endpoint, o Options) (*Log, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Boot)
 	defer cancel()
-	l := &Log{options: o, names: names{o.Namespace}, log: o.Log, link: newLink()}
-	if l.log == nil {
-		l.log = slog.Default()
-	}
-	if l.options.Now == nil {
-		l.options.Now = time.Now
-	}
+	l := &Log{options: o, log: o.Log}
+	l.up, l.down = context.WithCancel(context.Background())
 	for i := range o.Partitions {
-		l.partitions = append(l.partitions, &partition{number: i, name: l.names.stream(i)})
+		l.partitions = append(l.partitions, &partition{number: i, name: streamName(i)})
 	}
 	if err := l.connect(e); err != nil {
 		return nil, err
@@ -141,7 +137,7 @@ func (l *Log) connect(e Endpoint) error {
 			if err != nil {
 				l.log.Warn("connection to NATS lost", "error", err)
 			}
-			l.link.lost()
+			l.endRequests()
 			l.breakFeeds()
 		}),
 		// No process heard what was appended while there was no connection.
@@ -164,6 +160,29 @@ func (l *Log) connect(e Endpoint) error {
 	return nil
 }
 
+// request returns the context of one request: it ends with ctx, with the connection, or
+// after requestTimeout.
+func (l *Log) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	up := l.up
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	stop := context.AfterFunc(up, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// endRequests ends the requests under way when the connection is lost: their answers will
+// not come, and their callers may look or repeat at once.
+func (l *Log) endRequests() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down()
+	l.up, l.down = context.WithCancel(context.Background())
+}
+
 func (l *Log) breakFeeds() {
 	for _, p := range l.partitions {
 		p.breakFeed()
@@ -171,6 +190,11 @@ func (l *Log) breakFeeds() {
 }
 
 func (l *Log) start(ctx context.Context) error {
+	for _, p := range l.partitions {
+		if _, err := l.nc.Subscribe(storedSubject(p.number)+">", p.hear); err != nil {
+			return fmt.Errorf("subscribe to %s: %w", p.name, err)
+		}
+	}
 	if err := l.ready(ctx); err != nil {
 		return err
 	}
@@ -187,7 +211,7 @@ func (l *Log) start(ctx context.Context) error {
 	return group.Wait()
 }
 
-// ready waits for the connection.
+// ready waits for the connection, and until the server knows the subscriptions.
 func (l *Log) ready(ctx context.Context) error {
 	for {
 		if err := l.nc.FlushWithContext(ctx); err == nil {

@@ -19,7 +19,7 @@ const patience = 2 * time.Minute
 
 func options() jetstream.Options {
 	return jetstream.Options{
-		Namespace: "holdfast", Partitions: 3, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
+		Partitions: 3, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
 		MessageBytes: 512 << 10, Check: 5 * time.Second, Boot: patience, Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -65,16 +65,6 @@ func TestAServerIsALog(t *testing.T) {
 	t.Parallel()
 	logtest.Run(t, func(t *testing.T) log.Log {
 		return open(t, jetstream.Endpoint{URL: natstest.StartSolo(t, t.TempDir()).URL()}, options())
-	})
-}
-
-func TestSeveralServersAreALog(t *testing.T) {
-	t.Parallel()
-	logtest.Run(t, func(t *testing.T) log.Log {
-		return log.Spread([]log.Log{
-			open(t, jetstream.Endpoint{URL: natstest.StartSolo(t, t.TempDir()).URL()}, options()),
-			open(t, jetstream.Endpoint{URL: natstest.StartSolo(t, t.TempDir()).URL()}, options()),
-		})
 	})
 }
 

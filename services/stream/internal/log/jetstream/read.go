@@ -2,11 +2,14 @@ package jetstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
@@ -24,7 +27,7 @@ var (
 
 // Last implements log.Writer.
 func (l *Log) Last(ctx context.Context, s log.Stream) (*log.Message, error) {
-	ctx, cancel := l.link.request(ctx)
+	ctx, cancel := l.request(ctx)
 	defer cancel()
 	return l.last(ctx, l.partitionOf(s), log.Scope{Stream: s})
 }
@@ -32,25 +35,15 @@ func (l *Log) Last(ctx context.Context, s log.Stream) (*log.Message, error) {
 // last asks the leader, which has every acknowledged message, for the last one of the scope;
 // nil when there is none.
 func (l *Log) last(ctx context.Context, p *partition, s log.Scope) (*log.Message, error) {
-	var body struct {
-		Message struct {
-			Subject  string `json:"subject"`
-			Sequence uint64 `json:"seq"`
-			Data     []byte `json:"data"`
-		} `json:"message"`
-	}
-	err := l.ask(ctx, "STREAM.MSG.GET."+p.name, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.names.filter(p.number, s)), &body)
+	got, err := l.ask(ctx, "STREAM.MSG.GET."+p.name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter(p.number, s)))
 	switch {
-	case isCode(err, apiNoMessage), gone(err) && l.restore(ctx, p):
+	case isCode(err, jetstream.JSErrCodeMessageNotFound), gone(err) && l.restore(ctx, p):
 		return nil, nil
 	case err != nil:
 		return nil, log.Unavailable("look at the end of "+p.name, err)
 	}
-	stream, err := streamOf(body.Message.Subject)
-	if err != nil {
-		return nil, err
-	}
-	return decode(stream.Session, body.Message.Sequence, body.Message.Data)
+	_, m, err := decode(got.Message.Subject, got.Message.Sequence, got.Message.Data)
+	return m, err
 }
 
 // Page implements log.Reader.
@@ -59,16 +52,16 @@ func (l *Log) last(ctx context.Context, p *partition, s log.Scope) (*log.Message
 // there is more than one, the leader is asked for the last message first, and the end of what
 // is stored counts only from a copy that has it.
 func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (log.Page, error) {
-	ctx, cancel := l.link.request(ctx)
+	ctx, cancel := l.request(ctx)
 	defer cancel()
 	p := l.partitionOf(s.Stream)
-	if l.options.Replicas == 1 {
-		return l.page(ctx, p, s, after, limit)
-	}
 	for range lagAttempts {
-		last, err := l.last(ctx, p, s)
-		if err != nil {
-			return log.Page{}, err
+		var last *log.Message
+		var err error
+		if l.options.Replicas > 1 {
+			if last, err = l.last(ctx, p, s); err != nil {
+				return log.Page{}, err
+			}
 		}
 		page, err := l.page(ctx, p, s, after, limit)
 		if err != nil || page.More || complete(page, after, last) {
@@ -83,24 +76,20 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 	return log.Page{}, log.Unavailable("read "+p.name, errLagging)
 }
 
-// complete reports whether a page that is the last one reaches as far as the leader's last
-// message.
+// complete reports whether a page reaches as far as the leader's last message.
 func complete(page log.Page, after uint64, last *log.Message) bool {
-	if last == nil {
-		return true
-	}
 	if n := len(page.Messages); n > 0 {
 		after = page.Messages[n-1].Offset
 	}
-	return after >= last.Offset
+	return last == nil || after >= last.Offset
 }
 
 // page asks one copy for a batch of messages.
 func (l *Log) page(ctx context.Context, p *partition, s log.Scope, after uint64, limit int) (log.Page, error) {
-	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`,
-		after+1, l.names.filter(p.number, s), limit, log.PageBytes)
-	var c collector
-	err := l.askBatch(ctx, "DIRECT.GET."+p.name, request, limit+1, c.take)
+	question := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`,
+		after+1, filter(p.number, s), limit, log.PageBytes)
+	c := collector{answers: make(chan *nats.Msg, limit+1)}
+	err := l.collect(ctx, "DIRECT.GET."+p.name, question, &c)
 	switch {
 	case gone(err) && l.restore(ctx, p):
 		return log.Page{}, nil
@@ -112,46 +101,142 @@ func (l *Log) page(ctx context.Context, p *partition, s log.Scope, after uint64,
 	return c.page, nil
 }
 
+// collect sends a question that has several answers, and takes them.
+func (l *Log) collect(ctx context.Context, method string, question []byte, c *collector) error {
+	inbox := l.nc.NewInbox()
+	subscription, err := l.nc.ChanSubscribe(inbox, c.answers)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = subscription.Unsubscribe() }() // fails when the connection is closed
+	if err := l.nc.PublishRequest("$JS.API."+method, inbox, question); err != nil {
+		return err
+	}
+	for {
+		select {
+		case m := <-c.answers:
+			if done, err := c.take(m); done || err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // collector makes a page of the answers to a batched direct get. Each names the sequence of
 // the one before, and the last names what it ends with, so a lost one is seen.
 type collector struct {
+	answers chan *nats.Msg
 	page    log.Page
 	last    uint64
 	corrupt error
 }
 
 func (c *collector) take(m *nats.Msg) (done bool, err error) {
-	switch value(m.Header, headerCode) {
+	code := m.Header.Get(headerCode)
+	if (code == "" || code == "204") && number(m.Header, headerLastSequence) != c.last {
+		return true, errHole
+	}
+	switch code {
 	case "":
-		return false, c.add(m)
+		c.last = number(m.Header, headerSequence)
+		_, message, err := decode(m.Header.Get(headerSubject), c.last, m.Data)
+		if err != nil {
+			c.corrupt = err // the batch goes on to its end
+			return false, nil
+		}
+		c.page.Messages = append(c.page.Messages, message)
+		return false, nil
 	case "204": // the end of the batch
 		c.page.More = number(m.Header, headerPending) > 0
-		if number(m.Header, headerLastSequence) != c.last {
-			return true, errHole
-		}
 		return true, nil
 	case "404": // no message
 		return true, nil
 	case "503":
 		return true, nats.ErrNoResponders
 	}
-	return true, fmt.Errorf("the server answers %s %s", value(m.Header, headerCode), value(m.Header, "Description"))
+	return true, fmt.Errorf("the server answers %s %s", code, m.Header.Get("Description"))
 }
 
-func (c *collector) add(m *nats.Msg) error {
-	if number(m.Header, headerLastSequence) != c.last {
-		return errHole
-	}
-	c.last = number(m.Header, headerSequence)
-	stream, err := streamOf(value(m.Header, headerSubject))
+// The headers of NATS that are read or written. Messages have no headers of ours.
+const (
+	headerExpected     = "Nats-Expected-Last-Subject-Sequence"
+	headerSubject      = "Nats-Subject"
+	headerSequence     = "Nats-Sequence"
+	headerLastSequence = "Nats-Last-Sequence"
+	headerPending      = "Nats-Num-Pending"
+	headerCode         = "Status"
+)
+
+// number returns a header that is a number; 0 when it is missing.
+func number(h nats.Header, name string) uint64 {
+	n, err := strconv.ParseUint(h.Get(name), 10, 64)
 	if err != nil {
-		return err
+		return 0
 	}
-	message, err := decode(stream.Session, c.last, m.Data)
-	if err != nil {
-		c.corrupt = err // the batch goes on to its end
-		return nil
+	return n
+}
+
+// askPatience is how long a question waits before it is sent again. Servers that take a
+// dead one for their leader drop what only the leader answers, and report nothing.
+const askPatience = 1500 * time.Millisecond
+
+// ask sends a question to the JetStream API, whose leader answers it, until there is an
+// answer or ctx ends. It is sent by hand: the client library's stream handle caches answers
+// without a lock, and must not be shared by goroutines.
+func (l *Log) ask(ctx context.Context, method string, question []byte) (answer, error) {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, askPatience)
+		m, err := l.nc.RequestWithContext(attempt, "$JS.API."+method, question)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		return readAnswer(m.Data)
 	}
-	c.page.Messages = append(c.page.Messages, message)
-	return nil
+}
+
+// answer is what the server answers to a message, to a look at the last message, or to a
+// question about a stream.
+type answer struct {
+	Error    *jetstream.APIError `json:"error"`
+	Sequence uint64              `json:"seq"`
+	Message  struct {
+		Subject  string `json:"subject"`
+		Sequence uint64 `json:"seq"`
+		Data     []byte `json:"data"`
+	} `json:"message"`
+	State struct {
+		Last uint64 `json:"last_seq"`
+	} `json:"state"`
+}
+
+// readAnswer returns a refusal as a *jetstream.APIError.
+func readAnswer(data []byte) (answer, error) {
+	var a answer
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("answer of the server: %w", err)
+	}
+	if a.Error != nil {
+		return a, a.Error
+	}
+	return a, nil
+}
+
+// Codes of the server's refusals that the client library does not name.
+const (
+	codeAccountResources = 10002
+	codeInsufficient     = 10023
+	codeStorage          = 10047
+	codeStoreFailed      = 10077
+	codeInFlight         = 10164 // another message of the subject is being written
+)
+
+func isCode(err error, code jetstream.ErrorCode) bool {
+	e, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && e.ErrorCode == code
 }

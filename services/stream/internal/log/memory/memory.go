@@ -16,9 +16,8 @@ const messageOverhead = 256
 
 // Options bound what is kept.
 type Options struct {
-	MaxAge   time.Duration    // 0: any age
-	MaxBytes int64            // 0: any size; the last message is kept in any case
-	Now      func() time.Time // nil is time.Now
+	MaxAge   time.Duration // 0: any age
+	MaxBytes int64         // 0: any size; the last message is kept in any case
 }
 
 // Log is a log in memory.
@@ -30,28 +29,26 @@ type Log struct {
 	last     uint64 // the highest offset
 	bytes    int64
 	entries  []entry // in order
-	families map[familyKey][]*log.Message
+	families map[family][]*log.Message
 }
 
 var _ log.Log = (*Log)(nil)
 
-type familyKey struct{ tenant, root string }
+// family is a tenant and a root.
+type family [2]string
 
 type entry struct {
-	family  familyKey
+	family  family
 	message *log.Message
 	stored  time.Time
 }
 
 // New returns an empty log.
 func New(o Options) *Log {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Log{options: o, families: map[familyKey][]*log.Message{}}
+	return &Log{options: o, families: map[family][]*log.Message{}}
 }
 
-func keyOf(s log.Stream) familyKey { return familyKey{s.Tenant, s.Root} }
+func familyOf(s log.Stream) family { return family{s.Tenant, s.Root} }
 
 // Last implements log.Writer.
 func (l *Log) Last(_ context.Context, s log.Stream) (*log.Message, error) {
@@ -62,7 +59,7 @@ func (l *Log) Last(_ context.Context, s log.Stream) (*log.Message, error) {
 }
 
 func (l *Log) lastOf(s log.Stream) *log.Message {
-	for _, m := range slices.Backward(l.families[keyOf(s)]) {
+	for _, m := range slices.Backward(l.families[familyOf(s)]) {
 		if m.Session == s.Session {
 			return m
 		}
@@ -85,9 +82,9 @@ func (l *Log) Append(_ context.Context, s log.Stream, expected uint64, m *log.Me
 	l.last++
 	stored := *m
 	stored.Offset, stored.Session = l.last, s.Session
-	key := keyOf(s)
+	key := familyOf(s)
 	l.families[key] = append(l.families[key], &stored)
-	l.entries = append(l.entries, entry{family: key, message: &stored, stored: l.options.Now()})
+	l.entries = append(l.entries, entry{family: key, message: &stored, stored: time.Now()})
 	l.bytes += size(&stored)
 	l.feed.Deliver(s, &stored)
 	return stored.Offset, nil
@@ -97,7 +94,7 @@ func size(m *log.Message) int64 { return int64(len(m.Body)) + messageOverhead }
 
 // retain removes from the front what is too old or too much.
 func (l *Log) retain() {
-	now := l.options.Now()
+	now := time.Now()
 	for len(l.entries) > 1 || len(l.entries) == 1 && l.tooOld(now) {
 		if !l.tooOld(now) && (l.options.MaxBytes == 0 || l.bytes <= l.options.MaxBytes) {
 			return
@@ -123,7 +120,7 @@ func (l *Log) Page(_ context.Context, s log.Scope, after uint64, limit int) (log
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.retain()
-	messages := l.families[keyOf(s.Stream)]
+	messages := l.families[familyOf(s.Stream)]
 	start, _ := slices.BinarySearchFunc(messages, after+1, func(m *log.Message, offset uint64) int {
 		return cmp.Compare(m.Offset, offset)
 	})
