@@ -213,3 +213,17 @@ func (w *Worker) beatOnce(ctx context.Context, list bool) error {
 	}
 	return nil
 }
+
+// stopRun lets the run end early where the worker holds it.
+func (w *Worker) stopRun(runID string, stop *statev1.Stop) {
+	s, ok := toStop(stop)
+	if !ok {
+		return
+	}
+	w.mu.Lock()
+	h := w.held[runID]
+	w.mu.Unlock()
+	if h != nil {
+		h.halt.request(s)
+	}
+}

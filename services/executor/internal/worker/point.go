@@ -1,7 +1,5 @@
 package worker
 
-import "context"
-
 // Point is a moment between two effects of a run: a process that dies there leaves
 // what is before it and nothing of what is behind it.
 type Point string
@@ -26,10 +24,3 @@ const (
 	PointFinished     Point = "finished"      // the outcome is durable, readers have not seen it
 	PointReleasing    Point = "releasing"     // the run is about to be given back
 )
-
-// passed says that the run has come by a point.
-func (w *Worker) passed(ctx context.Context, p Point) {
-	if w.peers.Passed != nil {
-		w.peers.Passed(ctx, p)
-	}
-}

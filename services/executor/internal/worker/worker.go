@@ -71,8 +71,8 @@ type Peers struct {
 	Tracer     trace.Tracer
 	Now        func() time.Time
 	Jitter     func() float64 // in [0, 1)
-	// Passed is called at every fault point that a run comes by: see the package
-	// comment. Nil is not called.
+	// Passed is called at every point that a run passes: see the package comment. It may be
+	// nil.
 	Passed func(ctx context.Context, p Point)
 }
 
@@ -96,8 +96,7 @@ type Worker struct {
 	tools  *tool.Runner
 
 	runners crowd.Crowd
-	foreign crowd.Crowd   // code of agents, see foreign
-	left    left          // code of agents that has not ended with its context
+	sandbox *sandbox      // for the code of agents
 	freed   chan struct{} // holds one token when slots became free
 
 	mu        sync.Mutex
@@ -117,13 +116,17 @@ type hold struct {
 
 // New returns a worker that does nothing before Run.
 func New(c Config, p Peers) *Worker {
+	if p.Passed == nil {
+		p.Passed = func(context.Context, Point) {}
+	}
 	return &Worker{
-		config: c.withDefaults(),
-		peers:  p,
-		tools:  &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
-		freed:  make(chan struct{}, 1), // a token says that there is something; more would say the same
-		held:   map[string]*hold{},
-		reopen: func() {},
+		config:  c.withDefaults(),
+		peers:   p,
+		tools:   &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
+		sandbox: &sandbox{log: p.Log},
+		freed:   make(chan struct{}, 1), // a token says that there is something; more would say the same
+		held:    map[string]*hold{},
+		reopen:  func() {},
 	}
 }
 
@@ -151,7 +154,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.drain(end)
 	beats.Wait()
 	limit := time.Now().Add(afterCut)
-	if !w.tools.Wait(afterCut) || !w.foreign.Wait(time.Until(limit)) {
+	if !w.tools.Wait(afterCut) || !w.sandbox.running.Wait(time.Until(limit)) {
 		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is left behind")
 	}
 	return nil
@@ -185,10 +188,7 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 		w.stopRun(stop.GetRunId(), stop.GetStop())
 		return
 	}
-	claim, settle := work.GetExecute(), false
-	if claim == nil {
-		claim, settle = work.GetSettle(), true
-	}
+	claim := work.GetExecute()
 	if claim == nil {
 		w.peers.Log.ErrorContext(ctx, "the state service sent work of an unknown kind")
 		return
@@ -204,25 +204,8 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.mu.Unlock()
 	w.runners.Go(func() {
 		defer w.end(h)
-		if settle {
-			w.settle(live, claim)
-			return
-		}
-		newRunner(w, claim, h, ctx.Done()).run(live)
+		newRunner(w, claim, h.halt, ctx.Done()).run(live)
 	})
-}
-
-// settle answers a claim of a run that has finished. Only a state service of an older
-// release hands out such claims, and it repeats them until they are answered.
-func (w *Worker) settle(ctx context.Context, claim *statev1.Claim) {
-	ctx, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
-	defer cancel()
-	_, err := w.peers.Work.SettleRun(ctx, &statev1.SettleRunRequest{Run: &statev1.RunRef{
-		Tenant: claim.GetSession().GetTenant(), SessionId: claim.GetSession().GetSessionId(), RunId: claim.GetRun().GetRunId(), Epoch: claim.GetEpoch(),
-	}})
-	if err != nil {
-		w.peers.Log.WarnContext(ctx, "a finished run could not be settled", "run", claim.GetRun().GetRunId(), "error", err)
-	}
 }
 
 // end forgets a runner that has ended.

@@ -1,17 +1,16 @@
 package worker
 
 import (
-	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
 // writes is the custom state of a run: as the last step has left it, and what the step in
-// flight does to it. The states are never changed, but replaced. The runner's goroutine owns
-// it, but for what mu guards.
+// flight does to it. The states are never changed, but replaced. One goroutine owns it.
 type writes struct {
 	kept  agent.State // as the state service has it
 	state agent.State // the same, with the defaults of the schema where no step is committed yet
@@ -19,7 +18,7 @@ type writes struct {
 	defaulted bool
 
 	entry   []agent.Op            // of the hooks of the run's begin, which each owner of a first step calls
-	asked   []agent.Op            // of the hooks that have led to the reply, which nobody calls again for a recorded one
+	asked   []agent.Op            // of the hooks that have led to the reply, which the next owner does not call for a recorded reply
 	before  []agent.Op            // of hooks that have seen the reply, before the calls of the step, which see them
 	calls   map[string][]agent.Op // of the calls that have ended, by id
 	hooks   []agent.Op            // of hooks since
@@ -27,21 +26,50 @@ type writes struct {
 	planned bool                  // the journal has asked, beside the plan
 	// dropped says that writes of hooks which readers may have seen do not count.
 	dropped bool
-	// found is what a former owner has recorded of the step in flight, as long as the
-	// calls were not run, or gone through, here.
+	// found is what a former owner has recorded of the step in flight, as long as its calls
+	// were not run or taken over here.
 	found *loop.Journal
-
-	mu    sync.Mutex
-	shown agent.State // as readers have it
 }
 
-// again forgets what the calls of the step have written, and what readers have seen of it:
-// what is in the journal counts.
-func (w *writes) again(journal *loop.Journal) {
+// start begins with the custom state of the session, with the defaults of the schema, if any,
+// where no step has led to it. The run's first step writes them.
+func (w *writes) start(state agent.State, schema json.RawMessage) error {
+	w.kept, w.state = state, state
+	if schema == nil {
+		return nil
+	}
+	whole, err := withDefaults(schema, state)
+	if err != nil {
+		return fmt.Errorf("fill the defaults of the custom state: %w", err)
+	}
+	w.state, w.defaulted = whole, true
+	return nil
+}
+
+func withDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, error) {
+	schema, err := agent.CompileSchema(stateSchema)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = schema.ApplyDefaults(text); err != nil {
+		return nil, err
+	}
+	return agent.ParseState(text)
+}
+
+// recover takes up what a former owner has recorded of the step in flight; ops were recorded
+// with the plan.
+func (w *writes) recover(journal *loop.Journal, ops []agent.Op) {
+	w.found, w.asked, w.planned = journal, ops, true
+}
+
+// restart forgets what the calls of the step have written here: what is in the journal counts.
+func (w *writes) restart(journal *loop.Journal) {
 	w.calls, w.plan, w.found = nil, agent.Message{}, journal
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.shown = w.kept
 }
 
 // ask makes what hooks have written in the step so far a part of what has led to its reply.
@@ -55,6 +83,14 @@ func (w *writes) ofPlan() []agent.Op {
 	return agent.Diff(w.entered(), applied(w.entered(), w.asked))
 }
 
+// recorded is for a plan that was recorded, without the writes for it where they were dropped.
+func (w *writes) recorded(dropped bool) {
+	if dropped {
+		w.asked = nil
+	}
+	w.planned = true
+}
+
 // begin makes what hooks have written a part of what the calls of the plan see.
 func (w *writes) begin(plan agent.Message) {
 	w.plan, w.found = plan, nil
@@ -63,8 +99,8 @@ func (w *writes) begin(plan agent.Message) {
 	}
 }
 
-// take gives what was recorded of the calls whose ends the messages carry, and that was
-// not gone through here: a stop came first. From now on the writes count it.
+// take gives the recorded results of a former owner that the messages carry, where a stop came
+// before the calls were taken over here. From now on the writes count them.
 func (w *writes) take(messages []agent.Message) []loop.Recorded {
 	if w.found == nil {
 		return nil
@@ -124,15 +160,15 @@ func (w *writes) hooked(step int, ops []agent.Op) {
 // ofHooks is how many writes of hooks beside calls there are.
 func (w *writes) ofHooks() int { return len(w.entry) + len(w.asked) + len(w.before) + len(w.hooks) }
 
-// changes reports whether the step leaves another state than it has found.
+// changes reports whether the step may leave another state than it has found.
 func (w *writes) changes() bool { return w.owns() || len(w.calls) > 0 }
 
 // owns reports whether the commit may have to write something itself.
 func (w *writes) owns() bool { return w.defaulted || w.ofHooks() > 0 }
 
-// own are the writes of the commit itself: what it takes to come from the state that the
-// writes of the recorded calls make to the one that the step leaves. So they do what those of
-// the recorded plan are to do.
+// own are the writes of the commit itself. They lead from the state after the writes of the
+// recorded calls to the state that the step leaves. So they include the writes of the recorded
+// plan.
 func (w *writes) own() []agent.Op {
 	if !w.owns() {
 		return nil
@@ -148,7 +184,7 @@ func (w *writes) drop() bool {
 	return some
 }
 
-// cut forgets what hooks have written and the journal does not have.
+// cut forgets what hooks have written, except what the journal has.
 func (w *writes) cut() {
 	asked := w.asked
 	if w.drop(); w.planned {
@@ -175,8 +211,8 @@ func (w *writes) ended(e loop.Ended) {
 	w.calls[e.Result.CallID] = e.Ops
 }
 
-// applied leaves a state as it is that the writes cannot be applied to: they were
-// written by agent.Diff, or taken by the state service, and always can.
+// applied gives the state after the writes. They come from agent.Diff or were accepted by the
+// state service, so they can always be applied; otherwise the state stays as it is.
 func applied(state agent.State, ops []agent.Op) agent.State {
 	if len(ops) == 0 {
 		return state
@@ -186,35 +222,4 @@ func applied(state agent.State, ops []agent.Op) agent.State {
 		return state
 	}
 	return after
-}
-
-// showWrites shows readers writes to the custom state, with the end of their call behind
-// them, where there is one to show.
-func (r *runner) showWrites(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
-	w := &r.writes
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	patch, err := w.shown.Patch(ops)
-	if err != nil {
-		return err
-	}
-	w.shown = applied(w.shown, ops)
-	chunks := writesChunks(ops, patch)
-	if end != nil {
-		chunks = append(chunks, toolEnd(*end))
-	}
-	return r.show(ctx, step, chunks...)
-}
-
-// showMerged shows readers what the step does to the state besides the writes of calls
-// that they have seen, or in another order.
-func (r *runner) showMerged(ctx context.Context, step int32) error {
-	w := &r.writes
-	if !w.changes() && !w.dropped {
-		return nil
-	}
-	if ops := agent.Diff(w.shown, w.merged()); len(ops) > 0 {
-		return r.showWrites(ctx, step, ops, nil)
-	}
-	return nil
 }
