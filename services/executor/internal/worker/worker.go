@@ -17,8 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// Config holds the limits and intervals of a worker. None may be 0 but those that name
-// a default.
+// Config holds the limits and intervals of a worker. Only fields that name a default may be 0.
 type Config struct {
 	Slots             int           // runs at once
 	HeartbeatInterval time.Duration // between two signs of life
@@ -30,7 +29,7 @@ type Config struct {
 	MaxResultBytes    int           // of one tool result
 	MaxDeltaBytes     int           // of one delta in the stream
 	MaxQueuedBytes    int           // of chunks that wait for the stream
-	StreamPatience    time.Duration // how long a run waits for the stream tier before it goes on without
+	StreamPatience    time.Duration // how long a run waits for the stream tier before it continues without it
 	DrainGrace        time.Duration // for the steps in flight at shutdown
 
 	HookTimeout  time.Duration // of one call of a hook; 0 is 10 seconds
@@ -85,8 +84,8 @@ var (
 // afterCut is how long runs and tools that were cut have to end.
 const afterCut = 2 * time.Second
 
-// runnersAfterCut is how long runs that were cut have to end: each gives up a model that
-// goes on, and gives its run back.
+// runnersAfterCut is how long runs that were cut have to end: each abandons a model that does
+// not end, and gives its run back.
 const runnersAfterCut = 10 * time.Second
 
 // Worker claims and executes runs.
@@ -102,12 +101,12 @@ type Worker struct {
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
 	active    int              // runners that have not ended
-	free      int              // slots that the open claim stream was not told of yet
+	free      int              // slots that the state service has no credits for yet
 	announced time.Time        // when the open claim stream announced the executor; zero without one
 	reopen    func()           // ends the open claim stream
 }
 
-// hold is one claim in the hands of a runner.
+// hold is one claim that a runner executes.
 type hold struct {
 	runID  string
 	cancel context.CancelCauseFunc
@@ -142,9 +141,9 @@ func (w *Worker) LiveRunIDs() []string {
 	return ids
 }
 
-// Run claims and executes runs until ctx ends. It then drains as the package
-// comment says, and returns nil when all its goroutines have ended; code of an agent that
-// ignores its context is left behind and logged.
+// Run claims and executes runs until ctx ends. Then it drains as the package comment says, and
+// returns nil when all its goroutines have ended. Code of an agent that ignores its context is
+// abandoned and logged.
 func (w *Worker) Run(ctx context.Context) error {
 	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -155,13 +154,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	beats.Wait()
 	limit := time.Now().Add(afterCut)
 	if !w.tools.Wait(afterCut) || !w.sandbox.running.Wait(time.Until(limit)) {
-		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is left behind")
+		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is abandoned")
 	}
 	return nil
 }
 
-// drain waits for the runners, and cuts them after the grace. Those that do not end then
-// are left behind, as the last resort.
+// drain waits for the runners, and cuts them after the grace. As the last resort, it abandons
+// those that do not end then.
 func (w *Worker) drain(end context.CancelCauseFunc) {
 	defer end(errDrained)
 	if w.runners.Wait(w.config.DrainGrace) {
@@ -169,7 +168,7 @@ func (w *Worker) drain(end context.CancelCauseFunc) {
 	}
 	w.cutAll(errDrained)
 	if !w.runners.Wait(runnersAfterCut) {
-		w.peers.Log.Error("runs have not ended with their context and are left behind; others take them over", "runs", w.LiveRunIDs())
+		w.peers.Log.Error("runs have not ended with their context and are abandoned; other executors take them over", "runs", w.LiveRunIDs())
 	}
 }
 
@@ -181,8 +180,7 @@ func (w *Worker) cutAll(cause error) {
 	}
 }
 
-// start runs the claim in a goroutine of its own, which drain waits for, or passes a
-// stop on.
+// start runs a claim on a goroutine of its own, which drain waits for, or passes a stop on.
 func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
 	if stop := work.GetStop(); stop != nil {
 		w.stopRun(stop.GetRunId(), stop.GetStop())
@@ -224,7 +222,7 @@ func (w *Worker) end(h *hold) {
 	}
 }
 
-// forget cuts every run: others own them now.
+// forget cuts every run: other executors own them now.
 func (w *Worker) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
