@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// errModel wraps what ended a model call, to tell it from errors of the stream.
+// errModel wraps the failure of a model, to tell it from errors of the stream.
 type errModel struct{ err error }
 
 func (e errModel) Error() string { return e.err.Error() }
@@ -33,18 +33,18 @@ type agentCode struct {
 	modelTimeout, guardTimeout, hookTimeout time.Duration
 }
 
-// modelCalling is one call of a model.
-type modelCalling struct {
+// modelRequest is one call of a model.
+type modelRequest struct {
 	step, attempt int
 	model         string // provider/name
 	request       model.Request
-	reply         *loop.Reply               // gets the events
-	each          func([]model.Event) error // gets what they have added to the reply; nil for nobody
+	reply         *loop.Reply               // takes the events
+	each          func([]model.Event) error // called with the additions to the reply; may be nil
 }
 
 // generate makes one call of a model. An errModel says that the model failed, any other error
 // that the run cannot go on here.
-func (a *agentCode) generate(ctx context.Context, c modelCalling) (err error) {
+func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.modelTimeout)
 	defer cancel()
@@ -117,13 +117,13 @@ func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
 	span.End()
 }
 
-// summarize gives a summary: of the agent's own function, or of its model. Then reply has what
-// came of the model's reply, also where the call has failed.
+// summarize asks the agent's own function for a summary, or else its model. reply takes the
+// model's reply, also where the call fails.
 func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
 	if f := a.agent.Context.Compact; f != nil {
 		return foreign(ctx, a.sandbox, a.claimed.code("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
 	}
-	if err := a.generate(ctx, modelCalling{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
+	if err := a.generate(ctx, modelRequest{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
 		return "", err
 	}
 	if reply.FinishReason() == model.FinishError {

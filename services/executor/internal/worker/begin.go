@@ -9,7 +9,7 @@ import (
 )
 
 // start gathers what the planner has to know. It drops the messages and the journal of the
-// claim: a run that waits on a model for long holds the conversation once.
+// claim, so that a run that waits long for a model holds the conversation once.
 func (r *runner) start(ctx context.Context) (loop.Start, error) {
 	conversation := conversation{claimed: r.claimed, sessions: r.peers.Sessions, timeout: r.config.CallTimeout}
 	stored, err := conversation.load(ctx, r.claim.GetMessages())
@@ -42,9 +42,9 @@ func (r *runner) start(ctx context.Context) (loop.Start, error) {
 	return start, err
 }
 
-// takeState takes up the custom state that the run begins with. Where no step has led to it, or
-// all were taken back, it gets the defaults of the schema. The first step of a branch is a step
-// of the session that it was made from.
+// takeState takes up the custom state of the session. Before the first step, or when all steps
+// were taken back, it gets the defaults of the schema. In a branch, the steps of the session that
+// it was made from count.
 func (r *runner) takeState() error {
 	session := r.claimed.session
 	state, err := agent.ParseState([]byte(session.GetCustomState()))
@@ -60,8 +60,7 @@ func (r *runner) takeState() error {
 	return r.writes.start(state, schema)
 }
 
-// takeJournal takes up what a former owner has recorded for the step in flight; nil where that
-// is no plan.
+// takeJournal takes up the journal of a former owner, and gives it; nil without a plan.
 func (r *runner) takeJournal() (*loop.Journal, error) {
 	found := r.claim.GetJournal()
 	for _, entry := range found.GetUsage() {

@@ -67,8 +67,7 @@ func toolEnd(r agent.ToolResult) *eventv1.Chunk {
 	}}}
 }
 
-// replyChunk is the chunk of an event that the reply has given; nil for events that readers
-// do not see.
+// replyChunk is the chunk of an event of the reply; nil for events that readers do not see.
 func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	switch e := event.(type) {
 	case model.TextDelta:

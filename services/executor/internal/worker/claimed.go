@@ -106,8 +106,8 @@ func (c claimed) end(o loop.Outcome, steps int32, now time.Time) agent.RunEnd {
 	return end
 }
 
-// previousRun is the run that the claimed one continues, where the claim names it. Empty for
-// a run that was started.
+// previousRun is the run that the claimed run continues, if the claim names one. Empty for a run
+// that was started.
 func previousRun(claim *statev1.Claim) string {
 	run := claim.GetRun()
 	if !newClaimed(claim).continues() {

@@ -20,7 +20,7 @@ type conversation struct {
 	timeout  time.Duration // of one request
 }
 
-// load reads the messages before tail, which came with the claim, and gives all of them.
+// load gives all messages. tail came with the claim; load reads the messages before it.
 func (c conversation) load(ctx context.Context, tail []*statev1.StoredMessage) ([]*statev1.StoredMessage, error) {
 	first := c.claimed.session.GetMessageCount()
 	if len(tail) > 0 {
@@ -63,8 +63,8 @@ func (c conversation) branched(messages []*statev1.StoredMessage) bool {
 		slices.ContainsFunc(messages, func(s *statev1.StoredMessage) bool { return s.GetMessage().GetStep() > 0 })
 }
 
-// begin is the index of the first message of the run. For a continuation it is that of the
-// first of the runs that it continues.
+// begin is the index of the first message of the run, or for a continuation, of the first run
+// that it continues.
 func (c conversation) begin(transcript []agent.Message) int {
 	run := c.claimed.run
 	begin := int(min(run.GetStartMessageCount(), int64(len(transcript))))

@@ -23,7 +23,7 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	}
 	r.hooks.beforeModel(cuttable, e)
 	reply := r.planner.NewReply()
-	err := r.code.generate(cuttable, modelCalling{
+	err := r.code.generate(cuttable, modelRequest{
 		step: e.Step, attempt: e.Attempt, model: e.Model, request: e.Request, reply: reply,
 		each: func(events []model.Event) error { return r.view.extendReply(cuttable, step, reply, events) },
 	})

@@ -98,9 +98,8 @@ func (r *runner) orphaned(ctx context.Context) error {
 	return r.quit(ctx, stop.Outcome())
 }
 
-// enter calls the hooks whose writes are not durable: of the begin of a run that has no step
-// yet, and of the reply that a former owner has recorded as a plan, which is shown again. What
-// they count is in the journal then.
+// enter calls the hooks whose writes are not durable: those of the begin of a first step, and with
+// a journal those behind its reply, which is shown again. Then their usage is in the journal.
 func (r *runner) enter(ctx context.Context, journal *loop.Journal) error {
 	counted := r.usage.mark()
 	r.hooks.begin(ctx)
@@ -147,8 +146,8 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	return false, r.effect(ctx, effect)
 }
 
-// noticeStop tells the planner of a stop that it does not know, and reports whether there was
-// one. reply is what has come of the model call that was cut, if any.
+// noticeStop tells the planner of a new stop, and reports whether there was one. reply is the part
+// of a reply that came before the stop; it may be nil.
 func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
 	stop, ok := r.halt.take()
 	if !ok {

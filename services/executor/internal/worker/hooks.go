@@ -22,11 +22,11 @@ type hookRunner struct {
 	stateBytes int           // what one call may write to the custom state
 	now        func() time.Time
 	log        *slog.Logger
-	emits      func(step int32) tool.Emit // shows readers what a hook of the step emits
-	writes     *writes                    // takes what hooks beside calls write
-	usage      *account                   // takes what they count
+	emits      func(step int32) tool.Emit // shows readers the events of a hook of the step
+	writes     *writes                    // of hooks beside calls
+	usage      *account                   // of hooks beside calls
 
-	announced once           // calls, results and messages of the step in flight that OnMessage has seen
+	announced once           // the messages and results of the step in flight for which OnMessage was called
 	after     sync.WaitGroup // of AfterRun
 }
 
@@ -37,8 +37,8 @@ type hookEffects struct {
 }
 
 // call calls a hook of the step within the time limit; step 0 is outside of steps. The hook
-// sees the state, and emit shows readers its events. A failure is logged, and drops what the
-// hook has written.
+// sees the state, and emit shows readers its events. A failure is logged, and the writes of the
+// hook are dropped.
 func (h *hookRunner) call(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
 	f func(ctx context.Context, c *agent.HookCall) error,
 ) (hookEffects, error) {
@@ -59,7 +59,7 @@ func (h *hookRunner) call(ctx context.Context, name string, step int, state agen
 	return effects, err
 }
 
-// unfailing makes a hook that gives no error one that gives nil.
+// unfailing adapts a hook without an error result.
 func unfailing(f func(ctx context.Context, c *agent.HookCall)) func(context.Context, *agent.HookCall) error {
 	return func(ctx context.Context, c *agent.HookCall) error {
 		f(ctx, c)
@@ -67,7 +67,7 @@ func unfailing(f func(ctx context.Context, c *agent.HookCall)) func(context.Cont
 	}
 }
 
-// beside calls a hook beside the calls of a step. What it has written waits for the commit.
+// beside calls a hook beside the calls of a step. Its writes wait for the commit.
 func (h *hookRunner) beside(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall) error) error {
 	emit := h.emits(int32(step))
 	if step == 0 { // between two steps
@@ -94,13 +94,13 @@ func (h *hookRunner) beside(ctx context.Context, name string, step int, f func(c
 	return nil
 }
 
-// run calls a hook beside the calls of a step that cannot fail the run.
+// run calls a hook beside the calls of a step. It cannot fail the run.
 func (h *hookRunner) run(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall)) {
 	_ = h.beside(ctx, name, step, unfailing(f)) // call has logged the error
 }
 
-// beforeRun asks the hook whether the run may be taken up, and gives the failure of a run that
-// may not. counted says that a former owner has counted what the hook counts.
+// beforeRun asks the hook whether the run may be taken up. Otherwise it gives the run's failure.
+// counted says that a former owner has counted the usage of the hook.
 func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure {
 	f := h.hooks.BeforeRun
 	if f == nil {
@@ -136,9 +136,9 @@ func (h *hookRunner) begin(ctx context.Context) {
 	}
 }
 
-// recovered calls the hooks that have seen the reply which a former owner has recorded as a
-// plan: the journal does not have what they write. The call of the model is not known any more.
-// So BeforeModel is not called: its writes were recorded with the plan.
+// recovered calls the hooks behind a reply again, for a plan of a former owner: the journal does
+// not have their writes. The call of the model is not known any more. BeforeModel is not called:
+// its writes were recorded with the plan.
 func (h *hookRunner) recovered(ctx context.Context, step int, plan agent.Message) {
 	if h.claimed.drains(step, plan) {
 		return
@@ -192,8 +192,8 @@ func (h *hookRunner) onMessages(ctx context.Context, step int, messages ...agent
 	}
 }
 
-// afterRun calls the hook of the run's end, which came after so many steps of the session. wait
-// waits for it. What it writes and counts has no step to go with.
+// afterRun starts the hook of the run's end; wait waits for it. steps counts the committed steps
+// of the session. The writes and the usage of the hook are dropped: there is no step for them.
 func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) {
 	f := h.hooks.AfterRun
 	if f == nil {

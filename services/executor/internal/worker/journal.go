@@ -19,14 +19,14 @@ type journal struct {
 	results []loop.Recorded
 }
 
-// begin is for a plan that was recorded, with the results that were recorded since.
+// begin is for a recorded plan, with the results recorded so far.
 func (j *journal) begin(plan agent.Message, results ...loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.planned, j.plan, j.results = true, plan, slices.Clone(results)
 }
 
-// record is for a result that was recorded.
+// record is for a recorded result.
 func (j *journal) record(result loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -35,14 +35,14 @@ func (j *journal) record(result loop.Recorded) {
 	}
 }
 
-// end is for a step that is committed.
+// end is for a committed step.
 func (j *journal) end() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.planned, j.plan, j.results = false, agent.Message{}, nil
 }
 
-// found gives what was recorded; nil without a plan.
+// found gives the journal; nil without a plan.
 func (j *journal) found() *loop.Journal {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -52,8 +52,8 @@ func (j *journal) found() *loop.Journal {
 	return &loop.Journal{Plan: j.plan, Results: slices.Clone(j.results)}
 }
 
-// toJournal converts the journal of a claim, which has a plan, of a session with so many
-// committed steps. ops are the writes of hooks that were recorded with the plan.
+// toJournal converts the journal of a claim, which has a plan. steps counts the committed steps of
+// the session. ops are the writes of the plan.
 func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops []agent.Op, err error) {
 	if found.GetStep() != steps+1 {
 		return nil, nil, fmt.Errorf("the journal is of step %d, but %d steps are committed", found.GetStep(), steps)

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// quit ends the run, whatever it is doing. Where the journal has a plan, what is known of its
-// calls is committed with the end: they may have taken effect, and nobody would know.
+// quit ends the run, whatever it is doing. Where the journal has a plan, its calls may have taken
+// effect. So what is known of them is committed with the end.
 func (r *runner) quit(ctx context.Context, o loop.Outcome) error {
 	journal := r.journaled(ctx)
 	r.planner = loop.Quit(loop.Start{

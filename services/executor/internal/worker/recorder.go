@@ -41,8 +41,7 @@ type recorder struct {
 	openStep string
 }
 
-// lost reports whether the state service says that another executor owns the run, or
-// that there is nothing to own.
+// lost reports whether another executor owns the run, or the run is over or deleted.
 func lost(err error) bool {
 	switch fault.ReasonOf(err) {
 	case "EPOCH_STALE", "RUN_FINISHED", "SESSION_NOT_FOUND", "RUN_NOT_FOUND":
@@ -187,8 +186,8 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 	return request
 }
 
-// suspend adds what the session waits for from now on. The suspension names the span of the
-// run, which ctx carries.
+// suspend adds the calls for which the session waits. The suspension names the span of the run,
+// taken from ctx.
 func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepRequest, e loop.Commit) {
 	now := r.now()
 	stepID := r.stepID(e)

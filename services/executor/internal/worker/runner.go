@@ -31,8 +31,7 @@ const (
 )
 
 // runner executes one claim: it performs the effects that the planner decides, one at a time.
-// One goroutine owns it. The calls of a step run on goroutines of their own, which use tools
-// and what that was made of, not the runner.
+// One goroutine owns it. The goroutines of the calls of a step use tools, never the runner.
 type runner struct {
 	config  Config
 	peers   Peers
@@ -77,8 +76,8 @@ func newRunner(w *Worker, claim *statev1.Claim, h *halt, stop <-chan struct{}) *
 	return r
 }
 
-// use makes what works with the run's agent. Before the agent is known it is the zero Agent,
-// which has no hooks.
+// use makes the parts for the run's agent. Until the agent is known they have the zero Agent,
+// without hooks.
 func (r *runner) use(a Agent) {
 	r.code = &agentCode{
 		claimed: r.claimed, agent: a, sandbox: r.sandbox, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed,

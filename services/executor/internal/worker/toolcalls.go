@@ -26,7 +26,7 @@ type outcome struct {
 	recorded bool // the journal has it, with its usage
 }
 
-// fail makes the call a failed one that has written nothing; problem is for the model.
+// fail makes the call a failed one without writes; problem is for the model.
 func (o *outcome) fail(problem string) {
 	o.Result = agent.ToolResult{CallID: o.Result.CallID, Name: o.Result.Name, Synthetic: true, Error: problem}
 	o.Ops = nil
@@ -74,8 +74,8 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e loop.RunCalls, state a
 	return outcomes, group.Wait()
 }
 
-// runCall runs one call, or what a former owner has not done of it. tools is the context of
-// tools, which a stop ends as well.
+// runCall runs one call, as far as a former owner has not. A stop also ends tools, the context of
+// the tool.
 func (t *toolCaller) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Call, state agent.State) (outcome, error) {
 	if err := t.view.decision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
 		return outcome{}, err
@@ -113,8 +113,7 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e loop.RunCalls, c loop
 	return o, err
 }
 
-// runTool runs the tool of a call with the hooks around it. What they write goes with
-// the result.
+// runTool runs the tool of a call with the hooks around it. The result carries their writes.
 func (t *toolCaller) runTool(ctx context.Context, e loop.RunCalls, c loop.Call, state agent.State) outcome {
 	ctx, span := t.tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
 		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),

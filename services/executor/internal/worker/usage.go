@@ -16,10 +16,10 @@ import (
 type account struct {
 	log     *slog.Logger
 	total   *eventv1.Usage        // tokens of the run, from its begin; nil for none
-	pending []*statev1.UsageEntry // of the step in flight, which the journal does not have
+	pending []*statev1.UsageEntry // of the step in flight, not in the journal
 }
 
-// newAccount begins with what the run has used before the claim.
+// newAccount begins with the usage before the claim.
 func newAccount(used *statev1.TokenSums, log *slog.Logger) *account {
 	a := &account{log: log}
 	if used.GetPromptTokens() != 0 || used.GetCompletionTokens() != 0 || used.GetTotalTokens() != 0 {
@@ -67,7 +67,7 @@ func (a *account) mark() int { return len(a.pending) }
 // forgetSince drops the entries that have become pending since the mark.
 func (a *account) forgetSince(mark int) { a.pending = a.pending[:mark] }
 
-// sent is for pending entries that the state service may have.
+// sent drops the pending entries: the state service may have them.
 func (a *account) sent() { a.pending = nil }
 
 // maxReported is how many entries of usage the state service takes in one request.
@@ -88,8 +88,8 @@ func (a *account) report(ctx context.Context) []*statev1.UsageEntry {
 	return summed
 }
 
-// reportTokens gives the pending tokens, for a run that is given back. It drops what hooks have
-// counted: the next owner calls them again.
+// reportTokens gives the pending tokens, for a run that is given back. It drops the entries of
+// hooks: the next owner calls the hooks again.
 func (a *account) reportTokens(ctx context.Context) []*statev1.UsageEntry {
 	a.pending = slices.DeleteFunc(a.pending, func(e *statev1.UsageEntry) bool { return e.GetTokens() == nil })
 	return a.report(ctx)
@@ -132,7 +132,7 @@ func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 // mostTokens is the largest number of tokens that the state service takes for one reply.
 const mostTokens = 1_000_000_000_000
 
-// plausible drops impossible numbers, because of which the state service would refuse the step.
+// plausible drops impossible numbers. The state service would refuse the step because of them.
 func plausible(u model.Usage) model.Usage {
 	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
 		if *n < 0 || *n > mostTokens {

@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// view shows readers the run, through the publisher, and knows what they have seen of the step
-// in flight, so that they see nothing twice. What shows something may wait for the stream tier
-// until its ctx ends; readers get it all the same. The error is publisher.ErrFenced.
+// view shows readers the run, through the publisher. It knows what they have seen of the step in
+// flight, and shows nothing twice. Methods that show something may wait for the stream tier until
+// their ctx ends; readers get it all the same. The error is publisher.ErrFenced.
 //
 // decision, ended and the functions of emits may be called by many goroutines at once, the
 // other methods by one.
@@ -32,10 +32,10 @@ type view struct {
 	opened    bool       // readers were shown how the run begins
 	reply     shownReply // of the step in flight
 	emitted   emitted    // in the step in flight
-	started   once       // calls whose start was shown
-	completed once       // calls whose end was shown
-	asked     once       // calls that a human was asked about
-	decided   once       // calls of which a human's decision was shown
+	started   once       // the calls with a start
+	completed once       // the calls with an end
+	asked     once       // the calls with a question to a human
+	decided   once       // the calls with the decision of a human
 
 	mu    sync.Mutex
 	state agent.State // the custom state as readers have it
@@ -45,7 +45,7 @@ type view struct {
 type callFates interface {
 	// AwaitsClient reports whether a client has to answer the call.
 	AwaitsClient(callID string) bool
-	// Refused reports whether nobody runs the call, so that it has no start.
+	// Refused reports whether nobody runs the call. Then it has no start.
 	Refused(callID string) bool
 }
 
@@ -82,7 +82,7 @@ func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) e
 	return v.publisher.Show(ctx, chunks...)
 }
 
-// emits shows what a tool or a hook of the step emits. TooLarge (EVENTS_TOO_LARGE) where the
+// emits shows the events of a tool or a hook of the step. TooLarge (EVENTS_TOO_LARGE) where the
 // step has emitted too much.
 func (v *view) emits(step int32) tool.Emit {
 	return func(ctx context.Context, event tool.Event) error {
@@ -135,8 +135,8 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 	return nil
 }
 
-// start shows the arguments of calls, once. A refused call gets no start: readers take a start
-// for a call that runs, and may run it themselves.
+// start shows the starts of calls, once. A refused call gets no start: it would tell a client that
+// it may run the call.
 func (v *view) start(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
 	for _, call := range calls {
 		if fates.Refused(call.ID) || !v.started.first(call.ID) {
@@ -197,8 +197,7 @@ func (v *view) writes(ctx context.Context, step int32, ops []agent.Op, end *agen
 	return v.show(ctx, step, chunks...)
 }
 
-// merged shows what the step does to the custom state, except for the writes of calls that
-// readers have seen in the same order.
+// merged shows the custom state as the step leaves it, where readers do not have it yet.
 func (v *view) merged(ctx context.Context, step int32, w *writes) error {
 	if !w.changes() && !w.dropped {
 		return nil
@@ -212,8 +211,8 @@ func (v *view) merged(ctx context.Context, step int32, w *writes) error {
 	return v.writes(ctx, step, ops, nil)
 }
 
-// rest shows what readers have not seen of a step that is about to be committed: its messages,
-// what the custom state becomes, the questions to a human, and the output.
+// rest shows the rest of a step before its commit: its messages, what the custom state becomes,
+// the questions to a human, and the output.
 func (v *view) rest(ctx context.Context, e loop.Commit, fates callFates, w *writes) error {
 	step := int32(e.Step)
 	for _, m := range e.Messages {
@@ -238,8 +237,8 @@ func (v *view) rest(ctx context.Context, e loop.Commit, fates callFates, w *writ
 	return nil
 }
 
-// message shows what readers have not seen of a message of the commit. Where they have seen
-// another reply, the commit sends them to the state service.
+// message shows the rest of a message of the commit. Where readers have seen another reply, the
+// commit sends them to the state service.
 func (v *view) message(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
 	step := int32(e.Step)
 	switch {
@@ -268,7 +267,7 @@ func (v *view) message(ctx context.Context, e loop.Commit, m agent.Message, fate
 	return nil
 }
 
-// committedDecision shows how the approval of a call was decided whose result the commit has.
+// committedDecision shows the decision about a call of an earlier step, which the commit has.
 func (v *view) committedDecision(ctx context.Context, e loop.Commit, callID string) error {
 	if d, ok := e.Decisions[callID]; ok {
 		return v.decision(ctx, int32(e.Step), callID, &d)

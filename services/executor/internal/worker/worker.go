@@ -84,8 +84,8 @@ var (
 // afterCut is how long runs and tools that were cut have to end.
 const afterCut = 2 * time.Second
 
-// runnersAfterCut is how long runs that were cut have to end: each abandons a model that does
-// not end, and gives its run back.
+// runnersAfterCut is how long runners that were cut have to end. A runner may first have to
+// abandon its model, and then gives its run back.
 const runnersAfterCut = 10 * time.Second
 
 // Worker claims and executes runs.
@@ -123,7 +123,7 @@ func New(c Config, p Peers) *Worker {
 		peers:   p,
 		tools:   &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
 		sandbox: &sandbox{log: p.Log},
-		freed:   make(chan struct{}, 1), // a token says that there is something; more would say the same
+		freed:   make(chan struct{}, 1), // one token is enough: the sender reads all free slots
 		held:    map[string]*hold{},
 		reopen:  func() {},
 	}

@@ -17,22 +17,20 @@ type writes struct {
 	// defaulted says that the schema has defaults, and the session has no step.
 	defaulted bool
 
-	entry   []agent.Op            // of the hooks of the run's begin, which each owner of a first step calls
-	asked   []agent.Op            // of the hooks that have led to the reply, which the next owner does not call for a recorded reply
-	before  []agent.Op            // of hooks that have seen the reply, before the calls of the step, which see them
+	entry   []agent.Op            // of the hooks of the run's begin: each owner of a first step calls them
+	asked   []agent.Op            // of the hooks that have led to the reply: for a recorded reply they are not called again
+	before  []agent.Op            // of the hooks between the reply and the calls of the step
 	calls   map[string][]agent.Op // of the calls that have ended, by id
 	hooks   []agent.Op            // of hooks since
-	plan    agent.Message         // in the order of whose calls they are merged
+	plan    agent.Message         // its calls are merged in its order
 	planned bool                  // the journal has asked, beside the plan
-	// dropped says that writes of hooks which readers may have seen do not count.
-	dropped bool
-	// found is what a former owner has recorded of the step in flight, as long as its calls
-	// were not run or taken over here.
+	dropped bool                  // readers may have seen writes of hooks that do not count
+	// found is the journal of a former owner, until its calls are taken over or run here.
 	found *loop.Journal
 }
 
-// start begins with the custom state of the session, with the defaults of the schema, if any,
-// where no step has led to it. The run's first step writes them.
+// start begins with the custom state of the session. Where no step has led to it, schema gives
+// its defaults, which the run's first step writes; else schema is nil.
 func (w *writes) start(state agent.State, schema json.RawMessage) error {
 	w.kept, w.state = state, state
 	if schema == nil {
@@ -61,18 +59,17 @@ func withDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, 
 	return agent.ParseState(text)
 }
 
-// recover takes up what a former owner has recorded of the step in flight; ops were recorded
-// with the plan.
+// recover takes up the journal of a former owner; ops are the writes of its plan.
 func (w *writes) recover(journal *loop.Journal, ops []agent.Op) {
 	w.found, w.asked, w.planned = journal, ops, true
 }
 
-// restart forgets what the calls of the step have written here: what is in the journal counts.
+// restart forgets the writes of the calls of the step: only the journal counts.
 func (w *writes) restart(journal *loop.Journal) {
 	w.calls, w.plan, w.found = nil, agent.Message{}, journal
 }
 
-// ask makes what hooks have written in the step so far a part of what has led to its reply.
+// ask is for a call of the model. The writes of hooks so far have led to its reply.
 func (w *writes) ask() { w.asked, w.hooks = slices.Concat(w.asked, w.hooks), nil }
 
 // ofPlan are the writes that the plan is recorded with.
@@ -91,7 +88,7 @@ func (w *writes) recorded(dropped bool) {
 	w.planned = true
 }
 
-// begin makes what hooks have written a part of what the calls of the plan see.
+// begin is for calls that are about to run. They see the writes of hooks so far.
 func (w *writes) begin(plan agent.Message) {
 	w.plan, w.found = plan, nil
 	if w.calls == nil {
@@ -135,12 +132,12 @@ func (w *writes) withCalls(state agent.State) agent.State {
 	return state
 }
 
-// merged is the state as it is, and as the step leaves it if nothing more is written: what
-// the next hook and the planner see.
+// merged is the state with all writes so far. The next hook and the planner see it, and the step
+// leaves it if nothing more is written.
 func (w *writes) merged() agent.State { return applied(w.withCalls(w.called()), w.hooks) }
 
-// seen is what a hook beside calls sees: of the step, or with 0 one of the run's begin, which
-// comes before whatever a former owner has recorded.
+// seen is the state for a hook beside calls. A hook of the run's begin has step 0, and does not
+// see the recorded writes of a former owner.
 func (w *writes) seen(step int) agent.State {
 	if step == 0 {
 		return w.entered()
@@ -148,7 +145,7 @@ func (w *writes) seen(step int) agent.State {
 	return w.merged()
 }
 
-// hooked takes what a hook beside calls has written.
+// hooked takes the writes of a hook beside calls.
 func (w *writes) hooked(step int, ops []agent.Op) {
 	if step == 0 {
 		w.entry = append(w.entry, ops...)
@@ -176,7 +173,7 @@ func (w *writes) own() []agent.Op {
 	return agent.Diff(w.withCalls(w.kept), w.merged())
 }
 
-// drop forgets what hooks have written, and reports whether that was anything.
+// drop forgets the writes of hooks, and reports whether there were any.
 func (w *writes) drop() bool {
 	some := w.ofHooks() > 0
 	w.entry, w.asked, w.before, w.hooks = nil, nil, nil, nil
@@ -184,7 +181,7 @@ func (w *writes) drop() bool {
 	return some
 }
 
-// cut forgets what hooks have written, except what the journal has.
+// cut forgets the writes of hooks, except those in the journal.
 func (w *writes) cut() {
 	asked := w.asked
 	if w.drop(); w.planned {
@@ -200,7 +197,7 @@ func (w *writes) commit() {
 	w.plan, w.planned, w.dropped, w.found = agent.Message{}, false, false, nil
 }
 
-// ended takes what a call has written.
+// ended takes the writes of a call.
 func (w *writes) ended(e loop.Ended) {
 	if e.Stopped || len(e.Ops) == 0 {
 		return
