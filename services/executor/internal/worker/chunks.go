@@ -67,8 +67,7 @@ func toolEnd(r agent.ToolResult) *eventv1.Chunk {
 	}}}
 }
 
-// replyChunk is the chunk of an event that the reply has given; nil for events that readers
-// do not see.
+// replyChunk is the chunk of an event of the reply; nil for events that readers do not see.
 func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	switch e := event.(type) {
 	case model.TextDelta:
@@ -87,14 +86,8 @@ func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	return nil
 }
 
-// fate is what is known of the calls of a step.
-type fate struct {
-	awaitsClient func(callID string) bool // a client has to answer the call
-	refused      func(callID string) bool // nobody runs it, so it does not start
-}
-
 // planChunks are the chunks of a step up to its plan.
-func planChunks(plan agent.Message, calls fate) []*eventv1.Chunk {
+func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	chunks := []*eventv1.Chunk{stepStarted()}
 	for _, p := range plan.Parts {
 		switch part := p.(type) {
@@ -107,8 +100,8 @@ func planChunks(plan agent.Message, calls fate) []*eventv1.Chunk {
 		}
 	}
 	for _, call := range plan.Calls() {
-		if !calls.refused(call.ID) {
-			chunks = append(chunks, toolStart(call, calls.awaitsClient(call.ID)))
+		if !fates.Refused(call.ID) {
+			chunks = append(chunks, toolStart(call, fates.AwaitsClient(call.ID)))
 		}
 	}
 	return chunks

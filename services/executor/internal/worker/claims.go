@@ -16,8 +16,8 @@ import (
 // as live does.
 func (w *Worker) claim(ctx, live context.Context) {
 	var wait backoff
-	var failed time.Time // when the outage began that goes on
-	logged := false      // of it
+	var failed time.Time // when the present outage began; zero without one
+	logged := false      // the outage was logged
 	for ctx.Err() == nil {
 		changed := w.peers.Agents.Changed() // before the types are asked for
 		if len(w.peers.Agents.Types()) == 0 {
@@ -57,11 +57,11 @@ func outage(err error) bool {
 // start together.
 const shortOutage = time.Second
 
-// errChanged ends a claim stream whose announcement is not true any more.
+// errChanged ends a claim stream whose announcement is out of date.
 var errChanged = errors.New("the agents have changed")
 
 // claimOnce announces the executor and takes claims until the stream ends, or until the
-// agents are others. It reports whether the state service has said anything.
+// agents change. It reports whether anything has come from the state service.
 func (w *Worker) claimOnce(ctx, live context.Context, changed <-chan struct{}) (claimed bool, err error) {
 	parent := ctx
 	ctx, end := context.WithCancelCause(parent)
@@ -108,8 +108,8 @@ func streamError(stream interface {
 	return cmp.Or(received, err)
 }
 
-// policies are how the state service names what an agent does with messages that come
-// while a run is live. What an agent leaves open stays open.
+// policies are the state service's names for what an agent does with messages that come while
+// a run is live. An agent without a policy announces none.
 var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
 	agent.BusyReject:    statev1.BusyPolicy_BUSY_POLICY_REJECT,
 	agent.BusyEnqueue:   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
@@ -134,8 +134,8 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	return r
 }
 
-// sendCredits tells the state service of slots that became free. When the stream
-// is broken, the receiving side learns why.
+// sendCredits sends a credit for each slot that has become free. When the stream is broken, the
+// receiving side learns why.
 func (w *Worker) sendCredits(ctx context.Context, stream statev1.WorkService_ClaimRunsClient) {
 	for {
 		select {
@@ -160,7 +160,7 @@ const heartbeatPatience = 3
 func (w *Worker) beat(ctx context.Context) {
 	ticks := time.NewTicker(w.config.HeartbeatInterval)
 	defer ticks.Stop()
-	listed, heard := time.Now(), true
+	listed, received := time.Now(), true
 	for {
 		select {
 		case <-ctx.Done():
@@ -175,15 +175,15 @@ func (w *Worker) beat(ctx context.Context) {
 		if err == nil && list {
 			listed = time.Now()
 		}
-		if err != nil && heard && ctx.Err() == nil {
-			w.peers.Log.WarnContext(ctx, "the state service does not hear heartbeats", "error", err)
+		if err != nil && received && ctx.Err() == nil {
+			w.peers.Log.WarnContext(ctx, "the state service does not get heartbeats", "error", err)
 		}
-		heard = err == nil
+		received = err == nil
 	}
 }
 
-// known reports whether the state service has had the time to hear the
-// announcement: a heartbeat that overtakes it would be one of a stranger.
+// known reports whether the state service has had time to read the announcement. A heartbeat
+// that overtakes it would come from an unknown executor.
 func (w *Worker) known() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,4 +212,18 @@ func (w *Worker) beatOnce(ctx context.Context, list bool) error {
 		w.forget()
 	}
 	return nil
+}
+
+// stopRun lets the run end early where the worker holds it.
+func (w *Worker) stopRun(runID string, stop *statev1.Stop) {
+	s, ok := toStop(stop)
+	if !ok {
+		return
+	}
+	w.mu.Lock()
+	h := w.held[runID]
+	w.mu.Unlock()
+	if h != nil {
+		h.halt.request(s)
+	}
 }

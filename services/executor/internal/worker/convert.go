@@ -133,8 +133,7 @@ func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {
 	}
 }
 
-// clean makes text that protobuf takes: providers and tools may send bytes that
-// are not UTF-8.
+// clean makes valid UTF-8, as protobuf needs it. Providers and tools may send other bytes.
 func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // statuses are how the state service names the ends of runs.
@@ -160,7 +159,7 @@ func fromOutcome(o loop.Outcome, usage *eventv1.Usage) *statev1.Outcome {
 	return outcome
 }
 
-// toAsked are the calls of the session that somebody outside of the runtime answers.
+// toAsked are the calls of the session for clients and humans.
 func toAsked(calls []*statev1.Call) []loop.Asked {
 	asked := make([]loop.Asked, 0, len(calls))
 	for _, c := range calls {

@@ -96,6 +96,7 @@ func (p *rehearsal) play(decide func(call int, method string) verdict, turns ...
 	}
 	e := p.open(faults...)
 	died := false
+	e.line.mu.Lock()
 	e.line.onDead = func() {
 		e.stop()
 		p.note()
@@ -104,12 +105,18 @@ func (p *rehearsal) play(decide func(call int, method string) verdict, turns ...
 		p.state.mu.Unlock()
 		p.state.silence(e.id)
 	}
+	e.line.mu.Unlock()
 	for _, text := range turns {
 		run := p.state.startRun("s", "demo", text)
-		if err := p.state.await(p.t.Context(), func() bool { return died || !p.state.find(run).live() }); err != nil {
+		lost := false // the executor may also die behind the end of the run
+		err := p.state.await(p.t.Context(), func() bool {
+			lost = died && p.workers == 1
+			return lost || !p.state.find(run).live()
+		})
+		if err != nil {
 			p.t.Fatal(err)
 		}
-		if died && p.workers == 1 {
+		if lost {
 			p.open()
 		}
 		p.ended(run)

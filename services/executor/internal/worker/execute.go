@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
@@ -25,11 +24,11 @@ var errAbsent = errors.New("the agent is not here")
 
 // execute performs what the planner decides until the run has ended.
 func (r *runner) execute(ctx context.Context) error {
-	r.worker.passed(ctx, PointClaimed)
-	if r.stopping() {
+	r.peers.Passed(ctx, PointClaimed)
+	if closed(r.stop) {
 		return errStop
 	}
-	if losses, limit := int(r.started.GetLosses()), r.worker.config.MaxLosses; losses >= limit {
+	if losses, limit := int(r.claimed.run.GetLosses()), r.config.MaxLosses; losses >= limit {
 		return r.fail(ctx, loop.Failure{
 			Error:  "Something went wrong on our side.",
 			Detail: fmt.Sprintf("executors were lost with the run %d times in a row, without a step committed in between; the limit is %d: see what it does to its process", losses, limit),
@@ -43,84 +42,87 @@ func (r *runner) execute(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer r.timed()()
-	if err := r.open(ctx); err != nil {
+	now := r.peers.Now()
+	defer r.halt.expire(r.claimed.deadline(r.code.agent.RunTimeout, now), now)()
+	if err := r.view.open(ctx, r.step); err != nil {
 		return err
 	}
 	start, err := r.start(ctx)
 	if err != nil {
 		return err
 	}
-	refusal := r.beforeRun(ctx, start.Journal)
+	refusal := r.hooks.beforeRun(ctx, r.claimed.run.GetStepCount() > 0 || start.Journal != nil)
 	r.planner = loop.New(start)
 	if refusal != nil {
 		return r.fail(ctx, *refusal)
 	}
-	if err := r.entered(ctx, start.Journal); err != nil {
+	if err := r.enter(ctx, start.Journal); err != nil {
 		return err
 	}
 	return r.loop(ctx)
 }
 
 // resolve asks for the run's agent.
-func (r *runner) resolve(ctx context.Context) (err error) {
-	r.agent, err = foreign(ctx, r.worker, r.code("the factory"), resolveTimeout, func(ctx context.Context) (Agent, error) {
-		return r.worker.peers.Agents.Resolve(ctx, For{
-			AgentType: r.started.GetAgentType(), Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(),
-			RunID: r.ref.GetRunId(), UserID: r.session.GetUserId(),
+func (r *runner) resolve(ctx context.Context) error {
+	found, err := foreign(ctx, r.sandbox, r.claimed.code("the factory"), resolveTimeout, func(ctx context.Context) (Agent, error) {
+		return r.peers.Agents.Resolve(ctx, For{
+			AgentType: r.claimed.run.GetAgentType(), Tenant: r.claimed.ref.GetTenant(), SessionID: r.claimed.ref.GetSessionId(),
+			RunID: r.claimed.ref.GetRunId(), UserID: r.claimed.session.GetUserId(),
 		})
 	})
 	switch {
-	case err == nil || ctx.Err() != nil:
+	case err == nil:
+		r.use(found)
+		return nil
+	case ctx.Err() != nil:
 		return err
 	case fault.ReasonOf(err) == "AGENT_NOT_FOUND":
 		return errAbsent
 	}
-	return fmt.Errorf("make the agent %q: %w", r.started.GetAgentType(), err)
+	return fmt.Errorf("make the agent %q: %w", r.claimed.run.GetAgentType(), err)
 }
 
-// orphaned ends a run whose agent is not here, where it is to stop or its time is over. Any
-// other goes back to the queue.
+// orphaned ends a run whose agent is not here, where it is to stop or its deadline has passed.
+// Any other run goes back to the queue.
 func (r *runner) orphaned(ctx context.Context) error {
 	stop, ends := r.halt.take()
-	if at := r.deadline(); !ends && !at.IsZero() && !r.worker.peers.Now().Before(at) {
+	now := r.peers.Now()
+	if at := r.claimed.deadline(0, now); !ends && !at.IsZero() && !now.Before(at) {
 		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
 	}
 	if !ends {
-		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.started.GetAgentType())
+		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.claimed.run.GetAgentType())
 		return errAbsent
 	}
 	r.log.InfoContext(ctx, "the run ends early, without its agent", "kind", stop.Kind, "reason", stop.Reason)
 	return r.quit(ctx, stop.Outcome())
 }
 
-// drains reports whether the plan of the step in flight is that of calls of an earlier
-// one.
-func (r *runner) drains(plan agent.Message) bool {
-	return loop.IsDrain(r.named(), int(r.step)+1, plan)
-}
-
-// answers reports whether the effect is the first that uses answers from outside.
-func (r *runner) answers(effect loop.Effect) bool {
-	switch e := effect.(type) {
-	case loop.RunCalls:
-		return e.Drain
-	case loop.Commit:
-		return e.Drain
-	case loop.RecordPlan:
-		return r.drains(e.Plan)
+// enter calls the hooks whose writes are not durable: those of the begin of a first step, and with
+// a journal those behind its reply, which is shown again. Then their usage is in the journal.
+func (r *runner) enter(ctx context.Context, journal *loop.Journal) error {
+	counted := r.usage.mark()
+	r.hooks.begin(ctx)
+	if journal == nil {
+		return nil
 	}
-	return false
+	step := r.step + 1
+	if err := r.view.plan(ctx, step, journal.Plan, r.planner); err != nil {
+		return err
+	}
+	r.hooks.recovered(ctx, int(step), journal.Plan)
+	r.usage.forgetSince(counted)
+	return nil
 }
 
 func (r *runner) loop(ctx context.Context) error {
-	if r.answers(r.planner.Next()) {
-		r.worker.passed(ctx, PointDrained)
+	if r.claimed.drainsNext(r.planner.Next()) {
+		r.peers.Passed(ctx, PointDrained)
 	}
 	for {
 		done, err := r.perform(ctx)
 		if err != nil && isStop(ctx, err) {
-			continue // the planner is told of the stop next
+			continue // the planner learns of the stop next
 		}
 		if done || err != nil {
 			return err
@@ -144,22 +146,35 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	return false, r.effect(ctx, effect)
 }
 
+// noticeStop tells the planner of a new stop, and reports whether there was one. reply is the part
+// of a reply that came before the stop; it may be nil.
+func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
+	stop, ok := r.halt.take()
+	if !ok {
+		return false
+	}
+	r.log.InfoContext(ctx, "the run ends early", "kind", stop.Kind, "reason", stop.Reason)
+	r.peers.Passed(ctx, PointStopSeen)
+	r.planner.Stopped(stop, reply)
+	return true
+}
+
 func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 	switch e := effect.(type) {
 	case loop.CallModel:
-		if r.stopping() {
+		if closed(r.stop) {
 			return errStop
 		}
 		return r.callModel(ctx, e)
 	case loop.Compact:
-		if r.stopping() {
+		if closed(r.stop) {
 			return errStop
 		}
 		return r.compact(ctx, e)
 	case loop.Wait:
 		return r.wait(ctx, e)
 	case loop.Guard:
-		return r.judge(ctx, e)
+		return r.guard(ctx, e)
 	case loop.RecordPlan:
 		return r.recordPlan(ctx, e)
 	case loop.RunCalls:
@@ -174,23 +189,4 @@ func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 		return nil
 	}
 	return fmt.Errorf("the planner wants the unknown effect %T", effect)
-}
-
-// wait lets the time before a retry pass. When the executor stops, the next owner
-// need not wait for it.
-func (r *runner) wait(ctx context.Context, e loop.Wait) error {
-	r.log.WarnContext(ctx, "the model call failed and is made again", "step", e.Step, "wait", e.For, "code", e.Cause.Code, "error", e.Cause.Detail)
-	ctx, end := r.halt.within(ctx)
-	defer end()
-	timer := time.NewTimer(e.For)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		r.planner.Waited()
-		return nil
-	case <-r.stop:
-		return errStop
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -40,8 +40,6 @@ type fakeState struct {
 	claimed   map[int64]*statev1.Claim         // by epoch
 	maxState  int                              // 0: no limit
 	older     bool                             // keeps no writes of plans, as before there were any
-	settle    string                           // a run that is claimed once to be settled when it has ended
-	settled   []string                         // what was
 	quiet     bool                             // stops are told by heartbeats and commits alone
 	pushed    map[string][]*statev1.StoppedRun // stops that wait for the claim stream, by executor
 	commits   []*statev1.CommitStepRequest
@@ -237,10 +235,6 @@ func (r *fakeRun) live() bool {
 
 // next claims the oldest work that is free. The caller holds mu.
 func (f *fakeState) next(executorID string) *statev1.ClaimRunsResponse {
-	if r := f.find(f.settle); r != nil && !r.live() {
-		f.settle = ""
-		return &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Settle{Settle: &statev1.Claim{Session: proto.CloneOf(r.session.session), Run: proto.CloneOf(r.run)}}}
-	}
 	for _, r := range f.order {
 		if r.holder != "" || !r.live() || f.blocked(r) || r.run.GetDueAt() > time.Now().UnixMilli() {
 			continue

@@ -346,13 +346,6 @@ func (f *fakeState) FinishRun(_ context.Context, r *statev1.FinishRunRequest) (*
 	return &statev1.FinishRunResponse{}, nil
 }
 
-func (f *fakeState) SettleRun(_ context.Context, r *statev1.SettleRunRequest) (*statev1.SettleRunResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.settled = append(f.settled, r.GetRun().GetRunId())
-	return &statev1.SettleRunResponse{}, nil
-}
-
 func (f *fakeState) ReleaseRun(_ context.Context, r *statev1.ReleaseRunRequest) (*statev1.ReleaseRunResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -2,8 +2,8 @@ package worker
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -12,160 +12,158 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// traces are what a hook has left behind.
-type traces struct {
+// hookRunner calls the hooks of an agent. A hook that fails changes nothing, except BeforeRun.
+// One goroutine uses it; around and call may be called by many at once.
+type hookRunner struct {
+	claimed    claimed
+	hooks      agent.Hooks
+	sandbox    *sandbox
+	timeout    time.Duration // of one call
+	stateBytes int           // what one call may write to the custom state
+	now        func() time.Time
+	log        *slog.Logger
+	emits      func(step int32) tool.Emit // shows readers the events of a hook of the step
+	writes     *writes                    // of hooks beside calls
+	usage      *account                   // of hooks beside calls
+
+	announced once           // the messages and results of the step in flight for which OnMessage was called
+	after     sync.WaitGroup // of AfterRun
+}
+
+// hookEffects is what a hook has written and counted.
+type hookEffects struct {
 	ops   []agent.Op
 	usage []*statev1.UsageEntry
 }
 
-// hook calls a hook of the step, within the time limit; 0 is outside of steps. It sees
-// the state and shows readers events by emit. What it has written counts unless it fails, which
-// is logged.
-func (r *runner) hook(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
-	f func(ctx context.Context, h *agent.HookCall) error,
-) (traces, error) {
-	host := tool.NewHost(state, r.worker.config.MaxStateBytes, emit)
-	h := &agent.HookCall{
-		Tenant: r.ref.GetTenant(), SessionID: r.ref.GetSessionId(), RunID: r.ref.GetRunId(), AgentType: r.started.GetAgentType(),
-		ParentSessionID: r.session.GetParentSessionId(), UserID: r.session.GetUserId(), Tags: slices.Clone(r.session.GetTags()),
-		Metadata: maps.Clone(r.session.GetMetadata()), Turn: int(r.started.GetTurn()), Step: step, Host: host,
-	}
-	_, err := foreign(ctx, r.worker, r.code(name), r.worker.config.HookTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, f(ctx, h)
+// call calls a hook of the step within the time limit; step 0 is outside of steps. The hook
+// sees the state, and emit shows readers its events. A failure is logged, and the writes of the
+// hook are dropped.
+func (h *hookRunner) call(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
+	f func(ctx context.Context, c *agent.HookCall) error,
+) (hookEffects, error) {
+	host := tool.NewHost(state, h.stateBytes, emit)
+	c := h.claimed.hookCall(step, host)
+	_, err := foreign(ctx, h.sandbox, h.claimed.code(name), h.timeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, f(ctx, c)
 	})
 	ops, counted := host.End()
-	t := traces{ops: ops}
+	effects := hookEffects{ops: ops}
 	if err != nil {
-		r.log.WarnContext(ctx, "a hook has failed, which changes nothing", "hook", name, "step", step, "error", err)
-		t.ops = nil
+		h.log.WarnContext(ctx, "a hook has failed, which changes nothing", "hook", name, "step", step, "error", err)
+		effects.ops = nil
 	}
 	for _, u := range counted {
-		t.usage = append(t.usage, customUsage("agent", u.Kind, u.Name, u.Value))
+		effects.usage = append(effects.usage, customUsage("agent", u.Kind, u.Name, u.Value))
 	}
-	return t, err
+	return effects, err
 }
 
-// emits shows what a tool or a hook of the step emits.
-func (r *runner) emits(step int32) tool.Emit {
-	return func(ctx context.Context, event tool.Event) error { return r.emit(ctx, step, event) }
-}
-
-// stepHook calls a hook beside the calls of a step, and keeps what it has written for
-// the next commit.
-func (r *runner) stepHook(ctx context.Context, name string, step int, f func(ctx context.Context, h *agent.HookCall)) {
-	t, err := r.hook(ctx, name, step, r.writes.seen(step), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
-		f(ctx, h)
+// unfailing adapts a hook without an error result.
+func unfailing(f func(ctx context.Context, c *agent.HookCall)) func(context.Context, *agent.HookCall) error {
+	return func(ctx context.Context, c *agent.HookCall) error {
+		f(ctx, c)
 		return nil
-	})
-	if err == nil {
-		r.wrote(ctx, step, t)
 	}
 }
 
-// beside is the step that the chunks of a hook of the step carry.
-func (r *runner) beside(step int) int32 {
-	if step == 0 {
-		return r.step // between two steps
+// beside calls a hook beside the calls of a step. Its writes wait for the commit.
+func (h *hookRunner) beside(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall) error) error {
+	emit := h.emits(int32(step))
+	if step == 0 { // between two steps
+		emit = h.emits(h.claimed.session.GetStepCount())
 	}
-	return int32(step)
-}
-
-// wrote keeps what a hook has written for the next commit, and shows it to the hook that
-// sees changes.
-func (r *runner) wrote(ctx context.Context, step int, t traces) {
-	r.pending = append(r.pending, t.usage...)
-	if len(t.ops) == 0 {
-		return
-	}
-	r.writes.hooked(step, t.ops)
-	f := r.agent.Hooks.OnStateChange
-	if f == nil {
-		return
-	}
-	changed, err := r.hook(ctx, "OnStateChange", step, r.writes.seen(step), r.emits(r.beside(step)), func(ctx context.Context, h *agent.HookCall) error {
-		f(ctx, h, t.ops)
-		return nil
-	})
+	effects, err := h.call(ctx, name, step, h.writes.seen(step), emit, f)
 	if err != nil {
-		return
+		return err
 	}
-	r.pending = append(r.pending, changed.usage...)
-	r.writes.hooked(step, changed.ops)
+	h.usage.add(effects.usage...)
+	if len(effects.ops) == 0 {
+		return nil
+	}
+	h.writes.hooked(step, effects.ops)
+	changed := h.hooks.OnStateChange
+	if changed == nil {
+		return nil
+	}
+	more, err := h.call(ctx, "OnStateChange", step, h.writes.seen(step), emit, unfailing(func(ctx context.Context, c *agent.HookCall) { changed(ctx, c, effects.ops) }))
+	if err == nil {
+		h.usage.add(more.usage...)
+		h.writes.hooked(step, more.ops)
+	}
+	return nil
 }
 
-// beforeRun asks the hook whether the run may be taken up, and gives the failure of one
-// that may not. What it counts is kept once: of a run with a step or a journal that of a
-// former owner is.
-func (r *runner) beforeRun(ctx context.Context, journal *loop.Journal) *loop.Failure {
-	f := r.agent.Hooks.BeforeRun
+// run calls a hook beside the calls of a step. It cannot fail the run.
+func (h *hookRunner) run(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall)) {
+	_ = h.beside(ctx, name, step, unfailing(f)) // call has logged the error
+}
+
+// beforeRun asks the hook whether the run may be taken up. Otherwise it gives the run's failure.
+// counted says that a former owner has counted the usage of the hook.
+func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure {
+	f := h.hooks.BeforeRun
 	if f == nil {
 		return nil
 	}
-	t, err := r.hook(ctx, "BeforeRun", 0, r.writes.seen(0), r.emits(r.beside(0)), f)
+	mark := h.usage.mark()
+	err := h.beside(ctx, "BeforeRun", 0, f)
 	switch {
 	case ctx.Err() != nil:
-		return nil // the run is cut, which is not the hook's word
+		return nil // the hook was cut
 	case crashed(err):
 		return &loop.Failure{Error: "Something went wrong on our side.", Detail: "the hook BeforeRun has failed: " + err.Error(), Code: codeRefused}
 	case err != nil:
 		return &loop.Failure{Error: err.Error(), Detail: "the hook BeforeRun refuses the run: " + err.Error(), Code: codeRefused}
 	}
-	r.wrote(ctx, 0, t)
-	if r.started.GetStepCount() > 0 || journal != nil {
-		r.pending = nil
+	if counted {
+		h.usage.forgetSince(mark)
 	}
 	return nil
 }
 
-// entered calls the hooks whose writes are not durable: of the begin of a run that has no
-// step yet, and of the reply that a former owner has recorded as a plan, which it shows
-// again. The call of the model is not known any more, so BeforeModel is not called again:
-// what it has written was recorded with the plan. What the hooks count is in the journal.
-func (r *runner) entered(ctx context.Context, journal *loop.Journal) error {
-	counted := len(r.pending)
-	if r.started.GetStepCount() == 0 {
-		r.begun(ctx)
+// begin calls OnStart or OnResume, for a run that has no step yet.
+func (h *hookRunner) begin(ctx context.Context) {
+	if h.claimed.run.GetStepCount() > 0 {
+		return
 	}
-	if journal == nil {
-		return nil
-	}
-	if err := r.showPlan(ctx, journal.Plan); err != nil {
-		return err
-	}
-	if !r.drains(journal.Plan) {
-		step, reply := int(r.step)+1, loop.Said(journal.Plan)
-		if f := r.agent.Hooks.AfterModel; f != nil {
-			r.stepHook(ctx, "AfterModel", step, func(ctx context.Context, h *agent.HookCall) { f(ctx, h, agent.ModelCall{}, reply, nil) })
-		}
-		r.onMessages(ctx, step, reply)
-	}
-	r.pending = r.pending[:counted]
-	return nil
-}
-
-func (r *runner) begun(ctx context.Context) {
-	name, f := "OnStart", r.agent.Hooks.OnStart
-	if r.goesOn() {
-		name, f = "OnResume", r.agent.Hooks.OnResume
+	name, f := "OnStart", h.hooks.OnStart
+	if h.claimed.continues() {
+		name, f = "OnResume", h.hooks.OnResume
 	}
 	if f != nil {
-		r.stepHook(ctx, name, 0, f)
+		h.run(ctx, name, 0, f)
 	}
+}
+
+// recovered calls the hooks behind a reply again, for a plan of a former owner: the journal does
+// not have their writes. The call of the model is not known any more. BeforeModel is not called:
+// its writes were recorded with the plan.
+func (h *hookRunner) recovered(ctx context.Context, step int, plan agent.Message) {
+	if h.claimed.drains(step, plan) {
+		return
+	}
+	reply := loop.Said(plan)
+	if f := h.hooks.AfterModel; f != nil {
+		h.run(ctx, "AfterModel", step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, agent.ModelCall{}, reply, nil) })
+	}
+	h.onMessages(ctx, step, reply)
 }
 
 // beforeModel calls the hook before a call of the model. What it writes has led to the reply,
 // and so has what the hooks around the failed calls of the step have written.
-func (r *runner) beforeModel(ctx context.Context, e loop.CallModel) {
-	if f := r.agent.Hooks.BeforeModel; f != nil {
-		r.stepHook(ctx, "BeforeModel", e.Step, func(ctx context.Context, h *agent.HookCall) { f(ctx, h, modelCall(e)) })
+func (h *hookRunner) beforeModel(ctx context.Context, e loop.CallModel) {
+	if f := h.hooks.BeforeModel; f != nil {
+		h.run(ctx, "BeforeModel", e.Step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, modelCall(e)) })
 	}
-	r.writes.ask()
+	h.writes.ask()
 }
 
-func (r *runner) afterModel(ctx context.Context, e loop.CallModel, reply *loop.Reply, failed error) {
-	if f := r.agent.Hooks.AfterModel; f != nil {
+// afterModel calls the hook behind a call of the model; failed is nil where it has a reply.
+func (h *hookRunner) afterModel(ctx context.Context, e loop.CallModel, reply *loop.Reply, failed error) {
+	if f := h.hooks.AfterModel; f != nil {
 		message := agent.Message{Role: agent.RoleAssistant, Parts: reply.Parts()}
-		r.stepHook(ctx, "AfterModel", e.Step, func(ctx context.Context, h *agent.HookCall) { f(ctx, h, modelCall(e), message, failed) })
+		h.run(ctx, "AfterModel", e.Step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, modelCall(e), message, failed) })
 	}
 }
 
@@ -177,9 +175,9 @@ func modelCall(e loop.CallModel) agent.ModelCall {
 	return call
 }
 
-// onMessages shows the hook the messages of the step, each once.
-func (r *runner) onMessages(ctx context.Context, step int, messages ...agent.Message) {
-	f := r.agent.Hooks.OnMessage
+// onMessages shows OnMessage the messages of the step, each once.
+func (h *hookRunner) onMessages(ctx context.Context, step int, messages ...agent.Message) {
+	f := h.hooks.OnMessage
 	if f == nil {
 		return
 	}
@@ -188,31 +186,23 @@ func (r *runner) onMessages(ctx context.Context, step int, messages ...agent.Mes
 		if results := m.Results(); len(results) > 0 {
 			id = results[0].CallID
 		}
-		if r.once.first(announced, id) {
-			r.stepHook(ctx, "OnMessage", step, func(ctx context.Context, h *agent.HookCall) { f(ctx, h, m) })
+		if h.announced.first(id) {
+			h.run(ctx, "OnMessage", step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, m) })
 		}
 	}
 }
 
-// ended calls the hook of the run's end. The runner waits for it.
-func (r *runner) ended(ctx context.Context, o loop.Outcome) {
-	f := r.agent.Hooks.AfterRun
+// afterRun starts the hook of the run's end; wait waits for it. steps counts the committed steps
+// of the session. The writes and the usage of the hook are dropped: there is no step for them.
+func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) {
+	f := h.hooks.AfterRun
 	if f == nil {
 		return
 	}
-	end := agent.RunEnd{Status: string(o.Status), Output: slices.Clone(o.Output), Steps: int(r.started.GetStepCount() + r.step - r.session.GetStepCount())}
-	if o.Failure != nil {
-		end.Error, end.Code = o.Failure.Error, o.Failure.Code
-	}
-	if at := r.started.GetStartedAt(); at > 0 {
-		end.Duration = r.worker.peers.Now().Sub(time.UnixMilli(at))
-	}
-	state := r.writes.state
-	r.after.Go(func() {
-		// Its writes and usage have no step to go with.
-		_, _ = r.hook(ctx, "AfterRun", 0, state, nil, func(ctx context.Context, h *agent.HookCall) error {
-			f(ctx, h, end)
-			return nil
-		})
+	end, state := h.claimed.end(o, steps, h.now()), h.writes.state
+	h.after.Go(func() {
+		_, _ = h.call(ctx, "AfterRun", 0, state, nil, unfailing(func(ctx context.Context, c *agent.HookCall) { f(ctx, c, end) }))
 	})
 }
+
+func (h *hookRunner) wait() { h.after.Wait() }

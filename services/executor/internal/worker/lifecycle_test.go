@@ -365,22 +365,6 @@ func TestAStepThatIsRetriedIsTakenBackBeforeTheWait(t *testing.T) {
 	})
 }
 
-func TestAFinishedRunThatIsClaimedIsSettledAndNothingElse(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", says("hi")))
-		h.state.settle = "s/run 1"
-		h.open()
-		run := h.ended(h.state.startRun("s", "demo", "hi"))
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got := h.state.settled; !slices.Equal(got, []string{run.GetRunId()}) {
-			t.Errorf("settled = %v, want the run once", got)
-		}
-		h.verifyReaders("s")
-	})
-}
-
 func TestTheSpansOfARunStayInTheTraceOfItsRequestAlsoAfterACrash(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,12 +1,10 @@
 package worker
 
-import "context"
-
-// Point is a moment between two effects of a run: a process that dies there leaves
-// what is before it and nothing of what is behind it.
+// Point is a moment between two effects of a run. If the process dies there, the effects before it
+// have happened, and those behind it have not.
 type Point string
 
-// The points, in the order in which a run may come by them.
+// The points, in the order in which a run may pass them.
 const (
 	PointClaimed      Point = "claimed"       // nothing was done for the run
 	PointDrained      Point = "drained"       // answers were read, nothing was done with them
@@ -26,10 +24,3 @@ const (
 	PointFinished     Point = "finished"      // the outcome is durable, readers have not seen it
 	PointReleasing    Point = "releasing"     // the run is about to be given back
 )
-
-// passed says that the run has come by a point.
-func (w *Worker) passed(ctx context.Context, p Point) {
-	if w.peers.Passed != nil {
-		w.peers.Passed(ctx, p)
-	}
-}

@@ -31,8 +31,8 @@ func (s *shownReply) add(chunk *eventv1.Chunk) {
 	}
 }
 
-// matches reports whether the message has what was shown. It has less where the reply was cut
-// in the middle of a call's arguments.
+// matches reports whether the message has what was shown. A message has less where the reply was
+// cut in the middle of a call's arguments.
 func (s *shownReply) matches(message agent.Message) bool {
 	var text, thinking maphash.Hash
 	text.SetSeed(s.text.Seed())

@@ -30,25 +30,25 @@ func (b *backoff) sleep(ctx context.Context) error {
 	}
 }
 
-// persist makes a call until its fate is known: the service has answered with
-// anything but that it cannot be reached or is overloaded, or ctx has ended.
-func persist[A any](ctx context.Context, timeout time.Duration, call func(ctx context.Context) (A, error)) (A, error) {
+// persist makes a call until its fate is known: the service has answered something other than
+// that it cannot be reached or is overloaded, or ctx has ended. timeout bounds one attempt.
+func persist(ctx context.Context, timeout time.Duration, call func(ctx context.Context) error) error {
 	var wait backoff
 	for {
 		attempt, cancel := context.WithTimeout(ctx, timeout)
-		answer, err := call(attempt)
+		err := call(attempt)
 		cancel()
 		if err == nil {
-			return answer, nil
+			return nil
 		}
 		if ctx.Err() != nil {
-			return answer, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 		if kind := fault.KindOf(err); kind != fault.Unavailable && kind != fault.Exhausted {
-			return answer, err
+			return err
 		}
 		if err := wait.sleep(ctx); err != nil {
-			return answer, err
+			return err
 		}
 	}
 }

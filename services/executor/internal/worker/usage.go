@@ -2,90 +2,100 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// count adds tokens to what the run is said to have used.
-func (r *runner) count(t *statev1.TokenUsage) {
+// account counts what a run uses. One goroutine owns it.
+type account struct {
+	log     *slog.Logger
+	total   *eventv1.Usage        // tokens of the run, from its begin; nil for none
+	pending []*statev1.UsageEntry // of the step in flight, not in the journal
+}
+
+// newAccount begins with the usage before the claim.
+func newAccount(used *statev1.TokenSums, log *slog.Logger) *account {
+	a := &account{log: log}
+	if used.GetPromptTokens() != 0 || used.GetCompletionTokens() != 0 || used.GetTotalTokens() != 0 {
+		a.total = &eventv1.Usage{
+			PromptTokens: used.GetPromptTokens(), CompletionTokens: used.GetCompletionTokens(), ReasoningTokens: used.GetReasoningTokens(),
+			CachedTokens: used.GetCachedTokens(), TotalTokens: used.GetTotalTokens(),
+		}
+	}
+	return a
+}
+
+// count adds tokens to the run's total.
+func (a *account) count(t *statev1.TokenUsage) {
 	if t == nil {
 		return
 	}
-	if r.usage == nil {
-		r.usage = &eventv1.Usage{}
+	if a.total == nil {
+		a.total = &eventv1.Usage{}
 	}
-	r.usage.PromptTokens += t.GetPromptTokens()
-	r.usage.CompletionTokens += t.GetCompletionTokens()
-	r.usage.ReasoningTokens += t.GetReasoningTokens()
-	r.usage.CachedTokens += t.GetCachedTokens()
-	r.usage.TotalTokens += t.GetTotalTokens()
+	a.total.PromptTokens += t.GetPromptTokens()
+	a.total.CompletionTokens += t.GetCompletionTokens()
+	a.total.ReasoningTokens += t.GetReasoningTokens()
+	a.total.CachedTokens += t.GetCachedTokens()
+	a.total.TotalTokens += t.GetTotalTokens()
 }
 
-// used begins the count with what the run has used before the claim.
-func (r *runner) used(t *statev1.TokenSums) {
-	if t.GetPromptTokens() == 0 && t.GetCompletionTokens() == 0 && t.GetTotalTokens() == 0 {
+// spend adds the tokens of a call of the model, provider/name, to the total and to what is
+// pending.
+func (a *account) spend(name string, u model.Usage) {
+	u = plausible(u)
+	if u == (model.Usage{}) {
 		return
 	}
-	r.usage = &eventv1.Usage{
-		PromptTokens: t.GetPromptTokens(), CompletionTokens: t.GetCompletionTokens(), ReasoningTokens: t.GetReasoningTokens(),
-		CachedTokens: t.GetCachedTokens(), TotalTokens: t.GetTotalTokens(),
-	}
+	entry := tokenUsage(name, u)
+	a.count(entry.GetTokens())
+	a.add(entry)
 }
 
-// maxReported is how many entries of usage a request carries, as the state service bounds
-// them.
+// add makes entries pending.
+func (a *account) add(entries ...*statev1.UsageEntry) { a.pending = append(a.pending, entries...) }
+
+// mark is how many entries are pending, for forgetSince.
+func (a *account) mark() int { return len(a.pending) }
+
+// forgetSince drops the entries that have become pending since the mark.
+func (a *account) forgetSince(mark int) { a.pending = a.pending[:mark] }
+
+// sent drops the pending entries: the state service may have them.
+func (a *account) sent() { a.pending = nil }
+
+// maxReported is how many entries of usage the state service takes in one request.
 const maxReported = 1000
 
-// report gives the pending usage as a request may carry it. Where that are too many entries,
-// those of one name are added up; calls of tools, which are not, go first when that is not
-// enough.
-func (r *runner) report(ctx context.Context) []*statev1.UsageEntry {
-	if len(r.pending) <= maxReported {
-		return r.pending
+// report gives the pending entries for one request. Too many entries are added up by their
+// names. Calls of tools are not added up; if there are still too many, they are dropped first.
+func (a *account) report(ctx context.Context) []*statev1.UsageEntry {
+	if len(a.pending) <= maxReported {
+		return a.pending
 	}
-	summed := summed(r.pending)
+	summed := summed(a.pending)
 	if len(summed) > maxReported {
-		r.log.ErrorContext(ctx, "usage is not counted: a step has too many entries", "entries", len(summed), "limit", maxReported)
+		a.log.ErrorContext(ctx, "usage is not counted: a step has too many entries", "entries", len(summed), "limit", maxReported)
 		summed = summed[:maxReported]
 	}
-	r.pending = summed
+	a.pending = summed
 	return summed
 }
 
-// carry makes a call to the state service with the pending usage, which is kept for the next
-// one where the call is known to have changed nothing.
-func carry[A any](ctx context.Context, r *runner, f func(ctx context.Context) (A, error)) (A, error) {
-	answer, err := call(ctx, r, f)
-	if err == nil || ctx.Err() != nil {
-		r.pending = nil
-	}
-	return answer, err
+// reportTokens gives the pending tokens, for a run that is given back. It drops the entries of
+// hooks: the next owner calls the hooks again.
+func (a *account) reportTokens(ctx context.Context) []*statev1.UsageEntry {
+	a.pending = slices.DeleteFunc(a.pending, func(e *statev1.UsageEntry) bool { return e.GetTokens() == nil })
+	return a.report(ctx)
 }
 
-// withUsage sends what ends the claim, and without the usage where it is refused with it.
-func (r *runner) withUsage(ctx context.Context, usage []*statev1.UsageEntry, send func([]*statev1.UsageEntry) error) error {
-	err := send(usage)
-	if kind := fault.KindOf(err); err != nil && len(usage) > 0 && (kind == fault.Invalid || kind == fault.TooLarge) {
-		r.log.ErrorContext(ctx, "the end of the claim is refused, and is sent without its usage", "entries", len(usage), "error", err)
-		return send(nil)
-	}
-	return err
-}
-
-// unplanned gives the pending tokens. What hooks have counted is not among them: the next
-// owner calls them again.
-func (r *runner) unplanned(ctx context.Context) []*statev1.UsageEntry {
-	r.pending = slices.DeleteFunc(r.pending, func(e *statev1.UsageEntry) bool { return e.GetTokens() == nil })
-	return r.report(ctx)
-}
-
-// summed adds up what has one name, and puts calls of tools last.
+// summed adds up the entries of one name, and puts calls of tools last.
 func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	type name struct{ source, kind, name string }
 	sums := map[name]*statev1.UsageEntry{}
@@ -119,11 +129,10 @@ func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	return append(all, calls...)
 }
 
-// mostTokens is how many tokens of one reply the state service takes.
+// mostTokens is the largest number of tokens that the state service takes for one reply.
 const mostTokens = 1_000_000_000_000
 
-// plausible gives the tokens of a reply without the numbers that nothing can have used, for
-// which the state service would refuse the step.
+// plausible drops impossible numbers. The state service would refuse the step because of them.
 func plausible(u model.Usage) model.Usage {
 	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
 		if *n < 0 || *n > mostTokens {
@@ -131,15 +140,4 @@ func plausible(u model.Usage) model.Usage {
 		}
 	}
 	return u
-}
-
-// spent notes the tokens of a call of the model, provider/name, for the step in flight.
-func (r *runner) spent(name string, u model.Usage) {
-	u = plausible(u)
-	if u == (model.Usage{}) {
-		return
-	}
-	entry := tokenUsage(name, u)
-	r.count(entry.GetTokens())
-	r.pending = append(r.pending, entry)
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// Config holds the limits and intervals of a worker. None may be 0 but those that name
-// a default.
+// Config holds the limits and intervals of a worker. Only fields that name a default may be 0.
 type Config struct {
 	Slots             int           // runs at once
 	HeartbeatInterval time.Duration // between two signs of life
@@ -30,7 +29,7 @@ type Config struct {
 	MaxResultBytes    int           // of one tool result
 	MaxDeltaBytes     int           // of one delta in the stream
 	MaxQueuedBytes    int           // of chunks that wait for the stream
-	StreamPatience    time.Duration // how long a run waits for the stream tier before it goes on without
+	StreamPatience    time.Duration // how long a run waits for the stream tier before it continues without it
 	DrainGrace        time.Duration // for the steps in flight at shutdown
 
 	HookTimeout  time.Duration // of one call of a hook; 0 is 10 seconds
@@ -71,8 +70,8 @@ type Peers struct {
 	Tracer     trace.Tracer
 	Now        func() time.Time
 	Jitter     func() float64 // in [0, 1)
-	// Passed is called at every fault point that a run comes by: see the package
-	// comment. Nil is not called.
+	// Passed is called at every point that a run passes: see the package comment. It may be
+	// nil.
 	Passed func(ctx context.Context, p Point)
 }
 
@@ -85,8 +84,8 @@ var (
 // afterCut is how long runs and tools that were cut have to end.
 const afterCut = 2 * time.Second
 
-// runnersAfterCut is how long runs that were cut have to end: each gives up a model that
-// goes on, and gives its run back.
+// runnersAfterCut is how long runners that were cut have to end. A runner may first have to
+// abandon its model, and then gives its run back.
 const runnersAfterCut = 10 * time.Second
 
 // Worker claims and executes runs.
@@ -96,19 +95,18 @@ type Worker struct {
 	tools  *tool.Runner
 
 	runners crowd.Crowd
-	foreign crowd.Crowd   // code of agents, see foreign
-	left    left          // code of agents that has not ended with its context
+	sandbox *sandbox      // for the code of agents
 	freed   chan struct{} // holds one token when slots became free
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
 	active    int              // runners that have not ended
-	free      int              // slots that the open claim stream was not told of yet
+	free      int              // slots that the state service has no credits for yet
 	announced time.Time        // when the open claim stream announced the executor; zero without one
 	reopen    func()           // ends the open claim stream
 }
 
-// hold is one claim in the hands of a runner.
+// hold is one claim that a runner executes.
 type hold struct {
 	runID  string
 	cancel context.CancelCauseFunc
@@ -117,13 +115,17 @@ type hold struct {
 
 // New returns a worker that does nothing before Run.
 func New(c Config, p Peers) *Worker {
+	if p.Passed == nil {
+		p.Passed = func(context.Context, Point) {}
+	}
 	return &Worker{
-		config: c.withDefaults(),
-		peers:  p,
-		tools:  &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
-		freed:  make(chan struct{}, 1), // a token says that there is something; more would say the same
-		held:   map[string]*hold{},
-		reopen: func() {},
+		config:  c.withDefaults(),
+		peers:   p,
+		tools:   &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
+		sandbox: &sandbox{log: p.Log},
+		freed:   make(chan struct{}, 1), // one token is enough: the sender reads all free slots
+		held:    map[string]*hold{},
+		reopen:  func() {},
 	}
 }
 
@@ -139,9 +141,9 @@ func (w *Worker) LiveRunIDs() []string {
 	return ids
 }
 
-// Run claims and executes runs until ctx ends. It then drains as the package
-// comment says, and returns nil when all its goroutines have ended; code of an agent that
-// ignores its context is left behind and logged.
+// Run claims and executes runs until ctx ends. Then it drains as the package comment says, and
+// returns nil when all its goroutines have ended. Code of an agent that ignores its context is
+// abandoned and logged.
 func (w *Worker) Run(ctx context.Context) error {
 	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -151,14 +153,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.drain(end)
 	beats.Wait()
 	limit := time.Now().Add(afterCut)
-	if !w.tools.Wait(afterCut) || !w.foreign.Wait(time.Until(limit)) {
-		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is left behind")
+	if !w.tools.Wait(afterCut) || !w.sandbox.running.Wait(time.Until(limit)) {
+		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is abandoned")
 	}
 	return nil
 }
 
-// drain waits for the runners, and cuts them after the grace. Those that do not end then
-// are left behind, as the last resort.
+// drain waits for the runners, and cuts them after the grace. As the last resort, it abandons
+// those that do not end then.
 func (w *Worker) drain(end context.CancelCauseFunc) {
 	defer end(errDrained)
 	if w.runners.Wait(w.config.DrainGrace) {
@@ -166,7 +168,7 @@ func (w *Worker) drain(end context.CancelCauseFunc) {
 	}
 	w.cutAll(errDrained)
 	if !w.runners.Wait(runnersAfterCut) {
-		w.peers.Log.Error("runs have not ended with their context and are left behind; others take them over", "runs", w.LiveRunIDs())
+		w.peers.Log.Error("runs have not ended with their context and are abandoned; other executors take them over", "runs", w.LiveRunIDs())
 	}
 }
 
@@ -178,17 +180,13 @@ func (w *Worker) cutAll(cause error) {
 	}
 }
 
-// start runs the claim in a goroutine of its own, which drain waits for, or passes a
-// stop on.
+// start runs a claim on a goroutine of its own, which drain waits for, or passes a stop on.
 func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
 	if stop := work.GetStop(); stop != nil {
 		w.stopRun(stop.GetRunId(), stop.GetStop())
 		return
 	}
-	claim, settle := work.GetExecute(), false
-	if claim == nil {
-		claim, settle = work.GetSettle(), true
-	}
+	claim := work.GetExecute()
 	if claim == nil {
 		w.peers.Log.ErrorContext(ctx, "the state service sent work of an unknown kind")
 		return
@@ -204,25 +202,8 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.mu.Unlock()
 	w.runners.Go(func() {
 		defer w.end(h)
-		if settle {
-			w.settle(live, claim)
-			return
-		}
-		newRunner(w, claim, h, ctx.Done()).run(live)
+		newRunner(w, claim, h.halt, ctx.Done()).run(live)
 	})
-}
-
-// settle answers a claim of a run that has finished. Only a state service of an older
-// release hands out such claims, and it repeats them until they are answered.
-func (w *Worker) settle(ctx context.Context, claim *statev1.Claim) {
-	ctx, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
-	defer cancel()
-	_, err := w.peers.Work.SettleRun(ctx, &statev1.SettleRunRequest{Run: &statev1.RunRef{
-		Tenant: claim.GetSession().GetTenant(), SessionId: claim.GetSession().GetSessionId(), RunId: claim.GetRun().GetRunId(), Epoch: claim.GetEpoch(),
-	}})
-	if err != nil {
-		w.peers.Log.WarnContext(ctx, "a finished run could not be settled", "run", claim.GetRun().GetRunId(), "error", err)
-	}
 }
 
 // end forgets a runner that has ended.
@@ -241,7 +222,7 @@ func (w *Worker) end(h *hold) {
 	}
 }
 
-// forget cuts every run: others own them now.
+// forget cuts every run: other executors own them now.
 func (w *Worker) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,50 +1,75 @@
 package worker
 
 import (
-	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
 // writes is the custom state of a run: as the last step has left it, and what the step in
-// flight does to it. The states are never changed, but replaced. The runner's goroutine owns
-// it, but for what mu guards.
+// flight does to it. The states are never changed, but replaced. One goroutine owns it.
 type writes struct {
 	kept  agent.State // as the state service has it
 	state agent.State // the same, with the defaults of the schema where no step is committed yet
 	// defaulted says that the schema has defaults, and the session has no step.
 	defaulted bool
 
-	entry   []agent.Op            // of the hooks of the run's begin, which each owner of a first step calls
-	asked   []agent.Op            // of the hooks that have led to the reply, which nobody calls again for a recorded one
-	before  []agent.Op            // of hooks that have seen the reply, before the calls of the step, which see them
+	entry   []agent.Op            // of the hooks of the run's begin: each owner of a first step calls them
+	asked   []agent.Op            // of the hooks that have led to the reply: for a recorded reply they are not called again
+	before  []agent.Op            // of the hooks between the reply and the calls of the step
 	calls   map[string][]agent.Op // of the calls that have ended, by id
 	hooks   []agent.Op            // of hooks since
-	plan    agent.Message         // in the order of whose calls they are merged
+	plan    agent.Message         // its calls are merged in its order
 	planned bool                  // the journal has asked, beside the plan
-	// dropped says that writes of hooks which readers may have seen do not count.
-	dropped bool
-	// found is what a former owner has recorded of the step in flight, as long as the
-	// calls were not run, or gone through, here.
+	dropped bool                  // readers may have seen writes of hooks that do not count
+	// found is the journal of a former owner, until its calls are taken over or run here.
 	found *loop.Journal
-
-	mu    sync.Mutex
-	shown agent.State // as readers have it
 }
 
-// again forgets what the calls of the step have written, and what readers have seen of it:
-// what is in the journal counts.
-func (w *writes) again(journal *loop.Journal) {
+// start begins with the custom state of the session. Where no step has led to it, schema gives
+// its defaults, which the run's first step writes; else schema is nil.
+func (w *writes) start(state agent.State, schema json.RawMessage) error {
+	w.kept, w.state = state, state
+	if schema == nil {
+		return nil
+	}
+	whole, err := withDefaults(schema, state)
+	if err != nil {
+		return fmt.Errorf("fill the defaults of the custom state: %w", err)
+	}
+	w.state, w.defaulted = whole, true
+	return nil
+}
+
+func withDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, error) {
+	schema, err := agent.CompileSchema(stateSchema)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = schema.ApplyDefaults(text); err != nil {
+		return nil, err
+	}
+	return agent.ParseState(text)
+}
+
+// recover takes up the journal of a former owner; ops are the writes of its plan.
+func (w *writes) recover(journal *loop.Journal, ops []agent.Op) {
+	w.found, w.asked, w.planned = journal, ops, true
+}
+
+// restart forgets the writes of the calls of the step: only the journal counts.
+func (w *writes) restart(journal *loop.Journal) {
 	w.calls, w.plan, w.found = nil, agent.Message{}, journal
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.shown = w.kept
 }
 
-// ask makes what hooks have written in the step so far a part of what has led to its reply.
+// ask is for a call of the model. The writes of hooks so far have led to its reply.
 func (w *writes) ask() { w.asked, w.hooks = slices.Concat(w.asked, w.hooks), nil }
 
 // ofPlan are the writes that the plan is recorded with.
@@ -55,7 +80,15 @@ func (w *writes) ofPlan() []agent.Op {
 	return agent.Diff(w.entered(), applied(w.entered(), w.asked))
 }
 
-// begin makes what hooks have written a part of what the calls of the plan see.
+// recorded is for a plan that was recorded, without the writes for it where they were dropped.
+func (w *writes) recorded(dropped bool) {
+	if dropped {
+		w.asked = nil
+	}
+	w.planned = true
+}
+
+// begin is for calls that are about to run. They see the writes of hooks so far.
 func (w *writes) begin(plan agent.Message) {
 	w.plan, w.found = plan, nil
 	if w.calls == nil {
@@ -63,8 +96,8 @@ func (w *writes) begin(plan agent.Message) {
 	}
 }
 
-// take gives what was recorded of the calls whose ends the messages carry, and that was
-// not gone through here: a stop came first. From now on the writes count it.
+// take gives the recorded results of a former owner that the messages carry, where a stop came
+// before the calls were taken over here. From now on the writes count them.
 func (w *writes) take(messages []agent.Message) []loop.Recorded {
 	if w.found == nil {
 		return nil
@@ -99,12 +132,12 @@ func (w *writes) withCalls(state agent.State) agent.State {
 	return state
 }
 
-// merged is the state as it is, and as the step leaves it if nothing more is written: what
-// the next hook and the planner see.
+// merged is the state with all writes so far. The next hook and the planner see it, and the step
+// leaves it if nothing more is written.
 func (w *writes) merged() agent.State { return applied(w.withCalls(w.called()), w.hooks) }
 
-// seen is what a hook beside calls sees: of the step, or with 0 one of the run's begin, which
-// comes before whatever a former owner has recorded.
+// seen is the state for a hook beside calls. A hook of the run's begin has step 0, and does not
+// see the recorded writes of a former owner.
 func (w *writes) seen(step int) agent.State {
 	if step == 0 {
 		return w.entered()
@@ -112,7 +145,7 @@ func (w *writes) seen(step int) agent.State {
 	return w.merged()
 }
 
-// hooked takes what a hook beside calls has written.
+// hooked takes the writes of a hook beside calls.
 func (w *writes) hooked(step int, ops []agent.Op) {
 	if step == 0 {
 		w.entry = append(w.entry, ops...)
@@ -124,15 +157,15 @@ func (w *writes) hooked(step int, ops []agent.Op) {
 // ofHooks is how many writes of hooks beside calls there are.
 func (w *writes) ofHooks() int { return len(w.entry) + len(w.asked) + len(w.before) + len(w.hooks) }
 
-// changes reports whether the step leaves another state than it has found.
+// changes reports whether the step may leave another state than it has found.
 func (w *writes) changes() bool { return w.owns() || len(w.calls) > 0 }
 
 // owns reports whether the commit may have to write something itself.
 func (w *writes) owns() bool { return w.defaulted || w.ofHooks() > 0 }
 
-// own are the writes of the commit itself: what it takes to come from the state that the
-// writes of the recorded calls make to the one that the step leaves. So they do what those of
-// the recorded plan are to do.
+// own are the writes of the commit itself. They lead from the state after the writes of the
+// recorded calls to the state that the step leaves. So they include the writes of the recorded
+// plan.
 func (w *writes) own() []agent.Op {
 	if !w.owns() {
 		return nil
@@ -140,7 +173,7 @@ func (w *writes) own() []agent.Op {
 	return agent.Diff(w.withCalls(w.kept), w.merged())
 }
 
-// drop forgets what hooks have written, and reports whether that was anything.
+// drop forgets the writes of hooks, and reports whether there were any.
 func (w *writes) drop() bool {
 	some := w.ofHooks() > 0
 	w.entry, w.asked, w.before, w.hooks = nil, nil, nil, nil
@@ -148,7 +181,7 @@ func (w *writes) drop() bool {
 	return some
 }
 
-// cut forgets what hooks have written and the journal does not have.
+// cut forgets the writes of hooks, except those in the journal.
 func (w *writes) cut() {
 	asked := w.asked
 	if w.drop(); w.planned {
@@ -164,7 +197,7 @@ func (w *writes) commit() {
 	w.plan, w.planned, w.dropped, w.found = agent.Message{}, false, false, nil
 }
 
-// ended takes what a call has written.
+// ended takes the writes of a call.
 func (w *writes) ended(e loop.Ended) {
 	if e.Stopped || len(e.Ops) == 0 {
 		return
@@ -175,8 +208,8 @@ func (w *writes) ended(e loop.Ended) {
 	w.calls[e.Result.CallID] = e.Ops
 }
 
-// applied leaves a state as it is that the writes cannot be applied to: they were
-// written by agent.Diff, or taken by the state service, and always can.
+// applied gives the state after the writes. They come from agent.Diff or were accepted by the
+// state service, so they can always be applied; otherwise the state stays as it is.
 func applied(state agent.State, ops []agent.Op) agent.State {
 	if len(ops) == 0 {
 		return state
@@ -186,35 +219,4 @@ func applied(state agent.State, ops []agent.Op) agent.State {
 		return state
 	}
 	return after
-}
-
-// showWrites shows readers writes to the custom state, with the end of their call behind
-// them, where there is one to show.
-func (r *runner) showWrites(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
-	w := &r.writes
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	patch, err := w.shown.Patch(ops)
-	if err != nil {
-		return err
-	}
-	w.shown = applied(w.shown, ops)
-	chunks := writesChunks(ops, patch)
-	if end != nil {
-		chunks = append(chunks, toolEnd(*end))
-	}
-	return r.show(ctx, step, chunks...)
-}
-
-// showMerged shows readers what the step does to the state besides the writes of calls
-// that they have seen, or in another order.
-func (r *runner) showMerged(ctx context.Context, step int32) error {
-	w := &r.writes
-	if !w.changes() && !w.dropped {
-		return nil
-	}
-	if ops := agent.Diff(w.shown, w.merged()); len(ops) > 0 {
-		return r.showWrites(ctx, step, ops, nil)
-	}
-	return nil
 }

@@ -20,8 +20,8 @@ type Stopped struct{ Kind loop.StopKind }
 
 func (e Stopped) Error() string { return fmt.Sprintf("the run is stopped: %s", e.Kind) }
 
-// isStop reports whether an effect was cut by a stop, and by nothing else: the context
-// of the run, ctx, goes on.
+// isStop reports whether a stop, and nothing else, has cut an effect: ctx, the context of the
+// run, has not ended.
 func isStop(ctx context.Context, err error) bool {
 	_, ok := errors.AsType[Stopped](err)
 	return ok && ctx.Err() == nil
@@ -33,7 +33,8 @@ func cutByStop(ctx context.Context) bool {
 	return ok
 }
 
-// halt is where a runner hears that its run is to end early. Safe for concurrent use.
+// halt passes stops to the runner of a run: requests to end it early. A stop cuts what is under
+// way. Safe for concurrent use.
 type halt struct {
 	mu   sync.Mutex
 	stop loop.Stop               // the strongest so far; without a kind there is none
@@ -41,7 +42,7 @@ type halt struct {
 	cut  context.CancelCauseFunc // of what is under way; nil where nothing is
 }
 
-// ranks orders stops: one that is not above the former changes nothing.
+// ranks orders stops: a stop that does not rank above the former one changes nothing.
 var ranks = map[loop.StopKind]int{loop.StopInterrupt: 1, loop.StopDeadline: 2, loop.StopAbort: 3}
 
 // request asks for the end of the run, and cuts what is under way.
@@ -57,9 +58,9 @@ func (h *halt) request(s loop.Stop) {
 	}
 }
 
-// within gives a context that a stop ends, with the cause Stopped. One that begins while
-// another one has not ended is inside of it, and has to end first. It has ended already where
-// the planner has to be told of a stop first.
+// within gives a context that a stop ends, with the cause Stopped. A context that begins while
+// another one has not ended is inside of that, and has to end first. Where the planner does not
+// know a stop yet, the context has ended already.
 func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()) {
 	cuttable, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
@@ -82,8 +83,8 @@ func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()
 	})
 }
 
-// outlasting gives a context that ends stopPatience after a stop, with the cause Stopped.
-// Meanwhile it takes the place of the one of within.
+// outlasting gives a context that ends stopPatience after a stop, with the cause Stopped. It is
+// used in place of a context of within.
 func (h *halt) outlasting(ctx context.Context) (bounded context.Context, end func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	cuttable, endCuttable := h.within(ctx)
@@ -110,7 +111,7 @@ func (h *halt) kind() loop.StopKind {
 	return h.stop.Kind
 }
 
-// take gives the stop that the planner is to be told of, once.
+// take gives the stop that the planner does not know yet, once.
 func (h *halt) take() (loop.Stop, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,8 +123,7 @@ func (h *halt) take() (loop.Stop, bool) {
 // requested reports whether the run is to end early.
 func (h *halt) requested() bool { return h.kind() != "" }
 
-// toStop is the stop that somebody has asked for; false where nobody has, or for
-// something that this executor does not know.
+// toStop converts a requested stop; false where none is requested, or one of an unknown kind.
 func toStop(s *statev1.Stop) (loop.Stop, bool) {
 	kind, ok := stopKinds[s.GetKind()]
 	return loop.Stop{Kind: kind, Reason: s.GetReason()}, ok
@@ -134,66 +134,20 @@ var stopKinds = map[statev1.StopKind]loop.StopKind{
 	statev1.StopKind_STOP_KIND_ABORT:     loop.StopAbort,
 }
 
-// patience is how long the end of the run waits for the stream tier.
-func (r *runner) patience() time.Duration {
-	if r.halt.requested() {
-		return min(stopPatience, r.worker.config.StreamPatience)
-	}
-	return r.worker.config.StreamPatience
-}
-
-// stopRun lets the run end early where the worker holds it.
-func (w *Worker) stopRun(runID string, stop *statev1.Stop) {
-	s, ok := toStop(stop)
-	if !ok {
-		return
-	}
-	w.mu.Lock()
-	h := w.held[runID]
-	w.mu.Unlock()
-	if h != nil {
-		h.halt.request(s)
-	}
-}
-
-// timed lets the run end at its deadline, until end is called.
-func (r *runner) timed() (end func()) {
-	deadline := r.deadline()
+// expire requests a stop at the deadline, until cancel is called. The zero time means never.
+func (h *halt) expire(deadline, now time.Time) (cancel func()) {
 	if deadline.IsZero() {
 		return func() {}
 	}
-	timer := time.AfterFunc(deadline.Sub(r.worker.peers.Now()), func() { r.halt.request(loop.Stop{Kind: loop.StopDeadline}) })
+	timer := time.AfterFunc(deadline.Sub(now), func() { h.request(loop.Stop{Kind: loop.StopDeadline}) })
 	return func() { timer.Stop() }
 }
 
-// deadline is when the run has to be over: the earlier of its own and its agent's.
-// Zero for never.
-func (r *runner) deadline() time.Time {
-	var deadline time.Time
-	if at := r.started.GetDeadlineAt(); at > 0 {
-		deadline = time.UnixMilli(at)
+// patience is how long the end of the run waits for the stream tier: the limit, or less where
+// the run is to end early.
+func (h *halt) patience(limit time.Duration) time.Duration {
+	if h.requested() {
+		return min(stopPatience, limit)
 	}
-	if limit := r.agent.RunTimeout; limit > 0 {
-		begin := r.worker.peers.Now()
-		if at := r.started.GetStartedAt(); at > 0 {
-			begin = time.UnixMilli(at)
-		}
-		if end := begin.Add(limit); deadline.IsZero() || end.Before(deadline) {
-			deadline = end
-		}
-	}
-	return deadline
-}
-
-// noticeStop tells the planner of a stop that it does not know, and reports whether there was
-// one. reply is what has come of the model call that was cut, if any.
-func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
-	stop, ok := r.halt.take()
-	if !ok {
-		return false
-	}
-	r.log.InfoContext(ctx, "the run ends early", "kind", stop.Kind, "reason", stop.Reason)
-	r.worker.passed(ctx, PointStopSeen)
-	r.planner.Stopped(stop, reply)
-	return true
+	return limit
 }

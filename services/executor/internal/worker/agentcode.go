@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// errModel wraps the failure of a model, to tell it from errors of the stream.
+type errModel struct{ err error }
+
+func (e errModel) Error() string { return e.err.Error() }
+
+// agentCode calls the models and functions of an agent, within their time limits.
+type agentCode struct {
+	claimed claimed
+	agent   Agent
+	sandbox *sandbox
+	tracer  trace.Tracer
+	log     *slog.Logger
+	passed  func(ctx context.Context, p Point)
+
+	modelTimeout, guardTimeout, hookTimeout time.Duration
+}
+
+// modelRequest is one call of a model.
+type modelRequest struct {
+	step, attempt int
+	model         string // provider/name
+	request       model.Request
+	reply         *loop.Reply               // takes the events
+	each          func([]model.Event) error // called with the additions to the reply; may be nil
+}
+
+// generate makes one call of a model. An errModel says that the model failed, any other error
+// that the run cannot go on here.
+func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, a.modelTimeout)
+	defer cancel()
+	ctx, span := a.tracer.Start(ctx, "holdfast.llm", trace.WithAttributes(
+		attribute.String("gen_ai.request.model", c.request.Model),
+		attribute.Int("step", c.step),
+		attribute.Int("attempt", c.attempt),
+	))
+	defer func() { endModelSpan(span, c.reply, err) }()
+
+	engine, err := a.agent.engine(c.model)
+	if err != nil {
+		return err
+	}
+	first := true
+	err = a.sandbox.listen(ctx, c.model, engine, c.request, func(event model.Event, err error) error {
+		if err != nil {
+			return a.modelError(parent, ctx, err)
+		}
+		if first {
+			first = false
+			a.passed(ctx, PointModelCalled)
+		}
+		events, err := c.reply.Add(event)
+		if err != nil {
+			return errModel{err}
+		}
+		if c.each == nil {
+			return nil
+		}
+		return c.each(events)
+	})
+	switch {
+	case errors.Is(err, errTooLong):
+		return a.modelError(parent, ctx, err)
+	case err != nil:
+		return err
+	case !c.reply.Whole():
+		return a.modelError(parent, ctx, &model.Error{
+			Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end",
+		})
+	}
+	return nil
+}
+
+// modelError says what has ended the call: the end of the run, the time limit or the model.
+func (a *agentCode) modelError(parent, limited context.Context, err error) error {
+	switch {
+	case parent.Err() != nil:
+		return context.Cause(parent)
+	case limited.Err() != nil:
+		return errModel{&model.Error{
+			Code: model.CodeTimeout, Retryable: true, Err: err,
+			Message: fmt.Sprintf("the reply was not whole within %v", a.modelTimeout),
+		}}
+	}
+	return errModel{err}
+}
+
+func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
+	usage := reply.Usage()
+	span.SetAttributes(
+		attribute.Int64("gen_ai.usage.input_tokens", usage.PromptTokens),
+		attribute.Int64("gen_ai.usage.output_tokens", usage.CompletionTokens),
+		attribute.String("gen_ai.response.finish_reasons", string(reply.FinishReason())),
+	)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// summarize asks the agent's own function for a summary, or else its model. reply takes the
+// model's reply, also where the call fails.
+func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
+	if f := a.agent.Context.Compact; f != nil {
+		return foreign(ctx, a.sandbox, a.claimed.code("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
+	}
+	if err := a.generate(ctx, modelRequest{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
+		return "", err
+	}
+	if reply.FinishReason() == model.FinishError {
+		return "", errors.New("the provider ended the summary with an error")
+	}
+	return agent.Message{Parts: reply.Parts()}.Text(), nil
+}
+
+// guard asks the agent's guard about the end of the run. An error says that it has given no
+// verdict.
+func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, error) {
+	f := a.agent.Guard.OnOutput
+	if e.Reply {
+		f = a.agent.Guard.OnReply
+	}
+	verdict, err := foreign(ctx, a.sandbox, a.claimed.code("the guard"), a.guardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
+	if errors.Is(err, errTooLong) {
+		err = fmt.Errorf("the agent's guard has not answered within %v", a.guardTimeout)
+	}
+	return verdict, err
+}
+
+// function calls a function of the agent for the planner, within the time limit of hooks. It is
+// a loop.Apart: the error is loop.ErrCut where ctx has ended. Any other error is logged.
+func (a *agentCode) function(ctx context.Context, what string, f func() any) (any, error) {
+	if ctx.Err() != nil {
+		return nil, loop.ErrCut
+	}
+	answer, err := foreign(ctx, a.sandbox, a.claimed.code(what), a.hookTimeout, func(context.Context) (any, error) { return f(), nil })
+	switch {
+	case err == nil:
+		return answer, nil
+	case ctx.Err() != nil:
+		return nil, loop.ErrCut
+	case errors.Is(err, errTooLong):
+		err = fmt.Errorf("it did not return within %v", a.hookTimeout)
+	}
+	a.log.WarnContext(ctx, "a function of the agent has given no answer", "function", what, "error", err)
+	return nil, err
+}

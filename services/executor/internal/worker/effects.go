@@ -1,0 +1,168 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// callModel makes one model call and shows its reply. A stop cuts it, and the planner keeps
+// what has come.
+func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
+	step := int32(e.Step)
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	if err := r.view.beginReply(cuttable, step, e.Request.Output != nil); err != nil {
+		return err
+	}
+	if cuttable.Err() != nil {
+		return context.Cause(cuttable)
+	}
+	r.hooks.beforeModel(cuttable, e)
+	reply := r.planner.NewReply()
+	err := r.code.generate(cuttable, modelRequest{
+		step: e.Step, attempt: e.Attempt, model: e.Model, request: e.Request, reply: reply,
+		each: func(events []model.Event) error { return r.view.extendReply(cuttable, step, reply, events) },
+	})
+	r.usage.spend(e.Model, reply.Usage())
+	r.hooks.afterModel(cuttable, e, reply, err)
+	if cutByStop(cuttable) {
+		end()
+		r.noticeStop(ctx, reply)
+		return nil
+	}
+	if failed, ok := errors.AsType[errModel](err); ok {
+		r.planner.Failed(reply, failed.err)
+		r.retry(e)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.planner.Replied(reply)
+	if err := r.view.start(cuttable, step, reply.Calls(), r.planner); err != nil {
+		return err
+	}
+	r.peers.Passed(ctx, PointReplied)
+	r.retry(e)
+	return nil
+}
+
+// retry takes the step back at once where its model is called again. So a stop during the wait
+// before that leaves readers with nothing that is void.
+func (r *runner) retry(failed loop.CallModel) {
+	switch next := r.planner.Next().(type) {
+	case loop.Wait:
+	case loop.CallModel:
+		if next.Step != failed.Step {
+			return
+		}
+	default:
+		return
+	}
+	r.view.takeBack(r.writes.kept)
+	r.hooks.announced.reset()
+}
+
+// wait lets the time before a retry pass. When the executor stops, the next owner
+// need not wait for it.
+func (r *runner) wait(ctx context.Context, e loop.Wait) error {
+	r.log.WarnContext(ctx, "the model call failed and is made again", "step", e.Step, "wait", e.For, "code", e.Cause.Code, "error", e.Cause.Detail)
+	ctx, end := r.halt.within(ctx)
+	defer end()
+	timer := time.NewTimer(e.For)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		r.planner.Waited()
+		return nil
+	case <-r.stop:
+		return errStop
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// compact asks for a summary, which readers do not see. Without one the step goes on.
+func (r *runner) compact(ctx context.Context, e loop.Compact) error {
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	reply := r.planner.NewReply()
+	summary, err := r.code.summarize(cuttable, e, reply)
+	r.usage.spend(e.Model, reply.Usage())
+	switch {
+	case cuttable.Err() != nil:
+		return context.Cause(cuttable)
+	case err != nil:
+		r.log.WarnContext(ctx, "the conversation could not be summed up; its oldest turns are left out", "step", e.Step, "error", err)
+		r.planner.CompactFailed(err)
+	default:
+		r.planner.Compacted(summary)
+	}
+	return nil
+}
+
+// guard asks the agent's guard about the end of the run.
+func (r *runner) guard(ctx context.Context, e loop.Guard) error {
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	verdict, err := r.code.guard(cuttable, e)
+	switch {
+	case cuttable.Err() != nil:
+		return context.Cause(cuttable)
+	case err != nil:
+		r.planner.GuardFailed(err)
+	default:
+		r.planner.Judged(verdict)
+	}
+	return nil
+}
+
+// recordPlan makes the plan durable.
+func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	if !r.claimed.drains(e.Step, e.Plan) {
+		r.hooks.onMessages(cuttable, e.Step, loop.Said(e.Plan))
+	}
+	if cuttable.Err() != nil {
+		return context.Cause(cuttable)
+	}
+	dropped, err := r.recorder.plan(ctx, e.Step, e.Plan, r.writes.ofPlan())
+	if err != nil {
+		return err
+	}
+	r.writes.recorded(dropped)
+	r.peers.Passed(ctx, PointPlanRecorded)
+	r.planner.Recorded()
+	return nil
+}
+
+// runCalls runs the calls of a step. A stop cuts those whose tools run, and keeps the others
+// from beginning.
+func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
+	cuttable, end := r.halt.within(ctx)
+	defer end()
+	if !e.Drain {
+		r.hooks.onMessages(cuttable, e.Step, e.Plan)
+	}
+	r.writes.begin(e.Plan)
+	outcomes, err := r.tools.run(ctx, cuttable, e, r.writes.called())
+	if err != nil {
+		return err
+	}
+	results := make([]loop.Ended, len(outcomes))
+	for i, o := range outcomes {
+		results[i] = o.Ended
+		if !o.recorded {
+			r.usage.add(o.usage...)
+		}
+		r.writes.ended(o.Ended)
+	}
+	r.peers.Passed(ctx, PointCallsEnded)
+	r.planner.Ended(results)
+	return nil
+}

@@ -1,0 +1,267 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+)
+
+// releaseTimeout bounds how long giving a run back may take. The context of the run may have
+// ended by then.
+const releaseTimeout = 2 * time.Second
+
+// Reasons for which the state service refuses a result or writes to the custom state.
+const (
+	reasonResultTooLarge    = "RESULT_TOO_LARGE"
+	reasonStateSizeExceeded = "STATE_SIZE_EXCEEDED"
+	reasonStateInvalid      = "STATE_INVALID"
+)
+
+// recorder writes what a run does to the state service, under the epoch of its claim. Each
+// write is repeated until its fate is known. The pending usage travels with the writes. Only
+// result may be called by many goroutines at once.
+type recorder struct {
+	work    statev1.WorkServiceClient
+	ref     *statev1.RunRef
+	timeout time.Duration // of one request
+	now     func() time.Time
+	log     *slog.Logger
+	usage   *account
+	journal journal
+	// openStep names the step of the claim's open calls; empty where there are none.
+	openStep string
+}
+
+// lost reports whether another executor owns the run, or the run is over or deleted.
+func lost(err error) bool {
+	switch fault.ReasonOf(err) {
+	case "EPOCH_STALE", "RUN_FINISHED", "SESSION_NOT_FOUND", "RUN_NOT_FOUND":
+		return true
+	}
+	return false
+}
+
+// answersChanged reports whether a step has used an answer that was replaced meanwhile.
+func answersChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
+
+// openStep names the step whose calls are open in the claim; empty where there are none.
+func openStep(claim *statev1.Claim) string {
+	for _, c := range claim.GetCalls() {
+		if c.GetAnswer() == nil && c.GetStepId() != "" {
+			return c.GetStepId()
+		}
+	}
+	return ""
+}
+
+func (r *recorder) call(ctx context.Context, f func(ctx context.Context) error) error {
+	return persist(ctx, r.timeout, f)
+}
+
+// carry makes a call that carries the pending usage. The usage stays pending where the call
+// is known to have changed nothing.
+func (r *recorder) carry(ctx context.Context, f func(ctx context.Context) error) error {
+	err := r.call(ctx, f)
+	if err == nil || ctx.Err() != nil {
+		r.usage.sent()
+	}
+	return err
+}
+
+// plan makes the plan of the step durable, with the writes of the hooks that have led to it.
+// Where the state service refuses the writes, it gets the plan without them: dropped.
+func (r *recorder) plan(ctx context.Context, step int, plan agent.Message, ops []agent.Op) (dropped bool, err error) {
+	request := &statev1.RecordPlanRequest{
+		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step), Usage: r.usage.report(ctx), Ops: fromOps(ops),
+	}
+	record := func(ctx context.Context) error {
+		_, err := r.work.RecordPlan(ctx, request)
+		return err
+	}
+	err = r.carry(ctx, record)
+	if reason := fault.ReasonOf(err); len(ops) > 0 && (reason == reasonStateSizeExceeded || reason == reasonStateInvalid) {
+		r.log.WarnContext(ctx, "what hooks have written before the reply is dropped: it cannot be kept", "step", step, "error", err)
+		dropped, request.Ops = true, nil
+		err = r.carry(ctx, record)
+	}
+	if err != nil {
+		return dropped, fmt.Errorf("record the plan of step %d: %w", step, err)
+	}
+	r.journal.begin(plan)
+	return dropped, nil
+}
+
+// result makes the result of a call durable. A result that the state service cannot keep, or
+// whose writes it cannot keep, becomes a failed one.
+func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *loop.Decision) error {
+	record := func() error {
+		result := fromResult(o.Result)
+		result.Approval = fromDecision(decided)
+		return r.call(ctx, func(ctx context.Context) error {
+			_, err := r.work.RecordResult(ctx, &statev1.RecordResultRequest{
+				Run: r.ref, Step: int32(step),
+				Result: &statev1.CallResult{Result: result, Ops: fromOps(o.Ops), Usage: o.usage},
+			})
+			return err
+		})
+	}
+	err := record()
+	if problem := unkept(err, len(o.Result.Result)); problem != "" {
+		o.fail(problem)
+		err = record()
+	}
+	if err != nil {
+		return fmt.Errorf("record the result of call %s: %w", o.Result.CallID, err)
+	}
+	r.journal.record(loop.Recorded{Result: o.Result, Ops: o.Ops})
+	return nil
+}
+
+// unkept says why the state service cannot keep a result of so many bytes, for the model.
+// Empty where it can, or where the reason is not in the result.
+func unkept(err error, bytes int) string {
+	f, ok := fault.From(err)
+	if !ok {
+		return ""
+	}
+	switch {
+	case f.Reason == reasonStateSizeExceeded:
+		return "state_size_exceeded: what the tool writes to the state is more than can be kept (" + f.Detail + "); nothing of it was written"
+	case f.Reason == reasonStateInvalid:
+		return "what the tool writes to the state cannot be kept (" + f.Detail + "); nothing of it was written"
+	case f.Reason == reasonResultTooLarge || f.Kind == fault.TooLarge:
+		return fmt.Sprintf("result_too_large: the tool's result has %d bytes, more than can be kept; ask for less", bytes)
+	}
+	return ""
+}
+
+// commit makes the step durable, with the commit's own writes to the state and what readers
+// saw of the step. With an outcome it ends the run.
+func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, seen *eventv1.StepRecord) (*statev1.CommitStepResponse, error) {
+	request := r.commitRequest(ctx, e)
+	request.Ops, request.Record = fromOps(ops), seen
+	var answer *statev1.CommitStepResponse
+	err := r.carry(ctx, func(ctx context.Context) (err error) {
+		answer, err = r.work.CommitStep(ctx, request)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("commit step %d: %w", e.Step, err)
+	}
+	for _, warning := range answer.GetWarnings() {
+		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
+	}
+	r.journal.end()
+	return answer, nil
+}
+
+func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
+	request := &statev1.CommitStepRequest{
+		Run: r.ref, Step: int32(e.Step), Usage: r.usage.report(ctx), CoversPlanOps: true, ToldCalls: e.Told,
+	}
+	for _, m := range e.Messages {
+		message := fromMessage(m, r.ref.GetRunId(), e.Step)
+		decide(message, e.Decisions)
+		request.Messages = append(request.Messages, message)
+	}
+	for _, c := range e.Consumed {
+		request.ConsumedCalls = append(request.ConsumedCalls, &statev1.ConsumedCall{ToolCallId: c.CallID, Revision: int32(c.Revision)})
+	}
+	if e.Outcome == nil {
+		return request
+	}
+	request.Outcome = fromOutcome(*e.Outcome, r.usage.total)
+	if suspends(*e.Outcome) {
+		r.suspend(ctx, request, e)
+	}
+	return request
+}
+
+// suspend adds the calls for which the session waits. The suspension names the span of the run,
+// taken from ctx.
+func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepRequest, e loop.Commit) {
+	now := r.now()
+	stepID := r.stepID(e)
+	for _, c := range e.Suspend {
+		open := &statev1.Call{
+			ToolCallId: c.ID, ToolName: clean(c.Name), StepId: stepID, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL, Input: clean(string(c.Arguments)),
+		}
+		if c.Approval {
+			open.Kind, open.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, c.ApprovalID
+		}
+		if c.AnswerWithin > 0 {
+			open.DeadlineAt = now.Add(c.AnswerWithin).UnixMilli()
+		}
+		request.Calls = append(request.Calls, open)
+	}
+	request.Suspension = &statev1.Suspension{StepId: stepID}
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		request.Suspension.TraceId, request.Suspension.RootSpanId = span.TraceID().String(), span.SpanID().String()
+	}
+}
+
+// stepID names the step whose calls are open, by the message with the calls. Calls of an
+// earlier step keep the name of that step.
+func (r *recorder) stepID(e loop.Commit) string {
+	if len(e.Suspend) == 0 && r.openStep != "" {
+		return r.openStep
+	}
+	for _, m := range e.Messages {
+		if m.Role == agent.RoleAssistant {
+			return m.ID
+		}
+	}
+	return fmt.Sprintf("step-%d", e.Step)
+}
+
+// finish ends the run outside of a step.
+func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
+	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o, r.usage.total)}
+	err := r.withUsage(ctx, r.usage.report(ctx), func(usage []*statev1.UsageEntry) error {
+		request.Usage = usage
+		return r.carry(ctx, func(ctx context.Context) error {
+			_, err := r.work.FinishRun(ctx, request)
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("finish the run: %w", err)
+	}
+	return nil
+}
+
+// release gives the run back, to be claimed again after the delay. It also works when ctx has
+// ended. A failure is logged.
+func (r *recorder) release(ctx context.Context, delay time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	err := r.withUsage(ctx, r.usage.reportTokens(ctx), func(usage []*statev1.UsageEntry) error {
+		return r.call(ctx, func(ctx context.Context) error {
+			_, err := r.work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage})
+			return err
+		})
+	})
+	if err != nil && !lost(err) {
+		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)
+	}
+}
+
+// withUsage sends what ends the claim, and sends it without the usage where it is refused
+// with it.
+func (r *recorder) withUsage(ctx context.Context, usage []*statev1.UsageEntry, send func([]*statev1.UsageEntry) error) error {
+	err := send(usage)
+	if kind := fault.KindOf(err); err != nil && len(usage) > 0 && (kind == fault.Invalid || kind == fault.TooLarge) {
+		r.log.ErrorContext(ctx, "the end of the claim is refused, and is sent without its usage", "entries", len(usage), "error", err)
+		return send(nil)
+	}
+	return err
+}

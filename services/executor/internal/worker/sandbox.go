@@ -1,0 +1,186 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// maxAbandoned is how many abandoned calls of one function or model of an agent may still be
+// running before it is not called any more.
+const maxAbandoned = 32
+
+// abandonedAfter is how long code has to end with its context before it counts as abandoned.
+// modelGrace is how long the runner waits for a model to end with its context.
+const (
+	abandonedAfter = time.Second
+	modelGrace     = 3 * time.Second
+)
+
+// errTooLong ends the context of an agent's code that takes too long.
+var errTooLong = errors.New("it did not end in time")
+
+// errCrashed says that an agent's code neither returned nor failed by itself.
+type errCrashed struct{ why string }
+
+func (e errCrashed) Error() string { return e.why }
+
+// errNoReturn is the error of code that has ended its goroutine.
+var errNoReturn = errCrashed{"it did not return"}
+
+// crashed reports whether the error does not come from the code that was called.
+func crashed(err error) bool {
+	_, ok := errors.AsType[errCrashed](err)
+	return ok || errors.Is(err, errTooLong)
+}
+
+// sandbox runs the code of agents, except tools: with a time limit, and with panics as errors.
+// Safe for concurrent use.
+type sandbox struct {
+	log       *slog.Logger
+	running   crowd.Crowd
+	abandoned abandoned
+}
+
+// foreign runs a function of an agent in the sandbox; what names it. It returns soon after the
+// limit or the end of ctx, with the cause. Code that does not return then is abandoned. A
+// function with too many abandoned calls is not called.
+func foreign[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error)) (A, error) {
+	var none A
+	if err := s.abandoned.refuse(what); err != nil {
+		return none, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
+	defer cancel()
+	var answer A
+	var err error = errNoReturn
+	ended := make(chan struct{})
+	s.running.Go(func() {
+		defer close(ended)
+		err = s.contain(ctx, what, func() (err error) {
+			answer, err = f(ctx)
+			return err
+		})
+	})
+	select {
+	case <-ended:
+		return answer, err
+	case <-ctx.Done():
+		s.abandon(ctx, what, ended)
+		return none, context.Cause(ctx)
+	}
+}
+
+// contain makes errors of panics. It does not return where f ends its goroutine.
+func (s *sandbox) contain(ctx context.Context, what string, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.ErrorContext(ctx, "code of an agent panicked", "code", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = errCrashed{fmt.Sprintf("it panicked: %v", p)}
+		}
+	}()
+	return f()
+}
+
+// abandon counts code that has not ended with its context, until it does.
+func (s *sandbox) abandon(ctx context.Context, what string, ended <-chan struct{}) {
+	ctx = context.WithoutCancel(ctx)
+	s.running.Go(func() {
+		timer := time.NewTimer(abandonedAfter)
+		defer timer.Stop()
+		select {
+		case <-ended:
+			return
+		case <-timer.C:
+		}
+		n := s.abandoned.add(what, 1)
+		s.log.WarnContext(ctx, "code of an agent goes on after its end", "code", what, "abandoned", n)
+		<-ended
+		s.abandoned.add(what, -1)
+	})
+}
+
+// listen passes the events of a model's reply to each, and ends with its first error. A model
+// that goes on although ctx has ended, or each has failed, is abandoned soon.
+func (s *sandbox) listen(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
+	if err := s.abandoned.refuse(what); err != nil {
+		return errModel{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type item struct {
+		event model.Event
+		err   error
+	}
+	var end error = errNoReturn
+	events, enough, ended := make(chan item), make(chan struct{}), make(chan struct{})
+	s.running.Go(func() {
+		defer close(ended)
+		end = s.contain(ctx, what, func() error {
+			for event, err := range engine.Generate(ctx, request) {
+				select {
+				case events <- item{event, err}:
+				case <-enough:
+					return nil
+				}
+			}
+			return nil
+		})
+	})
+	defer close(enough)
+	for over, late := ctx.Done(), (<-chan time.Time)(nil); ; {
+		select {
+		case next := <-events:
+			if err := each(next.event, next.err); err != nil {
+				s.abandon(ctx, what, ended)
+				return err
+			}
+		case <-ended:
+			return end
+		case <-over:
+			timer := time.NewTimer(modelGrace)
+			defer timer.Stop()
+			over, late = nil, timer.C
+		case <-late:
+			s.abandon(ctx, what, ended)
+			return errTooLong
+		}
+	}
+}
+
+// abandoned counts the abandoned calls that still run, by the name of their code. The zero
+// value has none. Safe for concurrent use.
+type abandoned struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+// add changes the count of the code by n, and gives it.
+func (a *abandoned) add(what string, n int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.n == nil {
+		a.n = map[string]int{}
+	}
+	a.n[what] += n
+	total := a.n[what]
+	if total == 0 {
+		delete(a.n, what)
+	}
+	return total
+}
+
+// refuse gives the error of code that has too many abandoned calls; nil for other code.
+func (a *abandoned) refuse(what string) error {
+	if n := a.add(what, 0); n >= maxAbandoned {
+		return errCrashed{fmt.Sprintf("it is not called: %d earlier calls of it have not ended although their time is up", n)}
+	}
+	return nil
+}

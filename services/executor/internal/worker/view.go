@@ -1,0 +1,350 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
+)
+
+// view shows readers the run, through the publisher. It knows what they have seen of the step in
+// flight, and shows nothing twice. Methods that show something may wait for the stream tier until
+// their ctx ends; readers get it all the same. The error is publisher.ErrFenced.
+//
+// decision, ended and the functions of emits may be called by many goroutines at once, the
+// other methods by one.
+type view struct {
+	claimed   claimed
+	previous  string // the run that this one continues, as far as it is known
+	now       func() time.Time
+	publisher *publisher.Publisher
+
+	opened    bool       // readers were shown how the run begins
+	reply     shownReply // of the step in flight
+	emitted   emitted    // in the step in flight
+	started   once       // the calls with a start
+	completed once       // the calls with an end
+	asked     once       // the calls with a question to a human
+	decided   once       // the calls with the decision of a human
+
+	mu    sync.Mutex
+	state agent.State // the custom state as readers have it
+}
+
+// callFates tells how the calls of a reply go on. It is a loop.Planner.
+type callFates interface {
+	// AwaitsClient reports whether a client has to answer the call.
+	AwaitsClient(callID string) bool
+	// Refused reports whether nobody runs the call. Then it has no start.
+	Refused(callID string) bool
+}
+
+func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
+	session, run := claim.GetSession(), claim.GetRun()
+	root := session.GetRootSessionId()
+	if root == "" {
+		root = session.GetSessionId()
+	}
+	return &view{claimed: newClaimed(claim), previous: previousRun(claim), now: p.Now, publisher: publisher.New(p.Stream, publisher.Claim{
+		Stream: &streamv2.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()},
+		Epoch:  claim.GetEpoch(), RunID: run.GetRunId(), Step: session.GetStepCount() + 1,
+		Position: session.GetPosition(), Claims: session.GetClaims(), TakenOver: run.GetAttempt() > 1,
+	}, publisher.Config{
+		MaxDeltaBytes: c.MaxDeltaBytes, MaxQueuedBytes: c.MaxQueuedBytes,
+		Patience: c.StreamPatience, CallTimeout: c.CallTimeout,
+	}, log)}
+}
+
+// stamp fills in what all chunks of the run have.
+func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
+	chunk.AgentId = v.claimed.run.GetRunId()
+	chunk.AgentType = v.claimed.run.GetAgentType()
+	chunk.Timestamp = v.now().UnixMilli()
+	chunk.Step = step
+	return chunk
+}
+
+// show shows chunks of the step, which stay together.
+func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) error {
+	for _, chunk := range chunks {
+		v.stamp(step, chunk)
+	}
+	return v.publisher.Show(ctx, chunks...)
+}
+
+// emits shows the events of a tool or a hook of the step. TooLarge (EVENTS_TOO_LARGE) where the
+// step has emitted too much.
+func (v *view) emits(step int32) tool.Emit {
+	return func(ctx context.Context, event tool.Event) error {
+		if err := v.emitted.admit(len(event.Name) + len(event.ID) + len(event.Data)); err != nil {
+			return err
+		}
+		return v.show(ctx, step, custom(event))
+	}
+}
+
+// open shows how the run begins, once, where none of its steps is committed yet. step is the
+// last one of the session.
+func (v *view) open(ctx context.Context, step int32) error {
+	if v.opened {
+		return nil
+	}
+	v.opened = true
+	run := v.claimed.run
+	switch {
+	case run.GetStepCount() > 0:
+		return nil
+	case v.claimed.continues():
+		return v.show(ctx, step, runResumed(v.previous, run.GetTurn(), run.GetMessageId()))
+	}
+	return v.show(ctx, step, runStarted(run.GetTurn(), run.GetMessageId()))
+}
+
+// beginReply shows that the model is asked. The text of a reply that is asked for as a form
+// (JSON) is not for readers.
+func (v *view) beginReply(ctx context.Context, step int32, form bool) error {
+	v.reply = shownReply{begun: true, form: form}
+	return v.show(ctx, step, stepStarted())
+}
+
+// extendReply shows events that the reply has given.
+func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, events []model.Event) error {
+	for _, event := range events {
+		if _, isText := event.(model.TextDelta); isText && v.reply.form {
+			continue
+		}
+		chunk := replyChunk(event, reply)
+		if chunk == nil {
+			continue
+		}
+		v.reply.add(chunk)
+		if err := v.show(ctx, step, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start shows the starts of calls, once. A refused call gets no start: it would tell a client that
+// it may run the call.
+func (v *view) start(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
+	for _, call := range calls {
+		if fates.Refused(call.ID) || !v.started.first(call.ID) {
+			continue
+		}
+		if err := v.show(ctx, step, toolStart(call, fates.AwaitsClient(call.ID))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan shows the step up to its plan. The plan of a drain is not shown: its calls were shown by
+// an earlier step.
+func (v *view) plan(ctx context.Context, step int32, plan agent.Message, fates callFates) error {
+	if v.claimed.drains(int(step), plan) {
+		return nil
+	}
+	for _, call := range plan.Calls() {
+		v.started.first(call.ID)
+	}
+	chunks := planChunks(plan, fates)
+	for _, chunk := range chunks {
+		v.reply.add(chunk)
+	}
+	return v.show(ctx, step, chunks...)
+}
+
+// decision shows how the approval of a call was decided, once; nothing where d is nil.
+func (v *view) decision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
+	if d == nil || !v.decided.first(callID) {
+		return nil
+	}
+	return v.show(ctx, step, approvalResponse(callID, *d))
+}
+
+// ended shows what a call has written and how it has ended, once.
+func (v *view) ended(ctx context.Context, step int32, e loop.Ended) error {
+	if !v.completed.first(e.Result.CallID) {
+		return nil
+	}
+	return v.writes(ctx, step, e.Ops, &e.Result)
+}
+
+// writes shows writes to the custom state, and the end of their call, if any, behind them.
+func (v *view) writes(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	patch, err := v.state.Patch(ops)
+	if err != nil {
+		return err
+	}
+	v.state = applied(v.state, ops)
+	chunks := writesChunks(ops, patch)
+	if end != nil {
+		chunks = append(chunks, toolEnd(*end))
+	}
+	return v.show(ctx, step, chunks...)
+}
+
+// merged shows the custom state as the step leaves it, where readers do not have it yet.
+func (v *view) merged(ctx context.Context, step int32, w *writes) error {
+	if !w.changes() && !w.dropped {
+		return nil
+	}
+	v.mu.Lock()
+	ops := agent.Diff(v.state, w.merged())
+	v.mu.Unlock()
+	if len(ops) == 0 {
+		return nil
+	}
+	return v.writes(ctx, step, ops, nil)
+}
+
+// rest shows the rest of a step before its commit: its messages, what the custom state becomes,
+// the questions to a human, and the output.
+func (v *view) rest(ctx context.Context, e loop.Commit, fates callFates, w *writes) error {
+	step := int32(e.Step)
+	for _, m := range e.Messages {
+		if err := v.message(ctx, e, m, fates); err != nil {
+			return err
+		}
+	}
+	if err := v.merged(ctx, step, w); err != nil {
+		return err
+	}
+	for _, c := range e.Suspend {
+		if !c.Approval || !v.asked.first(c.ID) {
+			continue
+		}
+		if err := v.show(ctx, step, approvalRequest(c)); err != nil {
+			return err
+		}
+	}
+	if e.Outcome != nil && e.Outcome.Structured {
+		return v.show(ctx, step, output(*e.Outcome))
+	}
+	return nil
+}
+
+// message shows the rest of a message of the commit. Where readers have seen another reply, the
+// commit sends them to the state service.
+func (v *view) message(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
+	step := int32(e.Step)
+	switch {
+	case m.Role != agent.RoleAssistant, v.claimed.drains(e.Step, m):
+	case !v.reply.begun:
+		if err := v.plan(ctx, step, m, fates); err != nil {
+			return err
+		}
+	case !v.reply.matches(m):
+		v.publisher.Differs()
+	}
+	if err := v.start(ctx, step, m.Calls(), fates); err != nil {
+		return err
+	}
+	for _, result := range m.Results() {
+		if err := v.committedDecision(ctx, e, result.CallID); err != nil {
+			return err
+		}
+		if !v.completed.first(result.CallID) {
+			continue
+		}
+		if err := v.show(ctx, step, toolEnd(result)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// committedDecision shows the decision about a call of an earlier step, which the commit has.
+func (v *view) committedDecision(ctx context.Context, e loop.Commit, callID string) error {
+	if d, ok := e.Decisions[callID]; ok {
+		return v.decision(ctx, int32(e.Step), callID, &d)
+	}
+	return nil
+}
+
+// takeBack voids what readers have seen of the step in flight. The custom state is then the
+// one before the step.
+func (v *view) takeBack(state agent.State) {
+	v.publisher.Retry(publisher.ReasonStepRetried)
+	v.reset()
+	v.setState(state)
+}
+
+// setState says which custom state readers have.
+func (v *view) setState(state agent.State) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.state = state
+}
+
+// reset forgets what was shown of the step in flight.
+func (v *view) reset() {
+	v.started.reset()
+	v.completed.reset()
+	v.asked.reset()
+	v.decided.reset()
+	v.emitted.reset()
+	v.reply = shownReply{}
+}
+
+// commit shows that the step is committed, and the end of the run where it has ended with it.
+func (v *view) commit(step int32, checkpointID string, o *loop.Outcome, usage *eventv1.Usage) {
+	v.reset()
+	var end *publisher.Ended
+	if o != nil {
+		ended := v.end(step, *o, usage)
+		end = &ended
+	}
+	v.publisher.Commit(v.stamp(step, stepCommitted(checkpointID)), end)
+}
+
+// finish shows that the run has ended outside of a step, behind the given one. What readers
+// have seen of the step in flight is void.
+func (v *view) finish(step int32, o loop.Outcome, usage *eventv1.Usage) {
+	v.publisher.End(v.end(step, o, usage))
+}
+
+func (v *view) end(step int32, o loop.Outcome, usage *eventv1.Usage) publisher.Ended {
+	return publisher.Ended{Chunk: v.stamp(step, lastChunk(o, usage)), Terminal: terminal(v.claimed.run.GetRunId(), o, usage)}
+}
+
+// maxEmitted bounds what the tools and hooks of a step emit together, in bytes: it is kept
+// until the step is committed, and stored with it.
+const maxEmitted = 4 << 20
+
+// emitted counts what the tools and hooks of a step emit. Safe for concurrent use.
+type emitted struct {
+	mu    sync.Mutex
+	bytes int
+}
+
+// admit gives TooLarge (EVENTS_TOO_LARGE) where the step has emitted too much.
+func (e *emitted) admit(size int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bytes+size > maxEmitted {
+		return fault.New(fault.TooLarge, "EVENTS_TOO_LARGE",
+			"the step has emitted events of %d bytes, and this one has %d; the limit is %d for a step: emit less, or store the data elsewhere and emit a reference to it", e.bytes, size, maxEmitted)
+	}
+	e.bytes += size
+	return nil
+}
+
+func (e *emitted) reset() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.bytes = 0
+}
