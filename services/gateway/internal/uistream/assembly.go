@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -137,13 +138,24 @@ func (a *assembly) takeCall(p Part) {
 		delete(a.grown, at)
 		part.end(Answer{Error: p.ErrorText})
 	case "tool-output-available":
+		a.endInput(at)
 		part.end(Answer{Result: string(p.Output), Success: true})
 	case "tool-output-error":
+		a.endInput(at)
 		part.end(Answer{Error: p.ErrorText})
 	case "tool-output-denied":
 		part.State = "output-denied"
 	case "tool-approval-request":
 		part.ask(Approval{ID: p.ApprovalID})
+	}
+}
+
+// endInput makes the input of a call a value where it came as a text and is JSON. One that was
+// cut stays a text.
+func (a *assembly) endInput(at int) {
+	if grown := a.grown[at]; grown != nil && json.Valid([]byte(grown.String())) {
+		a.message.Parts[at].Input = json.RawMessage(grown.String())
+		delete(a.grown, at)
 	}
 }
 

@@ -227,10 +227,12 @@ func (w *writing) showStep(messages []*eventv1.Message, record *eventv1.StepReco
 		w.shown.Replay(w.whole())
 		w.shown.finishStep()
 	}
-	for _, chunk := range StepChunks(messages, record) {
-		for _, p := range w.shown.Chunk(0, chunk) {
-			w.take(p)
-		}
+	var parts []Part
+	for _, chunk := range StepChunks(messages[0].GetStep(), messages, record) {
+		parts = append(parts, w.shown.Chunk(0, chunk)...)
+	}
+	for _, p := range append(parts, w.shown.finishStep()...) {
+		w.take(p)
 	}
 	for _, m := range messages {
 		for _, p := range m.GetParts() {
