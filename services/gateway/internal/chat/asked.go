@@ -104,6 +104,7 @@ func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
 		return err
 	}
 	d.session, d.run = session, run
+	d.put(0, d.t.GoOn(conversation.RunOf(run).Metadata()))
 	d.wrote = ids(runs)
 	d.whole, d.blind = nil, false
 	d.has.next()

@@ -133,7 +133,7 @@ func (d *delivery) reset() {
 	d.t = uistream.New(id, d.major)
 	d.t.Answered(d.answered)
 	if d.chat.config.Metadata {
-		d.t.Describe(uistream.Metadata{RunID: d.run.GetRunId(), AgentType: d.run.GetAgentType()})
+		d.t.Describe(conversation.RunOf(d.run).Metadata())
 	}
 }
 

@@ -54,5 +54,5 @@ func (v *view) goOn(run *statev1.Run, frames []*frame.Frame) {
 		v.messages = append(v.messages, uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"})
 	}
 	v.messages[i] = uistream.Continue(v.messages[i], told)
-	v.messages[i].Metadata = v.messages[i].Metadata.By(run.GetRunId())
+	v.messages[i].Metadata = v.messages[i].Metadata.With(conversation.RunOf(run))
 }

@@ -102,13 +102,25 @@ type Usage struct {
 	CachedInputTokens int64 `json:"cachedInputTokens,omitempty"` // among the input
 }
 
-// Describe makes the message say what it is: its start has the run and the agent, its
+// Describe makes the message say what it is: its start has what Run.Metadata gives, its
 // finish what the run has used and whether a run of it was interrupted. Without it a stream has no
 // metadata. Call it before Start.
 func (t *Translator) Describe(m Metadata) {
 	if m != (Metadata{}) {
 		t.described = &m
 	}
+}
+
+// GoOn describes the message anew when another run writes on at it, in the same stream.
+func (t *Translator) GoOn(m Metadata) []Part {
+	if t.described == nil {
+		return nil
+	}
+	t.described = &m
+	if !t.started { // the start will say it
+		return nil
+	}
+	return []Part{metadata(m)}
 }
 
 // conclusion is what the finish says of the message.
@@ -129,7 +141,7 @@ func (t *Translator) conclusion(how Ending) *Metadata {
 // concluded is what a message that fails says of itself: its stream has no finish.
 func (t *Translator) concluded() []Part {
 	if m := t.conclusion(Completed); m != nil {
-		return []Part{{Type: "message-metadata", Metadata: m}}
+		return []Part{metadata(*m)}
 	}
 	return nil
 }
@@ -146,16 +158,5 @@ func usageOf(u *eventv1.Usage) *Usage {
 	if out.TotalTokens == 0 {
 		out.TotalTokens = out.InputTokens + out.OutputTokens
 	}
-	return &out
-}
-
-// By gives the metadata of a message at which the run has written last. m, which may be
-// nil, stays as it is.
-func (m *Metadata) By(runID string) *Metadata {
-	out := Metadata{}
-	if m != nil {
-		out = *m
-	}
-	out.RunID = runID
 	return &out
 }

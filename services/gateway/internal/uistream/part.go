@@ -70,6 +70,8 @@ func finish(reason string, m *Metadata) Part {
 	return Part{Type: "finish", FinishReason: reason, Metadata: m}
 }
 
+func metadata(m Metadata) Part { return Part{Type: "message-metadata", Metadata: &m} }
+
 func toolInputStart(call string, t tool) Part {
 	return Part{Type: "tool-input-start", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic}
 }
