@@ -224,15 +224,6 @@ func (t *Translator) respond(id, approval string, approved bool, reason string) 
 	return append(parts, approvalResponse(c.approval, approved, reason))
 }
 
-// cutInputs ends the calls whose input never came whole, so that none seems to go on.
-func (t *Translator) cutInputs() []Part {
-	var parts []Part
-	for _, id := range t.callsThat(func(c call) bool { return !c.available }) {
-		parts = append(parts, toolOutput(id, t.calls[id].tool.dynamic, Answer{Error: inputCutText}))
-	}
-	return parts
-}
-
 // callsThat gives the calls for which the condition holds, in the order in which they were
 // shown.
 func (t *Translator) callsThat(holds func(call) bool) []string {

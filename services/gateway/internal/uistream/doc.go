@@ -65,8 +65,9 @@
 //
 // The end of an interrupted run is a good one. The finish reason "interrupted" keeps apps
 // that send on by themselves from doing so; older clients do not know it, and get
-// "other", or in version 5, whose first release knows no reasons, none. A call whose input
-// never came whole is told to have been cut.
+// "other", or in version 5, whose first release knows no reasons, none. A call whose arguments
+// were cut is not stored: readers are rewound to the begin of its step, and receive the step
+// as it is stored.
 //
 // # What is taken back
 //

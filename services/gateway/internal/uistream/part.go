@@ -52,7 +52,6 @@ func Error(text string) Part {
 const (
 	failedText     = "The run failed."
 	toolFailedText = "The tool failed."
-	inputCutText   = "The run was stopped before the call was whole."
 )
 
 func startStep() Part                       { return Part{Type: "start-step"} }

@@ -157,11 +157,7 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 
 // Finish ends the message well.
 func (t *Translator) Finish(how Ending) []Part {
-	parts := t.end()
-	if how == Interrupted {
-		parts = append(t.cutInputs(), parts...)
-	}
-	return append(parts, finish(t.finishReason(how), t.conclusion(how)))
+	return append(t.end(), finish(t.finishReason(how), t.conclusion(how)))
 }
 
 // GiveUp ends the stream of a run that never began: there is no message.
@@ -184,7 +180,7 @@ func (t *Translator) finishReason(how Ending) string {
 
 // Fail ends the message with an error that the user sees.
 func (t *Translator) Fail(sentence string) []Part {
-	return append(slices.Concat(t.cutInputs(), t.end(), t.concluded()), Error(sentence))
+	return append(slices.Concat(t.end(), t.concluded()), Error(sentence))
 }
 
 func (t *Translator) end() []Part {
