@@ -21,12 +21,12 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return open
 }
 
-// AskedOf gives the session's own among the calls, without those whose answers a step has
-// taken, in their order.
+// AskedOf gives the session's own among the calls, in their order. They are those of
+// GetSession, whose answers no step has taken yet.
 func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
 	var asked []uistream.Asked
 	for _, c := range calls {
-		if c.GetSessionId() == session && c.GetConsumedAt() == 0 {
+		if c.GetSessionId() == session {
 			asked = append(asked, askedOf(c))
 		}
 	}

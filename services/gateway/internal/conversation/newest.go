@@ -132,3 +132,29 @@ func (n *Newest) Messages(upTo map[string]int32) []uistream.UIMessage {
 	}
 	return messages
 }
+
+// Completed gives the calls that somebody outside was asked to answer and whose answers a step
+// has taken, by their ids, with the time of that step. It knows those of the messages.
+func (n *Newest) Completed() map[string]int64 {
+	asked := map[string]int32{} // in which step
+	for step, record := range n.stored.Records {
+		for _, e := range record.GetEvents() {
+			if start := e.GetToolStart(); start.GetAwaitsClient() {
+				asked[start.GetToolCallId()] = step.Number
+			}
+			if question := e.GetToolApprovalRequest(); question != nil {
+				asked[question.GetToolCallId()] = step.Number
+			}
+		}
+	}
+	completed := map[string]int64{}
+	for _, m := range n.stored.Messages {
+		for _, p := range m.GetParts() {
+			id := p.GetToolResult().GetToolCallId()
+			if step, found := asked[id]; found && m.GetStep() > step { // one that ended in its own step waited for nobody
+				completed[id] = m.GetCreatedAt()
+			}
+		}
+	}
+	return completed
+}

@@ -64,7 +64,7 @@ func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) fu
 	}
 	waits, answered := map[string]bool{}, map[string]bool{}
 	for _, c := range s.GetCalls() {
-		if c.GetSessionId() == session.GetSessionId() && c.GetConsumedAt() == 0 {
+		if c.GetSessionId() == session.GetSessionId() {
 			waits[c.GetToolCallId()], answered[c.GetToolCallId()] = true, c.GetAnswer() != nil
 		}
 	}

@@ -13,7 +13,7 @@ type calls struct {
 	Pending map[string]pendingCall `json:"pendingClientToolCalls,omitempty"`
 	// Owners has, for a root, the session of each call of its family.
 	Owners map[string]string `json:"clientToolCallOwnership,omitempty"`
-	// Completed has, for a root, when a step took the answer of a call.
+	// Completed has, for a root, when a step took the answer of a call of its own messages.
 	Completed map[string]int64 `json:"completedClientToolCalls,omitempty"`
 }
 
@@ -41,24 +41,20 @@ type response struct {
 	Source   string          `json:"source,omitempty"` // client, timeout or abandoned
 }
 
-func callsOf(s *statev1.GetSessionResponse) calls {
-	out := calls{Pending: map[string]pendingCall{}, Owners: map[string]string{}, Completed: map[string]int64{}}
+func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
+	out := calls{Pending: map[string]pendingCall{}}
 	own := s.GetSession().GetSessionId()
-	root := s.GetSession().GetParentSessionId() == ""
 	for _, c := range s.GetCalls() {
-		id := c.GetToolCallId()
-		if root && c.GetConsumedAt() > 0 {
-			out.Completed[id] = c.GetConsumedAt()
-		}
-		if c.GetConsumedAt() > 0 {
-			continue
-		}
-		if root {
-			out.Owners[id] = c.GetSessionId()
-		}
 		if c.GetSessionId() == own {
-			out.Pending[id] = pendingOf(c)
+			out.Pending[c.GetToolCallId()] = pendingOf(c)
 		}
+	}
+	if s.GetSession().GetRootSessionId() != own {
+		return out
+	}
+	out.Completed, out.Owners = completed, map[string]string{}
+	for _, c := range s.GetCalls() {
+		out.Owners[c.GetToolCallId()] = c.GetSessionId()
 	}
 	return out
 }

@@ -17,13 +17,14 @@ const logTimeout = 3 * time.Second
 
 // view is what is shown of a session.
 type view struct {
-	messages []uistream.UIMessage
-	sequence int64
+	messages  []uistream.UIMessage
+	sequence  int64
+	completed map[string]int64 // as in conversation.Newest
 }
 
 // fold adds the step in flight to the stored messages.
 func (l *Loader) fold(ctx context.Context, s *statev1.GetSessionResponse, stored *conversation.Newest) view {
-	v := view{messages: stored.Messages(nil), sequence: s.GetSession().GetPosition()}
+	v := view{messages: stored.Messages(nil), sequence: s.GetSession().GetPosition(), completed: stored.Completed()}
 	if !conversation.Executing(s.GetCurrentRun()) {
 		return v
 	}

@@ -95,7 +95,7 @@ func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snap
 		SessionID: session.GetSessionId(), Messages: v.messages, Offset: offset, Total: session.GetMessageCount(), HasMore: offset > 0,
 		StreamSequence: v.sequence, Status: status(s), Timestamp: l.Now().UnixMilli(),
 		AgentType: session.GetAgentType(), Version: session.GetVersion(), CheckpointID: session.GetCheckpointId(),
-		Error: session.GetFailure().GetError(), calls: callsOf(s), ParentSessionID: session.GetParentSessionId(),
+		Error: session.GetFailure().GetError(), calls: callsOf(s, v.completed), ParentSessionID: session.GetParentSessionId(),
 	}
 	if run := session.GetCurrentRunId(); run != "" {
 		out.RunID = &run
