@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -139,6 +140,19 @@ func TestALiveMessageIsTheOneThatIsStoredAndTheOneOfASnapshot(t *testing.T) {
 			}
 			goesOn(h.Started(t, "default", "s1", first), "c1")
 			c.take(t, stream.rest())
+			return c
+		},
+		"one that goes on in a stream that is resumed": func(t *testing.T, h *house) *uiClient {
+			t.Helper()
+			stream, c := h.chat(t, say("s1", "hi")), &uiClient{}
+			first := h.Started(t, "default", "s1", nil)
+			ask(first, 1, "c1")
+			events := stream.rest()
+			c.take(t, events)
+			has := slices.IndexFunc(events, func(e event) bool { return strings.Contains(e.data, "finish-step") })
+			text(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":"of c1"}`))
+			goesOn(h.Started(t, "default", "s1", first), "c1")
+			c.take(t, h.resume(t, "/chat/s1/stream?fromSequence="+events[has].id).rest())
 			return c
 		},
 	} {

@@ -119,7 +119,10 @@ func (d *delivery) begin() error {
 	if d.after <= d.start {
 		d.after = 0
 	}
-	if d.after == 0 && !conversation.Waiting(d.run) && !conversation.GivenUp(d.run) {
+	switch {
+	case d.after > 0 && len(d.wrote) > 1: // the client may have the start of an earlier run
+		d.put(0, d.t.GoOn(conversation.RunOf(d.run).Metadata()))
+	case d.after == 0 && !conversation.Waiting(d.run) && !conversation.GivenUp(d.run):
 		d.put(0, d.t.Start())
 	}
 	return d.out.Flush()

@@ -111,15 +111,12 @@ func (t *Translator) Describe(m Metadata) {
 	}
 }
 
-// GoOn describes the message anew when another run writes on at it, in the same stream.
+// GoOn describes the message anew, for a client that has its start from an earlier run.
 func (t *Translator) GoOn(m Metadata) []Part {
 	if t.described == nil {
 		return nil
 	}
 	t.described = &m
-	if !t.started { // the start will say it
-		return nil
-	}
 	return []Part{metadata(m)}
 }
 
