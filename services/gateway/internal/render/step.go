@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Step gives the frames of a stored step of the run. previous is the run that this one
-// goes on from; it is only read for a run that does, with the step that begins it.
+// Step gives the frames of a stored step of the run. previous is the id of the run that this
+// run resumes or continues. It is needed only with the step that begins such a run.
 func Step(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.Frame {
 	number := step.GetStep()
 	chunks := uistream.StepChunks(number, step.GetMessages(), step.GetRecord())
@@ -20,7 +20,7 @@ func Step(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.
 		}
 		chunks = append([]*eventv1.Chunk{stamp(run, number-1, at, firstChunk(run, previous))}, chunks...)
 	}
-	frames := make([]*frame.Frame, 0, len(chunks)+3) // and the commit and the end
+	frames := make([]*frame.Frame, 0, len(chunks)+3) // the commit, the last chunk and the end follow
 	for i, c := range chunks[:min(len(chunks), position.MaxChunks)] {
 		at := position.Position{Step: number, Attempt: position.Stored, N: int32(i + 1)} //nolint:gosec // see MaxChunks
 		frames = append(frames, frame.Chunk("", at.Sequence(), stamp(run, c.GetStep(), c.GetTimestamp(), c)))
@@ -33,13 +33,13 @@ func Step(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.
 	return append(frames, End(run, position.Ended(number), number)...)
 }
 
-// stamp gives a chunk its base.
+// stamp sets the fields that all chunks have.
 func stamp(run *statev1.Run, step int32, at int64, c *eventv1.Chunk) *eventv1.Chunk {
 	c.AgentId, c.AgentType, c.Timestamp, c.Step = run.GetRunId(), run.GetAgentType(), at, step
 	return c
 }
 
-// Resumes reports whether the run goes on from an earlier one.
+// Resumes reports whether the run resumes or continues an earlier one.
 func Resumes(run *statev1.Run) bool {
 	e := run.GetEntry()
 	return e == statev1.RunEntry_RUN_ENTRY_RESUME || e == statev1.RunEntry_RUN_ENTRY_CONTINUATION
