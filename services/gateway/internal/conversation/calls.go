@@ -21,8 +21,8 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return open
 }
 
-// AskedOf gives the session's own among the calls, in their order. They are those of
-// GetSession, whose answers no step has taken yet.
+// AskedOf gives the session's own calls among those of GetSession, whose answers no step has
+// taken yet.
 func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
 	var asked []uistream.Asked
 	for _, c := range calls {
@@ -62,15 +62,15 @@ func Suspended(s *statev1.Session) bool {
 	}
 }
 
-// How far the question of an answer is looked for.
+// How far back Question looks.
 const (
-	maxTurns    = 1000      // runs back, for the one that has written the answer
-	maxQuestion = maxAnswer // stored messages at the begin of that run, and before it
+	maxTurns    = 1000      // runs, for the one that wrote the answer
+	maxQuestion = maxAnswer // stored messages from the beginning of that run on, and before it
 )
 
-// Question gives the id of the user's message that an assistant message answers, be there
-// anything of the answer or not. NotFound (MESSAGE_NOT_FOUND) also where the message was
-// taken back, and where the question is farther back than maxTurns and maxQuestion.
+// Question gives the id of the user's message that an assistant message answers. The answer may
+// still be empty. NotFound (MESSAGE_NOT_FOUND) also if the message was taken back, or the
+// question is farther back than maxTurns and maxQuestion.
 func (r *Reader) Question(ctx context.Context, tenant, session, answer string) (string, error) {
 	run, err := r.writer(ctx, tenant, session, answer)
 	if err != nil {
@@ -92,9 +92,9 @@ func (r *Reader) Question(ctx context.Context, tenant, session, answer string) (
 	}
 }
 
-// ownQuestion finds the last message of the user's that the run has begun with, "" when it
-// has begun with none. What it has begun with stands before what it has written. there is
-// false where another run's message has the place of its first one.
+// ownQuestion finds the last user's message with which the run began; "" for none. Such messages
+// stand before those that the run wrote. there is false if the message at their place is of
+// another run.
 func (r *Reader) ownQuestion(ctx context.Context, s *statev1.Session, run *statev1.Run) (question string, there bool, err error) {
 	first := run.GetStartMessageCount()
 	for begin, end := first, first+maxQuestion; begin < end; begin += storedPage {
@@ -117,7 +117,7 @@ func (r *Reader) ownQuestion(ctx context.Context, s *statev1.Session, run *state
 	return question, true, nil
 }
 
-// questionBefore finds the last message of the user's before the place, nil for none.
+// questionBefore finds the last user's message before the index; nil for none.
 func (r *Reader) questionBefore(ctx context.Context, s *statev1.Session, place int64) (*eventv1.Message, error) {
 	for end, least := place, max(0, place-maxQuestion); end > least; end -= storedPage {
 		messages, err := r.between(ctx, s, max(end-storedPage, least), end)
@@ -133,10 +133,10 @@ func (r *Reader) questionBefore(ctx context.Context, s *statev1.Session, place i
 	return nil, nil //nolint:nilnil // it is no error
 }
 
-// asks reports whether the message is one that a user sees as their own.
+// asks reports whether the message is a user's, and visible.
 func asks(m *eventv1.Message) bool { return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden() }
 
-// writer finds the first of the runs that have written an assistant message.
+// writer finds the first run that wrote at an assistant message.
 func (r *Reader) writer(ctx context.Context, tenant, session, id string) (*statev1.Run, error) {
 	request := &statev1.ListRunsRequest{Tenant: tenant, SessionId: session, Limit: storedPage}
 	var found *statev1.Run

@@ -7,9 +7,9 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// calls are those that somebody outside of the runtime answers, by their ids.
+// calls are the calls that a client or a human answers, by their ids.
 type calls struct {
-	// Pending are the session's own whose answers no step has taken yet.
+	// Pending has the session's own calls whose answers no step has taken yet.
 	Pending map[string]pendingCall `json:"pendingClientToolCalls,omitempty"`
 	// Owners has, for a root, the session of each call of its family.
 	Owners map[string]string `json:"clientToolCallOwnership,omitempty"`
@@ -31,7 +31,7 @@ type pendingCall struct {
 	SubmittedAt int64           `json:"submittedAt,omitempty"`
 }
 
-// response is the answer that waits for the session to go on.
+// response is the answer to a call. It waits for the session to continue.
 type response struct {
 	Kind     string          `json:"kind"` // client-tool-result or approval-response
 	Result   json.RawMessage `json:"result,omitempty"`
@@ -93,7 +93,7 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
 	return out
 }
 
-// embedded is a JSON text as a value; nothing when it is not one.
+// embedded is a JSON text as a value; nil for a text that is not JSON.
 func embedded(text string) json.RawMessage {
 	if !json.Valid([]byte(text)) {
 		return nil
