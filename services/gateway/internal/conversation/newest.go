@@ -2,7 +2,6 @@ package conversation
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -103,23 +102,9 @@ func (n *Newest) align() {
 	n.stored.Messages, n.Offset = n.stored.Messages[first:], n.Offset+int64(first)
 }
 
-// Messages gives the UI messages. Of the runs in upTo they have only the steps up to upTo[run],
-// and not how the run ended. The message of a run without a step keeps its place.
-func (n *Newest) Messages(upTo map[string]int32) []uistream.UIMessage {
-	known := n.stored
-	known.Messages, known.Runs = slices.Clone(known.Messages), maps.Clone(known.Runs)
-	for i, m := range known.Messages {
-		if step, limited := upTo[m.GetRunId()]; limited && uistream.Answers(m) && m.GetStep() > step {
-			known.Messages[i] = &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Id: m.GetId(), RunId: m.GetRunId()}
-		}
-	}
-	for id := range upTo {
-		known.Runs[id] = known.Runs[id].Live()
-		if known.Last == id {
-			known.Last = ""
-		}
-	}
-	messages := known.Conversation()
+// Messages gives the UI messages.
+func (n *Newest) Messages() []uistream.UIMessage {
+	messages := n.stored.Conversation()
 	if n.cut && len(messages) > 0 {
 		cut := &messages[0]
 		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: cutBefore, State: "done"})

@@ -23,7 +23,7 @@ type view struct {
 
 // fold adds the step in flight to the stored messages.
 func (l *Loader) fold(ctx context.Context, s *statev1.GetSessionResponse, stored *conversation.Newest) view {
-	v := view{messages: stored.Messages(nil), sequence: s.GetSession().GetPosition(), completed: stored.Completed()}
+	v := view{messages: stored.Messages(), sequence: s.GetSession().GetPosition(), completed: stored.Completed()}
 	if !conversation.Executing(s.GetCurrentRun()) {
 		return v
 	}

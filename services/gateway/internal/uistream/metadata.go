@@ -74,12 +74,6 @@ func (m *Metadata) With(r Run) *Metadata {
 	return &out
 }
 
-// Live gives the run as it was before it ended.
-func (r Run) Live() Run {
-	r.Usage, r.Interrupted, r.Failure = nil, false, nil
-	return r
-}
-
 // end adds what the end of the run says. steps: the message has shown a step.
 func (r Run) end(m *Metadata, steps bool) {
 	if u := usageOf(r.Usage); u != nil {
