@@ -63,9 +63,8 @@
 //
 // An interrupted run ends with a finish part. The finish reason "interrupted" keeps apps from
 // continuing by themselves. Version 6 does not know it and receives "other". Version 5, whose
-// first release knows no reasons, receives none. A call whose arguments
-// were cut is not stored: readers are rewound to the begin of its step, and receive the step
-// as it is stored.
+// first release knows no reasons, receives none. A call whose arguments were cut is not stored:
+// readers are rewound to the beginning of its step, and receive the step as it is stored.
 //
 // # What is taken back
 //

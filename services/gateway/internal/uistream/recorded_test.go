@@ -18,12 +18,15 @@ func recordOf(chunks []*eventv1.Chunk) *eventv1.StepRecord {
 	record := &eventv1.StepRecord{}
 	replied, spoken := false, false
 	add := func(c *eventv1.Chunk, e *eventv1.StepEvent) {
-		e.Timestamp = c.GetTimestamp()
+		e.Timestamp = max(c.GetTimestamp(), record.GetStartedAt())
 		record.Events = append(record.Events, e)
 	}
 	for _, c := range chunks {
 		if c.GetStepStarted() != nil {
 			record.StartedAt = c.GetTimestamp()
+			for _, e := range record.GetEvents() {
+				e.Timestamp = min(e.GetTimestamp(), record.GetStartedAt()-1)
+			}
 		}
 		// An executor shows the arguments of a call before its start. Here they may come with it.
 		speaks := c.GetTextDelta() != nil || c.GetToolArgStreamStart() != nil || c.GetToolStart() != nil && record.GetStartedAt() > 0

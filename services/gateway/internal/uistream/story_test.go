@@ -58,7 +58,7 @@ func (s *story) runID() string { return "run-" + strconv.Itoa(s.run) }
 
 func (s *story) say(step int32, c *eventv1.Chunk) {
 	s.next++
-	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, s.next
+	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, 1+s.next/10 // several in a millisecond
 	s.told = append(s.told, record{sequence: s.next, chunk: c})
 }
 
