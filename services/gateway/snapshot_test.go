@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -239,5 +240,43 @@ func TestTheNumberOfSnapshotsThatAreMadeIsBounded(t *testing.T) {
 	}
 	if code := h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "").StatusCode; code != http.StatusOK {
 		t.Errorf("afterwards: got %d", code)
+	}
+}
+
+func TestASnapshotOfARootSaysWhenItsCallsWereCompleted(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	completed := func(session string) string {
+		var got struct {
+			CompletedClientToolCalls, PendingClientToolCalls json.RawMessage
+		}
+		body := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId="+session, ""))
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		return fmt.Sprintf("%t %s", len(got.PendingClientToolCalls) > 0, got.CompletedClientToolCalls)
+	}
+	first, c := asking(t, h, "c1", "y2")
+	if got, want := completed("s1"), "true "; got != want {
+		t.Errorf("while they wait: got %q, want %q", got, want)
+	}
+	stream := h.chat(t, c.output("c1", "mine").respond("y2", true).post("s1"))
+	second := h.Started(t, "default", "s1", first)
+	ended := []*eventv1.Message{Returns(2, "c1", `"mine"`), Returns(2, "y2", `"paid"`)}
+	ended[0].CreatedAt, ended[1].CreatedAt = 7, 8
+	second.Say(1, Resumed())
+	second.Say(2, Decided("y2", "approve"), Result("c1", `"mine"`), Result("y2", `"paid"`), StepCommitted())
+	second.Commit(ended...)
+	second.Say(3, StepStarted(), Call("server", `{}`), Result("server", "1"), StepCommitted(), Completed())
+	second.Complete(Says(3, "", "server"), Returns(3, "server", "1"))
+	stream.rest()
+	if got, want := completed("s1"), `false {"c1":7,"y2":8}`; got != want {
+		t.Errorf("then: got %q, want %q", got, want)
+	}
+	child := second.Child("below")
+	ask(child, 1, "c3")
+	goesOn(child.Continue(), "c3")
+	if got, want := completed("below"), "false "; got != want {
+		t.Errorf("below: got %q, want %q", got, want)
 	}
 }

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ type uiClient struct {
 	reason string            // of the finish; "" before
 	failed string            // the text of the error part
 	asked  []string          // the calls that onToolCall was called with
+
+	metadata map[string]any // of the message
 }
 
 // with is a client that sends a message that it has.
@@ -50,12 +53,18 @@ func (c *uiClient) take(t testing.TB, events []event) {
 // message.
 func (c *uiClient) replay(t testing.TB, events []event) {
 	t.Helper()
-	c.parts = nil
+	c.parts, c.metadata = nil, nil
 	c.take(t, events)
 }
 
 func (c *uiClient) part(p uiPart) error {
 	kind, _ := p["type"].(string)
+	if m, _ := p["messageMetadata"].(map[string]any); m != nil {
+		if c.metadata == nil {
+			c.metadata = map[string]any{}
+		}
+		maps.Copy(c.metadata, m)
+	}
 	switch kind {
 	case "start":
 		if c.id != "" && p["messageId"] != c.id {

@@ -426,7 +426,7 @@ func TestTheRecordHasWhatNoMessageHoldsInTheOrderShown(t *testing.T) {
 	if want := []string{"early", "before", "reply", "call", "call", "after"}; !slices.Equal(got, want) {
 		t.Errorf("events = %q, want %q", got, want)
 	}
-	if r := p.Record(); r.GetStartedAt() != 5 || r.GetEvents()[0].GetTimestamp() != 7 || !r.GetEvents()[3].GetToolStart().GetAwaitsClient() {
+	if r := p.Record(); r.GetStartedAt() != 5 || r.GetEvents()[1].GetTimestamp() != 7 || !r.GetEvents()[3].GetToolStart().GetAwaitsClient() {
 		t.Errorf("record = %v, want the times of the chunks and that a client is waited for", r)
 	}
 	p.Commit(committed(1), nil)

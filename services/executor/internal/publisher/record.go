@@ -14,11 +14,17 @@ const maxEventBytes = 5 << 20
 
 // record gathers what the step in flight shows beside its messages. The zero value is
 // empty.
+//
+// The built record has no place for step_started. Its readers tell it from the times: an
+// event that is older than the start of the step was shown before it. The clock alone does
+// not guarantee that, since it counts in milliseconds and may be set back, so the record
+// corrects the time of an event where it contradicts the order.
 type record struct {
 	started int64 // when its step_started was shown; 0 for a step without one
 	events  []recorded
 	bytes   int
 	replied bool // the place of the reply is among the events
+	spoken  bool // text or arguments of the reply were shown, not its reasoning alone
 }
 
 // recorded is an event with the step that its chunk carries: the one before the step in
@@ -31,19 +37,30 @@ type recorded struct {
 // add takes what a chunk says, which is shown while the step is in flight.
 func (r *record) add(step int32, chunk *eventv1.Chunk) {
 	if chunk.GetStepStarted() != nil {
-		r.started = chunk.GetTimestamp()
+		r.start(chunk.GetTimestamp())
+	}
+	if chunk.GetTextDelta() != nil || chunk.GetToolArgStreamStart() != nil {
+		r.spoken = true
 	}
 	event := r.eventOf(step, chunk)
 	if event == nil {
 		return
 	}
-	event.Timestamp = chunk.GetTimestamp()
+	event.Timestamp = max(chunk.GetTimestamp(), r.started)
 	size := proto.Size(event)
 	if r.bytes+size > maxEventBytes && (event.GetCustom() != nil || event.GetStatePatch() != nil) {
 		return // the other events are small, or one of a kind
 	}
 	r.bytes += size
 	r.events = append(r.events, recorded{step: chunk.GetStep(), event: event})
+}
+
+// start notes when the step started. All events so far were shown before that.
+func (r *record) start(at int64) {
+	r.started = at
+	for _, e := range r.events {
+		e.event.Timestamp = min(e.event.GetTimestamp(), at-1)
+	}
 }
 
 // eventOf gives nil for a chunk that the record says nothing of.
@@ -80,17 +97,21 @@ func (r *record) eventOf(step int32, chunk *eventv1.Chunk) *eventv1.StepEvent {
 
 // retry forgets the step, but not what was shown before it.
 func (r *record) retry(step int32) {
-	r.started, r.replied, r.bytes = 0, false, 0
+	r.started, r.replied, r.spoken, r.bytes = 0, false, false, 0
 	r.events = slices.DeleteFunc(r.events, func(e recorded) bool { return e.step >= step })
 	for _, e := range r.events {
 		r.bytes += proto.Size(e.event)
 	}
 }
 
+// build gives the record. It does not name a reply that was asked for as JSON, of which readers
+// saw the reasoning and not the text.
 func (r *record) build() *eventv1.StepRecord {
 	built := &eventv1.StepRecord{StartedAt: r.started, Events: make([]*eventv1.StepEvent, 0, len(r.events))}
 	for _, e := range r.events {
-		built.Events = append(built.Events, e.event)
+		if e.event.GetReply() == nil || r.spoken {
+			built.Events = append(built.Events, e.event)
+		}
 	}
 	return built
 }

@@ -12,27 +12,27 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// answered reports whether a call that a client has to answer, and that is being told,
-// has its answer. It asks the state service at most once, and not for calls that are
-// younger than what the session has recorded: nobody has been asked them before.
+// answered reports whether a call of a client tool has its answer. The call is in the present
+// chunk. It reads the session at most once, and not for calls of the step in flight: those
+// cannot have been answered.
 func (d *delivery) answered(call string) bool {
 	run := d.teller()
 	if run != "" && run != d.run.GetRunId() {
-		return true // the run has been continued
+		return true // another run has continued the one that made the call
 	}
 	if d.whole == nil {
 		if d.blind || d.told == nil || d.told.Sequence > d.session.GetPosition() && position.Of(d.told.Sequence).Attempt != position.Stored {
 			return false
 		}
 		whole, err := d.now(answeredTimeout)
-		if err != nil { // an answer that is given twice does no harm
+		if err != nil { // a second answer does no harm
 			d.blind = true
 			return false
 		}
 		d.whole = whole
 	}
 	if now := d.whole.GetCurrentRun(); now.GetRunId() == d.run.GetRunId() && conversation.Executing(now) {
-		return false // the call is not known before the run suspends
+		return false // the session has the call only when the run has suspended
 	}
 	for _, c := range d.whole.GetCalls() {
 		if c.GetToolCallId() == call {
@@ -42,15 +42,15 @@ func (d *delivery) answered(call string) bool {
 	return true
 }
 
-// For how long the state service is asked, on the goroutine that hands out the frames of
-// the stream. Without the first answer a client may run a tool again, which does no
-// harm; without the second the stream is cut.
+// How long a read of the session may take, on the goroutine that writes the stream. If the first
+// kind fails, a client may run a tool again, which does no harm. If the second kind fails, the
+// stream is cut.
 const (
 	answeredTimeout = 2 * time.Second
 	pendingTimeout  = 10 * time.Second
 )
 
-// now gives the session as it is now.
+// now reads the session.
 func (d *delivery) now(timeout time.Duration) (*statev1.GetSessionResponse, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, timeout)
 	defer cancel()
@@ -58,13 +58,13 @@ func (d *delivery) now(timeout time.Duration) (*statev1.GetSessionResponse, erro
 }
 
 // errStopped: the session was ended while it waited for answers.
-var errStopped = errors.New("nobody is asked any more")
+var errStopped = errors.New("the calls wait for nobody any more")
 
-// left gives the calls that the run, which has suspended, leaves to somebody outside.
-// errNext: the message goes on in another run, which is d.run now. It may do so because
-// the client had answers before the run suspended on their calls: they are given here.
-// errStopped, with the calls that were answered before: the message goes on in none, and
-// d.session says why.
+// left gives the calls that wait now that the run has suspended. If the client sent answers before
+// the run suspended on their calls, it submits them.
+//
+// errNext: another run continues the message, and is d.run now. errStopped: no run continues the
+// message, and d.session says why. The calls that were answered before come with it.
 func (d *delivery) left() ([]uistream.Asked, error) {
 	whole, err := d.now(pendingTimeout)
 	if err != nil {
@@ -73,7 +73,7 @@ func (d *delivery) left() ([]uistream.Asked, error) {
 	if err := d.goOn(whole.GetSession(), whole.GetCurrentRun()); err != nil {
 		return nil, err
 	}
-	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows: all has been answered
+	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call waits
 		return nil, nil
 	}
 	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
@@ -94,7 +94,7 @@ func (d *delivery) left() ([]uistream.Asked, error) {
 	return asked, d.goOn(t.session, t.run)
 }
 
-// goOn goes on with the run, by errNext, when it has continued the message of d.run.
+// goOn makes the run d.run and gives errNext if the run continues the message.
 func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
 	if run.GetMessageId() != d.run.GetMessageId() || run.GetTurn() <= d.run.GetTurn() {
 		return nil
@@ -104,6 +104,7 @@ func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
 		return err
 	}
 	d.session, d.run = session, run
+	d.put(0, d.t.GoOn(conversation.RunOf(run).Metadata()))
 	d.wrote = ids(runs)
 	d.whole, d.blind = nil, false
 	d.has.next()
@@ -113,7 +114,7 @@ func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
 	return errNext
 }
 
-// stop ends a message of which errStopped is true, for a client that has its end as well.
+// stop ends a message after errStopped, even for a client that has its end already.
 func (d *delivery) stop() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
 
 // unknown gives the open calls that the client does not know.
@@ -127,18 +128,18 @@ func (d *delivery) unknown() []uistream.Asked {
 	return conversation.AskedOf(d.session.GetSessionId(), calls)
 }
 
-// thinksEnded reports whether a call is open that has an answer or an end at the client.
+// thinksEnded reports whether an open call has an answer or an end at the client.
 func (d *delivery) thinksEnded(a uistream.Asked) bool {
 	return a.Answer == nil && a.Approved == nil && d.back.reply.calls[a.CallID] > waits
 }
 
-// isOpen reports whether a call is open, for the client as well.
+// isOpen reports whether a call is open, and the client has it as open.
 func (d *delivery) isOpen(a uistream.Asked) bool {
 	return a.Answer == nil && a.Approved == nil && d.back.reply.calls[a.CallID] <= waits
 }
 
-// still gives the end of a message, as in parts, to a client that wants to go on and is
-// told no more than it has: it must not ask again. Calls that wait for it are more.
+// still replaces the end in parts for a client that wants the message to go on, but received
+// nothing new: it must not send the message again. Calls that wait for the client are new.
 func (d *delivery) still(asked []uistream.Asked, parts []uistream.Part) []uistream.Part {
 	if d.back == nil || !d.back.idle || d.has.more || slices.ContainsFunc(asked, d.isOpen) {
 		return parts
@@ -147,7 +148,7 @@ func (d *delivery) still(asked []uistream.Asked, parts []uistream.Part) []uistre
 	if d.major < uistream.Newest {
 		end = uistream.Error(stillText)
 	} else {
-		end.FinishReason = "interrupted" // apps do not send on by themselves behind that
+		end.FinishReason = "interrupted" // apps do not continue by themselves after that
 	}
 	return append(parts[:len(parts)-1:len(parts)-1], end)
 }

@@ -22,33 +22,33 @@ var (
 	errVoid = errors.New("the client cannot take back what is void")
 )
 
-// delivery tells one exchange to one client; it is the sink of its follow. One
+// delivery writes one exchange to one client. It is the sink of its follow. One
 // goroutine at a time uses it.
 //
-// A client that has the message up to a position (after) is told the rest: the run
-// is read from its start all the same, for the translator to know what the
-// client knows, and what the client has is not written. The position has to be met
-// on the way. Where it is not, since it lies in an attempt that is void or that has become a
-// step, the message is told from its start. A client that has sent the message itself is told
-// the rest in the same way (has).
+// A client that has the message up to a position (after) receives the rest. The run is still
+// read from its start, because the translator has to know what the client has, but nothing is
+// written before the position. If the position is not among the frames, it lies in an attempt
+// that is void or was committed, and the message is written from its start. A client that has
+// sent the message receives the rest in the same way (has).
 type delivery struct {
 	*Exchange
 	ctx   context.Context //nolint:containedctx // a delivery is one request
 	out   Out
-	has   *has            // what the client has; nil: nothing, but for what after says
-	wrote map[string]bool // the runs that have written the message: the run, and what it continues
+	has   *has            // what the client has of the message that it sent; nil where it sent none
+	wrote map[string]bool // the runs that wrote at the message: the run, and those that it continues
 	start int64           // where the first of them began
 
 	t         *uistream.Translator
 	following *follow.Follow
 	met       bool                        // the frame of after was seen
 	cursor    int64                       // of the read
-	told      *frame.Frame                // the chunk that is being told; nil: none yet
-	whole     *statev1.GetSessionResponse // how the session stood when it was first asked; nil: not yet
-	blind     bool                        // it was asked, and did not answer
+	told      *frame.Frame                // the frame of the present chunk; nil before the first
+	whole     *statev1.GetSessionResponse // the session when it was first read; nil before that
+	blind     bool                        // that read failed
 }
 
-// tell tells the exchange to its end. An error after out has begun has to cut the stream.
+// tell writes the exchange to its end. After an error the caller has to cut the stream, once out
+// has begun.
 func (d *delivery) tell() error {
 	d.out.Begin()
 	d.reset()
@@ -95,7 +95,7 @@ func (d *delivery) trace() error {
 	return nil
 }
 
-// giveUp gives the end of a run that never began: there is no message.
+// giveUp gives the end of a run that never began, and so has no message.
 func (d *delivery) giveUp(run *statev1.Run) []uistream.Part {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		return []uistream.Part{uistream.Error(run.GetFailure().GetError())}
@@ -103,8 +103,8 @@ func (d *delivery) giveUp(run *statev1.Run) []uistream.Part {
 	return d.t.GiveUp()
 }
 
-// close ends the stream of a client whose answers are not all that is awaited. It is told
-// of the calls that it does not know.
+// close ends the stream of a client that has answered only some of the open calls. The client
+// receives the open calls that it does not know.
 func (d *delivery) close() error {
 	d.put(0, d.t.Start())
 	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
@@ -113,13 +113,16 @@ func (d *delivery) close() error {
 	return d.out.Flush()
 }
 
-// begin tells the start part to a client that has nothing yet. The message of a run that
-// waits begins with the run.
+// begin writes the start part to a client that has nothing yet. The message of a waiting run
+// begins with the run.
 func (d *delivery) begin() error {
 	if d.after <= d.start {
 		d.after = 0
 	}
-	if d.after == 0 && !conversation.Waiting(d.run) && !conversation.GivenUp(d.run) {
+	switch {
+	case d.after > 0 && len(d.wrote) > 1: // the client may have the start of an earlier run
+		d.put(0, d.t.GoOn(conversation.RunOf(d.run).Metadata()))
+	case d.after == 0 && !conversation.Waiting(d.run) && !conversation.GivenUp(d.run):
 		d.put(0, d.t.Start())
 	}
 	return d.out.Flush()
@@ -133,11 +136,11 @@ func (d *delivery) reset() {
 	d.t = uistream.New(id, d.major)
 	d.t.Answered(d.answered)
 	if d.chat.config.Metadata {
-		d.t.Describe(uistream.Metadata{RunID: d.run.GetRunId(), AgentType: d.run.GetAgentType()})
+		d.t.Describe(conversation.RunOf(d.run).Metadata())
 	}
 }
 
-// startAnew tells the client to begin the message again.
+// startAnew makes the client begin the message again.
 func (d *delivery) startAnew() {
 	d.after = 0
 	d.reset()
@@ -167,7 +170,7 @@ func (d *delivery) Frame(f *frame.Frame) error {
 	return nil
 }
 
-// finish ends the message of a run that has not failed, unless it goes on at once.
+// finish ends the message of a run that has not failed, unless another run continues it already.
 func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 	how := endings[end.GetStatus()]
 	var asked []uistream.Asked
@@ -188,7 +191,7 @@ func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 	return nil
 }
 
-// endings are those of terminal records; others pause.
+// endings are the endings of terminal records. An unknown status counts as paused.
 var endings = map[streamv2.EndStatus]uistream.Ending{
 	streamv2.EndStatus_END_STATUS_UNSPECIFIED: uistream.Paused,
 	streamv2.EndStatus_END_STATUS_COMPLETED:   uistream.Completed,
@@ -196,15 +199,15 @@ var endings = map[streamv2.EndStatus]uistream.Ending{
 	streamv2.EndStatus_END_STATUS_INTERRUPTED: uistream.Interrupted,
 }
 
-// meet watches for the client's position. When the frames pass it and it was not
-// among them, the client's parts are void or come in another form.
+// meet watches for the client's position. If the frames pass it without having it, the client's
+// parts are void, or come in another form.
 func (d *delivery) meet(f *frame.Frame) error {
 	if d.after == 0 || d.met {
 		return nil
 	}
 	switch {
 	case f.Sequence == d.after && !f.CaughtUp, f.Sequence == d.after-1 && last(f.Chunk):
-		d.met = true // behind the last chunk of a run stands its end alone
+		d.met = true // only the end of the run comes after its last chunk
 	case f.Sequence > d.after || f.CaughtUp:
 		d.startAnew()
 		d.cursor = d.start
@@ -224,14 +227,14 @@ func (d *delivery) rewound(at int64) error {
 	if !ok {
 		return errVoid
 	}
-	if d.after == 0 || d.met { // else the client has none of what is void, or begins anew
+	if d.after == 0 || d.met { // otherwise the client has nothing that is void, or begins anew
 		d.put(0, d.has.rest(d.teller(), parts, d.major >= uistream.Newest))
 	}
 	d.cursor = at
 	return nil
 }
 
-// write writes the parts of one record, but for those that the client has.
+// write writes the parts of one record that the client does not have.
 func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	if sequence != 0 && sequence <= d.after {
 		return
@@ -239,11 +242,11 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	d.put(sequence, d.has.rest(d.teller(), parts, d.major >= uistream.Newest))
 }
 
-// put writes parts; the last one has the sequence of their record.
+// put writes parts. The last one gets the sequence of their record as its id.
 func (d *delivery) put(sequence int64, parts []uistream.Part) {
 	for i, p := range parts {
 		text, err := p.Append(nil)
-		if err != nil { // texts of tools are made valid before; nothing else can fail
+		if err != nil { // cannot happen: texts of tools were made valid before
 			d.chat.log.ErrorContext(d.ctx, "part has no JSON", "type", p.Type, "error", err)
 			continue
 		}
@@ -262,7 +265,7 @@ func (d *delivery) end(sequence int64, parts []uistream.Part) {
 	d.out.Done()
 }
 
-// teller names the run whose chunk is being told.
+// teller gives the run of the present chunk.
 func (d *delivery) teller() string {
 	if d.told == nil {
 		return ""

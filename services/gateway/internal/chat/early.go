@@ -11,16 +11,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// startWith is startRun for a message that brings answers. One that would wait must not bring
-// the answer to a call that the live run has told and not opened: nobody would take it,
-// and behind that run the session would wait for it. Such a message is refused as a whole:
-// Unavailable (CALL_NOT_OPEN), after the call was waited for.
+// startWith is startRun for a message that brings answers. A message that would wait for the live run
+// must not bring the answer to a call that this run has shown but not opened yet: no run would
+// take the answer, and the session would wait for it. Such a message is refused as a whole, after
+// a wait for the call: Unavailable (CALL_NOT_OPEN).
 func (p *post) startWith(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	policy := r.GetOnBusy()
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && policy != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE || len(r.GetAnswers()) == 0 {
 		return p.startRun(ctx, r)
 	}
-	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // most come to a session where nothing runs
+	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // in most sessions nothing runs
 	started, err := p.startRun(ctx, r)
 	if fault.ReasonOf(err) != sessionBusy {
 		return started, err
@@ -32,10 +32,9 @@ func (p *post) startWith(ctx context.Context, r *statev1.StartRunRequest) (*stat
 	return p.startRun(ctx, r)
 }
 
-// early gives Unavailable (CALL_NOT_OPEN) for a message that would wait with an early
-// answer. The state service refuses it as well, in the transaction, but knows of a call
-// only when the plan is recorded; before that the live log does. What cannot be read there
-// within a moment is passed over.
+// early gives Unavailable (CALL_NOT_OPEN) for a message that would wait and brings an early answer.
+// The state service refuses it as well, but knows a call only once the plan is recorded. The
+// live log has it before that. A log that does not answer within a moment is passed over.
 func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 	session, run, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
 	if err != nil || !conversation.Executing(run) {
@@ -59,8 +58,7 @@ func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 	return nil
 }
 
-// waits reports whether a message waits for the agent's live run, as the policy or else
-// the agent says.
+// waits reports whether a message waits for the live run. The policy says so, or the agent's own.
 func (p *post) waits(ctx context.Context, agent string, policy statev1.BusyPolicy) (bool, error) {
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
 		return policy == statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, nil
@@ -71,7 +69,7 @@ func (p *post) waits(ctx context.Context, agent string, policy statev1.BusyPolic
 	}), err
 }
 
-// questions are the calls that the step in flight has asked somebody outside.
+// questions are the calls of the step in flight that a client or a human has to answer.
 func questions(inFlight []*frame.Frame) map[string]bool {
 	asks := map[string]bool{}
 	for _, f := range inFlight {

@@ -7,27 +7,27 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// has is what a client has of a message that it has sent: it is told the rest.
+// has is what a client has of a message that it has sent. The client receives the rest.
 //
-// It has all that some runs have told, and of the runs behind them some steps, of which
-// the last may not be whole: that one is taken back and told again. Where it cannot be
-// taken back, because the client does not know how or has answered calls of it, the
-// client is told the calls that it lacks, and the ends of all; should the step have been
-// cut in a text, the rest of that comes as another text.
+// It has all steps of some runs, and the first steps of the runs after them. The last of those may
+// not be whole, so it is taken back and sent again. A step cannot be taken back if the client
+// does not know how, or has answered calls of it. Then the client receives the calls of the step
+// that it lacks, and the ends of all. If the step was cut in a text, the rest of the text comes as
+// another text.
 type has struct {
-	runs  map[string]bool
-	steps int
+	runs  map[string]bool // the runs of which the client has all steps
+	steps int             // how many steps it has of the runs after them
 	reply *reply
-	keeps bool // the last step is not to be taken back
+	keeps bool // the last step must not be taken back
 
-	met    bool            // the end of what the client has has been passed
-	within bool            // met, and the step is one that is kept
-	texts  int             // those of the kept step that have begun
+	met    bool            // the end of what the client has was passed
+	within bool            // met, inside a step that is kept
+	texts  int             // how many texts of that step have begun
 	cut    map[string]*cut // by the id of the text
-	more   bool            // something was told that lets the client go on: a step, or what became of its decision
+	more   bool            // the client received something new: a step, or the end of a call that it decided
 }
 
-// rest gives what the client lacks of parts of the run.
+// rest gives those parts of the run that the client lacks.
 func (h *has) rest(run string, parts []uistream.Part, resets bool) []uistream.Part {
 	switch {
 	case h == nil:
@@ -64,7 +64,7 @@ func (h *has) news(p uistream.Part) bool {
 	return begins(p) || ends(p) && h.reply.calls[p.ToolCallID] == decided
 }
 
-// meet takes the client's last step back, whose start-step it keeps.
+// meet takes the client's last step back. The client keeps the start-step.
 func (h *has) meet(behind []uistream.Part, resets bool) []uistream.Part {
 	h.met = true
 	if !resets {
@@ -74,8 +74,8 @@ func (h *has) meet(behind []uistream.Part, resets bool) []uistream.Part {
 	return append([]uistream.Part{{Type: "reset-step"}}, behind...)
 }
 
-// kept gives what the client lacks of its last step, and all from the next one on, or from
-// where the step is void.
+// kept gives those parts of the client's last step that it lacks, and all parts from the next step
+// on. If the step is void, it gives all parts from there on.
 func (h *has) kept(parts []uistream.Part) []uistream.Part {
 	var lacks []uistream.Part
 	for i, p := range parts {
@@ -106,7 +106,7 @@ func isText(p uistream.Part) bool {
 	return strings.HasPrefix(p.Type, "text-") || strings.HasPrefix(p.Type, "reasoning-")
 }
 
-// text gives what the client lacks of a part of a text.
+// text gives what the client lacks of a text part.
 func (h *has) text(p uistream.Part) []uistream.Part {
 	if strings.HasSuffix(p.Type, "-start") {
 		c := &cut{begin: p}
@@ -137,7 +137,7 @@ func (h *has) text(p uistream.Part) []uistream.Part {
 	return []uistream.Part{c.begin, p}
 }
 
-// lacks reports whether the client does not know what a part says of a call.
+// lacks reports whether the client lacks the part of a call.
 func (h *has) lacks(p uistream.Part) bool {
 	stands, told := h.reply.calls[p.ToolCallID]
 	return !told || ends(p) || p.Type == "tool-approval-request" && stands == waits
@@ -150,19 +150,19 @@ func (h *has) over(parts []uistream.Part) []uistream.Part {
 		return parts
 	case h.within:
 		return h.kept(parts)
-	default: // what is before it closes what the client has closed
+	default: // the client has closed its steps and texts itself
 		return parts[len(parts)-1:]
 	}
 }
 
-// next says that a run goes on that the client knows nothing of. nil does nothing.
+// next begins a run of which the client has nothing. A nil has stays nil.
 func (h *has) next() {
 	if h != nil {
 		h.within = false
 	}
 }
 
-// copy gives a has of the same; nil of nil.
+// copy gives a copy; nil for nil.
 func (h *has) copy() *has {
 	if h == nil {
 		return nil

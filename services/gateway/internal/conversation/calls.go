@@ -17,12 +17,12 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return open
 }
 
-// AskedOf gives the session's own among the calls, without those whose answers a step has
-// taken, in their order.
+// AskedOf gives the session's own calls among those of GetSession, whose answers no step has
+// taken yet.
 func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
 	var asked []uistream.Asked
 	for _, c := range calls {
-		if c.GetSessionId() == session && c.GetConsumedAt() == 0 {
+		if c.GetSessionId() == session {
 			asked = append(asked, askedOf(c))
 		}
 	}
@@ -58,5 +58,5 @@ func Suspended(s *statev1.Session) bool {
 	}
 }
 
-// asks reports whether the message is one that a user sees as their own.
+// asks reports whether the message is a user's, and visible.
 func asks(m *eventv1.Message) bool { return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden() }

@@ -2,7 +2,6 @@ package conversation
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -12,35 +11,30 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// How much of a conversation its newest part is. It is read backwards, some messages
-// at a time. An answer that it would begin in the middle of is left out; the last
-// answer is not: it is read back to its begin, for up to maxAnswer messages and
-// answerBytes.
+// The size of the newest part of a conversation. It is read backwards, some messages at a time.
+// It does not begin in the middle of an answer, but leaves that answer out. Only the last answer
+// is read back to its beginning, up to maxAnswer messages and answerBytes.
 const (
 	newestMessages = 200
 	newestBytes    = pageBytes
 	newestRead     = 20
 )
 
-// cutBefore stands at the begin of an assistant message of which only the last part
-// is shown.
+// cutBefore is the first part of an assistant message that lacks its beginning.
 const cutBefore = "The first part of this answer is too large to be shown."
 
-// Newest is the newest part of a conversation. It begins with a message of a user, or
-// where the conversation begins: pages that end at Offset have every UI message
-// before it, whole.
+// Newest is the newest part of a conversation. It begins with a message of a user, or at the
+// beginning of the conversation. Pages that end at Offset have all UI messages before it, whole.
 type Newest struct {
-	Offset int64 // the place of the first stored message
-	// Short says that the session has fewer messages than it had: they were taken
-	// back meanwhile.
+	Offset int64 // the index of the first stored message
+	// Short says that messages were taken back while they were read.
 	Short bool
 
 	stored uistream.Stored
 	cut    bool // it begins in the middle of an answer, which is too large
 }
 
-// ReadNewest reads the newest part of the session's conversation as the session has
-// it: messages that were appended since are not read.
+// ReadNewest reads the newest part of the conversation, up to the message count of the session.
 func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, error) {
 	n := &Newest{Offset: s.GetMessageCount()}
 	for bytes := 0; n.Offset > 0 && !n.enough(bytes); {
@@ -64,8 +58,8 @@ func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, e
 	return n, err
 }
 
-// between reads the messages from begin on and before end; fewer when they are not
-// there.
+// between reads the messages from begin up to end, without end. It gives fewer where the
+// session has fewer.
 func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
 	var messages []*eventv1.Message
 	for begin < end {
@@ -84,7 +78,7 @@ func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int
 	return messages, nil
 }
 
-// enough reports whether nothing more has to be read.
+// enough reports whether the part is large enough.
 func (n *Newest) enough(bytes int) bool {
 	if len(n.stored.Messages) < newestMessages && bytes < newestBytes {
 		return false
@@ -92,10 +86,10 @@ func (n *Newest) enough(bytes int) bool {
 	return slices.ContainsFunc(n.stored.Messages, begins) || len(n.stored.Messages) >= maxAnswer || bytes >= answerBytes
 }
 
-// begins reports whether the message goes on with no other.
+// begins reports whether a UI message begins with the stored message.
 func begins(m *eventv1.Message) bool { return !uistream.Answers(m) && !aside(m) }
 
-// align drops the messages before the first that begins something.
+// align drops the messages before the first one that begins a UI message.
 func (n *Newest) align() {
 	if n.Offset == 0 {
 		return
@@ -108,27 +102,38 @@ func (n *Newest) align() {
 	n.stored.Messages, n.Offset = n.stored.Messages[first:], n.Offset+int64(first)
 }
 
-// Messages gives the UI messages as somebody has them who knows of a run only the
-// steps up to upTo[run], and not how it ended; of runs that are not there, all. The message of a run of
-// which nothing is known keeps its place.
-func (n *Newest) Messages(upTo map[string]int32) []uistream.UIMessage {
-	known := n.stored
-	known.Messages, known.Runs = slices.Clone(known.Messages), maps.Clone(known.Runs)
-	for i, m := range known.Messages {
-		if step, limited := upTo[m.GetRunId()]; limited && uistream.Answers(m) && m.GetStep() > step {
-			known.Messages[i] = &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Id: m.GetId(), RunId: m.GetRunId()}
-		}
-	}
-	for id := range upTo {
-		known.Runs[id] = known.Runs[id].Live()
-		if known.Last == id {
-			known.Last = ""
-		}
-	}
-	messages := known.Conversation()
+// Messages gives the UI messages.
+func (n *Newest) Messages() []uistream.UIMessage {
+	messages := n.stored.Conversation()
 	if n.cut && len(messages) > 0 {
 		cut := &messages[0]
 		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: cutBefore, State: "done"})
 	}
 	return messages
+}
+
+// Completed gives the calls that somebody outside was asked to answer and whose answers a step
+// has taken, by their ids, with the time of that step. It knows those of the messages.
+func (n *Newest) Completed() map[string]int64 {
+	asked := map[string]int32{} // in which step
+	for step, record := range n.stored.Records {
+		for _, e := range record.GetEvents() {
+			if start := e.GetToolStart(); start.GetAwaitsClient() {
+				asked[start.GetToolCallId()] = step.Number
+			}
+			if question := e.GetToolApprovalRequest(); question != nil {
+				asked[question.GetToolCallId()] = step.Number
+			}
+		}
+	}
+	completed := map[string]int64{}
+	for _, m := range n.stored.Messages {
+		for _, p := range m.GetParts() {
+			id := p.GetToolResult().GetToolCallId()
+			if step, found := asked[id]; found && m.GetStep() > step { // one that ended in its own step waited for nobody
+				completed[id] = m.GetCreatedAt()
+			}
+		}
+	}
+	return completed
 }

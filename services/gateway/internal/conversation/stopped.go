@@ -7,14 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Ended reports whether nothing goes on in a session of the status by itself, nor by
-// answers.
+// Ended reports whether a session of the status neither runs nor waits for answers.
 func Ended(s statev1.SessionStatus) bool {
 	return s == statev1.SessionStatus_SESSION_STATUS_COMPLETED || s == statev1.SessionStatus_SESSION_STATUS_FAILED
 }
 
-// Stopped reports whether the session was ended from outside while its newest run, which
-// this is, had suspended: nobody is asked any more, whatever the run's stream says.
+// Stopped reports whether the session was ended from outside while its newest run was suspended.
+// run is that run. Its calls wait for nobody any more, although its stream says that they do.
 func Stopped(s *statev1.Session, run *statev1.Run) bool {
 	switch run.GetStatus() {
 	case statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
@@ -24,9 +23,8 @@ func Stopped(s *statev1.Session, run *statev1.Run) bool {
 	}
 }
 
-// Spoken gives the messages without the last one where that is an assistant's, has nothing,
-// and newest, the newest run, does not write at it any more: that run has ended calls of the
-// message before, and was over before it said something.
+// Spoken gives the messages without an assistant message at the end that is empty and stays so:
+// its run ended calls of the message before, and then ended itself. newest is the newest run.
 func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMessage {
 	last := len(messages) - 1
 	if last < 0 || messages[last].Role != "assistant" || len(messages[last].Parts) > 0 {
@@ -38,21 +36,21 @@ func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMes
 	return messages[:last]
 }
 
-// unanswered stands for what is not known any more of the end of a session, or of a message
-// whose calls were left behind.
+// unanswered is the error of calls whose end nobody recorded.
 const unanswered = "The conversation was stopped before this call was answered."
 
-// WhyStopped is the sentence for people about a session of which Stopped is true.
+// WhyStopped says for people why a session was stopped.
 func WhyStopped(s *statev1.Session) string {
 	return cmp.Or(s.GetFailure().GetError(), unanswered)
 }
 
-// Unanswered says what became of the calls that stored messages leave open, as uistream.Close
-// wants it. The state service drops the open calls of a session that is stopped, and no
-// message tells of that; those that were answered stay, for the next run. A call may still
-// end that waits, or that belongs to what is going on: the newest run, until the session has
-// ended, and before its first step whatever it takes over from the run before it, whose
-// message is the last of the messages before its own.
+// Unanswered says why open calls of stored messages have no result, as uistream.Close wants it.
+// The state service drops the open calls of a stopped session, and no message says so. It keeps
+// those that were answered for the next run. It gives "" for a call that may still end:
+//
+//   - one that waits or was answered,
+//   - one of the newest run, until the session has ended,
+//   - one of the message before that, until the first step of the newest run.
 func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
 	over := Stopped(session, run) || Ended(session.GetStatus()) && !Live(run)
@@ -64,7 +62,7 @@ func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) fu
 	}
 	waits, answered := map[string]bool{}, map[string]bool{}
 	for _, c := range s.GetCalls() {
-		if c.GetSessionId() == session.GetSessionId() && c.GetConsumedAt() == 0 {
+		if c.GetSessionId() == session.GetSessionId() {
 			waits[c.GetToolCallId()], answered[c.GetToolCallId()] = true, c.GetAnswer() != nil
 		}
 	}

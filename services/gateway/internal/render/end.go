@@ -7,15 +7,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
 
-// End gives the last chunk of a run that has ended, and its terminal frame, which stands at
-// the sequence. step is the last committed step.
+// End gives the last chunk of a run that has ended, and its terminal frame at the given
+// sequence. step is the last committed step.
 func End(run *statev1.Run, sequence int64, step int32) []*frame.Frame {
 	last := stamp(run, step, run.GetCompletedAt(), lastChunk(run))
 	return []*frame.Frame{frame.Chunk("", sequence-1, last), frame.Terminal("", sequence, Terminal(run))}
 }
 
-// Outside gives a run that ended outside a step, behind its committed steps: its end, and its
-// beginning where it has no step. previous is as in Step.
+// Outside gives the end of a run that ended outside a step. A run without any step gets its
+// first chunk as well. previous is as in Step.
 func Outside(run *statev1.Run, previous string, step int32) []*frame.Frame {
 	at := run.GetEndPosition()
 	if run.GetStepCount() > 0 || run.GetStartedAt() == 0 {
@@ -34,7 +34,7 @@ func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: message}}}
 }
 
-// suspensions are the reasons for which a run waits.
+// suspensions are the reasons why a run waits, as run_suspended names them.
 var suspensions = map[statev1.RunStatus]string{
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:       "client_tool",
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: "awaiting_children",

@@ -7,13 +7,13 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// calls are those that somebody outside of the runtime answers, by their ids.
+// calls are the calls that a client or a human answers, by their ids.
 type calls struct {
-	// Pending are the session's own whose answers no step has taken yet.
+	// Pending has the session's own calls whose answers no step has taken yet.
 	Pending map[string]pendingCall `json:"pendingClientToolCalls,omitempty"`
 	// Owners has, for a root, the session of each call of its family.
 	Owners map[string]string `json:"clientToolCallOwnership,omitempty"`
-	// Completed has, for a root, when a step took the answer of a call.
+	// Completed has, for a root, when a step took the answer of a call of its own messages.
 	Completed map[string]int64 `json:"completedClientToolCalls,omitempty"`
 }
 
@@ -31,7 +31,7 @@ type pendingCall struct {
 	SubmittedAt int64           `json:"submittedAt,omitempty"`
 }
 
-// response is the answer that waits for the session to go on.
+// response is the answer to a call. It waits for the session to continue.
 type response struct {
 	Kind     string          `json:"kind"` // client-tool-result or approval-response
 	Result   json.RawMessage `json:"result,omitempty"`
@@ -41,24 +41,20 @@ type response struct {
 	Source   string          `json:"source,omitempty"` // client, timeout or abandoned
 }
 
-func callsOf(s *statev1.GetSessionResponse) calls {
-	out := calls{Pending: map[string]pendingCall{}, Owners: map[string]string{}, Completed: map[string]int64{}}
+func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
+	out := calls{Pending: map[string]pendingCall{}}
 	own := s.GetSession().GetSessionId()
-	root := s.GetSession().GetParentSessionId() == ""
 	for _, c := range s.GetCalls() {
-		id := c.GetToolCallId()
-		if root && c.GetConsumedAt() > 0 {
-			out.Completed[id] = c.GetConsumedAt()
-		}
-		if c.GetConsumedAt() > 0 {
-			continue
-		}
-		if root {
-			out.Owners[id] = c.GetSessionId()
-		}
 		if c.GetSessionId() == own {
-			out.Pending[id] = pendingOf(c)
+			out.Pending[c.GetToolCallId()] = pendingOf(c)
 		}
+	}
+	if s.GetSession().GetRootSessionId() != own {
+		return out
+	}
+	out.Completed, out.Owners = completed, map[string]string{}
+	for _, c := range s.GetCalls() {
+		out.Owners[c.GetToolCallId()] = c.GetSessionId()
 	}
 	return out
 }
@@ -97,7 +93,7 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
 	return out
 }
 
-// embedded is a JSON text as a value; nothing when it is not one.
+// embedded is a JSON text as a value; nil for a text that is not JSON.
 func embedded(text string) json.RawMessage {
 	if !json.Valid([]byte(text)) {
 		return nil

@@ -1,5 +1,5 @@
-// Package snapshot gives a page that loads what it needs before it follows a session:
-// the snapshot of the session, and its chunks by pages.
+// Package snapshot serves what a page loads before it follows a session: the snapshot of the
+// session, and pages of its chunks.
 //
 // # One moment out of two services
 //
@@ -8,21 +8,21 @@
 //	                      │◀──── folded ─────▶│
 //	                   position         streamSequence
 //
-// The state service owns the conversation up to the session's position, and the log what
-// the step in flight has shown behind that. The log is read second and may be further: an
-// attempt that began at another position, and everything behind a boundary, is left out. So
-// streamSequence is the place of the last chunk that was folded, and what comes after it is
-// what the snapshot does not have, no less and no more.
+// The state service has the conversation up to the session's position. The log has the step in
+// flight. It is read second, and may be further: an attempt that began at another position is
+// left out, and so is everything after a boundary. streamSequence is the sequence of the last
+// chunk in the snapshot. A client that reads on from there misses no chunk and receives none
+// twice.
 //
-// A log that cannot be read, or has lost a part of the step in flight, costs the snapshot the
-// rest of that step. It comes after streamSequence.
+// If the log cannot be read, or has lost a part of the step in flight, the snapshot ends before
+// that part, and streamSequence says so.
 //
 // # What a client does
 //
-// It shows the messages and reads on from streamSequence. `rewound` to a place below the
-// streamSequence means that the snapshot has to be loaded again. run_started begins
-// the message that it names anew, also one that is there; run_resumed goes on in the message
-// that it names. What a run tells of calls before its first step concerns the message that
-// has them: calls that were given up end in an earlier one. The status is that at
-// streamSequence: while it is active, the end of the run comes after it.
+// It shows the messages and reads on from streamSequence. After `rewound` to a position below
+// streamSequence it loads the snapshot again. run_started begins the message that it names
+// anew, even if the client has it. run_resumed continues the message that it names. The ends of
+// calls before a run's first step belong to the message that has the calls, which may be an
+// earlier one. The status is that at streamSequence: while it is active, the end of the run is
+// still to come.
 package snapshot

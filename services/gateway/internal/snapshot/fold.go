@@ -11,19 +11,19 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// logTimeout is how long a page waits for the log. It is answered without the step in flight
-// then.
+// logTimeout is how long a snapshot waits for the log. After that it leaves the step in flight out.
 const logTimeout = 3 * time.Second
 
-// view is what is shown of a session.
+// view is the part of a snapshot that comes from messages and from the log.
 type view struct {
-	messages []uistream.UIMessage
-	sequence int64
+	messages  []uistream.UIMessage
+	sequence  int64
+	completed map[string]int64 // as in conversation.Newest
 }
 
 // fold adds the step in flight to the stored messages.
 func (l *Loader) fold(ctx context.Context, s *statev1.GetSessionResponse, stored *conversation.Newest) view {
-	v := view{messages: stored.Messages(nil), sequence: s.GetSession().GetPosition()}
+	v := view{messages: stored.Messages(), sequence: s.GetSession().GetPosition(), completed: stored.Completed()}
 	if !conversation.Executing(s.GetCurrentRun()) {
 		return v
 	}
@@ -36,8 +36,8 @@ func (l *Loader) fold(ctx context.Context, s *statev1.GetSessionResponse, stored
 	return v
 }
 
-// goOn adds to the run's message what it shows of the step in flight, and to earlier messages
-// what became of their calls.
+// goOn adds the step in flight to the run's message, and the ends of their calls to earlier
+// messages.
 func (v *view) goOn(run *statev1.Run, frames []*frame.Frame) {
 	told := make([]uistream.Told, len(frames))
 	for i, f := range frames {
@@ -54,5 +54,5 @@ func (v *view) goOn(run *statev1.Run, frames []*frame.Frame) {
 		v.messages = append(v.messages, uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"})
 	}
 	v.messages[i] = uistream.Continue(v.messages[i], told)
-	v.messages[i].Metadata = v.messages[i].Metadata.By(run.GetRunId())
+	v.messages[i].Metadata = v.messages[i].Metadata.With(conversation.RunOf(run))
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// attempts is how often a session is read that changes meanwhile, where that matters.
+// attempts is how often a session is read again that was changed meanwhile.
 const attempts = 3
 
-// snapshot is a session as a page shows it. Messages has the newest part of the
-// conversation: those before Offset are found under /messages.
+// snapshot is a session as a page shows it. Messages has the newest part of the conversation;
+// /messages has the part before Offset.
 type snapshot struct {
 	SessionID      string               `json:"sessionId"`
 	RunID          *string              `json:"runId"`
 	Messages       []uistream.UIMessage `json:"messages"`
 	Offset         int64                `json:"offset"`
-	Total          int64                `json:"total"` // of stored messages, as Offset counts them
+	Total          int64                `json:"total"` // the number of stored messages, which Offset counts too
 	HasMore        bool                 `json:"hasMore"`
 	State          json.RawMessage      `json:"state"`
 	StreamSequence int64                `json:"streamSequence"`
@@ -74,8 +74,8 @@ func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string)
 	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation was changed while it was read, %d times in a row; try again", attempts)
 }
 
-// view reads the conversation, then the step in flight. same is false when messages were
-// taken back meanwhile, which can only happen while nothing runs.
+// view reads the conversation, then the step in flight. same is false if messages were taken back
+// meanwhile, which can happen only while nothing runs.
 func (l *Loader) view(ctx context.Context, s *statev1.GetSessionResponse) (v view, offset int64, same bool, err error) {
 	stored, err := l.Sessions.ReadNewest(ctx, s.GetSession())
 	if err != nil || stored.Short {
@@ -95,7 +95,7 @@ func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snap
 		SessionID: session.GetSessionId(), Messages: v.messages, Offset: offset, Total: session.GetMessageCount(), HasMore: offset > 0,
 		StreamSequence: v.sequence, Status: status(s), Timestamp: l.Now().UnixMilli(),
 		AgentType: session.GetAgentType(), Version: session.GetVersion(), CheckpointID: session.GetCheckpointId(),
-		Error: session.GetFailure().GetError(), calls: callsOf(s), ParentSessionID: session.GetParentSessionId(),
+		Error: session.GetFailure().GetError(), calls: callsOf(s, v.completed), ParentSessionID: session.GetParentSessionId(),
 	}
 	if run := session.GetCurrentRunId(); run != "" {
 		out.RunID = &run
@@ -104,7 +104,7 @@ func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snap
 		out.Messages = []uistream.UIMessage{}
 	}
 	uistream.Ask(out.Messages, conversation.Asked(s))
-	if !conversation.Executing(s.GetCurrentRun()) { // else the ends of calls may come after what was folded
+	if !conversation.Executing(s.GetCurrentRun()) { // a live run may still end the calls
 		out.Messages = conversation.Spoken(out.Messages, s.GetCurrentRun())
 		uistream.Close(out.Messages, conversation.Unanswered(s, out.Messages))
 	}
@@ -123,7 +123,7 @@ func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snap
 	return out
 }
 
-// status is how the session stands.
+// status is the status of the session in a snapshot.
 func status(s *statev1.GetSessionResponse) string {
 	if conversation.Executing(s.GetCurrentRun()) {
 		return "active"

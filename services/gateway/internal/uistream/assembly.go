@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -8,18 +9,18 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// Told is a chunk with its place in the stream.
+// Told is a chunk with its sequence.
 type Told struct {
 	Sequence int64
 	Chunk    *eventv1.Chunk
 }
 
-// Continue gives the message as a client has it that had m and was then told the
-// chunks of its run: what has not ended yet is in the state "streaming" or
-// "input-streaming". m stays as it is.
+// Continue gives the message of a client that had m and then received the chunks of its run.
+// Parts that are not complete are in the state "streaming" or "input-streaming". m is not
+// changed.
 func Continue(m UIMessage, chunks []Told) UIMessage {
 	t := New(m.ID, Newest)
-	t.Replay(m) // from here on the translator knows what the client has
+	t.Replay(m) // the translator learns what the client has
 	t.finishStep()
 	m.Parts = slices.Clone(m.Parts)
 	a := assembly{message: m, open: map[string]int{}, grown: map[int]*strings.Builder{}}
@@ -31,9 +32,8 @@ func Continue(m UIMessage, chunks []Told) UIMessage {
 	return a.whole()
 }
 
-// Settle gives the message as it is when a run that writes another one was told: calls that
-// the message has left open are ended by what that run tells before its first step. m stays
-// as it is.
+// Settle ends open calls of the message with the chunks of a later run, which writes another
+// message. That run ends such calls before its first step. m is not changed.
 func Settle(m UIMessage, chunks []Told) UIMessage {
 	var ends []Told
 	for _, c := range chunks {
@@ -54,8 +54,8 @@ func Settle(m UIMessage, chunks []Told) UIMessage {
 // SDK does.
 type assembly struct {
 	message UIMessage
-	open    map[string]int           // the blocks that grow: the index of the part, by block
-	grown   map[int]*strings.Builder // texts of parts, by index: what grew of them
+	open    map[string]int           // the indexes of the parts that are streaming, by the ids of their blocks
+	grown   map[int]*strings.Builder // the deltas of parts so far, by index
 }
 
 func (a *assembly) take(p Part) {
@@ -88,7 +88,7 @@ func (a *assembly) take(p Part) {
 	}
 }
 
-// takeData adds data, or puts it where data of the same type and id stands.
+// takeData adds a data part. It replaces one of the same type and id.
 func (a *assembly) takeData(p Part) {
 	if at := slices.IndexFunc(a.message.Parts, func(q UIPart) bool { return p.ID != "" && q.Type == p.Type && q.ID == p.ID }); at >= 0 {
 		a.message.Parts[at].Data = p.Data
@@ -106,7 +106,7 @@ func (a *assembly) grow(at int, delta string) {
 	a.grown[at].WriteString(delta)
 }
 
-// reset drops what stands behind the begin of the last step.
+// reset drops the parts after the last step-start.
 func (a *assembly) reset() {
 	begin := len(a.message.Parts)
 	for begin > 0 && a.message.Parts[begin-1].Type != "step-start" {
@@ -137,13 +137,24 @@ func (a *assembly) takeCall(p Part) {
 		delete(a.grown, at)
 		part.end(Answer{Error: p.ErrorText})
 	case "tool-output-available":
+		a.endInput(at)
 		part.end(Answer{Result: string(p.Output), Success: true})
 	case "tool-output-error":
+		a.endInput(at)
 		part.end(Answer{Error: p.ErrorText})
 	case "tool-output-denied":
 		part.State = "output-denied"
 	case "tool-approval-request":
 		part.ask(Approval{ID: p.ApprovalID})
+	}
+}
+
+// endInput makes the input of a call a value where it came as a text and is JSON. One that was
+// cut stays a text.
+func (a *assembly) endInput(at int) {
+	if grown := a.grown[at]; grown != nil && json.Valid([]byte(grown.String())) {
+		a.message.Parts[at].Input = json.RawMessage(grown.String())
+		delete(a.grown, at)
 	}
 }
 
@@ -155,7 +166,7 @@ func (a *assembly) answer(p Part) {
 	}
 }
 
-// whole gives the message with the texts that grew.
+// whole gives the message with its deltas put in place.
 func (a *assembly) whole() UIMessage {
 	for at, grown := range a.grown {
 		part := &a.message.Parts[at]

@@ -10,8 +10,8 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// tool is a tool as clients know it: by a type of its own, or, when it is dynamic, by its
-// name alone.
+// tool is a tool as clients know it. The part of a dynamic tool has a common type and the name.
+// Any other tool has a type of its own.
 type tool struct {
 	name    string
 	dynamic bool
@@ -19,23 +19,23 @@ type tool struct {
 
 // call is what the client knows of a tool call.
 type call struct {
-	at        int64 // the sequence that showed it first
+	at        int64 // the sequence of its first part
 	step      int   // how many steps the client had then
-	tool      tool  // as it was told first: the client looks for the call under that
+	tool      tool  // as its first part named it: clients look the call up by that
 	available bool  // its input is whole
 	ended     bool
-	approval  string // the id of the approval that was asked for
-	responded bool   // it was told how that was answered
-	denied    bool   // it was refused; the end of the call is to be told so
+	approval  string // the id of the requested approval
+	responded bool   // the client knows the decision
+	denied    bool   // it was refused, so it ends with tool-output-denied
 
-	// quiet is the input of a call that was told by deltas alone, so that no client runs
-	// it; nil of others.
+	// quiet is the input of a call that was sent in deltas only, so that no client runs
+	// it; nil for other calls.
 	quiet    json.RawMessage
-	streamed *strings.Builder // what the log told of the input; nil once that is whole
+	streamed *strings.Builder // the deltas of the input; nil once it is whole
 }
 
-// input is the whole input. What was too large to be told again is what the log told of
-// it as it came.
+// input is the whole input. A chunk leaves out arguments that are too large for it: then the
+// input is what the deltas had.
 func (c *call) input(arguments string) string {
 	if arguments == "" && c.streamed != nil {
 		return c.streamed.String()
@@ -43,9 +43,8 @@ func (c *call) input(arguments string) string {
 	return arguments
 }
 
-// foreign reports whether the chunk is about a call of another message: one that a run
-// before has left open, and that was given up when the user wrote again. Its end is told
-// outside of steps, before the first.
+// foreign reports whether the chunk is about a call of an earlier message. Such a call was
+// abandoned when the user wrote again, and its end comes before the first step of the run.
 func (t *Translator) foreign(c *eventv1.Chunk) bool {
 	id := callOf(c)
 	if id == "" || t.step.open {
@@ -55,16 +54,16 @@ func (t *Translator) foreign(c *eventv1.Chunk) bool {
 	return !known
 }
 
-// callOf names the call that the chunk begins, decides on or ends; "" for other chunks.
+// callOf gives the id of the call that the chunk starts, decides on or ends; "" for other chunks.
 func callOf(c *eventv1.Chunk) string {
 	return cmp.Or(c.GetToolStart().GetToolCallId(), c.GetToolEnd().GetToolCallId(),
 		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId())
 }
 
-// Answered makes the translator tell client tools that were answered so that no client
-// runs them again: by their input as text, and their output. answered is asked when the
-// input is whole; it has to say no of calls that are open, or that are made only now. nil
-// is for streams that nobody has seen.
+// Answered keeps clients from running client tools again that were answered: the translator
+// sends their input as a text, followed by their output. It calls answered when an input is
+// whole. answered reports false for calls that are open or new. nil is for streams that
+// no client has read before.
 func (t *Translator) Answered(answered func(callID string) bool) { t.answered = answered }
 
 func (t *Translator) callStart(sequence int64, id string, of tool) []Part {
@@ -86,12 +85,11 @@ func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
 	return []Part{toolInputDelta(e.GetToolCallId(), e.GetDelta())}
 }
 
-// callAvailable tells the whole input, from which on clients run the tools that are
-// theirs.
+// callAvailable sends the whole input. Clients run their own tools when they receive it.
 func (t *Translator) callAvailable(sequence int64, id string, of tool, arguments string) []Part {
 	parts := t.callStart(sequence, id, of)
 	c := t.calls[id]
-	if c.available { // run again by another executor: the client knows the call
+	if c.available { // another executor runs it again
 		return parts
 	}
 	arguments = c.input(arguments)
@@ -100,7 +98,7 @@ func (t *Translator) callAvailable(sequence int64, id string, of tool, arguments
 	return append(parts, toolInputAvailable(id, c.tool, arguments))
 }
 
-// callQuiet tells the whole input so that no client runs the tool.
+// callQuiet sends the whole input in a form that no client runs a tool for.
 func (t *Translator) callQuiet(sequence int64, id string, of tool, arguments string) []Part {
 	parts := t.callStart(sequence, id, of)
 	c := t.calls[id]
@@ -119,7 +117,7 @@ func (t *Translator) callQuiet(sequence int64, id string, of tool, arguments str
 	return append(parts, toolInputDelta(id, string(c.quiet)))
 }
 
-// sameJSON reports whether two texts are the same JSON but for white space.
+// sameJSON reports whether two texts are the same JSON apart from white space.
 func sameJSON(a, b []byte) bool {
 	var x, y bytes.Buffer
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
@@ -133,8 +131,7 @@ func (t *Translator) toolStarted(sequence int64, e *eventv1.ToolStart) []Part {
 	return t.callAvailable(sequence, e.GetToolCallId(), of, e.GetArguments())
 }
 
-// callEnd ends a call, which may be of an earlier step: the client finds it anywhere
-// in the message.
+// callEnd ends a call. It may be of an earlier step: clients look for it in the whole message.
 func (t *Translator) callEnd(sequence int64, e *eventv1.ToolEnd) []Part {
 	id, answer := e.GetToolCallId(), Answer{Result: e.GetResult(), Error: e.GetError(), Success: e.GetSuccess()}
 	if !t.calls[id].available {
@@ -147,8 +144,8 @@ func (t *Translator) callEnd(sequence int64, e *eventv1.ToolEnd) []Part {
 	return []Part{t.output(id, answer)}
 }
 
-// neverBegun ends a call whose input was never told to be whole: there is no such tool, or
-// the input is not what it takes. The client is not to run it.
+// neverBegun ends a call that never started, because the tool does not exist or refuses the input.
+// No client may run it.
 func (t *Translator) neverBegun(sequence int64, id, name string, a Answer) []Part {
 	parts := t.callStart(sequence, id, tool{name: name})
 	c := t.calls[id]
@@ -169,9 +166,9 @@ func (t *Translator) ended(id string) {
 	t.calls[id] = c
 }
 
-// output gives the part that ends the call. A client of version 7 keeps the text of an
-// input that it knows by deltas with a call that fails; the error of an input, which it
-// looks for in its last step, makes it drop that.
+// output gives the part that ends the call. If a quiet call fails, version 7 would keep the text
+// of its input beside the input. tool-input-error makes it drop the text, but only for a call
+// of its last step.
 func (t *Translator) output(id string, a Answer) Part {
 	c := t.calls[id]
 	if !a.Success && c.quiet != nil && c.step == t.steps && t.major.resets() {
@@ -180,8 +177,8 @@ func (t *Translator) output(id string, a Answer) Part {
 	return toolOutput(id, c.tool.dynamic, a)
 }
 
-// approvalAsked tells a client that knows approvals that it may answer the call, once.
-// Others see a call that goes on.
+// approvalAsked requests an approval, once, from clients that know approvals. Other clients see
+// a call that goes on.
 func (t *Translator) approvalAsked(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
 	parts := t.callAvailable(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
 	return append(parts, t.ask(e.GetToolCallId(), e.GetApprovalId())...)
@@ -208,8 +205,8 @@ func (t *Translator) approvalAnswered(e *eventv1.ToolApprovalResponse) []Part {
 	return t.respond(e.GetToolCallId(), orText(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
 }
 
-// respond tells how an approval was answered. A client fails on the answer to what it was
-// not asked, so that comes first.
+// respond sends the decision about a call. The request goes first where the client does not have
+// it: it would fail on a decision without one.
 func (t *Translator) respond(id, approval string, approved bool, reason string) []Part {
 	var parts []Part
 	if t.major.responds() {
@@ -224,17 +221,8 @@ func (t *Translator) respond(id, approval string, approved bool, reason string) 
 	return append(parts, approvalResponse(c.approval, approved, reason))
 }
 
-// cutInputs ends the calls whose input never came whole, so that none seems to go on.
-func (t *Translator) cutInputs() []Part {
-	var parts []Part
-	for _, id := range t.callsThat(func(c call) bool { return !c.available }) {
-		parts = append(parts, toolOutput(id, t.calls[id].tool.dynamic, Answer{Error: inputCutText}))
-	}
-	return parts
-}
-
-// callsThat gives the calls for which the condition holds, in the order in which they were
-// shown.
+// callsThat gives the ids of the calls for which the condition holds, in the order of their
+// first parts.
 func (t *Translator) callsThat(holds func(call) bool) []string {
 	var ids []string
 	for id, c := range t.calls {

@@ -13,17 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// notCommitted are the scenarios whose message is not what a state service stores.
-var notCommitted = map[string]string{
-	"interrupted_in_calls": "a call is cut in its arguments",
-	"stopped_for_good":     "a call is cut in its arguments",
-	"large_arguments":      "the arguments were told in parts only",
-	"lost_and_failed":      "nothing was committed",
-	"subagent":             "a record has no events of sub-agents, which no executor tells",
+// differs are the scenarios whose stored message is another one than the live one, by design.
+var differs = map[string]string{
+	"lost_and_failed": "No chunk of the protocol takes back the step-start of a step that is void, and nothing of that step is stored.",
+	"subagent":        "A record has no place for the events of sub-agents, because no executor sends them.",
 }
 
-// TestScenariosAreStoredAsTheyAreStreamed commits what the scenarios of the newest client tell as an
-// executor does, and reads it back.
+// TestScenariosAreStoredAsTheyAreStreamed commits what the scenarios show as an executor does, and
+// compares what is stored with the message of a client of the newest version.
 func TestScenariosAreStoredAsTheyAreStreamed(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -37,53 +34,56 @@ func TestScenariosAreStoredAsTheyAreStreamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		if notCommitted[name] != "" || !wholeStream(string(text)) {
+		if unfinished(string(text)) {
 			continue
 		}
 		compared++
 		live, stored := playCommitted(t, string(text))
-		if live != stored {
-			t.Errorf("%s\nstored %s\nlive   %s", name, stored, live)
+		if same := live == stored; same == (differs[name] != "") {
+			t.Errorf("%s: it is the same: %v\nstored %s\nlive   %s", name, same, stored, live)
 		}
 	}
-	if compared < 10 {
+	if compared < 30 {
 		t.Errorf("%d scenarios were compared", compared)
 	}
 }
 
-// wholeStream reports whether one client of version 7 sees one stream from its begin to the end
-// of the run.
-func wholeStream(scenario string) bool {
-	for _, other := range []string{"\nreplay", "\npost", "\npending", "\nstopped", "\ngiven_up", "(break the connection)", "(read again"} {
-		if strings.Contains(scenario, other) {
-			return false
-		}
-	}
-	ends := strings.Contains(scenario, "\nend ") || strings.Contains(scenario, "\nfail ")
-	return ends && strings.Contains(scenario, "client 7\n")
+// unfinished reports whether the scenario ends with a client that has to come back, is of a run
+// that never began, or shows calls of which no chunk tells, which no record has either.
+func unfinished(scenario string) bool {
+	return strings.HasSuffix(scenario, "(break the connection)\n") || strings.Contains(scenario, "\ngiven_up") || strings.Contains(scenario, "\npending")
 }
 
 // playCommitted gives the message that a client has, and the one that is stored.
 func playCommitted(t *testing.T, scenario string) (live, stored string) {
 	t.Helper()
 	p := &player{t: t, client: newClient(uistream.Newest)}
-	known := uistream.Run{ID: "run-1", MessageID: "msg-run-1"}
+	known := uistream.Run{ID: "run-1", MessageID: "msg-run-1", AgentType: "demo", CreatedAt: 1700000000000}
 	var told []record
+	stopped := ""
 	for line := range strings.Lines(scenario) {
 		words := wordsOf(t, line)
 		if strings.HasPrefix(line, "\t") || len(words) == 0 || words[0] == "#" {
 			continue
 		}
 		step := p.step
+		switch words[0] {
+		case "client":
+			words[1] = "7"
+		case "start":
+			p.tr.Describe(known.Metadata())
+		}
 		p.command(words)
 		switch words[0] {
-		case "describe":
-			known.AgentType = words[2]
 		case "rewound":
 			told = append(told, record{sequence: int64(len(told)) + 1<<20, rewound: true, at: p.number(words[1])})
 		case "end":
 			known.Interrupted = words[1] == "interrupted"
-		case "client", "start", "fail":
+		case "stopped":
+			stopped = words[1]
+		case "replay", "post": // everything comes again
+			told = nil
+		case "client", "start", "fail", "describe", "now":
 		default:
 			p.step = step
 			told = append(told, record{sequence: p.number(words[0]), chunk: p.chunk(words[1], words[2:])})
@@ -94,15 +94,9 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 		c.take(r)
 	}
 	c.commit()
-	m := p.client.whole()
 	shown := uistream.Stored{Messages: c.messages, Runs: map[string]uistream.Run{"run-1": known}, Records: c.records, Last: "run-1"}.Conversation()
-	if len(shown) == 0 { // nothing was committed
-		return asText(t, m.Parts), "[]"
-	}
-	if m.Metadata == nil {
-		shown[0].Metadata = nil
-	}
-	return asText(t, m), asText(t, shown[0])
+	uistream.Close(shown, func(string, string) string { return stopped })
+	return asText(t, []uistream.UIMessage{p.client.whole()}), asText(t, shown)
 }
 
 func asText(t *testing.T, v any) string {
@@ -154,10 +148,12 @@ func (c *commits) take(r record) {
 	case *eventv1.Chunk_ToolArgStreamDelta:
 		c.call(e.ToolArgStreamDelta.GetToolCallId(), "", false).Arguments += e.ToolArgStreamDelta.GetDelta()
 	case *eventv1.Chunk_ToolStart:
-		c.call(e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetDynamic()).Arguments = e.ToolStart.GetArguments()
+		call := c.call(e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetDynamic())
+		call.Arguments = cmp.Or(e.ToolStart.GetArguments(), call.GetArguments()) // none where they are too large to come twice
 	case *eventv1.Chunk_ToolApprovalRequest:
 		c.asked[e.ToolApprovalRequest.GetToolCallId()] = e.ToolApprovalRequest.GetApprovalId()
-		c.call(e.ToolApprovalRequest.GetToolCallId(), e.ToolApprovalRequest.GetToolName(), false).Arguments = e.ToolApprovalRequest.GetInput()
+		call := c.call(e.ToolApprovalRequest.GetToolCallId(), e.ToolApprovalRequest.GetToolName(), false)
+		call.Arguments = cmp.Or(e.ToolApprovalRequest.GetInput(), call.GetArguments())
 	case *eventv1.Chunk_ToolApprovalResponse:
 		response := e.ToolApprovalResponse
 		c.verdicts[response.GetToolCallId()] = &eventv1.ApprovalVerdict{

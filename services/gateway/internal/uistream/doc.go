@@ -1,10 +1,10 @@
-// Package uistream turns what a run tells into the UI message stream of the AI
-// SDK: parts, one JSON object each, from which the client builds a message.
+// Package uistream turns the chunks of a run into the UI message stream of the AI SDK: parts,
+// one JSON object each, from which the client builds a message. It also builds the same
+// message out of stored steps.
 //
-// The translator is pure and exact about what the client holds. A part of the
-// stream is a function of the chunks before it, so a replay from the start
-// gives the same parts with the same ids, and a translator that has been fed
-// the first chunks silently (see Translator) goes on where another stopped.
+// The translator is pure, and knows exactly what the client has. The parts depend only on the
+// chunks so far. So a replay from the start gives the same parts with the same ids, and a
+// translator that has taken the first chunks silently goes on where another one stopped.
 //
 // # One message
 //
@@ -12,79 +12,76 @@
 //	parts:   start    start-step    text-start,-delta,-end      finish-step        finish
 //	                                tool-input-*, tool-output-*
 //
-// A run that continues a suspended one writes on at its message. It begins with the ends
-// of calls of an earlier step, outside of any step; the client finds the call's part
-// wherever it stands. Where the user has written instead of answering, those calls are of an
-// earlier message than the run's: the stream of this one does not tell of them, and in the
-// conversation they end where they stand. An approval that was asked for, and how it was answered, is shown
-// to clients as far as they know such parts: version 5 knows none, version 6 knows the
-// question and a refusal, version 7 all of it. A question that is told again is not asked
-// again, and an answer whose question the log has lost comes with it.
+// A run that continues a suspended run writes on at its message. It begins with the ends of
+// calls of an earlier step, outside of any step. The client finds such a call anywhere in the
+// message. If the user wrote again instead of answering, those calls are of an earlier
+// message. The stream of the new message leaves them out, and the stored conversation ends
+// them where they stand.
 //
-// A call that ends in its step and was not told to be whole never began: there is no such
-// tool, or the input is not what it takes. It gets the error of its input and nobody runs it;
-// version 5, whose first release does not know that, is told the input as a text and the error.
-// The input is what was told of it as it came, as it is where the arguments are too large to
-// be told whole.
+// Clients receive approvals as far as they know such parts. Version 5 knows none, version 6
+// knows the request and a refusal, version 7 knows all. A repeated request is dropped. If the log
+// has lost the request, it is sent together with the decision.
+//
+// A call that ends in its step without tool_start never began: there is no such tool, or it
+// refuses the input. The client receives tool-input-error, and nobody runs the call. The first
+// release of version 5 does not know that part, so version 5 receives the input as a text, and an
+// error. The input is what the deltas had. So it is where the arguments are too large for
+// tool_start.
 //
 // # Calls of the client
 //
-// A client runs its tool when it is told tool-input-available, and again whenever it is
-// told so. So a call that has been answered is told by its input as a text
-// (tool-input-start, one tool-input-delta) and its output: the part becomes the same, and
-// nobody runs anything. That goes for replays from the log, where Answered says which
-// calls are meant, and for those from the store (Replay), where a call has ended. While no
-// step has taken the answer, Pending tells it: the page that was loaded again can tell
-// then that nothing is open any more, and sends on what it has.
+// A client runs its tool whenever it receives tool-input-available. So a call that was answered
+// comes as a text (tool-input-start, one tool-input-delta) and its output: the part becomes
+// the same, and no tool runs. Answered names such calls in a replay of chunks. In a replay of
+// a stored message (Replay) they are the calls that have ended. While no step has taken the
+// answer, Pending sends it. Then a page that was loaded again can see that no call is open,
+// and continues the conversation.
 //
 // # Dynamic tools
 //
-// A tool that is known at run time only is dynamic. Clients keep its calls as parts of
-// another type, and version 5 looks for a call among those of the type that the part says:
-// so every part speaks of a call as the first one did, whatever later chunks say.
+// A tool that is known only at run time is dynamic. Clients keep its calls as parts of another
+// type, and version 5 looks a call up among the parts of one type. So all parts of a call
+// are dynamic if the first one was, whatever later chunks say.
 //
 // # Calls that nobody will answer
 //
-// When a session is ended while it waits, the state service drops its calls, and neither
-// the log nor the conversation tells of it. Stopped ends such a message for who reads its
-// stream, and Close does where it is shown.
+// If a session is ended while it waits, the state service drops its calls, and neither a chunk
+// nor a message says so. Stopped ends such calls in a stream, and Close in stored messages.
 //
 // # Metadata
 //
-// With Describe the start has the run and the agent, and the finish what the run has used
-// and whether a run of the message was interrupted. A message that fails has no finish, and
-// says it before its error. Stored messages have the same: see Metadata. An app may check
-// that against a schema of its own, and fails where it does not fit; therefore it can be
-// left out.
+// With Describe the start part names the run, its agent and its time of creation. The finish part
+// has the usage, and whether a run of the message was interrupted. A message that fails has no
+// finish part, and sends the same before its error. Stored messages have the same metadata: see
+// Metadata. An app may check metadata against a schema of its own and fail where it does not
+// fit, so it can be left out.
 //
 // # Why a run has failed
 //
-// An error part ends the stream, and nothing of it stays in the message. So the chunk that
-// says how a run failed gives a data part before it (Failed), which the message keeps, live
-// and stored.
+// An error part ends the stream and leaves nothing in the message. So the chunk that says why a
+// run failed also gives a data part (Failed), which the message keeps, live and stored.
 //
-// The end of an interrupted run is a good one. The finish reason "interrupted" keeps apps
-// that send on by themselves from doing so; older clients do not know it, and get
-// "other", or in version 5, whose first release knows no reasons, none. A call whose input
-// never came whole is told to have been cut.
+// An interrupted run ends with a finish part. The finish reason "interrupted" keeps apps from
+// continuing by themselves. Version 6 does not know it and receives "other". Version 5, whose
+// first release knows no reasons, receives none. A call whose arguments were cut is not stored:
+// readers are rewound to the beginning of its step, and receive the step as it is stored.
 //
 // # What is taken back
 //
-// A new attempt shows the whole step in flight again, and readers are told `rewound` to
-// before the step. A run's first attempt begins with run_started, which the next one sends
-// again: the start part does not count as shown. Version 7 of the client knows reset-step:
-// it drops every part behind its last step-start and keeps that one. So
+// A new attempt shows the whole step in flight again, after `rewound` to before the step. The
+// first attempt of a run begins with run_started, which the next attempt repeats, so the start
+// part does not count as shown. Version 7 of the client knows reset-step: it drops every part
+// after its last step-start and keeps that one. So
 //
-//   - if the step in flight is void, the translator sends reset-step, and the
-//     start-step of the next attempt is not sent again: the client still has one;
-//   - if only ends of calls are void that stood outside of a step, nothing has to be
-//     taken back: they are told again, and take the place of what the client has;
-//   - if more than the step in flight is void, or the client is older than
-//     version 7, the parts cannot be taken back: the caller breaks the
-//     connection, and the client resumes with a replay, in which nothing void is
-//     left.
+//   - if the step in flight is void, the translator sends reset-step, and leaves out the
+//     start-step of the next attempt, since the client still has one;
+//   - if only ends of calls outside of a step are void, nothing has to be taken back: they
+//     come again, and the client replaces them;
+//   - if more than the step in flight is void, or the client is older than version 7, the
+//     parts cannot be taken back: the caller breaks the connection, and the client resumes
+//     with a replay that has nothing void.
 //
 // The client's behaviour is that of the npm package ai in version 7.0.173
-// (process-ui-message-stream); what parts may have is what 5.0.0, 6.0.0 and 7.0.173 all
-// take, of which the first two refuse every key that they do not know.
+// (process-ui-message-stream). Parts have only keys that 5.0.0, 6.0.0 and 7.0.173 all take: the
+// first two refuse keys that they do not know.
 package uistream

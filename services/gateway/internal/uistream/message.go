@@ -8,7 +8,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// UIMessage is a message as user interfaces keep it.
+// UIMessage is a message of the AI SDK.
 type UIMessage struct {
 	ID       string    `json:"id"`
 	Role     string    `json:"role"` // user, assistant or system
@@ -16,16 +16,16 @@ type UIMessage struct {
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// UIPart is one part of a UIMessage; as in Part, what a type does not have is
-// zero and stays out of the JSON.
+// UIPart is one part of a UIMessage. As in Part, fields that a type does not have are zero and
+// stay out of the JSON.
 type UIPart struct {
 	Type       string          `json:"type"`
 	ID         string          `json:"id,omitempty"`
 	Text       string          `json:"text,omitempty"`
 	State      string          `json:"state,omitempty"`
-	ToolName   string          `json:"toolName,omitempty"` // where the type does not have it: of a dynamic tool
+	ToolName   string          `json:"toolName,omitempty"` // of a dynamic tool; the type of others has it
 	ToolCallID string          `json:"toolCallId,omitempty"`
-	InputText  string          `json:"inputText,omitempty"` // of an input that streams: its text so far
+	InputText  string          `json:"inputText,omitempty"` // an input that is streaming: its text so far
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	ErrorText  string          `json:"errorText,omitempty"`
@@ -35,13 +35,13 @@ type UIPart struct {
 	Filename   string          `json:"filename,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
 
-	refusal string // of a call that was refused: what clients are told that know no approvals
+	refusal string // of a refused call: the error for clients that know no approvals
 }
 
-// Approval is what was asked for before a call may run, and what was answered.
+// Approval is the approval that a call needs, and the decision.
 type Approval struct {
 	ID       string `json:"id"`
-	Approved *bool  `json:"approved,omitempty"` // nil while nobody has answered
+	Approved *bool  `json:"approved,omitempty"` // nil before the decision
 	Reason   string `json:"reason,omitempty"`
 }
 
@@ -51,7 +51,7 @@ const (
 	dynamicTool = "dynamic-tool"
 )
 
-// callPart is the part of a call, without anything that says how the call stands.
+// callPart is the part of a call, without its state.
 func callPart(id string, of tool) UIPart {
 	if of.dynamic {
 		return UIPart{Type: dynamicTool, ToolName: of.name, ToolCallID: id}
@@ -66,8 +66,7 @@ func (p *UIPart) tool() tool {
 	return tool{name: p.Type[len(toolPrefix):]}
 }
 
-// Answers reports whether the message belongs to the assistant message of its
-// run rather than standing for itself.
+// Answers reports whether the stored message belongs to the assistant message of its run.
 func Answers(m *eventv1.Message) bool {
 	return !m.GetHidden() && (m.GetRole() == eventv1.Role_ROLE_ASSISTANT || m.GetRole() == eventv1.Role_ROLE_TOOL)
 }
@@ -91,7 +90,7 @@ func filePart(f *eventv1.FilePart) UIPart {
 	return UIPart{Type: "file", MediaType: f.GetMediaType(), URL: f.GetUrl(), Filename: f.GetFilename()}
 }
 
-// ends reports whether the message has ends of calls and nothing else.
+// ends reports whether the message has results and nothing else.
 func ends(m *eventv1.Message) bool {
 	return len(m.GetParts()) > 0 && !slices.ContainsFunc(m.GetParts(), func(p *eventv1.Part) bool { return p.GetToolResult() == nil })
 }
@@ -106,8 +105,7 @@ func Open(messages []UIMessage) bool {
 	})
 }
 
-// End ends those calls that the messages have left open and whose results are in the stored
-// message, which stands behind them.
+// End ends open calls of the messages with the results in a later stored message.
 func End(messages []UIMessage, stored *eventv1.Message) {
 	if !Answers(stored) {
 		return
@@ -119,7 +117,7 @@ func End(messages []UIMessage, stored *eventv1.Message) {
 	}
 }
 
-// end ends the newest call of that id that is open.
+// end ends the newest open call of the result's id.
 func end(messages []UIMessage, r *eventv1.ToolResultPart) {
 	for i := range slices.Backward(messages) {
 		if messages[i].end(r) {
@@ -128,7 +126,7 @@ func end(messages []UIMessage, r *eventv1.ToolResultPart) {
 	}
 }
 
-// end ends the call of that id, and reports whether the message has left it open.
+// end ends the call of the result's id. It reports false where the message has no such open call.
 func (m *UIMessage) end(r *eventv1.ToolResultPart) bool {
 	at := m.call(r.GetToolCallId())
 	if at < 0 || !m.Parts[at].open() {
@@ -175,7 +173,7 @@ func (p *UIPart) addResult(r *eventv1.ToolResultPart) {
 	p.end(Answer{Result: r.GetResult(), Error: r.GetError(), Success: r.GetSuccess()})
 }
 
-// end ends the call. What nobody has decided is not asked any more.
+// end ends the call. An approval without a decision is dropped.
 func (p *UIPart) end(a Answer) {
 	if p.Approval != nil && p.Approval.Approved == nil {
 		p.Approval = nil
@@ -197,8 +195,7 @@ func (m *UIMessage) call(id string) int {
 	return -1
 }
 
-// Replay gives the stream that builds the message from nothing, without its
-// end: Finish and Fail of the translator end it.
+// Replay gives the stream that builds the message from nothing. Finish or Fail has to end it.
 func (t *Translator) Replay(m UIMessage) []Part {
 	parts := t.Start()
 	if m.Metadata != nil {
@@ -225,8 +222,8 @@ func (t *Translator) replay(p UIPart) []Part {
 	}
 }
 
-// replayCall tells a call. One that has ended and was nobody's to allow may have been a
-// client's: it is told so that no client runs it.
+// replayCall gives the parts of a call. An ended call without an approval may be of a client
+// tool, so it comes in a form that no client runs a tool for.
 func (t *Translator) replayCall(p UIPart) []Part {
 	id, of := p.ToolCallID, p.tool()
 	ended := strings.HasPrefix(p.State, "output-")

@@ -6,30 +6,30 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// Metadata is what a message says about itself. What is not known stays out of the JSON.
+// Metadata is the metadata of a message. Unknown fields stay out of the JSON.
 //
-// An assistant message says the same live and stored. Clients merge what they are told and
-// never drop a key, so each field is such that a later run can only add to it:
+// An assistant message has the same metadata live and stored. Clients merge the metadata that
+// they receive and never drop a key, so no field has to be removed later:
 //
 //	runId, agentType, createdAt   of the newest run that wrote at the message
 //	usage                         of the newest run that completed at it
 //	interrupted                   "interrupt" when any run of it was interrupted
 //
-// A run that failed has no usage here and is not interrupted: its part data-error says why
-// it ended. A user's message has the metadata that its client has sent, and nothing else.
+// A run that failed has neither usage nor interrupted: its part data-error says why it ended.
+// A user's message has the metadata that its client sent, and nothing else.
 type Metadata struct {
 	RunID     string `json:"runId,omitempty"`
 	AgentType string `json:"agentType,omitempty"`
-	CreatedAt int64  `json:"createdAt,omitempty"` // when the run was asked for, in milliseconds since the Unix epoch
+	CreatedAt int64  `json:"createdAt,omitempty"` // when the run was requested, in milliseconds since the Unix epoch
 	Usage     *Usage `json:"usage,omitempty"`
-	// Interrupted says how a reply was cut short: interrupt. In a branch of a conversation,
-	// where the runs are not known, it may also be abort or deadline.
+	// Interrupted is "interrupt" for a reply that was cut short. In a branch of a conversation,
+	// where the runs are not known, it may also be "abort" or "deadline".
 	Interrupted string `json:"interrupted,omitempty"`
 
-	sent string // of a user's message: a JSON text, in place of everything else
+	sent string // of a user's message: the JSON text that replaces all other fields
 }
 
-// MarshalJSON gives what a client has sent as it is.
+// MarshalJSON gives the metadata of a user's message as its client sent it.
 func (m Metadata) MarshalJSON() ([]byte, error) {
 	if m.sent != "" {
 		return []byte(m.sent), nil
@@ -46,7 +46,7 @@ func sent(text string) *Metadata {
 	return &Metadata{sent: text}
 }
 
-// Run is what the state service knows of a run that has written at a message.
+// Run is what a message shows of a run that wrote at it.
 type Run struct {
 	ID        string // empty when the state service does not know the run
 	MessageID string
@@ -59,13 +59,13 @@ type Run struct {
 	Failure *eventv1.Error
 }
 
-// Metadata is what the start of a message says when the run writes at it.
+// Metadata is what the start part says while the run writes at the message.
 func (r Run) Metadata() Metadata {
 	return Metadata{RunID: r.ID, AgentType: r.AgentType, CreatedAt: r.CreatedAt}
 }
 
-// With gives the metadata as it is when the run begins to write at the message. m, which
-// may be nil, stays as it is.
+// With gives the metadata of a message at which the run begins to write. m may be nil and is not
+// changed.
 func (m *Metadata) With(r Run) *Metadata {
 	out := r.Metadata()
 	if m != nil {
@@ -74,13 +74,7 @@ func (m *Metadata) With(r Run) *Metadata {
 	return &out
 }
 
-// Live gives what was known of the run before it ended.
-func (r Run) Live() Run {
-	r.Usage, r.Interrupted, r.Failure = nil, false, nil
-	return r
-}
-
-// end is what the end of the run adds to the metadata of the message.
+// end adds what the end of the run says. steps: the message has shown a step.
 func (r Run) end(m *Metadata, steps bool) {
 	if u := usageOf(r.Usage); u != nil {
 		m.Usage = u
@@ -102,22 +96,31 @@ type Usage struct {
 	CachedInputTokens int64 `json:"cachedInputTokens,omitempty"` // among the input
 }
 
-// Describe makes the message say what it is: its start has the run and the agent, its
-// finish what the run has used and whether a run of it was interrupted. Without it a stream has no
-// metadata. Call it before Start.
+// Describe gives the message metadata: the start part has m, which Run.Metadata gives. The
+// finish part has the usage, and whether a run of the message was interrupted. Without Describe a
+// stream has no metadata. Call it before Start.
 func (t *Translator) Describe(m Metadata) {
 	if m != (Metadata{}) {
 		t.described = &m
 	}
 }
 
-// conclusion is what the finish says of the message.
+// GoOn describes the message anew, for a client that has its start from an earlier run.
+func (t *Translator) GoOn(m Metadata) []Part {
+	if t.described == nil {
+		return nil
+	}
+	t.described = &m
+	return []Part{metadata(m)}
+}
+
+// conclusion is the metadata of the finish part; nil for none.
 func (t *Translator) conclusion(how Ending) *Metadata {
 	if t.described == nil {
 		return nil
 	}
 	m := Metadata{Usage: t.usage}
-	if (how == Interrupted || t.cutShort) && t.steps > 0 { // a message of which nothing was told may be whole
+	if (how == Interrupted || t.cutShort) && t.steps > 0 { // without a step nothing was cut short
 		m.Interrupted = interruptKind
 	}
 	if m == (Metadata{}) {
@@ -126,15 +129,15 @@ func (t *Translator) conclusion(how Ending) *Metadata {
 	return &m
 }
 
-// concluded is what a message that fails says of itself: its stream has no finish.
+// concluded gives the conclusion of a message that fails, whose stream has no finish part.
 func (t *Translator) concluded() []Part {
 	if m := t.conclusion(Completed); m != nil {
-		return []Part{{Type: "message-metadata", Metadata: m}}
+		return []Part{metadata(*m)}
 	}
 	return nil
 }
 
-// usageOf gives the usage that a run told; nil when it told none.
+// usageOf gives the usage of a run; nil when it reported none.
 func usageOf(u *eventv1.Usage) *Usage {
 	out := Usage{
 		InputTokens: u.GetPromptTokens(), OutputTokens: u.GetCompletionTokens(), TotalTokens: u.GetTotalTokens(),
@@ -146,16 +149,5 @@ func usageOf(u *eventv1.Usage) *Usage {
 	if out.TotalTokens == 0 {
 		out.TotalTokens = out.InputTokens + out.OutputTokens
 	}
-	return &out
-}
-
-// By gives the metadata of a message at which the run has written last. m, which may be
-// nil, stays as it is.
-func (m *Metadata) By(runID string) *Metadata {
-	out := Metadata{}
-	if m != nil {
-		out = *m
-	}
-	out.RunID = runID
 	return &out
 }

@@ -52,7 +52,6 @@ func Error(text string) Part {
 const (
 	failedText     = "The run failed."
 	toolFailedText = "The tool failed."
-	inputCutText   = "The run was stopped before the call was whole."
 )
 
 func startStep() Part                       { return Part{Type: "start-step"} }
@@ -69,6 +68,8 @@ func start(messageID string, m *Metadata) Part {
 func finish(reason string, m *Metadata) Part {
 	return Part{Type: "finish", FinishReason: reason, Metadata: m}
 }
+
+func metadata(m Metadata) Part { return Part{Type: "message-metadata", Metadata: &m} }
 
 func toolInputStart(call string, t tool) Part {
 	return Part{Type: "tool-input-start", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic}

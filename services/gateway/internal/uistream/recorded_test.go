@@ -13,50 +13,61 @@ import (
 )
 
 // recordOf makes the record of a step whose attempt has shown the chunks, as an executor
-// does. Events older than the step stand before its begin.
+// does.
 func recordOf(chunks []*eventv1.Chunk) *eventv1.StepRecord {
-	record, replied := &eventv1.StepRecord{}, false
-	for _, c := range chunks {
-		e := &eventv1.StepEvent{Timestamp: c.GetTimestamp()}
-		switch event := c.GetEvent().(type) {
-		case *eventv1.Chunk_StepStarted:
-			record.StartedAt = c.GetTimestamp()
-			continue
-		case *eventv1.Chunk_TextDelta, *eventv1.Chunk_Thinking, *eventv1.Chunk_ToolArgStreamStart:
-			if replied {
-				continue
-			}
-			replied, e.Event = true, &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}
-		case *eventv1.Chunk_ToolStart:
-			if record.StartedAt > 0 && !replied { // its arguments were not told as they came
-				replied = true
-				record.Events = append(record.Events, &eventv1.StepEvent{Timestamp: c.GetTimestamp(), Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}})
-			}
-			e.Event = &eventv1.StepEvent_ToolStart{ToolStart: &eventv1.ToolStartEvent{ToolCallId: event.ToolStart.GetToolCallId(), AwaitsClient: event.ToolStart.GetAwaitsClient()}}
-		case *eventv1.Chunk_ToolEnd:
-			e.Event = &eventv1.StepEvent_ToolEnd{ToolEnd: event.ToolEnd.GetToolCallId()}
-		case *eventv1.Chunk_ToolApprovalRequest:
-			e.Event = &eventv1.StepEvent_ToolApprovalRequest{ToolApprovalRequest: event.ToolApprovalRequest}
-		case *eventv1.Chunk_ToolApprovalResponse:
-			e.Event = &eventv1.StepEvent_ToolApprovalResponse{ToolApprovalResponse: event.ToolApprovalResponse}
-		case *eventv1.Chunk_Custom:
-			if event.Custom.GetTransient() {
-				continue
-			}
-			e.Event = &eventv1.StepEvent_Custom{Custom: event.Custom}
-		case *eventv1.Chunk_StatePatch:
-			e.Event = &eventv1.StepEvent_StatePatch{StatePatch: event.StatePatch}
-		case *eventv1.Chunk_Output:
-			e.Event = &eventv1.StepEvent_Output{Output: event.Output}
-		default:
-			continue
-		}
+	record := &eventv1.StepRecord{}
+	replied, spoken := false, false
+	add := func(c *eventv1.Chunk, e *eventv1.StepEvent) {
+		e.Timestamp = max(c.GetTimestamp(), record.GetStartedAt())
 		record.Events = append(record.Events, e)
 	}
-	if record.StartedAt > 0 && !replied {
-		record.Events = append(record.Events, &eventv1.StepEvent{Timestamp: record.GetStartedAt(), Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}})
+	for _, c := range chunks {
+		if c.GetStepStarted() != nil {
+			record.StartedAt = c.GetTimestamp()
+			for _, e := range record.GetEvents() {
+				e.Timestamp = min(e.GetTimestamp(), record.GetStartedAt()-1)
+			}
+		}
+		// An executor shows the arguments of a call before its start. Here they may come with it.
+		speaks := c.GetTextDelta() != nil || c.GetToolArgStreamStart() != nil || c.GetToolStart() != nil && record.GetStartedAt() > 0
+		if (speaks || c.GetThinking() != nil) && !replied {
+			replied = true
+			add(c, &eventv1.StepEvent{Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}})
+		}
+		spoken = spoken || speaks
+		if e := eventOf(c); e != nil {
+			add(c, e)
+		}
+	}
+	if !spoken {
+		record.Events = slices.DeleteFunc(record.Events, func(e *eventv1.StepEvent) bool { return e.GetReply() != nil })
 	}
 	return record
+}
+
+// eventOf is what a record has of the chunk; nil for nothing.
+func eventOf(c *eventv1.Chunk) *eventv1.StepEvent {
+	switch event := c.GetEvent().(type) {
+	case *eventv1.Chunk_ToolStart:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolStart{ToolStart: &eventv1.ToolStartEvent{
+			ToolCallId: event.ToolStart.GetToolCallId(), AwaitsClient: event.ToolStart.GetAwaitsClient(),
+		}}}
+	case *eventv1.Chunk_ToolEnd:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolEnd{ToolEnd: event.ToolEnd.GetToolCallId()}}
+	case *eventv1.Chunk_ToolApprovalRequest:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalRequest{ToolApprovalRequest: event.ToolApprovalRequest}}
+	case *eventv1.Chunk_ToolApprovalResponse:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalResponse{ToolApprovalResponse: event.ToolApprovalResponse}}
+	case *eventv1.Chunk_Custom:
+		if !event.Custom.GetTransient() {
+			return &eventv1.StepEvent{Event: &eventv1.StepEvent_Custom{Custom: event.Custom}}
+		}
+	case *eventv1.Chunk_StatePatch:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_StatePatch{StatePatch: event.StatePatch}}
+	case *eventv1.Chunk_Output:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Output{Output: event.Output}}
+	}
+	return nil
 }
 
 // drawEvents makes some events of a tool or a hook.
@@ -82,9 +93,9 @@ func drawEvents(t *rapid.T, where string) []func() *eventv1.Chunk {
 	return events
 }
 
-// recordStep keeps what the step that ends here has shown. One that has shown nothing but
-// its messages may be of an older release, which has kept nothing.
-func (s *story) recordStep() {
+// recordStep keeps what the step that ends here has shown. One that has shown its messages
+// and nothing else may be of an older release, which has kept nothing.
+func (s *story) recordStep(form bool) {
 	var chunks []*eventv1.Chunk
 	for _, r := range standing(s.told) {
 		if r.chunk.GetStepCommitted() != nil {
@@ -94,7 +105,7 @@ func (s *story) recordStep() {
 		}
 	}
 	record := recordOf(chunks)
-	plain := !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool {
+	plain := !form && !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool {
 		return e.GetCustom() != nil || e.GetStatePatch() != nil || e.GetOutput() != nil
 	})
 	if !plain || rapid.IntRange(0, 3).Draw(s.t, "of an older release") > 0 {

@@ -91,7 +91,7 @@ func (s *story) stored(upTo int32) uistream.UIMessage {
 	stored := uistream.Stored{Runs: maps.Clone(s.runs), Records: s.records}
 	if upTo < s.step {
 		for id, run := range stored.Runs {
-			stored.Runs[id] = run.Live()
+			stored.Runs[id] = uistream.Run{ID: run.ID, MessageID: run.MessageID, AgentType: run.AgentType, CreatedAt: run.CreatedAt} // before it ended
 		}
 	}
 	for _, m := range s.stands {

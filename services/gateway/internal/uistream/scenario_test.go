@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write what the translator gives into th
 //	                               message anew; these client calls have been answered
 //	post                           the client has sent an answer, and another translator goes on:
 //	                               what chunks give is told to nobody until the line "now"
-//	describe RUN AGENT             the message has metadata; before start
+//	describe RUN AGENT CREATED     the message has metadata; before start
 //	start                          the message begins
 //	pending CALL TOOL INPUT STEP APPROVAL [ANSWER [REASON]]
 //	                               the run has left the call open; APPROVAL is - for a client
@@ -111,7 +111,7 @@ func (p *player) command(words []string) []string {
 		p.silent = false
 		return nil
 	case "describe":
-		p.tr.Describe(uistream.Metadata{RunID: words[1], AgentType: words[2]})
+		p.tr.Describe(uistream.Metadata{RunID: words[1], AgentType: words[2], CreatedAt: p.number(words[3])})
 		return nil
 	case "pending":
 		return p.told(p.tr.Pending([]uistream.Asked{p.asked(words[1:])}))

@@ -6,164 +6,202 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// StepChunks gives the chunks of a committed step in the order in which readers saw them:
-// what its messages say, at the places that its record names. Text comes as one delta for
-// each part. An event that is older than the begin of the step stands before step_started.
+// StepChunks gives the chunks of a committed step in the order in which readers saw them
+// live: what its messages hold, at the places that its record names. Text, reasoning and
+// the arguments of a call come as one delta each. A chunk has its time and its step: those
+// before step_started carry the step before. step_committed is not among them.
 //
-// What the record does not name comes as well: a reply before everything else, results
-// and open calls at the end. A name that the messages do not know is left out.
-func StepChunks(messages []*eventv1.Message, record *eventv1.StepRecord) []*eventv1.Chunk {
-	s := newStepReplay(messages)
-	if !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool { return e.GetReply() != nil }) {
-		s.started = len(s.reply) == 0 // a step without a model: it has no begin
-		s.speak()
+// The record has the times of its events and of step_started, so an event that is older than
+// that stands before it. A reply that the record does not name was asked for as JSON: readers
+// saw its reasoning, and nothing of its text.
+//
+// A step of an older release has no record. It comes in the order in which most steps show
+// their messages.
+func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) []*eventv1.Chunk {
+	if record == nil {
+		record = usualRecord(messages)
 	}
+	s := newStepReplay(step, messages, record)
 	for _, e := range record.GetEvents() {
 		if e.GetReply() != nil || e.GetTimestamp() >= record.GetStartedAt() {
 			s.start()
 		}
 		s.take(e)
 	}
-	s.complete()
-	s.add(&eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
+	s.start()
 	return s.chunks
 }
 
-// stepReplay makes chunks of a step.
+// stepReplay makes the chunks of a step.
 type stepReplay struct {
-	run     string
-	number  int32
-	chunks  []*eventv1.Chunk
+	step    int32
+	begin   int64 // when the step started
 	started bool
+	silent  bool // the record does not name the reply
+	chunks  []*eventv1.Chunk
 
-	reply   []*eventv1.Message // the model's
-	calls   []*eventv1.ToolCallPart
-	results []*eventv1.ToolResultPart
-	named   map[string]bool // calls of which a start or an end was given
-	ended   map[string]bool // calls of which an end was given
+	reply   *eventv1.Message // the model's; nil for a step without one
+	calls   map[string]*eventv1.ToolCallPart
+	results map[string]*eventv1.ToolResultPart
 }
 
-func newStepReplay(messages []*eventv1.Message) *stepReplay {
-	s := &stepReplay{named: map[string]bool{}, ended: map[string]bool{}}
+func newStepReplay(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) *stepReplay {
+	s := &stepReplay{
+		step: step, begin: record.GetStartedAt(),
+		silent: !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool { return e.GetReply() != nil }),
+		calls:  map[string]*eventv1.ToolCallPart{}, results: map[string]*eventv1.ToolResultPart{},
+	}
 	for _, m := range messages {
-		s.run, s.number = m.GetRunId(), m.GetStep()
 		if m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
-			s.reply = append(s.reply, m)
+			s.reply = m
 		}
 		for _, p := range m.GetParts() {
 			if c := p.GetToolCall(); c != nil {
-				s.calls = append(s.calls, c)
+				s.calls[c.GetToolCallId()] = c
 			}
 			if r := p.GetToolResult(); r != nil {
-				s.results = append(s.results, r)
+				s.results[r.GetToolCallId()] = r
 			}
 		}
 	}
+	s.started = s.begin == 0 && s.reply == nil // a step that only takes answers calls no model, and has no step_started
 	return s
 }
 
-func (s *stepReplay) add(c *eventv1.Chunk) {
-	c.AgentId, c.Step = s.run, s.number
+// add adds a chunk; nil is none.
+func (s *stepReplay) add(at int64, c *eventv1.Chunk) {
+	if c == nil {
+		return
+	}
+	c.Timestamp, c.Step = at, s.step
+	if !s.started {
+		c.Step--
+	}
 	s.chunks = append(s.chunks, c)
 }
 
 // start begins the step, once.
 func (s *stepReplay) start() {
-	if !s.started {
-		s.started = true
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
+	if s.started {
+		return
 	}
-}
-
-// speak gives the model's reply.
-func (s *stepReplay) speak() {
-	for _, m := range s.reply {
-		s.start()
-		for _, p := range m.GetParts() {
-			s.part(p)
+	s.started = true
+	s.add(s.begin, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
+	if !s.silent {
+		return
+	}
+	for _, p := range s.reply.GetParts() {
+		if p.GetReasoning() != nil {
+			s.part(s.begin, p)
 		}
 	}
-	s.reply = nil
 }
 
-func (s *stepReplay) part(p *eventv1.Part) {
+func (s *stepReplay) part(at int64, p *eventv1.Part) {
 	switch p := p.GetPart().(type) {
 	case *eventv1.Part_Text:
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: p.Text.GetText()}}})
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: p.Text.GetText()}}})
 	case *eventv1.Part_Reasoning:
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: p.Reasoning.GetText(), IsComplete: true}}})
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: p.Reasoning.GetText(), IsComplete: true}}})
 	case *eventv1.Part_ToolCall:
 		c := p.ToolCall
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{
 			ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Dynamic: c.GetDynamic(),
 		}}})
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{
 			ToolCallId: c.GetToolCallId(), Delta: c.GetArguments(),
 		}}})
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamEnd{ToolArgStreamEnd: &eventv1.ToolArgStreamEnd{ToolCallId: c.GetToolCallId()}}})
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamEnd{ToolArgStreamEnd: &eventv1.ToolArgStreamEnd{ToolCallId: c.GetToolCallId()}}})
 	}
 }
 
-func (s *stepReplay) take(e *eventv1.StepEvent) {
-	switch e := e.GetEvent().(type) {
+// take adds the chunks of an event of the record; none for one that names what the messages do
+// not have, or that this release does not know.
+func (s *stepReplay) take(event *eventv1.StepEvent) {
+	at := event.GetTimestamp()
+	switch e := event.GetEvent().(type) {
 	case *eventv1.StepEvent_Reply:
-		s.speak()
+		for _, p := range s.reply.GetParts() {
+			s.part(at, p)
+		}
 	case *eventv1.StepEvent_ToolStart:
-		for _, c := range s.calls {
-			if c.GetToolCallId() == e.ToolStart.GetToolCallId() {
-				s.toolStart(c, e.ToolStart.GetAwaitsClient())
-			}
-		}
+		s.add(at, toolStart(s.calls[e.ToolStart.GetToolCallId()], e.ToolStart.GetAwaitsClient()))
 	case *eventv1.StepEvent_ToolEnd:
-		for _, r := range s.results {
-			if r.GetToolCallId() == e.ToolEnd {
-				s.toolEnd(r)
+		s.add(at, toolEnd(s.results[e.ToolEnd]))
+	case *eventv1.StepEvent_ToolApprovalRequest:
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: e.ToolApprovalRequest}})
+	case *eventv1.StepEvent_ToolApprovalResponse:
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: e.ToolApprovalResponse}})
+	case *eventv1.StepEvent_Custom:
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_Custom{Custom: e.Custom}})
+	case *eventv1.StepEvent_StatePatch:
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_StatePatch{StatePatch: e.StatePatch}})
+	case *eventv1.StepEvent_Output:
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_Output{Output: e.Output}})
+	}
+}
+
+func toolStart(c *eventv1.ToolCallPart, awaitsClient bool) *eventv1.Chunk {
+	if c == nil {
+		return nil
+	}
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
+		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Arguments: c.GetArguments(), AwaitsClient: awaitsClient, Dynamic: c.GetDynamic(),
+	}}}
+}
+
+func toolEnd(r *eventv1.ToolResultPart) *eventv1.Chunk {
+	if r == nil {
+		return nil
+	}
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
+		ToolCallId: r.GetToolCallId(), ToolName: r.GetToolName(), Result: r.GetResult(), Success: r.GetSuccess(), Error: r.GetError(),
+	}}}
+}
+
+// usualRecord is the record of a step that shows its messages in their order: the reply, the
+// starts of its calls, then their ends. A call without an end waits for a client.
+func usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
+	record := &eventv1.StepRecord{}
+	var ends []*eventv1.StepEvent
+	ended := map[string]bool{}
+	for _, m := range messages {
+		for _, p := range m.GetParts() {
+			if r := p.GetToolResult(); r != nil {
+				ended[r.GetToolCallId()] = true
+				ends = append(ends, usualEnd(m.GetCreatedAt(), r)...)
 			}
 		}
-	case *eventv1.StepEvent_ToolApprovalRequest:
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: e.ToolApprovalRequest}})
-	case *eventv1.StepEvent_ToolApprovalResponse:
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: e.ToolApprovalResponse}})
-	case *eventv1.StepEvent_Custom:
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_Custom{Custom: e.Custom}})
-	case *eventv1.StepEvent_StatePatch:
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_StatePatch{StatePatch: e.StatePatch}})
-	case *eventv1.StepEvent_Output:
-		s.add(&eventv1.Chunk{Event: &eventv1.Chunk_Output{Output: e.Output}})
 	}
-}
-
-func (s *stepReplay) toolStart(c *eventv1.ToolCallPart, awaitsClient bool) {
-	s.named[c.GetToolCallId()] = true
-	s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
-		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Arguments: c.GetArguments(), Dynamic: c.GetDynamic(), AwaitsClient: awaitsClient,
-	}}})
-}
-
-// toolEnd ends a call. One that has succeeded has started, whether the record names that or
-// not.
-func (s *stepReplay) toolEnd(r *eventv1.ToolResultPart) {
-	for _, c := range s.calls {
-		if r.GetSuccess() && c.GetToolCallId() == r.GetToolCallId() && !s.named[c.GetToolCallId()] {
-			s.toolStart(c, false)
+	for _, m := range messages {
+		if m.GetRole() != eventv1.Role_ROLE_ASSISTANT {
+			continue
+		}
+		record.StartedAt = m.GetCreatedAt()
+		record.Events = append(record.Events, &eventv1.StepEvent{Timestamp: record.GetStartedAt(), Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}})
+		for _, p := range m.GetParts() {
+			if id := p.GetToolCall().GetToolCallId(); id != "" {
+				start := &eventv1.ToolStartEvent{ToolCallId: id, AwaitsClient: !ended[id]}
+				record.Events = append(record.Events, &eventv1.StepEvent{Timestamp: record.GetStartedAt(), Event: &eventv1.StepEvent_ToolStart{ToolStart: start}})
+			}
 		}
 	}
-	s.named[r.GetToolCallId()], s.ended[r.GetToolCallId()] = true, true
-	s.add(&eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
-		ToolCallId: r.GetToolCallId(), ToolName: r.GetToolName(), Result: r.GetResult(), Success: r.GetSuccess(), Error: r.GetError(),
-	}}})
+	record.Events = append(record.Events, ends...)
+	return record
 }
 
-// complete gives what the record has not named.
-func (s *stepReplay) complete() {
-	for _, r := range s.results {
-		if !s.ended[r.GetToolCallId()] {
-			s.toolEnd(r)
-		}
+// usualEnd is how a human has decided about the call, where one was asked, and its end.
+func usualEnd(at int64, r *eventv1.ToolResultPart) []*eventv1.StepEvent {
+	end := []*eventv1.StepEvent{{Timestamp: at, Event: &eventv1.StepEvent_ToolEnd{ToolEnd: r.GetToolCallId()}}}
+	verdict := r.GetApproval()
+	if verdict == nil {
+		return end
 	}
-	for _, c := range s.calls {
-		if !s.named[c.GetToolCallId()] {
-			s.toolStart(c, false)
-		}
+	response := &eventv1.ToolApprovalResponse{
+		ToolCallId: r.GetToolCallId(), Decision: "reject", ApprovalId: verdict.GetApprovalId(), Reason: verdict.GetReason(),
 	}
+	if verdict.GetApproved() {
+		response.Decision = "approve"
+	}
+	return append([]*eventv1.StepEvent{{Timestamp: at, Event: &eventv1.StepEvent_ToolApprovalResponse{ToolApprovalResponse: response}}}, end...)
 }

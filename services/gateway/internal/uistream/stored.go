@@ -12,11 +12,11 @@ type Stored struct {
 	Messages []*eventv1.Message
 	// Runs are those that wrote the messages, by their ids.
 	Runs map[string]Run
-	// Records are what steps have shown beside their messages. A step without one is shown
-	// in the order of its messages, the results of its calls where the calls are.
+	// Records have what steps showed beside their messages. The parts of a step without one
+	// stand in the order of its messages, and each result at its call.
 	Records map[Step]*eventv1.StepRecord
-	// Last names a run whose end is behind all of the messages, whether it has stored any
-	// of them or not; empty for none.
+	// Last names a run that ended after all of the messages, with or without messages of its
+	// own. It is empty where there is none.
 	Last string
 }
 
@@ -26,18 +26,19 @@ type Step struct {
 	Number int32
 }
 
-// Conversation makes UI messages of stored ones, in their order. All assistant and tool
-// messages of one run become one assistant message, the one that a client has that was
-// there; its id is that of the run, or that of the first stored message where the run is
-// not known. Runs with one message id write one message. The result of a call that an
-// earlier message has left open stands there; one whose call is nowhere is left out, as
-// hidden and context messages are.
+// Conversation makes UI messages out of stored messages, in their order. All assistant and tool
+// messages of one run become one assistant message: the one that a client built from the
+// stream. Its id is the message id of the run. Where the run is not known, it is the id of the
+// first stored message. Runs with the same message id write one message.
 //
-// What a failed run has written ends with the part that Failed gives. A question whose run
-// has failed without an answer is followed by a message with that part alone.
+// A result belongs to its call, which may be in an earlier message. A result without a call is
+// left out, and so are hidden messages and context messages.
 //
-// A run that has nothing but results of earlier messages has a message while that is the
-// last one: it may be about to speak.
+// The message of a failed run ends with the part that Failed gives. If the run failed before
+// it wrote anything, the user's message is followed by a message with that part alone.
+//
+// A run may have stored only results of calls in earlier messages. It has a message, without
+// parts, as long as that is the last one, since the run may be about to write.
 func (s Stored) Conversation() []UIMessage {
 	c := conversation{Stored: s, turns: map[string]*writing{}, steps: map[Step][]*eventv1.Message{}}
 	for _, m := range s.Messages {
@@ -52,7 +53,7 @@ func (s Stored) Conversation() []UIMessage {
 	return c.finish()
 }
 
-// Conversation is Stored.Conversation where nothing but the message ids of the runs is known.
+// Conversation is Stored.Conversation for callers who know only the message ids of the runs.
 func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIMessage {
 	s := Stored{Messages: stored, Runs: map[string]Run{}}
 	for run, id := range messageIDs {
@@ -66,19 +67,19 @@ func stepOf(m *eventv1.Message) Step { return Step{m.GetRunId(), m.GetStep()} }
 type conversation struct {
 	Stored
 	messages []*writing
-	turns    map[string]*writing         // assistant messages, by id, or by run where nobody knows that
-	steps    map[Step][]*eventv1.Message // the messages of steps with a record, until they are shown
-	asking   string                      // the run of the question that has no answer yet; "" for none
+	turns    map[string]*writing         // assistant messages, by their ids, or by the run where it has no message id
+	steps    map[Step][]*eventv1.Message // the messages of steps with a record; nil once they were shown
+	asking   string                      // the run of a user's message that has no answer yet; "" for none
 }
 
-// writing is a UI message that is made.
+// writing is an assistant message in the making.
 type writing struct {
 	assembly
-	shown  *Translator // knows the parts; nil: it has to learn them
-	run    string      // that writes
-	asked  bool        // its question stands before it
-	step   int32       // of the last assistant message that had no record
-	ends   bool        // it has nothing but ends of calls of others
+	shown  *Translator // has seen all parts so far; nil where it has not
+	run    string      // the run that writes at it now
+	asked  bool        // the user's message that it answers stands before it
+	step   int32       // of the last assistant message without a record
+	ends   bool        // so far it has only results of calls in earlier messages
 	detail Metadata
 }
 
@@ -104,8 +105,8 @@ func (c *conversation) begin(m UIMessage) *writing {
 	return w
 }
 
-// answerWithFailure gives the question that nothing has answered a message, where its run
-// has failed: the failure is the answer.
+// answerWithFailure adds a message for a run that failed before it wrote anything: the failure
+// is the answer to the user's message.
 func (c *conversation) answerWithFailure() {
 	run := c.Runs[c.asking]
 	if run.Failure == nil || c.turns[run.MessageID] != nil {
@@ -116,7 +117,7 @@ func (c *conversation) answerWithFailure() {
 	c.enter(w, run.ID)
 }
 
-// endLast ends the run that is the last one.
+// endLast shows the end of the run that Last names.
 func (c *conversation) endLast() {
 	run, known := c.Runs[c.Last]
 	if !known {
@@ -131,7 +132,7 @@ func (c *conversation) endLast() {
 	c.answerWithFailure()
 }
 
-// answer adds a message of an answer.
+// answer adds an assistant or tool message.
 func (c *conversation) answer(m *eventv1.Message) {
 	w := c.writing(m)
 	w.ends = w.ends && ends(m)
@@ -154,7 +155,7 @@ func (c *conversation) answer(m *eventv1.Message) {
 	}
 }
 
-// writing gives the UI message to which the message belongs.
+// writing gives the UI message to which a stored message belongs.
 func (c *conversation) writing(m *eventv1.Message) *writing {
 	id := c.Runs[m.GetRunId()].MessageID
 	turn := orText(id, m.GetRunId())
@@ -168,7 +169,7 @@ func (c *conversation) writing(m *eventv1.Message) *writing {
 	return w
 }
 
-// enter has the run write at the message from now on.
+// enter makes the run the one that writes at the message.
 func (c *conversation) enter(w *writing, run string) {
 	if w.run == run || run == "" {
 		return
@@ -180,7 +181,7 @@ func (c *conversation) enter(w *writing, run string) {
 	}
 }
 
-// endRun adds to the message what the end of the run says that has written at it so far.
+// endRun adds to the message what the end of its present run says.
 func (c *conversation) endRun(w *writing) {
 	run := c.Runs[w.run]
 	run.end(&w.detail, slices.ContainsFunc(w.message.Parts, func(p UIPart) bool { return p.Type == "step-start" }))
@@ -190,7 +191,7 @@ func (c *conversation) endRun(w *writing) {
 	}
 }
 
-// end ends the newest call of that id that a message before the one has left open.
+// end gives a result to the newest open call of its id in the messages before the given one.
 func (c *conversation) end(before *writing, r *eventv1.ToolResultPart) {
 	for _, w := range slices.Backward(c.messages[:slices.Index(c.messages, before)]) {
 		if w.message.end(r) {
@@ -199,8 +200,8 @@ func (c *conversation) end(before *writing, r *eventv1.ToolResultPart) {
 	}
 }
 
-// finish gives the messages without those whose runs have ended calls of others and have
-// nothing of their own: that was taken back, and the ends stay.
+// finish gives the messages. It leaves out those that have only results of calls in earlier
+// messages: the user's message before them was taken back, and the results stay at their calls.
 func (c *conversation) finish() []UIMessage {
 	var messages []UIMessage
 	for i, w := range c.messages {
@@ -217,9 +218,9 @@ func (c *conversation) finish() []UIMessage {
 	return messages
 }
 
-// showStep shows a step that has a record, as the client that was there has it.
+// showStep adds the parts of a step with a record, as a client that read it live has them.
 func (w *writing) showStep(messages []*eventv1.Message, record *eventv1.StepRecord) {
-	if len(messages) == 0 { // it is shown already
+	if len(messages) == 0 { // they were shown with the first of them
 		return
 	}
 	if w.shown == nil {
@@ -227,21 +228,23 @@ func (w *writing) showStep(messages []*eventv1.Message, record *eventv1.StepReco
 		w.shown.Replay(w.whole())
 		w.shown.finishStep()
 	}
-	for _, chunk := range StepChunks(messages, record) {
-		for _, p := range w.shown.Chunk(0, chunk) {
-			w.take(p)
-		}
+	var parts []Part
+	for _, chunk := range StepChunks(messages[0].GetStep(), messages, record) {
+		parts = append(parts, w.shown.Chunk(0, chunk)...)
+	}
+	for _, p := range append(parts, w.shown.finishStep()...) {
+		w.take(p)
 	}
 	for _, m := range messages {
 		for _, p := range m.GetParts() {
-			if r := p.GetToolResult(); r.GetApproval() != nil { // it has the words of the refusal as well
+			if r := p.GetToolResult(); r.GetApproval() != nil { // the chunks lack the error of a refused call
 				w.message.addPart(p)
 			}
 		}
 	}
 }
 
-// showMessage shows a message of a step without a record.
+// showMessage adds the parts of a message whose step has no record.
 func (w *writing) showMessage(m *eventv1.Message) {
 	w.shown = nil
 	if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && (w.step != m.GetStep() || len(w.message.Parts) == 0) {

@@ -58,7 +58,7 @@ func (s *story) runID() string { return "run-" + strconv.Itoa(s.run) }
 
 func (s *story) say(step int32, c *eventv1.Chunk) {
 	s.next++
-	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, s.next
+	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, 1+s.next/10 // several in a millisecond
 	s.told = append(s.told, record{sequence: s.next, chunk: c})
 }
 
@@ -158,12 +158,13 @@ func (s *story) abandon() {
 	}
 	s.lose(chunks, "executors lost with strange calls")
 	s.sayChunks(chunks)
-	s.commit(tools)
+	s.commit(false, tools)
 }
 
-// commit tells that the step is committed, and stores its messages.
-func (s *story) commit(messages ...*eventv1.Message) {
-	s.recordStep()
+// commit tells that the step is committed, and stores its messages. form is true for a step
+// whose reply was asked for as JSON.
+func (s *story) commit(form bool, messages ...*eventv1.Message) {
+	s.recordStep(form)
 	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
 	for _, m := range messages {
 		if len(m.GetParts()) > 0 || m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
@@ -186,7 +187,10 @@ func (s *story) drawStep() {
 		s.rewind(begin)
 	}
 	p := s.drawPlan(fmt.Sprintf("%d-last", s.step))
-	p.chunks = slices.Concat(drawEvents(s.t, "before the reply"), p.chunks, drawEvents(s.t, "behind the reply"))
+	if !p.form { // a record has no place for reasoning alone: it comes with the begin of the step
+		p.chunks = append(drawEvents(s.t, "before the reply"), p.chunks...)
+	}
+	p.chunks = append(p.chunks, drawEvents(s.t, "behind the reply")...)
 	p.results = slices.Concat(p.results, drawEvents(s.t, "behind the tools"))
 	for range rapid.IntRange(0, 2).Draw(s.t, "executors lost in tools") { // the next one shows the step again
 		s.sayPlan(p, len(p.chunks))
@@ -195,7 +199,7 @@ func (s *story) drawStep() {
 	}
 	s.sayPlan(p, len(p.chunks))
 	s.sayChunks(p.results)
-	s.commit(p.answer, p.tools)
+	s.commit(p.form, p.answer, p.tools)
 	if len(p.open) > 0 {
 		s.drawDrain(p.open)
 	}
@@ -237,7 +241,7 @@ func (s *story) drawDrain(open []*asked) {
 		s.lose(chunks, "executors lost in drains")
 	}
 	s.sayChunks(chunks)
-	s.commit(tools)
+	s.commit(false, tools)
 }
 
 func (s *story) sayPlan(p plan, count int) {
@@ -254,6 +258,7 @@ func (s *story) sayChunks(chunks []func() *eventv1.Chunk) {
 // plan is what the model says in one attempt, and what comes of its calls in the step.
 type plan struct {
 	streams                 bool            // arguments are told as they come
+	form                    bool            // it was asked for as JSON: its text is shown to nobody
 	dynamic                 map[string]bool // the calls of tools that are known at run time only
 	chunks, starts, results []func() *eventv1.Chunk
 	open                    []*asked
@@ -266,11 +271,16 @@ func (s *story) drawPlan(name string) plan {
 	if rapid.Bool().Draw(t, "thinks") {
 		p.think(rapid.StringN(1, 9, -1).Draw(t, "thought"))
 	}
-	if rapid.Bool().Draw(t, "says") {
+	if p.form = rapid.IntRange(0, 4).Draw(t, "asked for as JSON") == 0; p.form {
+		p.answer.Parts = append(p.answer.Parts, textPart(`{"completion":`))
+		return p
+	}
+	calls := rapid.IntRange(0, 3).Draw(t, "calls")
+	if calls == 0 || rapid.Bool().Draw(t, "says") { // a reply that has neither is no message
 		p.say(rapid.StringN(1, 9, -1).Draw(t, "text"))
 	}
 	p.streams = rapid.Bool().Draw(t, "arguments come in pieces")
-	for i := range rapid.IntRange(0, 3).Draw(t, "calls") {
+	for i := range calls {
 		p.call(t, fmt.Sprintf("call-%s-%d", name, i), s.step)
 	}
 	p.chunks = append(p.chunks, p.starts...)
@@ -299,7 +309,11 @@ func (p *plan) say(text string) {
 			return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: string(r)}}}
 		})
 	}
-	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}})
+	p.answer.Parts = append(p.answer.Parts, textPart(text))
+}
+
+func textPart(text string) *eventv1.Part {
+	return &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}
 }
 
 // call adds a call of the server's, the client's, one that has to be allowed, or one that

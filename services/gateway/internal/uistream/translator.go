@@ -10,46 +10,45 @@ import (
 // Major is a major version of the npm package ai.
 type Major int
 
-// Newest is the major version that is assumed of a client that does not say.
+// Newest is the major version assumed for a client that does not name its own.
 const Newest Major = 7
 
 // What clients of a major version know.
-func (m Major) resets() bool      { return m >= 7 } // to take back the parts of a step
-func (m Major) approves() bool    { return m >= 6 } // approvals that are asked for, and refused
-func (m Major) inputErrors() bool { return m >= 6 } // calls that could not begin; 5.0.0 fails on them
-func (m Major) reasons() bool     { return m >= 6 } // why a message has finished; 5.0.0 fails on it
-func (m Major) responds() bool    { return m >= 7 } // answers to approvals
+func (m Major) resets() bool      { return m >= 7 } // reset-step, which takes back the parts of a step
+func (m Major) approves() bool    { return m >= 6 } // requests for approval, and refusals
+func (m Major) inputErrors() bool { return m >= 6 } // tool-input-error; 5.0.0 fails on it
+func (m Major) reasons() bool     { return m >= 6 } // finish reasons; 5.0.0 fails on them
+func (m Major) responds() bool    { return m >= 7 } // tool-approval-response
 func (m Major) interrupts() bool  { return m >= 7 } // the finish reason "interrupted"
 
-// The kinds of blocks that grow by deltas; the names are those of the parts.
+// The kinds of blocks that come in deltas, as the types of parts begin.
 const (
 	text      = "text"
 	reasoning = "reasoning"
 )
 
-// interrupted is the finish reason of a run that was interrupted, and the key of the
-// metadata of a message that was cut short.
+// interrupted is the finish reason of an interrupted run, and the metadata key of a stored message
+// that was cut short.
 const interrupted = "interrupted"
 
-// Translator makes the parts of one message out of one run's chunks. Feed it
-// every chunk of the run in order, and hand every part on, or, for a client
-// that has the message up to a sequence already, drop the parts up to there. It
-// is not safe for concurrent use.
+// Translator makes the parts of one message out of the chunks of its runs. It needs every chunk
+// in order. The caller sends all parts to the client, or only those after the sequence up to
+// which the client has the message. A Translator is not safe for concurrent use.
 type Translator struct {
 	messageID string
 	major     Major
 	started   bool
-	reason    string // the finish reason that the run gave
-	usage     *Usage // what the run has used
+	reason    string // the finish reason of the run
+	usage     *Usage // of the run
 
 	described *Metadata // nil: the stream has no metadata
 	cutShort  bool      // a run of the message was interrupted
 	answered  func(callID string) bool
 
 	shown int64 // the last sequence that had a part
-	firm  int64 // the last one whose parts cannot just be sent again
+	firm  int64 // the last sequence whose parts must not be sent twice
 	step  step
-	steps int   // begun so far
+	steps int   // how many have begun
 	begun int32 // the number of the last one
 	block block
 	calls map[string]call
@@ -58,23 +57,23 @@ type Translator struct {
 // step is the step that the client is in.
 type step struct {
 	open   bool  // start-step was sent, finish-step was not
-	void   bool  // the chunk behind the start-step is void; the next attempt uses it again
-	at     int64 // sequence of its step_started
-	before int64 // the last sequence that had a part before the step
+	void   bool  // its step_started is void; the next attempt reuses the start-step
+	at     int64 // the sequence of its step_started
+	before int64 // the last sequence before the step that had a part
 	number int32
-	blocks int // blocks begun so far, for their ids
+	blocks int // how many have begun, for their ids
 }
 
-// block is the text or reasoning that grows; its kind is empty when none does.
+// block is the text or reasoning that is streaming; its kind is empty when there is none.
 type block struct{ kind, id string }
 
-// Ending is how a run ended that has not failed.
+// Ending is how a run ended that did not fail.
 type Ending int
 
 // The endings.
 const (
 	Completed Ending = iota
-	Paused           // it waits for answers, or for whoever resumes it
+	Paused           // it waits for answers, or to be resumed
 	Interrupted
 )
 
@@ -83,7 +82,7 @@ func New(messageID string, major Major) *Translator {
 	return &Translator{messageID: messageID, major: major, calls: map[string]call{}}
 }
 
-// Start begins the message, once; a repetition gives no parts.
+// Start begins the message, once; repeated calls give no parts.
 func (t *Translator) Start() []Part {
 	if t.started {
 		return nil
@@ -92,8 +91,7 @@ func (t *Translator) Start() []Part {
 	return []Part{start(t.messageID, t.described)}
 }
 
-// Chunk gives the parts of a chunk; most have none or one. Chunks that user
-// interfaces have no part for give none.
+// Chunk gives the parts of a chunk. Most chunks have one part or none.
 func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 	if c.GetStepDiscarded() != nil {
 		return t.discardStep()
@@ -108,8 +106,8 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 	return parts
 }
 
-// again reports whether the parts of the chunk may be sent twice: what a client has
-// of the end of a call takes the place of what it had.
+// again reports whether the parts of the chunk may be sent twice. Clients replace the end of a
+// call that they have.
 func again(c *eventv1.Chunk) bool {
 	return c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil
 }
@@ -155,13 +153,9 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	return nil
 }
 
-// Finish ends the message well.
+// Finish ends the message of a run that did not fail.
 func (t *Translator) Finish(how Ending) []Part {
-	parts := t.end()
-	if how == Interrupted {
-		parts = append(t.cutInputs(), parts...)
-	}
-	return append(parts, finish(t.finishReason(how), t.conclusion(how)))
+	return append(t.end(), finish(t.finishReason(how), t.conclusion(how)))
 }
 
 // GiveUp ends the stream of a run that never began: there is no message.
@@ -172,7 +166,7 @@ func (t *Translator) finishReason(how Ending) string {
 	case !t.major.reasons():
 		return ""
 	case how == Interrupted && t.major.interrupts():
-		return interrupted // with another reason some apps would send the message back to go on with it
+		return interrupted // on another reason some apps send the message back to continue it
 	case how != Interrupted && finishReasons[t.reason]:
 		return t.reason
 	case t.reason == "" && how == Completed:
@@ -182,9 +176,9 @@ func (t *Translator) finishReason(how Ending) string {
 	}
 }
 
-// Fail ends the message with an error that the user sees.
+// Fail ends the message with an error. The user sees the sentence.
 func (t *Translator) Fail(sentence string) []Part {
-	return append(slices.Concat(t.cutInputs(), t.end(), t.concluded()), Error(sentence))
+	return append(slices.Concat(t.end(), t.concluded()), Error(sentence))
 }
 
 func (t *Translator) end() []Part {
@@ -224,23 +218,23 @@ func (t *Translator) discardStep() []Part {
 	return parts
 }
 
-// voidStep forgets the step in flight; its start-step still stands at the client.
+// voidStep forgets the step in flight. The client keeps its start-step.
 func (t *Translator) voidStep() {
 	t.forgetCalls(t.step.at)
 	t.shown = t.step.before
 	t.step = step{open: true, void: true, before: t.step.before}
 }
 
-// Rewound takes back everything after the position, which is never inside a step. When
-// ok is false, the client cannot be made to drop what is void: break the connection.
+// Rewound takes back everything after the position, which is never inside a step. If ok is
+// false, the client cannot drop what is void, and the caller has to break the connection.
 func (t *Translator) Rewound(at int64) (parts []Part, ok bool) {
 	switch {
 	case t.shown <= at:
-		if t.step.at > at { // an attempt that has used a start-step again, and nothing else
+		if t.step.at > at { // an attempt that has reused a start-step, and shown nothing else
 			t.voidStep()
 		}
 		return nil, true
-	case !t.step.open && t.firm <= at: // ends of calls, which will be sent again
+	case !t.step.open && t.firm <= at: // ends of calls, which will come again
 		t.shown = t.firm
 		return nil, true
 	case !t.major.resets() || t.step.at == 0 || at < t.step.before || at >= t.step.at:
