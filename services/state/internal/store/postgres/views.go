@@ -144,6 +144,9 @@ func (s *shown) finish() error {
 	if s.Need.Retry && v.Session.CurrentRunID != "" {
 		v.Failed = &s.failed
 	}
+	if s.Need.Answer != "" && v.Answer == nil {
+		v.Answer = &session.AnswerRun{}
+	}
 	if s.Need.Busy {
 		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
 	}
