@@ -39,38 +39,6 @@ const (
 	pacedReaders = 64
 )
 
-// idleAgents wait before they say anything, for longer than any benchmark lasts: the
-// sessions are the executor's, and what is said in them the benchmark's.
-const idleAgents = `
-models:
-  scripted:
-    script: |
-      models:
-        idle:
-          rules:
-            - reply: [{wait: 9m}, {text: 'That was long.'}]
-agents:
-  - {name: idle, model: scripted/idle}
-`
-
-// startIdle starts a system in which every session has a run that waits.
-func startIdle(b *testing.B, sessions int, session func(i int) string) *harness.System {
-	b.Helper()
-	s := harness.Start(b, harness.Options{
-		Agents: idleAgents, LogLevel: "warn",
-		ExecutorEnv: []string{fmt.Sprintf("HOLDFAST_EXECUTOR_SLOTS=%d", sessions+1)},
-	})
-	err := some(sessions, func(i int) error {
-		ctx, cancel := context.WithTimeout(b.Context(), attachLimit)
-		defer cancel()
-		return s.Ask(ctx, session(i), "idle", "Wait.")
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return s
-}
-
 // some calls f for every number below n, a few at a time.
 func some(n int, f func(i int) error) error {
 	var next atomic.Int64
@@ -146,7 +114,7 @@ func (a *audience) all() []time.Duration {
 }
 
 // gather attaches n readers to sessions by SSE, and returns when all have caught up and
-// seen that the run has begun, behind which its executor writes nothing any more.
+// seen that the run has begun.
 func gather(b *testing.B, c harness.Client, n int, session func(i int) string) *audience {
 	b.Helper()
 	needFiles(b, 2*n)
