@@ -28,9 +28,10 @@ const (
 	// stalledGoal is what such a reader may cost in a process, on average. The bounds are
 	// twice as wide, since resident memory has garbage in it.
 	stalledGoal = 300_000
-	// freedLimit is how long an idle Go process may take to return memory: it collects
-	// garbage every two minutes.
-	freedLimit = 4 * time.Minute
+	// freedLimit is how long a process may take to return memory while somebody reads.
+	freedLimit = time.Minute
+	// littleGarbage is for processes whose resident memory is to say what they use.
+	littleGarbage = "GOGC=20"
 )
 
 // BenchmarkStalledReaders measures what clients cost that ask for a long answer and never read
@@ -40,7 +41,7 @@ func BenchmarkStalledReaders(b *testing.B) {
 		n := sized(stalledReaders)
 		names := []string{"stored", "live"}
 		s, c, writers := startClaimed(b, harness.Options{
-			GatewayEnv: []string{"HOLDFAST_GATEWAY_WRITE_TIMEOUT=" + stalledTimeout.String()},
+			GatewayEnv: []string{"HOLDFAST_GATEWAY_WRITE_TIMEOUT=" + stalledTimeout.String(), littleGarbage}, StreamEnv: []string{littleGarbage},
 		}, len(names), func(i int) string { return names[i] })
 		text := strings.Repeat("0123456789abcdef", stalledAnswer/stalledSteps/16)
 		if err := c.finish(b.Context(), writers[0].claim, []string{text, text, text}); err != nil {
@@ -120,7 +121,7 @@ func stall(b *testing.B, s *harness.System, name string, n int) {
 		}
 	}
 	took := time.Since(began)
-	after := freed(s.Gateway, before[0]+stalledGoal*int64(n)/2)
+	after := freed(b, s, name, before[0]+stalledGoal*int64(n)/4)
 	for i, p := range processes {
 		each := float64(during[i]-before[i]) / float64(n)
 		left := p.Resident()
@@ -139,12 +140,14 @@ func stall(b *testing.B, s *harness.System, name string, n int) {
 
 func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// freed waits until the process has no more resident memory than that, or long enough, and gives
-// how long it took.
-func freed(p *harness.Process, most int64) time.Duration {
+// freed lets a client read the answer, now and then, until the gateway has no more resident
+// memory than that, or long enough, and gives how long it took.
+func freed(b *testing.B, s *harness.System, session string, most int64) time.Duration {
+	b.Helper()
 	began := time.Now()
-	for p.Resident() > most && time.Since(began) < freedLimit {
-		<-time.After(250 * time.Millisecond)
+	for s.Gateway.Resident() > most && time.Since(began) < freedLimit {
+		readAnswer(b, s.Client, session)
+		<-time.After(2 * time.Second)
 	}
 	return time.Since(began)
 }

@@ -34,7 +34,8 @@ type Follower struct {
 	Live     *live.Hub
 	Beat     time.Duration // above 0
 
-	asking, large gate
+	asking gate // of pages of steps
+	large  gate // holding a large one
 }
 
 // Request says what to follow.
@@ -99,7 +100,8 @@ var (
 	errAsk  = errors.New("ask the state service")
 	// errStalled: the client takes nothing. What waits for it was written as far as the
 	// follow is concerned, and nothing may be written before unblock.
-	errStalled = errors.New("the client takes nothing")
+	errStalled  = errors.New("the client takes nothing")
+	errPanicked = errors.New("the sink panicked")
 )
 
 // Begin finds what is to be followed. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
@@ -295,8 +297,9 @@ type gate struct {
 	slots chan struct{}
 }
 
-// gateSlots is how many readers a gate lets through: enough for two processors and a database.
-const gateSlots = 8
+// gateSlots is how many readers a gate lets through. An answer takes three times its size while
+// it is decoded, and a step may have several megabytes.
+const gateSlots = 4
 
 func (g *gate) all() chan struct{} {
 	g.once.Do(func() { g.slots = make(chan struct{}, gateSlots) })

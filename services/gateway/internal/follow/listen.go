@@ -3,6 +3,8 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fanout"
@@ -212,7 +214,7 @@ const (
 	// firstStall is how long a client may take for a write before its reader lets go of what
 	// it holds alone, and lastStall how long a client that was slow before. Each time costs a
 	// question to the state service, so the time doubles.
-	firstStall = 500 * time.Millisecond
+	firstStall = 250 * time.Millisecond
 	lastStall  = 8 * time.Second
 )
 
@@ -224,7 +226,16 @@ func (f *Follow) write(write func() error) error {
 		return write()
 	}
 	writing := make(chan error, 1) // nobody may wait for it yet
-	go func() { writing <- write() }()
+	go func() {
+		err := errPanicked
+		defer func() {
+			if p := recover(); p != nil { // a server recovers from panics of its own goroutines only
+				f.Live.Log.Error("the sink of a stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+			writing <- err
+		}()
+		err = write()
+	}()
 	timer := time.NewTimer(f.stalled)
 	defer timer.Stop()
 	select {

@@ -79,13 +79,13 @@ func (t *track) page(ctx context.Context) (page *statev1.ListStepsResponse, rele
 }
 
 func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	if err := t.follow.asking.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer t.follow.asking.leave()
-	sessions := t.follow.Sessions
+	sessions, asking := t.follow.Sessions, &t.follow.asking
 	var page *statev1.ListStepsResponse
 	err := retry.Do(ctx, sessions.Policy, func() (err error) {
+		if err := asking.enter(ctx); err != nil {
+			return err
+		}
+		defer asking.leave()
 		page, err = sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
 			Tenant: t.ref.GetTenant(), SessionId: t.ref.GetSessionId(), AfterStep: t.step, Limit: pageSteps,
 		})

@@ -68,9 +68,9 @@ func CaughtUp(sequence int64) *Frame { return &Frame{Sequence: sequence, CaughtU
 // Size tells about how many bytes the frame takes.
 func (f *Frame) Size() int { return f.size }
 
-// Pieces gives the frame in pieces whose texts have at most so many bytes, for the caller to
-// number: its chunk's text is cut between runes and copied. A frame without such a text, or with
-// a shorter one, is its only piece.
+// Pieces gives the frame in pieces whose texts have at most so many bytes, 4 or more, for the
+// caller to number: its chunk's text is cut between runes and copied. A frame without such a
+// text, or with a shorter one, is its only piece.
 func (f *Frame) Pieces(limit int) iter.Seq[*Frame] {
 	return func(yield func(*Frame) bool) {
 		text := textOf(f.Chunk)
@@ -80,7 +80,7 @@ func (f *Frame) Pieces(limit int) iter.Seq[*Frame] {
 		}
 		for len(text) > 0 {
 			at := min(limit, len(text))
-			for at < len(text) && at > 1 && !utf8.RuneStart(text[at]) {
+			for at < len(text) && !utf8.RuneStart(text[at]) {
 				at--
 			}
 			piece := Chunk(f.Session, f.Sequence, withText(f.Chunk, strings.Clone(text[:at]), at == len(text)))
