@@ -255,6 +255,7 @@ func (r *rawLog) subscribe(b *testing.B, n int, subject func(i int) string) *aud
 type pace struct {
 	asked float64 // a second, of all writers
 	sent  int64
+	due   int64 // more than was sent, where writers were late and merged
 	took  time.Duration
 }
 
@@ -265,7 +266,7 @@ func (p pace) rate() float64 { return float64(p.sent) / p.took.Seconds() }
 // what waits; the stamp is when the first of it was due, so that waiting counts.
 func paced(b *testing.B, n int, period, window time.Duration, say func(ctx context.Context, i int, text string) error) pace {
 	b.Helper()
-	var sent atomic.Int64
+	var sent, owed atomic.Int64
 	var writers sync.WaitGroup
 	begin := time.Now()
 	for i := range n {
@@ -278,12 +279,14 @@ func paced(b *testing.B, n int, period, window time.Duration, say func(ctx conte
 					return
 				}
 				sent.Add(1)
-				due = due.Add(period * (1 + max(0, time.Since(due)/period)))
+				said := 1 + max(0, time.Since(due)/period)
+				owed.Add(int64(said))
+				due = due.Add(period * said)
 			}
 		})
 	}
 	writers.Wait()
-	return pace{float64(n) / period.Seconds(), sent.Load(), time.Since(begin)}
+	return pace{float64(n) / period.Seconds(), sent.Load(), owed.Load(), time.Since(begin)}
 }
 
 // delivered is what readers got of what was said.
