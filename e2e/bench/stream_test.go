@@ -16,9 +16,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
-	"github.com/holdfast-run/holdfast/pkg/position"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
 // What all benchmarks of the stream have in common. With -short they are small: a
@@ -27,10 +24,8 @@ const (
 	streamConns  = 4 // gRPC connections, or NATS connections, of all clients together
 	streamTenant = "first"
 	// partitions is how many streams the log is spread over by default.
-	partitions = 16
-	// writersEpoch is above that of any run that an executor holds.
-	writersEpoch = 1000
-	shortFactor  = 10
+	partitions  = 16
+	shortFactor = 10
 )
 
 // sized is n, or less of it with -short.
@@ -83,28 +78,6 @@ func fast(b *testing.B, n int, window time.Duration, do func(ctx context.Context
 	return loadOf(slices.Concat(times...), time.Since(begin))
 }
 
-// appender writes to one session as an executor does: through gRPC, fenced, one
-// append in flight.
-type appender struct {
-	client streamv2.StreamServiceClient
-	stream *streamv2.StreamRef
-	n      int32 // chunks so far
-	last   int64
-}
-
-// appenders are n of them, over a few connections.
-func appenders(conns []*grpc.ClientConn, n int, session func(i int) string) []*appender {
-	all := make([]*appender, n)
-	for i := range all {
-		id := session(i)
-		all[i] = &appender{
-			client: streamv2.NewStreamServiceClient(conns[i%len(conns)]),
-			stream: &streamv2.StreamRef{Tenant: streamTenant, RootSessionId: id, SessionId: id},
-		}
-	}
-	return all
-}
-
 func dialStream(b *testing.B, address string) []*grpc.ClientConn {
 	b.Helper()
 	var conns []*grpc.ClientConn
@@ -112,27 +85,6 @@ func dialStream(b *testing.B, address string) []*grpc.ClientConn {
 		conns = append(conns, harness.DialInternal(b, address))
 	}
 	return conns
-}
-
-// say appends a chunk with the text.
-func (a *appender) say(ctx context.Context, text string) error {
-	a.n++
-	record := &streamv2.Record{
-		Sequence: position.Position{Step: 1, Attempt: position.Stored - 1, N: a.n}.Sequence(), Chunks: []*eventv1.Chunk{chunkOf(text)},
-	}
-	if a.n == 1 {
-		record.Attempt = &streamv2.Attempt{RunId: chunkOf(text).GetAgentId()}
-	}
-	_, err := a.client.Append(ctx, &streamv2.AppendRequest{Stream: a.stream, Epoch: writersEpoch, After: a.last, Record: record})
-	a.last = record.GetSequence()
-	return err
-}
-
-func chunkOf(text string) *eventv1.Chunk {
-	return &eventv1.Chunk{
-		AgentId: "run_4fcu3ou6kzybimpoixfu6jirdy", AgentType: "bench", Timestamp: time.Now().UnixMilli(), Step: 1,
-		Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: text}},
-	}
 }
 
 // rawLog is what the stream service stands on, without it: a NATS server in this

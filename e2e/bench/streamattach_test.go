@@ -21,11 +21,9 @@ var attachments = []struct{ chunks, times int }{{200, 200}, {10_000, 20}}
 func BenchmarkStreamAttach(b *testing.B) {
 	for b.Loop() {
 		name := func(i int) string { return fmt.Sprint("attach-", i) }
-		s := startIdle(b, len(attachments), name)
-		started := gather(b, s.Client, len(attachments), name) // the runs have begun
-		started.close()
+		s, _, writers := startClaimed(b, harness.Options{}, len(attachments), name)
 		raw := startRawLog(b)
-		writers, theirs := appenders(dialStream(b, s.Stream.Address), len(attachments), name), raw.writers(len(attachments), "attach")
+		theirs := raw.writers(len(attachments), "attach")
 		fmt.Print("\nAttaching to a live run by SSE, with a new connection, alone and beside another reader of the session; beside a nats.go\n" +
 			"ordered consumer of the same records, on a connection that is open.\n")
 		for i, c := range attachments {

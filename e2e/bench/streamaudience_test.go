@@ -39,38 +39,6 @@ const (
 	pacedReaders = 64
 )
 
-// idleAgents wait before they say anything, for longer than any benchmark lasts: the
-// sessions are the executor's, and what is said in them the benchmark's.
-const idleAgents = `
-models:
-  scripted:
-    script: |
-      models:
-        idle:
-          rules:
-            - reply: [{wait: 9m}, {text: 'That was long.'}]
-agents:
-  - {name: idle, model: scripted/idle}
-`
-
-// startIdle starts a system in which every session has a run that waits.
-func startIdle(b *testing.B, sessions int, session func(i int) string) *harness.System {
-	b.Helper()
-	s := harness.Start(b, harness.Options{
-		Agents: idleAgents, LogLevel: "warn",
-		ExecutorEnv: []string{fmt.Sprintf("HOLDFAST_EXECUTOR_SLOTS=%d", sessions+1)},
-	})
-	err := some(sessions, func(i int) error {
-		ctx, cancel := context.WithTimeout(b.Context(), attachLimit)
-		defer cancel()
-		return s.Ask(ctx, session(i), "idle", "Wait.")
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return s
-}
-
 // some calls f for every number below n, a few at a time.
 func some(n int, f func(i int) error) error {
 	var next atomic.Int64
@@ -146,7 +114,7 @@ func (a *audience) all() []time.Duration {
 }
 
 // gather attaches n readers to sessions by SSE, and returns when all have caught up and
-// seen that the run has begun, behind which its executor writes nothing any more.
+// seen that the run has begun.
 func gather(b *testing.B, c harness.Client, n int, session func(i int) string) *audience {
 	b.Helper()
 	needFiles(b, 2*n)
@@ -287,6 +255,7 @@ func (r *rawLog) subscribe(b *testing.B, n int, subject func(i int) string) *aud
 type pace struct {
 	asked float64 // a second, of all writers
 	sent  int64
+	due   int64 // more than was sent, where writers were late and merged
 	took  time.Duration
 }
 
@@ -297,7 +266,7 @@ func (p pace) rate() float64 { return float64(p.sent) / p.took.Seconds() }
 // what waits; the stamp is when the first of it was due, so that waiting counts.
 func paced(b *testing.B, n int, period, window time.Duration, say func(ctx context.Context, i int, text string) error) pace {
 	b.Helper()
-	var sent atomic.Int64
+	var sent, owed atomic.Int64
 	var writers sync.WaitGroup
 	begin := time.Now()
 	for i := range n {
@@ -310,12 +279,14 @@ func paced(b *testing.B, n int, period, window time.Duration, say func(ctx conte
 					return
 				}
 				sent.Add(1)
-				due = due.Add(period * (1 + max(0, time.Since(due)/period)))
+				said := 1 + max(0, time.Since(due)/period)
+				owed.Add(int64(said))
+				due = due.Add(period * said)
 			}
 		})
 	}
 	writers.Wait()
-	return pace{float64(n) / period.Seconds(), sent.Load(), time.Since(begin)}
+	return pace{float64(n) / period.Seconds(), sent.Load(), owed.Load(), time.Since(begin)}
 }
 
 // delivered is what readers got of what was said.

@@ -37,12 +37,15 @@ func BenchmarkStreamLive(b *testing.B) {
 			"session by SSE: %d sessions, each with a chunk every %v; beside nats.go, the same chunks from fenced publishes\n"+
 			"to core subscriptions of what the server publishes again. What a late writer has to say is merged, and timed from its first word.\n"+
 			"All of it, clients included, shares the %d cores of this machine.\n", n, liveEvery, runtime.NumCPU())
-		s := startIdle(b, n, name)
+		s, _, writers := startClaimed(b, harness.Options{}, n, name)
 		readers := gather(b, s.Client, n, name)
-		writers := appenders(dialStream(b, s.Stream.Address), n, name)
 		before := spent(s)
-		live(b, "Holdfast", readers, n, func(ctx context.Context, i int, text string) error { return writers[i].say(ctx, text) })
-		fmt.Printf("          processor seconds, the warm-up included: %s\n", spent(s).since(before))
+		chunks, deltas := live(b, "Holdfast", readers, n, func(ctx context.Context, i int, text string) error { return writers[i].say(ctx, text) })
+		used := spent(s).since(before)
+		perDelta := float64(used.services().Microseconds()) / float64(deltas)
+		fmt.Printf("          processor time over state, stream and gateway: %.1f us a delta that was due, %.1f us a chunk of merged ones; in seconds, the warm-up included: %s\n",
+			perDelta, float64(used.services().Microseconds())/float64(chunks), used)
+		b.ReportMetric(perDelta, "us-cpu/delta")
 		readers.close()
 		end(s)
 
@@ -54,7 +57,9 @@ func BenchmarkStreamLive(b *testing.B) {
 	}
 }
 
-func live(b *testing.B, who string, a *audience, n int, say func(context.Context, int, string) error) {
+// live measures, and gives how many chunks were written, the warm-up included, and how many were
+// due before late ones were merged.
+func live(b *testing.B, who string, a *audience, n int, say func(context.Context, int, string) error) (chunks, deltas int64) {
 	b.Helper()
 	warm := paced(b, n, liveEvery, lasting(liveWarmUp), say)
 	a.drain(warm.sent)
@@ -65,22 +70,40 @@ func live(b *testing.B, who string, a *audience, n int, say func(context.Context
 	b.ReportMetric(p.rate(), who+"-chunks/s")
 	b.ReportMetric(ms(d.p50), who+"-ms-p50")
 	b.ReportMetric(ms(d.p99), who+"-ms-p99")
+	return warm.sent + p.sent, warm.due + p.due
 }
 
 // times are the processor times of the processes that take part, by their names.
 type times map[string]time.Duration
 
+const clients = "writers and readers"
+
 func spent(s *harness.System) times {
-	return times{
-		"the stream service": processorTime(s.Stream.PID()), "the gateway": processorTime(s.Gateway.PID()),
-		"the executor": processorTime(s.Executors[0].PID()), "writers and readers": processorTime(os.Getpid()),
-	}
+	return times{"state": s.State.CPU(), "stream": s.Stream.CPU(), "gateway": s.Gateway.CPU(), clients: processorTime(os.Getpid())}
 }
 
-func (t times) since(before times) string {
+func (t times) since(before times) times {
+	used := times{}
+	for name := range t {
+		used[name] = t[name] - before[name]
+	}
+	return used
+}
+
+// services is the time of all services together.
+func (t times) services() (sum time.Duration) {
+	for name, used := range t {
+		if name != clients {
+			sum += used
+		}
+	}
+	return sum
+}
+
+func (t times) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(t)) {
-		parts = append(parts, fmt.Sprintf("%s %.1f", name, (t[name]-before[name]).Seconds()))
+		parts = append(parts, fmt.Sprintf("%s %.1f", name, t[name].Seconds()))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -96,9 +119,9 @@ func end(s *harness.System) {
 func BenchmarkStreamCrowd(b *testing.B) {
 	for b.Loop() {
 		name := func(i int) string { return fmt.Sprint("crowd-", i) } // one for each crowd
-		s := startIdle(b, len(crowds), name)
+		s, _, writers := startClaimed(b, harness.Options{}, len(crowds), name)
 		raw := startRawLog(b)
-		writers, theirs := appenders(dialStream(b, s.Stream.Address), len(crowds), name), raw.writers(len(crowds), "crowd")
+		theirs := raw.writers(len(crowds), "crowd")
 		fmt.Print("\nReaders of one session by SSE, through one gateway, beside as many nats.go subscriptions of its subject.\n")
 		for i, n := range crowds {
 			n := sized(n)

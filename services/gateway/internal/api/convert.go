@@ -7,7 +7,6 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 )
 
 // sink sends frames as they come; Connect flushes each message.
@@ -28,7 +27,7 @@ func streamResponse(f *frame.Frame) *agentv1.StreamResponse {
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Fail{Fail: &agentv1.Fail{Sequence: f.Sequence, Error: fail.GetError(), Code: fail.GetCode()}}}
 	case f.Terminal != nil:
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_End{End: &agentv1.End{
-			Sequence: f.Sequence, Status: native.StatusName(end.GetStatus()), Output: end.GetOutput(),
+			Sequence: f.Sequence, Status: frame.StatusName(end.GetStatus()), Output: end.GetOutput(),
 		}}}
 	case f.Rewound:
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Rewound{Rewound: &agentv1.Rewound{Sequence: f.Sequence, At: f.Sequence}}}

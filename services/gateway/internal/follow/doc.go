@@ -48,9 +48,21 @@
 //
 // # Slow readers
 //
-// Stored steps are read in pages, and the next one when the sink has taken the one before. A
-// reader that falls behind the ring of live records is not cut: it asks the state service, as
-// after a gap. A sink that makes no progress has to fail by itself.
+// Live records are shared. A reader that falls behind their ring is not cut: it asks the state
+// service, as after a gap.
+//
+// A reader that catches up holds something for itself: a page of steps, or a call to the stream
+// service. The next page is read when the sink has taken the one before, and only a few readers
+// hold a large page at a time. When the sink takes nothing for a while, the reader gives up what
+// it holds, and goes on from its cursor when the sink has taken what was written:
+//
+//	page or call ──▶ waiting frames ──▶ sink ──▶ client
+//	     ▲                               │ takes nothing
+//	     └── ask again ◀── the sink is done, or fails and ends the follow
+//
+// A client that takes nothing thus costs what waits for it, some 32 KiB. So that this holds
+// for a long text as well, the text of a stored step comes in pieces. A sink that makes no
+// progress has to fail by itself.
 //
 // # Families
 //

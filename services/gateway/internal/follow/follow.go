@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -16,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// Sink takes the frames of a follow, from one goroutine. An error ends the follow, and To
-// returns it unchanged.
+// Sink takes the frames of a follow, in one call at a time. An error ends the follow, and To
+// returns it unchanged. A sink may block for as long as its client is slow.
 type Sink interface {
 	// Frame takes the next frame. Other readers share it.
 	Frame(f *frame.Frame) error
@@ -32,6 +33,9 @@ type Follower struct {
 	Sessions *conversation.Reader
 	Live     *live.Hub
 	Beat     time.Duration // above 0
+
+	asking gate // of pages of steps
+	large  gate // holding a large one
 }
 
 // Request says what to follow.
@@ -63,9 +67,13 @@ type Follow struct {
 	up       bool         // live records come
 	caughtUp bool         // the reader was told so
 	version  int64        // of the session when it was asked for last
-	waiting  int          // frames since the last flush
-	bytes    int
 	beat     *time.Timer
+
+	waiting []*frame.Frame // for the sink
+	bytes   int            // of them
+	live    bool           // what the reader waits with is shared: see write
+	stalled time.Duration  // how long the next write may take before the reader is stalled
+	writing chan error     // of a write that takes longer; nil for none
 
 	// batch lies here and not on the stack of a reader that waits, which it would
 	// double: stacks grow by powers of two.
@@ -75,9 +83,9 @@ type Follow struct {
 const (
 	// liveBatch is how much is taken from the ring at once.
 	liveBatch = 16
-	// flushFrames and flushBytes are what may wait in a sink.
+	// flushFrames and flushBytes are what may wait for a sink.
 	flushFrames = 64
-	flushBytes  = 64 << 10
+	flushBytes  = 32 << 10
 	// idlePoll is how often the state service is asked while nothing is live, and busyPoll
 	// while a run is at work and says nothing.
 	idlePoll = time.Second
@@ -90,6 +98,10 @@ const (
 var (
 	errDone = errors.New("the follow has ended")
 	errAsk  = errors.New("ask the state service")
+	// errStalled: the client takes nothing. What waits for it was written as far as the
+	// follow is concerned, and nothing may be written before unblock.
+	errStalled  = errors.New("the client takes nothing")
+	errPanicked = errors.New("the sink panicked")
 )
 
 // Begin finds what is to be followed. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
@@ -148,14 +160,20 @@ func (f *Follow) Cursor() int64 { return f.root.cursor }
 // request of what is stored, after caught_up; the sink's error; ctx's error; and the fault
 // of the state service when it does not pass.
 func (f *Follow) To(ctx context.Context, sink Sink) error {
-	f.sink, f.beat = sink, time.NewTimer(f.Beat)
+	f.sink, f.beat, f.stalled = sink, time.NewTimer(f.Beat), firstStall
 	defer f.beat.Stop()
 	err := f.alternate(retry.Stream(ctx))
 	if f.reader != nil {
 		f.reader.Leave()
 	}
+	if f.writing != nil { // the sink is the caller's again when To returns
+		if written := <-f.writing; written != nil && errors.Is(err, errDone) {
+			return written
+		}
+	}
 	if errors.Is(err, errDone) {
-		return sink.Flush()
+		f.live = true
+		return f.flush()
 	}
 	return err
 }
@@ -165,12 +183,16 @@ func (f *Follow) alternate(ctx context.Context) error {
 	pause := firstPause
 	for {
 		before := f.root.cursor
-		if err := f.ask(ctx); err != nil {
-			return err
-		}
+		err := f.ask(ctx)
 		f.missed = f.missed || f.root.cursor != before
-		err := f.listen(ctx)
+		if err == nil {
+			err = f.listen(ctx)
+		}
 		switch {
+		case errors.Is(err, errStalled):
+			if err := f.unblock(ctx); err != nil {
+				return err
+			}
 		case err == nil || errors.Is(err, errAsk) && f.root.cursor != before:
 			pause = firstPause
 		case !errors.Is(err, errAsk):
@@ -196,17 +218,6 @@ func (f *Follow) ask(ctx context.Context) error {
 	}
 	f.version = page.GetSession().GetVersion()
 	return f.refresh(ctx, page)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // refresh updates the run. If the run has ended, it ends the follow.
@@ -254,38 +265,64 @@ func (f *Follow) whole(ctx context.Context, run *statev1.Run) (*statev1.Run, err
 	return got, err
 }
 
-// flush sends what waits in the sink.
-func (f *Follow) flush() error {
-	if f.waiting == 0 {
+// maxInFlight bounds the answer of InFlight in bytes. A follower reads the rest.
+const maxInFlight = 16 << 20
+
+// InFlight gives the chunks of the step in flight of a session, as far as the log has them
+// from the step's beginning on. A log that cannot be read has none.
+func (f *Follower) InFlight(ctx context.Context, s *statev1.Session) []*frame.Frame {
+	var frames []*frame.Frame
+	var last int64 // the sequence of the last frame
+	size := 0
+	_ = f.Live.Stored(ctx, Ref(s), s.GetPosition(), false, func(r *live.Record) error { // see above
+		begins := r.Attempt != nil && r.Attempt.GetStands() == s.GetPosition()
+		switch {
+		case r.Boundary != nil || size > maxInFlight || !begins && r.First != last+1:
+			return errDone // what follows is of another step, or a part is gone
+		case begins:
+			frames = nil
+		}
+		frames, last = append(frames, r.Frames...), r.Last
+		for _, f := range r.Frames {
+			size += f.Size()
+		}
 		return nil
-	}
-	f.waiting, f.bytes = 0, 0
-	return f.sink.Flush()
+	})
+	return frames
 }
 
-// put hands the sink a frame.
-func (f *Follow) put(frame *frame.Frame) error {
-	if err := f.sink.Frame(frame); err != nil {
-		return err
-	}
-	f.waiting, f.bytes = f.waiting+1, f.bytes+frame.Size()
-	if f.waiting < flushFrames && f.bytes < flushBytes {
-		return nil
-	}
-	return f.flush()
+// gate bounds how many readers do something at a time. The zero value is ready.
+type gate struct {
+	once  sync.Once
+	slots chan struct{}
 }
 
-// catchUp tells the reader, once, that what comes now is new.
-func (f *Follow) catchUp() error {
-	if f.caughtUp {
-		return nil
-	}
-	f.caughtUp = true
-	if err := f.put(frame.CaughtUp(f.root.cursor)); err != nil {
-		return err
-	}
-	if f.request.Stored {
-		return errDone
-	}
-	return f.flush()
+// gateSlots is how many readers a gate lets through. An answer takes three times its size while
+// it is decoded, and a step may have several megabytes.
+const gateSlots = 4
+
+func (g *gate) all() chan struct{} {
+	g.once.Do(func() { g.slots = make(chan struct{}, gateSlots) })
+	return g.slots
 }
+
+// enter waits for a slot, or returns ctx's error.
+func (g *gate) enter(ctx context.Context) error {
+	select {
+	case g.all() <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (g *gate) tryEnter() bool {
+	select {
+	case g.all() <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *gate) leave() { <-g.all() }

@@ -3,12 +3,15 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fanout"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
@@ -66,6 +69,8 @@ func (f *Follow) stored(ctx context.Context) error {
 
 // follow gives live records until the state service has to be asked.
 func (f *Follow) follow(ctx context.Context) error {
+	f.live = true
+	defer func() { f.live = false }()
 	poll := time.NewTimer(f.poll())
 	defer poll.Stop()
 	for {
@@ -161,4 +166,112 @@ func (f *Follow) take(ctx context.Context, r *live.Record) error {
 		f.missed = true
 	}
 	return err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// put keeps a frame for the sink. What waits is handed over every few frames.
+func (f *Follow) put(next *frame.Frame) error {
+	f.waiting, f.bytes = append(f.waiting, next), f.bytes+next.Size()
+	if len(f.waiting) < flushFrames && f.bytes < flushBytes {
+		return nil
+	}
+	return f.flush()
+}
+
+// flush hands the sink what waits for it.
+func (f *Follow) flush() error {
+	if len(f.waiting) == 0 {
+		return nil
+	}
+	frames := f.waiting
+	f.waiting, f.bytes = nil, 0
+	err := f.write(func() error {
+		for i, next := range frames {
+			frames[i] = nil
+			if err := f.sink.Frame(next); err != nil {
+				return err
+			}
+		}
+		return f.sink.Flush()
+	})
+	if !errors.Is(err, errStalled) {
+		f.waiting = frames[:0]
+	}
+	return err
+}
+
+const (
+	// firstStall is how long a client may take for a write before its reader lets go of what
+	// it holds alone, and lastStall how long a client that was slow before. Each time costs a
+	// question to the state service, so the time doubles.
+	firstStall = 250 * time.Millisecond
+	lastStall  = 8 * time.Second
+)
+
+// write writes to the client. A reader that catches up holds a page of steps, or a call to the
+// stream service, for itself. It gives them up when the client takes nothing for a while:
+// errStalled. What a live reader holds it shares with the others.
+func (f *Follow) write(write func() error) error {
+	if f.live {
+		return write()
+	}
+	writing := make(chan error, 1) // nobody may wait for it yet
+	go func() {
+		err := errPanicked
+		defer func() {
+			if p := recover(); p != nil { // a server recovers from panics of its own goroutines only
+				f.Live.Log.Error("the sink of a stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+			writing <- err
+		}()
+		err = write()
+	}()
+	timer := time.NewTimer(f.stalled)
+	defer timer.Stop()
+	select {
+	case err := <-writing:
+		return err
+	case <-timer.C:
+	}
+	f.writing, f.stalled = writing, min(2*f.stalled, lastStall)
+	return errStalled
+}
+
+// unblock waits until the client has taken what was written. The reader then goes on from its
+// cursor.
+func (f *Follow) unblock(ctx context.Context) error {
+	select {
+	case err := <-f.writing:
+		f.writing = nil
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// catchUp tells the reader, once, that what comes now is new.
+func (f *Follow) catchUp() error {
+	var err error
+	if !f.caughtUp {
+		f.caughtUp = true
+		err = f.put(frame.CaughtUp(f.root.cursor))
+	}
+	switch {
+	case err != nil:
+		return err
+	case f.request.Stored:
+		return errDone
+	default:
+		return f.flush()
+	}
 }

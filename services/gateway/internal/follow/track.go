@@ -2,14 +2,16 @@ package follow
 
 import (
 	"context"
+	"errors"
+	"math"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
 // track is where the reader stands in one session.
@@ -25,9 +27,6 @@ type track struct {
 	blind  bool         // the log has lost a part of the step in flight
 }
 
-// pageSteps is how many steps are asked for at once. A page is cut at 4 MiB as well.
-const pageSteps = 20
-
 // wholeStep is the last step that a reader at the position has as a whole, for sure.
 func wholeStep(at int64) int32 {
 	step := position.Of(at).Step
@@ -35,75 +34,6 @@ func wholeStep(at int64) int32 {
 		step--
 	}
 	return max(step, 0)
-}
-
-// ask delivers what the state service has behind the cursor, and gives its last page.
-func (t *track) ask(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	for {
-		page, err := t.list(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := t.rewind(page); err != nil {
-			return nil, err
-		}
-		for _, step := range page.GetSteps() {
-			if err := t.deliver(ctx, page, step); err != nil {
-				return nil, err
-			}
-		}
-		if err := t.follow.flush(); err != nil { // the sink sets the pace
-			return nil, err
-		}
-		if !page.GetHasMore() {
-			return page, t.settle(ctx, page)
-		}
-	}
-}
-
-func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	sessions := t.follow.Sessions
-	var page *statev1.ListStepsResponse
-	err := retry.Do(ctx, sessions.Policy, func() (err error) {
-		page, err = sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
-			Tenant: t.ref.GetTenant(), SessionId: t.ref.GetSessionId(), AfterStep: t.step, Limit: pageSteps,
-		})
-		return err
-	})
-	return page, err
-}
-
-// rewind takes back everything that the state service does not know.
-func (t *track) rewind(page *statev1.ListStepsResponse) error {
-	if t.stands(page) {
-		return nil
-	}
-	stands, boundary := page.GetStands(), page.GetSession().GetPosition()
-	var at int64
-	if stands > 0 {
-		at = position.Ended(stands)
-	}
-	if boundary < at { // the run goes on behind that step
-		at = boundary
-	}
-	t.step = stands
-	return t.rewound(at)
-}
-
-// stands reports whether the cursor is a place in the session as the page shows it.
-func (t *track) stands(page *statev1.ListStepsResponse) bool {
-	session, step := page.GetSession(), position.Of(t.cursor).Step
-	switch {
-	case step == 0: // of another life, but for the beginning
-		return t.cursor == 0
-	case step <= t.step: // behind a step
-		return page.GetStands() == t.step
-	case len(page.GetSteps()) > 0:
-		return page.GetSteps()[0].GetStep() == step
-	case step != session.GetStepCount()+1:
-		return false
-	}
-	return t.cursor <= session.GetPosition() || !over(page.GetCurrentRun())
 }
 
 // rewound takes back what is behind the position.
@@ -114,219 +44,6 @@ func (t *track) rewound(at int64) error {
 	}
 	t.held = at
 	return t.follow.put(frame.Rewound(t.name, at))
-}
-
-// deliver gives the part of a stored step that lies behind the cursor.
-func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
-	run := runOf(page, step.GetRunId())
-	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
-		return t.follow.end(ctx) // the steps of later runs are not asked for
-	}
-	if err := t.closeBefore(ctx, run); err != nil {
-		return err
-	}
-	if t.wants(run.GetRunId()) {
-		if err := t.complete(ctx, step, run); err != nil {
-			return err
-		}
-		if err := t.showAgain(ctx, step); err != nil {
-			return err
-		}
-		if err := t.render(ctx, page, step, run); err != nil {
-			return err
-		}
-	}
-	t.step, t.last, t.blind = step.GetStep(), run, false
-	t.cursor = max(t.cursor, position.Committed(t.step))
-	return nil
-}
-
-// render gives the part of the stored step that lies behind the cursor.
-func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
-	previous, err := t.previous(ctx, run, step)
-	if err != nil {
-		return err
-	}
-	if run.GetFinishStep() == step.GetStep() {
-		if run, err = t.whole(ctx, page, run); err != nil {
-			return err
-		}
-	}
-	return t.giveAll(render.Step(run, previous, step))
-}
-
-// complete finishes a stored step for a reader inside one of its attempts: from the log, or
-// else by a rewind to before the step.
-func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
-	number := step.GetStep()
-	start := startOf(step, run)
-	at := position.Of(t.cursor)
-	if t.cursor <= start || at.Step != number || at.Attempt == position.Stored {
-		return nil
-	}
-	return t.completeFromLog(ctx, start, position.Committed(number))
-}
-
-// completeFromLog brings a reader that stands inside an attempt to the end, if the log has
-// the rest of the attempt, and else back to the start.
-func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
-	var taken error
-	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
-		if !t.continues(r) || t.cursor >= end {
-			return errAsk
-		}
-		taken = t.giveRecord(r)
-		return taken
-	})
-	if taken != nil || t.cursor >= end {
-		return taken
-	}
-	return t.rewound(start)
-}
-
-// showAgain gives the step of Request.Shown as it was live, if the log has all of the attempt.
-func (t *track) showAgain(ctx context.Context, step *statev1.StoredStep) error {
-	shown := position.Of(t.follow.request.Shown)
-	if t.name != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
-		return nil
-	}
-	var records []*live.Record
-	last, whole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
-	_ = t.follow.Live.Stored(ctx, t.ref, last, false, func(r *live.Record) error { // else the step is given as stored
-		if r.Boundary != nil {
-			whole = r.Boundary.GetLast() == last
-		} else if r.First != last+1 {
-			return errAsk
-		}
-		if records, last = append(records, r), r.Last; whole {
-			return errDone
-		}
-		return nil
-	})
-	for _, r := range records {
-		if !whole {
-			break
-		}
-		if err := t.giveRecord(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startOf is the position before the step.
-func startOf(step *statev1.StoredStep, run *statev1.Run) int64 {
-	var start int64
-	if step.GetFollows() > 0 {
-		start = position.Ended(step.GetFollows())
-	}
-	if step.GetBeginsRun() {
-		start = max(start, run.GetStartPosition())
-	}
-	return start
-}
-
-func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
-	for _, run := range page.GetRuns() {
-		if run.GetRunId() == id {
-			return run
-		}
-	}
-	return &statev1.Run{RunId: id}
-}
-
-// previous names the former run of a run that resumes, for the step that begins the run.
-func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
-	switch {
-	case !step.GetBeginsRun() || !render.Resumes(run):
-		return "", nil
-	case t.last.GetTurn() == run.GetTurn()-1:
-		return t.last.GetRunId(), nil
-	}
-	former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
-	return former.GetRunId(), err
-}
-
-// whole gives an ended run with its output. The runs of a page come without.
-func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
-	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
-		return current, nil
-	}
-	if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
-		return run, nil
-	}
-	return t.follow.whole(ctx, run)
-}
-
-// closeBefore gives the end of the run before this one, if it ended outside a step.
-func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
-	start := run.GetStartPosition()
-	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
-	if outside && t.last == nil {
-		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
-		if err != nil {
-			return err
-		}
-		t.last = former
-	}
-	return t.close(ctx, start)
-}
-
-// close gives the end of the last delivered run if the run ended outside a step. An end
-// behind the position until was taken back.
-func (t *track) close(ctx context.Context, until int64) error {
-	run := t.last
-	if !over(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
-		return nil
-	}
-	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED && run.GetOutput() == "" {
-		var err error
-		if run, err = t.follow.whole(ctx, run); err != nil {
-			return err
-		}
-	}
-	return t.outside(ctx, run)
-}
-
-// outside gives the end of a run that has ended outside a step. What the reader has seen of
-// the step in flight is void, since nothing of it is stored.
-func (t *track) outside(ctx context.Context, run *statev1.Run) error {
-	start := run.GetStartPosition()
-	if t.step > 0 {
-		start = max(start, position.Committed(t.step))
-	}
-	at := position.Of(t.cursor)
-	if t.cursor > start && at.Attempt != position.Stored && at.N <= position.MaxChunks {
-		if err := t.completeFromLog(ctx, start, run.GetEndPosition()); err != nil {
-			return err
-		}
-	}
-	previous := ""
-	if run.GetStepCount() == 0 && render.Resumes(run) {
-		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
-		if err != nil {
-			return err
-		}
-		previous = former.GetRunId()
-	}
-	return t.giveAll(render.Outside(run, previous, t.step))
-}
-
-// settle brings the cursor to the session's position when all stored steps are delivered.
-func (t *track) settle(ctx context.Context, page *statev1.ListStepsResponse) error {
-	if current := page.GetCurrentRun(); over(current) {
-		t.last = current // it may have no step
-	} else if current != nil {
-		if err := t.closeBefore(ctx, current); err != nil {
-			return err
-		}
-	}
-	boundary := page.GetSession().GetPosition()
-	if err := t.close(ctx, boundary); err != nil {
-		return err
-	}
-	t.cursor = max(t.cursor, boundary)
-	return nil
 }
 
 // wants reports whether the reader wants the chunks of the run.
@@ -387,14 +104,19 @@ func (t *track) giveRecord(r *live.Record) error {
 // giveAll gives the frames behind the cursor.
 func (t *track) giveAll(frames []*frame.Frame) error {
 	for _, f := range frames {
-		if f.Sequence <= t.cursor {
-			continue
-		}
-		if err := t.give(f); err != nil {
+		if err := t.giveNew(f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// giveNew gives a frame if it lies behind the cursor.
+func (t *track) giveNew(f *frame.Frame) error {
+	if f.Sequence <= t.cursor {
+		return nil
+	}
+	return t.give(f)
 }
 
 // give gives a frame that the reader wants. errDone: it was the end.
@@ -408,11 +130,78 @@ func (t *track) give(f *frame.Frame) error {
 	if f.Session != t.name { // rendered, or read for this session alone: nobody shares it
 		f.Session = t.name
 	}
-	if err := t.follow.put(f); err != nil {
-		return err
-	}
-	if end {
+	err := t.follow.put(f)
+	if end && (err == nil || errors.Is(err, errStalled)) {
 		return errDone
 	}
-	return nil
+	return err
+}
+
+// takeBelow takes a record of a session below the root.
+func (f *Follow) takeBelow(ctx context.Context, r *live.Record) error {
+	if !f.request.Family || f.request.Only {
+		return nil
+	}
+	t := f.below[r.Session]
+	if t == nil {
+		var err error
+		if t, err = f.adopt(ctx, r); err != nil {
+			return err
+		}
+	}
+	err := t.take(r)
+	if errors.Is(err, errAsk) {
+		return t.resync(ctx)
+	}
+	return err
+}
+
+// adopt begins a session below the root. A new session is given as it comes. Any other
+// session is given from the beginning of its run, if the run is still at work.
+func (f *Follow) adopt(ctx context.Context, r *live.Record) (*track, error) {
+	t := &track{follow: f, name: r.Session, ref: &streamv2.StreamRef{
+		Tenant: f.request.Tenant, RootSessionId: f.root.ref.GetRootSessionId(), SessionId: r.Session,
+	}}
+	f.below[r.Session] = t
+	if f.caughtUp && r.Attempt != nil && r.Attempt.GetStands() == 0 && r.Attempt.GetReason() == "" && position.Of(r.First).N == 1 {
+		return t, nil
+	}
+	session, run, err := f.Sessions.Session(ctx, f.request.Tenant, r.Session)
+	switch {
+	case errors.Is(err, fault.NotFound):
+		t.cursor = math.MaxInt64 // nothing of it is told
+		return t, nil
+	case err != nil:
+		return nil, err
+	case !f.caughtUp && !conversation.Executing(run):
+		t.cursor = session.GetPosition()
+		t.step = wholeStep(t.cursor)
+		return t, nil
+	}
+	t.step, t.held = wholeStep(run.GetStartPosition()), math.MaxInt64
+	if err := t.rewound(run.GetStartPosition()); err != nil {
+		return nil, err
+	}
+	return t, t.resync(ctx)
+}
+
+// resync brings the reader up to date with a session below the root. What the log does not
+// have comes with the next attempt or with the step.
+func (t *track) resync(ctx context.Context) error {
+	if _, err := t.ask(ctx); err != nil {
+		if errors.Is(err, fault.NotFound) { // deleted meanwhile
+			t.cursor = math.MaxInt64
+			return nil
+		}
+		return err
+	}
+	var taken error
+	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // see above
+		if taken = t.take(r); errors.Is(taken, errAsk) {
+			taken = nil
+			return errAsk
+		}
+		return taken
+	})
+	return taken
 }

@@ -156,6 +156,6 @@ func (s sink) Flush() error { return s.out.Flush() }
 func (s sink) Beat() error  { return s.out.Beat() }
 
 func (s sink) Frame(f *frame.Frame) error {
-	s.out.Add(Event(f))
+	s.out.Add(f.Event())
 	return nil
 }

@@ -121,7 +121,7 @@ type sink struct {
 }
 
 func (s *sink) Frame(f *frame.Frame) error {
-	if text := native.Message(f); len(text) > 0 {
+	if text := f.Message(); len(text) > 0 {
 		return s.conn.Write(text)
 	}
 	return nil

@@ -1,0 +1,365 @@
+package follow
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+const (
+	// pageSteps is how many steps are asked for at once. A page is cut at 4 MiB as well.
+	pageSteps = 20
+	// smallPage is what each reader may hold in any case, in bytes.
+	smallPage = 128 << 10
+	// pieceBytes is how long the texts of a rendered step are at most.
+	pieceBytes = 16 << 10
+)
+
+// ask delivers what the state service has behind the cursor, and gives its last page without
+// the steps.
+func (t *track) ask(ctx context.Context) (*statev1.ListStepsResponse, error) {
+	for {
+		page, err := t.deliverPage(ctx)
+		if err != nil || !page.GetHasMore() {
+			return page, err
+		}
+	}
+}
+
+// deliverPage delivers the next page of steps.
+func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, error) {
+	page, release, err := t.page(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := t.rewind(page); err != nil {
+		return nil, err
+	}
+	for _, step := range page.GetSteps() {
+		if err := t.deliver(ctx, page, step); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.follow.flush(); err != nil { // the sink sets the pace
+		return nil, err
+	}
+	page.Steps = nil
+	if page.GetHasMore() {
+		return page, nil
+	}
+	return page, t.settle(ctx, page)
+}
+
+// page gives the next page of steps. Only a few readers hold a large one at a time; the others
+// wait without. release has to be called.
+func (t *track) page(ctx context.Context) (page *statev1.ListStepsResponse, release func(), err error) {
+	large := &t.follow.large
+	if page, err = t.list(ctx); err != nil || proto.Size(page) <= smallPage {
+		return page, func() {}, err
+	}
+	if !large.tryEnter() {
+		page = nil
+		if err := large.enter(ctx); err != nil {
+			return nil, nil, err
+		}
+		if page, err = t.list(ctx); err != nil {
+			large.leave()
+			return nil, nil, err
+		}
+	}
+	return page, large.leave, nil
+}
+
+func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
+	sessions, asking := t.follow.Sessions, &t.follow.asking
+	var page *statev1.ListStepsResponse
+	err := retry.Do(ctx, sessions.Policy, func() (err error) {
+		if err := asking.enter(ctx); err != nil {
+			return err
+		}
+		defer asking.leave()
+		page, err = sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
+			Tenant: t.ref.GetTenant(), SessionId: t.ref.GetSessionId(), AfterStep: t.step, Limit: pageSteps,
+		})
+		return err
+	})
+	return page, err
+}
+
+// rewind takes back everything that the state service does not know.
+func (t *track) rewind(page *statev1.ListStepsResponse) error {
+	if t.stands(page) {
+		return nil
+	}
+	stands, boundary := page.GetStands(), page.GetSession().GetPosition()
+	var at int64
+	if stands > 0 {
+		at = position.Ended(stands)
+	}
+	if boundary < at { // the run goes on behind that step
+		at = boundary
+	}
+	t.step = stands
+	return t.rewound(at)
+}
+
+// stands reports whether the cursor is a place in the session as the page shows it.
+func (t *track) stands(page *statev1.ListStepsResponse) bool {
+	session, step := page.GetSession(), position.Of(t.cursor).Step
+	switch {
+	case step == 0: // of another life, but for the beginning
+		return t.cursor == 0
+	case step <= t.step: // behind a step
+		return page.GetStands() == t.step
+	case len(page.GetSteps()) > 0:
+		return page.GetSteps()[0].GetStep() == step
+	case step != session.GetStepCount()+1:
+		return false
+	}
+	return t.cursor <= session.GetPosition() || !over(page.GetCurrentRun())
+}
+
+// deliver gives the part of a stored step that lies behind the cursor.
+func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
+	run := runOf(page, step.GetRunId())
+	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
+		return t.follow.end(ctx) // the steps of later runs are not asked for
+	}
+	if err := t.closeBefore(ctx, run); err != nil {
+		return err
+	}
+	if t.wants(run.GetRunId()) {
+		if err := t.complete(ctx, step, run); err != nil {
+			return err
+		}
+		if err := t.showAgain(ctx, step); err != nil {
+			return err
+		}
+		if err := t.render(ctx, page, step, run); err != nil {
+			return err
+		}
+	}
+	t.step, t.last, t.blind = step.GetStep(), run, false
+	t.cursor = max(t.cursor, position.Committed(t.step))
+	return nil
+}
+
+// render gives the part of the stored step that lies behind the cursor.
+func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
+	previous, err := t.previous(ctx, run, step)
+	if err != nil {
+		return err
+	}
+	if run.GetFinishStep() == step.GetStep() {
+		if run, err = t.whole(ctx, page, run); err != nil {
+			return err
+		}
+	}
+	return t.giveRendered(render.Step(run, previous, step))
+}
+
+// giveRendered gives a rendered step, with long texts in pieces. The numbers count the pieces.
+func (t *track) giveRendered(frames []*frame.Frame) error {
+	n := int32(0)
+	for _, f := range frames {
+		at := position.Of(f.Sequence)
+		if at.N > position.MaxChunks { // the chunks behind the step have places of their own
+			if err := t.giveNew(f); err != nil {
+				return err
+			}
+			continue
+		}
+		for piece := range f.Pieces(pieceBytes) {
+			if n++; n > position.MaxChunks {
+				break
+			}
+			piece.Sequence = position.Position{Step: at.Step, Attempt: at.Attempt, N: n}.Sequence()
+			if err := t.giveNew(piece); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// complete finishes a stored step for a reader inside one of its attempts: from the log, or
+// else by a rewind to before the step.
+func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
+	number := step.GetStep()
+	start := startOf(step, run)
+	at := position.Of(t.cursor)
+	if t.cursor <= start || at.Step != number || at.Attempt == position.Stored {
+		return nil
+	}
+	return t.completeFromLog(ctx, start, position.Committed(number))
+}
+
+// completeFromLog brings a reader that stands inside an attempt to the end, if the log has
+// the rest of the attempt, and else back to the start.
+func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
+	var taken error
+	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
+		if !t.continues(r) || t.cursor >= end {
+			return errAsk
+		}
+		taken = t.giveRecord(r)
+		return taken
+	})
+	if taken != nil || t.cursor >= end {
+		return taken
+	}
+	return t.rewound(start)
+}
+
+// showAgain gives the step of Request.Shown as it was live, if the log has all of the attempt.
+func (t *track) showAgain(ctx context.Context, step *statev1.StoredStep) error {
+	shown := position.Of(t.follow.request.Shown)
+	if t.name != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
+		return nil
+	}
+	var records []*live.Record
+	last, whole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
+	_ = t.follow.Live.Stored(ctx, t.ref, last, false, func(r *live.Record) error { // else the step is given as stored
+		if r.Boundary != nil {
+			whole = r.Boundary.GetLast() == last
+		} else if r.First != last+1 {
+			return errAsk
+		}
+		if records, last = append(records, r), r.Last; whole {
+			return errDone
+		}
+		return nil
+	})
+	for _, r := range records {
+		if !whole {
+			break
+		}
+		if err := t.giveRecord(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startOf is the position before the step.
+func startOf(step *statev1.StoredStep, run *statev1.Run) int64 {
+	var start int64
+	if step.GetFollows() > 0 {
+		start = position.Ended(step.GetFollows())
+	}
+	if step.GetBeginsRun() {
+		start = max(start, run.GetStartPosition())
+	}
+	return start
+}
+
+func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
+	for _, run := range page.GetRuns() {
+		if run.GetRunId() == id {
+			return run
+		}
+	}
+	return &statev1.Run{RunId: id}
+}
+
+// previous names the former run of a run that resumes, for the step that begins the run.
+func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
+	switch {
+	case !step.GetBeginsRun() || !render.Resumes(run):
+		return "", nil
+	case t.last.GetTurn() == run.GetTurn()-1:
+		return t.last.GetRunId(), nil
+	}
+	former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+	return former.GetRunId(), err
+}
+
+// whole gives an ended run with its output. The runs of a page come without.
+func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
+	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
+		return current, nil
+	}
+	if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
+		return run, nil
+	}
+	return t.follow.whole(ctx, run)
+}
+
+// closeBefore gives the end of the run before this one, if it ended outside a step.
+func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
+	start := run.GetStartPosition()
+	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
+	if outside && t.last == nil {
+		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+		if err != nil {
+			return err
+		}
+		t.last = former
+	}
+	return t.close(ctx, start)
+}
+
+// close gives the end of the last delivered run if the run ended outside a step. An end
+// behind the position until was taken back.
+func (t *track) close(ctx context.Context, until int64) error {
+	run := t.last
+	if !over(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
+		return nil
+	}
+	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED && run.GetOutput() == "" {
+		var err error
+		if run, err = t.follow.whole(ctx, run); err != nil {
+			return err
+		}
+	}
+	return t.outside(ctx, run)
+}
+
+// outside gives the end of a run that has ended outside a step. What the reader has seen of
+// the step in flight is void, since nothing of it is stored.
+func (t *track) outside(ctx context.Context, run *statev1.Run) error {
+	start := run.GetStartPosition()
+	if t.step > 0 {
+		start = max(start, position.Committed(t.step))
+	}
+	at := position.Of(t.cursor)
+	if t.cursor > start && at.Attempt != position.Stored && at.N <= position.MaxChunks {
+		if err := t.completeFromLog(ctx, start, run.GetEndPosition()); err != nil {
+			return err
+		}
+	}
+	previous := ""
+	if run.GetStepCount() == 0 && render.Resumes(run) {
+		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+		if err != nil {
+			return err
+		}
+		previous = former.GetRunId()
+	}
+	return t.giveAll(render.Outside(run, previous, t.step))
+}
+
+// settle brings the cursor to the session's position when all stored steps are delivered.
+func (t *track) settle(ctx context.Context, page *statev1.ListStepsResponse) error {
+	if current := page.GetCurrentRun(); over(current) {
+		t.last = current // it may have no step
+	} else if current != nil {
+		if err := t.closeBefore(ctx, current); err != nil {
+			return err
+		}
+	}
+	boundary := page.GetSession().GetPosition()
+	if err := t.close(ctx, boundary); err != nil {
+		return err
+	}
+	t.cursor = max(t.cursor, boundary)
+	return nil
+}
