@@ -70,6 +70,8 @@ func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, er
 		grpc.WithChainUnaryInterceptor(caller.unary),
 		grpc.WithChainStreamInterceptor(caller.stream),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithFilter(traced(c.Untraced)))),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithConnectParams(reconnect),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPing, Timeout: pingTimeout, PermitWithoutStream: true}),
 	)

@@ -70,12 +70,23 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 		grpc.ChainUnaryInterceptor(guard.unary),
 		grpc.ChainStreamInterceptor(guard.stream),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(filters.All(filters.Not(filters.HealthCheck()), traced(c.Untraced))))),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingPause, PermitWithoutStream: true}),
 	)
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	return server, nil
 }
+
+// How many bytes one side may send before the other has taken them, on a stream and on a
+// connection. gRPC raises the window of a stream whose receiver waits for a larger message.
+// The windows are fixed, since those that grow with the traffic let megabytes gather for a
+// reader that has stopped.
+const (
+	streamWindow = 128 << 10
+	connWindow   = 16 << 20
+)
 
 func messageLimit(bytes int) int {
 	if bytes == 0 {
