@@ -6,6 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
@@ -135,4 +139,79 @@ func (t *tails) put(s log.Stream, known tail) {
 		t.of = map[log.Stream]tail{}
 	}
 	t.of[s] = known
+}
+
+// requestOf checks an append and makes what the rules look at: Invalid (RECORD_INVALID,
+// CHUNK_INVALID, ID_INVALID).
+func requestOf(r *streamv2.AppendRequest) (livelog.Request, error) {
+	record := r.GetRecord()
+	request := livelog.Request{
+		Epoch: r.GetEpoch(), After: r.GetAfter(), Sequence: record.GetSequence(), Chunks: len(record.GetChunks()),
+	}
+	if attempt := record.GetAttempt(); attempt != nil {
+		request.Attempt = &livelog.Attempt{Stands: attempt.GetStands()}
+		if err := checkID("ID_INVALID", "attempt.run_id", attempt.GetRunId()); err != nil {
+			return request, err
+		}
+	}
+	if boundary := record.GetBoundary(); boundary != nil {
+		request.Boundary = &livelog.Boundary{
+			Last: boundary.GetLast(), Committed: boundary.GetStepCommitted() != nil, Ended: boundary.GetRunEnded() != nil,
+		}
+		if err := checkBoundary(boundary); err != nil {
+			return request, err
+		}
+	}
+	for _, chunk := range record.GetChunks() {
+		if err := checkChunk(chunk); err != nil {
+			return request, err
+		}
+	}
+	return request, livelog.Validate(request)
+}
+
+func checkChunk(c *eventv1.Chunk) error {
+	if c.GetStep() < 0 {
+		return fault.New(fault.Invalid, "CHUNK_INVALID", "chunk.step is %d; it is 0 or more", c.GetStep())
+	}
+	return checkID("CHUNK_INVALID", "chunk.agent_id", c.GetAgentId())
+}
+
+func checkBoundary(b *streamv2.Boundary) error {
+	for _, chunk := range []*eventv1.Chunk{b.GetStepCommitted(), b.GetRunEnded()} {
+		if chunk == nil {
+			continue
+		}
+		if err := checkChunk(chunk); err != nil {
+			return err
+		}
+	}
+	end := b.GetEnd()
+	_, known := streamv2.EndStatus_name[int32(end.GetEnd().GetStatus())]
+	switch {
+	case (b.GetRunEnded() == nil) != (end == nil):
+		return recordInvalid("boundary.run_ended and boundary.end come together")
+	case end == nil:
+		return nil
+	case end.GetFail() == nil && (!known || end.GetEnd().GetStatus() == 0):
+		return recordInvalid("boundary.end has neither fail nor an end with a known status")
+	}
+	return checkID("ID_INVALID", "boundary.end.run_id", end.GetRunId())
+}
+
+func recordInvalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "RECORD_INVALID", format, args...)
+}
+
+// bodyOf encodes a record: TooLarge (RECORD_TOO_LARGE).
+func (s *Server) bodyOf(r *streamv2.Record) ([]byte, error) {
+	body, err := proto.Marshal(r)
+	if err != nil {
+		return nil, recordInvalid("the record cannot be encoded: a text in it is not valid UTF-8")
+	}
+	if len(body) > s.recordBytes {
+		return nil, fault.New(fault.TooLarge, "RECORD_TOO_LARGE",
+			"the record takes %d bytes, and at most %d are stored; send fewer chunks at once", len(body), s.recordBytes)
+	}
+	return body, nil
 }

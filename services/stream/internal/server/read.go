@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
@@ -194,4 +197,48 @@ func (q *reading) give(m *log.Message) error {
 		return nil
 	}
 	return q.send(frameOf(m))
+}
+
+// scopeOf checks what a reader wants to read: Invalid (ID_INVALID, SEQUENCE_INVALID).
+func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
+	stream, err := streamOf(r.GetStream())
+	if err != nil {
+		return log.Scope{}, err
+	}
+	if r.GetFamily() && stream.Session != stream.Root {
+		return log.Scope{}, fault.New(fault.Invalid, "ID_INVALID", "a family is read from its root: session_id and root_session_id differ")
+	}
+	if !position.Valid(r.GetFromSequence()) {
+		return log.Scope{}, fault.New(fault.Invalid, "SEQUENCE_INVALID", "from_sequence is %d, which is no position", r.GetFromSequence())
+	}
+	return log.Scope{Stream: stream, Family: r.GetFamily()}, nil
+}
+
+// frameOf makes the frame of a message. The record is not decoded: its bytes, as they were
+// appended, are the field of the frame.
+func frameOf(m *log.Message) *streamv2.ReadResponse {
+	var session []byte
+	session = protowire.AppendTag(session, sessionField, protowire.BytesType)
+	session = protowire.AppendString(session, m.Session)
+	session = protowire.AppendTag(session, recordField, protowire.BytesType)
+	session = protowire.AppendVarint(session, uint64(len(m.Body)))
+	frame := make([]byte, 0, len(session)+len(m.Body)+16)
+	frame = protowire.AppendTag(frame, frameField, protowire.BytesType)
+	frame = protowire.AppendVarint(frame, uint64(len(session)+len(m.Body)))
+	frame = append(append(frame, session...), m.Body...)
+	response := &streamv2.ReadResponse{}
+	response.ProtoReflect().SetUnknown(frame)
+	return response
+}
+
+// The numbers of the fields ReadResponse.record, SessionRecord.session_id and
+// SessionRecord.record.
+const (
+	frameField   = 1
+	sessionField = 1
+	recordField  = 2
+)
+
+func caughtUpFrame() *streamv2.ReadResponse {
+	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}
 }

@@ -21,7 +21,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -77,4 +80,35 @@ func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
 		outcome = cmp.Or(fault.ReasonOf(err), "INTERNAL")
 	}
 	m.appends.Record(ctx, took.Seconds(), metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", outcome))))
+}
+
+// maxIDBytes is the length of the longest id.
+const maxIDBytes = 256
+
+// checkID answers Invalid with the reason.
+func checkID(reason, name, id string) error {
+	var flaw string
+	switch {
+	case id == "":
+		flaw = "is empty"
+	case len(id) > maxIDBytes:
+		flaw = "is longer than 256 bytes"
+	case !utf8.ValidString(id):
+		flaw = "is not valid UTF-8"
+	case strings.ContainsFunc(id, unicode.IsControl):
+		flaw = "holds a control character"
+	default:
+		return nil
+	}
+	return fault.New(fault.Invalid, reason, "%s %s", name, flaw)
+}
+
+// streamOf checks a reference to a session's log: Invalid (ID_INVALID).
+func streamOf(ref *streamv2.StreamRef) (log.Stream, error) {
+	s := log.Stream{Tenant: ref.GetTenant(), Root: ref.GetRootSessionId(), Session: ref.GetSessionId()}
+	return s, cmp.Or(
+		checkID("ID_INVALID", "stream.tenant", s.Tenant),
+		checkID("ID_INVALID", "stream.root_session_id", s.Root),
+		checkID("ID_INVALID", "stream.session_id", s.Session),
+	)
 }
