@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/holdfast-run/holdfast/e2e/harness"
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
 )
@@ -62,6 +64,7 @@ func BenchmarkHoldfast(b *testing.B) {
 		s := harness.Start(b, harness.Options{Agents: agents, LogLevel: "warn"})
 		turns(b, s.Client, "text", warmUp)
 
+		written := transactionsOfATurn(b, s)
 		first := firstChunks(b, s.Client)
 		text, textCost := costOfTurns(b, s, "text")
 		tool, toolCost := costOfTurns(b, s, "tool")
@@ -70,18 +73,47 @@ func BenchmarkHoldfast(b *testing.B) {
 		fmt.Printf("raw JetStream, fenced publish, %d writers:               %8.0f publishes/s\n", rawWriters, publishes)
 		fmt.Printf("POST /chat to first chunk at %d new runs/s:             p50 %s, p99 %s (n=%d)\n",
 			firstChunkRate, quantile(first, 0.50), quantile(first, 0.99), len(first))
+		fmt.Printf("a turn of one step, alone:                               %.2f transactions that write\n", written)
 		fmt.Printf("turns of one step (text), %d clients:                    %8.0f turns/s = %.2fx raw commits, %.3fx raw publishes\n",
 			turnClients, text, text/commits, text/publishes)
 		fmt.Printf("  processor time a turn: %v\n", textCost)
 		fmt.Printf("turns of two steps (model, tool, model), %d clients:     %8.0f turns/s = %.0f steps/s = %.2fx raw commits\n",
 			turnClients, tool, 2*tool, 2*tool/commits)
 		fmt.Printf("  processor time a turn: %v\n\n", toolCost)
+		b.ReportMetric(written, "transactions/turn")
 		b.ReportMetric(text, "turns/s")
 		b.ReportMetric(2*tool, "steps/s")
 		b.ReportMetric(ms(textCost.sum()), "cpu-ms/turn")
 		b.ReportMetric(float64(quantile(first, 0.50).Microseconds())/1000, "ms-first-p50")
 		b.ReportMetric(float64(quantile(first, 0.99).Microseconds())/1000, "ms-first-p99")
 	}
+}
+
+// transactionsOfATurn counts the transactions that write something, by the numbers that the
+// database gives them, of text turns that run one after the other. Heartbeats are among them.
+func transactionsOfATurn(b *testing.B, s *harness.System) float64 {
+	b.Helper()
+	const count = 50
+	db, err := pgx.Connect(b.Context(), pgtest.URL(b)) // of the same server, which counts for all its databases
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = db.Close(b.Context()) }()
+	next := func() (number int64) {
+		if err := db.QueryRow(b.Context(), `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&number); err != nil {
+			b.Fatal(err)
+		}
+		return number
+	}
+	client := newHTTPClient()
+	defer client.CloseIdleConnections()
+	before := next()
+	for n := range count {
+		if _, err := turn(b.Context(), client, s.Client, fmt.Sprintf("alone-%d-%d", before, n), "text"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return float64(next()-before) / count
 }
 
 // costOfTurns is turns in the window for measuring, with the processor time that each

@@ -142,6 +142,10 @@ func TestOnlyAMessageThatUsersSeeIsGoneBackTo(t *testing.T) {
 	} {
 		v := backed()
 		change(v)
+		if _, _, err := again().Decide(v); !isWider(err, Need{Answer: "ask"}) {
+			t.Errorf("%s: got %v, want to see whether it is an answer", name, err)
+		}
+		v.Answer = &AnswerRun{}
 		_, _, err := again().Decide(v)
 		if fault.ReasonOf(err) != "MESSAGE_NOT_FOUND" {
 			t.Errorf("%s: got %v", name, err)
