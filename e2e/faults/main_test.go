@@ -11,11 +11,16 @@ package faults_test
 import (
 	"flag"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// window is how long things break.
-var window = flag.Duration("faults.window", round, "how long servers are killed and frozen under load")
+var (
+	// window is how long things break.
+	window = flag.Duration("faults.window", round, "how long servers are killed and frozen under load")
+	// copyAge is the least age of a copy of the log that is put back under load.
+	copyAge = flag.Duration("faults.copyage", 30*time.Second, "how old copies of the log are, at least, when they are put back under load")
+)
 
 func TestMain(m *testing.M) { harness.Main(m, 0) }
