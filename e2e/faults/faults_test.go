@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"testing"
+	"time"
 )
 
 func TestUnderFaultsNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
@@ -12,7 +13,7 @@ func TestUnderFaultsNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	defer cancel()
 	// Tales last longer than the window, and are begun before it; on a slow machine a
 	// round of faults takes longer than it should.
-	l := startLoad(ctx, t, int(*window/stepTime)+8)
+	l := startLoad(ctx, t, lasting(*window+32*time.Second, shortStep))
 	during, over := context.WithCancel(ctx)
 	defer over()
 	l.read(ctx, during)

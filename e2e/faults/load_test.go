@@ -45,14 +45,15 @@ type load struct {
 	cutting sync.WaitGroup
 }
 
-// startLoad starts a system, and in it the runs, whose tales have as many steps.
-func startLoad(ctx context.Context, t *testing.T, steps int) *load {
+// startLoad starts a system, and in it the runs. At any time one half of them are half a
+// step ahead of the others, so that a fault meets runs in the middle of a step.
+func startLoad(ctx context.Context, t *testing.T, tales script) *load {
 	t.Helper()
 	l := &load{t: t, start: time.Now(), readers: newReadings(t), chats: newChats(t)}
 	l.nats = harness.StartNATS(t, 3)
 	l.phase("NATS is ready")
 	l.system = harness.Start(t, harness.Options{
-		Agents: agents(steps), Executors: 2, Streams: 2, NATS: l.nats, LogLevel: "info",
+		Agents: tales.agents(), Executors: 2, Streams: 2, NATS: l.nats, LogLevel: "info",
 		StreamEnv: []string{"HOLDFAST_STREAM_PARTITIONS=4"},
 		// Elections take up to nine seconds each; runs wait for their readers.
 		ExecutorEnv: []string{"HOLDFAST_EXECUTOR_STREAM_PATIENCE=60s"},
@@ -61,13 +62,16 @@ func startLoad(ctx context.Context, t *testing.T, steps int) *load {
 	l.phase("the system is ready")
 	for i := range liveSessions {
 		name := fmt.Sprintf("t%03d", i)
-		one := &session{"faults." + name, []turn{tale(name, steps)}}
+		one := &session{"faults." + name, []turn{tales.tale(name)}}
 		if i%zombieEvery == 0 {
-			one.turns = []turn{greeting(name), tale(name, steps)}
+			one.turns = []turn{greeting(name), tales.tale(name)}
 		}
 		l.sessions = append(l.sessions, one)
 	}
-	begin(ctx, t, l.system.Client, l.sessions)
+	half := len(l.sessions) / 2
+	begin(ctx, t, l.system.Client, l.sessions[:half])
+	waitForWords(t, l.system.Client, l.sessions[half-1:half], tales)
+	begin(ctx, t, l.system.Client, l.sessions[half:])
 	l.phase("%d runs are live", len(l.sessions))
 	return l
 }

@@ -27,9 +27,9 @@ func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*(*copyAge)+settleWithin)
 	defer cancel()
-	// Tales last longer than the copies and what follows them. Runs wait for a log that
-	// is away, which makes the tales longer.
-	l := startLoad(ctx, t, int(*copyAge/stepTime)+10)
+	// Tales last longer than the copies are kept and the log is away, steps longer than it
+	// is away at once: runs do not wait for the log.
+	l := startLoad(ctx, t, lasting(*copyAge+45*time.Second, longStep))
 	during, over := context.WithCancel(ctx)
 	defer over()
 	l.read(ctx, during)
@@ -44,6 +44,7 @@ func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	l.checkThatMuchHappened(map[string]int{
 		"kills of all servers": f.killed, "servers replaced": f.replaced,
 		"logs emptied": f.emptied, "copies put back": f.restored,
+		"steps shown again": shownAgain(l.readers.all),
 	})
 }
 
@@ -135,6 +136,22 @@ func (f *losses) startAll() {
 	}
 }
 
+// shownAgain counts the steps in flight that were shown again, because the log had lost
+// them: the attempts of a claim that are not its first.
+func shownAgain(readers []*reading) int {
+	again := map[place]bool{}
+	for _, one := range readers {
+		for _, e := range one.Frames {
+			at := positionOf(e)
+			if e.Name == "chunk" && at.Attempt != position.Stored && (at.Attempt-1)%position.PerClaim > 0 {
+				at.N = 1
+				again[place{one.Session, fmt.Sprint(at)}] = true
+			}
+		}
+	}
+	return len(again)
+}
+
 // waitForLiveWords waits until the log has new words of some sessions, in all partitions.
 func (f *losses) waitForLiveWords(ctx context.Context) {
 	f.t.Helper()
@@ -190,7 +207,12 @@ func isLiveWord(e harness.Event) bool {
 			Type string `json:"type"`
 		} `json:"chunk"`
 	}
-	sequence, err := strconv.ParseInt(e.ID, 10, 64)
-	return err == nil && json.Unmarshal([]byte(e.Data), &frame) == nil &&
-		frame.Chunk.Type == "text_delta" && position.Of(sequence).Attempt != position.Stored
+	return json.Unmarshal([]byte(e.Data), &frame) == nil &&
+		frame.Chunk.Type == "text_delta" && positionOf(e).Attempt != position.Stored
+}
+
+// positionOf is where an event leaves its reader; the beginning where it names no position.
+func positionOf(e harness.Event) position.Position {
+	sequence, _ := strconv.ParseInt(e.ID, 10, 64) // 0 when it has no id
+	return position.Of(sequence)
 }
