@@ -17,18 +17,20 @@ import (
 const (
 	// bootTime is the most that NATS servers get to boot before they are killed again.
 	bootTime = time.Second
-	// liveSample is of how many sessions words have to come before the next fault, and
-	// liveWithin the longest that this may take.
+	// liveSample is how many sessions must have new words before the next fault,
+	// liveWithin the longest that this may take, and livePause lies between two attempts
+	// to read one of them.
 	liveSample = 20
 	liveWithin = 2 * time.Minute
+	livePause  = 100 * time.Millisecond
 )
 
 func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*(*copyAge)+settleWithin)
 	defer cancel()
-	// Tales last longer than the copies are kept and the log is away, steps longer than it
-	// is away at once: runs do not wait for the log.
+	// Runs do not wait for the log. So a tale lasts longer than all faults together, and a
+	// step longer than one outage: otherwise no step would lose a part and still go on.
 	l := startLoad(ctx, t, lasting(*copyAge+45*time.Second, longStep))
 	during, over := context.WithCancel(ctx)
 	defer over()
@@ -41,10 +43,12 @@ func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	l.readLate(ctx)
 	over()
 	l.check()
+	repeated := repeatedSteps(l.readers.all)
+	t.Logf("%d times a step in flight was repeated", repeated)
 	l.checkThatMuchHappened(map[string]int{
 		"kills of all servers": f.killed, "servers replaced": f.replaced,
 		"logs emptied": f.emptied, "copies put back": f.restored,
-		"steps shown again": shownAgain(l.readers.all),
+		"steps repeated": repeated,
 	})
 }
 
@@ -62,24 +66,24 @@ func (f *losses) run(ctx context.Context) {
 	f.t.Helper()
 	copies := f.nats.SnapshotAll()
 	copied := time.Now()
-	faults := []struct {
+	ways := []struct {
 		name string
-		do   func()
+		lose func()
 	}{
 		{"all servers killed twice", f.killTwice},
 		{"one server replaced", f.replaceOne},
 		{"the log emptied", f.empty},
 		{"the copies put back", func() { f.putBack(copies) }},
 	}
-	for i, fault := range faults {
+	for i, way := range ways {
 		// No event to wait for: the copies have to become old.
-		time.Sleep(time.Until(copied.Add(*copyAge * time.Duration(i) / time.Duration(len(faults)-1))))
+		time.Sleep(time.Until(copied.Add(*copyAge * time.Duration(i) / time.Duration(len(ways)-1))))
 		age := time.Since(copied)
-		fault.do()
+		way.lose()
 		f.nats.WaitReady()
 		ready := time.Since(copied)
 		f.waitForLiveWords(ctx)
-		f.phase("%s: %v behind the copies, ready after %v, new words after %v more:", fault.name,
+		f.phase("%s, %v after the copies were made: NATS is ready after %v, new words come after %v more; all this", way.name,
 			age.Round(time.Second), (ready - age).Round(time.Second), (time.Since(copied) - ready).Round(time.Second))
 	}
 }
@@ -136,23 +140,24 @@ func (f *losses) startAll() {
 	}
 }
 
-// shownAgain counts the steps in flight that were shown again, because the log had lost
-// them: the attempts of a claim that are not its first.
-func shownAgain(readers []*reading) int {
-	again := map[place]bool{}
+// repeatedSteps counts how often a step in flight was repeated because the log had lost a
+// part of it. Each time the step has an attempt that is not the first one of its claim.
+func repeatedSteps(readers []*reading) int {
+	attempts := map[place]bool{}
 	for _, one := range readers {
 		for _, e := range one.Frames {
 			at := positionOf(e)
 			if e.Name == "chunk" && at.Attempt != position.Stored && (at.Attempt-1)%position.PerClaim > 0 {
 				at.N = 1
-				again[place{one.Session, fmt.Sprint(at)}] = true
+				attempts[place{one.Session, fmt.Sprint(at)}] = true
 			}
 		}
 	}
-	return len(again)
+	return len(attempts)
 }
 
-// waitForLiveWords waits until the log has new words of some sessions, in all partitions.
+// waitForLiveWords waits until the log brings new words of liveSample sessions, which lie
+// in all partitions.
 func (f *losses) waitForLiveWords(ctx context.Context) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
@@ -164,18 +169,23 @@ func (f *losses) waitForLiveWords(ctx context.Context) {
 	atOnce(f.t, sample, func(s *session) error {
 		for {
 			err := waitForLiveWord(ctx, f.system.Client, s)
-			if err == nil {
-				return nil
+			if err == nil || errors.Is(err, errRunOver) {
+				return err
 			}
-			if ctx.Err() != nil {
-				return fmt.Errorf("the log has no new word: %w", err)
+			select {
+			case <-time.After(livePause):
+			case <-ctx.Done():
+				return fmt.Errorf("the log brings no new word: %w", err)
 			}
 		}
 	})
 }
 
-// waitForLiveWord waits until a word comes that is not in the snapshot of the session,
-// and that comes from the log.
+// errRunOver says that no more words can come.
+var errRunOver = errors.New("the run is over")
+
+// waitForLiveWord waits until the log brings a word that the session's snapshot does not
+// have.
 func waitForLiveWord(ctx context.Context, c harness.Client, s *session) error {
 	snapshot, err := c.Snapshot(ctx, s.id)
 	if err != nil {
@@ -192,15 +202,15 @@ func waitForLiveWord(ctx context.Context, c harness.Client, s *session) error {
 		case err != nil:
 			return err
 		case e.Name == "end" || e.Name == "fail":
-			return errors.New("the run has ended: " + e.Data)
+			return fmt.Errorf("%w: %s", errRunOver, e.Data)
 		case e.Name == "chunk" && isLiveWord(e):
 			return nil
 		}
 	}
 }
 
-// isLiveWord reports whether the chunk is text of the step in flight: a stored step has
-// an attempt of its own.
+// isLiveWord reports whether the chunk is text of the step in flight. The text of a stored
+// step has positions of its own.
 func isLiveWord(e harness.Event) bool {
 	var frame struct {
 		Chunk struct {

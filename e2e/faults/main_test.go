@@ -1,7 +1,8 @@
 // Package faults_test checks what readers are told while servers die: runs that
 // go on all the time, readers whose connections are cut, and NATS servers,
-// stream services and executors that are killed or frozen meanwhile. Whatever
-// was told is compared by its content with what had to be told.
+// stream services and executors that are killed or frozen meanwhile, or a log
+// that is emptied or replaced by an old copy. Whatever was told is compared by
+// its content with what had to be told.
 //
 // Every text is one that no other session has, and every word of it says which
 // it is, so that a word that was lost, doubled, swapped or told to the wrong

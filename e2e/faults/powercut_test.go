@@ -185,11 +185,11 @@ func waitUntilOver(t *testing.T, c harness.Client, sessions []*session) {
 }
 
 // waitForWords waits until half of a step's words are told of each session.
-func waitForWords(t *testing.T, c harness.Client, sessions []*session, told script) {
+func waitForWords(t *testing.T, c harness.Client, sessions []*session, tales script) {
 	t.Helper()
 	for _, s := range sessions {
 		stream := c.Native(t, s.id, 0)
-		stream.Until("half a step is told", func(n *harness.NativeStream) bool { return len(n.Text()) > len(s.text())/told.steps/2 })
+		stream.Until("half a step is told", func(n *harness.NativeStream) bool { return len(n.Text()) > len(s.text())/tales.steps/2 })
 		stream.Close()
 	}
 }
