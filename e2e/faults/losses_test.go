@@ -31,7 +31,7 @@ func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	defer cancel()
 	// Runs do not wait for the log. So a tale lasts longer than all faults together, and a
 	// step longer than one outage: otherwise no step would lose a part and still go on.
-	l := startLoad(ctx, t, lasting(*copyAge+45*time.Second, longStep))
+	l := startLoad(ctx, t, lasting(*copyAge+time.Minute, longStep))
 	during, over := context.WithCancel(ctx)
 	defer over()
 	l.read(ctx, during)
