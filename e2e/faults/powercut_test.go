@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	cutSteps = 5 // of the tales that are told while the power goes
-	each     = 4 // sessions of each kind
-
+	each       = 4 // sessions of each kind
 	powerLimit = 5 * time.Minute
 )
+
+// cutScript is that of the tales that are told while the power goes.
+var cutScript = script{steps: 5, chunks: shortStep}
 
 // power is where the log is, and how to take back what it has kept.
 type power struct {
@@ -57,7 +58,7 @@ func natsPower(t *testing.T) power {
 	t.Helper()
 	nats := harness.StartNATS(t, 1)
 	return power{
-		system:   harness.Start(t, harness.Options{Agents: agents(cutSteps), NATS: nats, StreamEnv: cutEnv, LogLevel: "info"}),
+		system:   harness.Start(t, harness.Options{Agents: cutScript.agents(), NATS: nats, StreamEnv: cutEnv, LogLevel: "info"}),
 		snapshot: func() string { return nats.Snapshot(0) },
 		cut: func(copied string) {
 			nats.Kill(0)
@@ -70,7 +71,7 @@ func natsPower(t *testing.T) power {
 
 func embeddedPower(t *testing.T) power {
 	t.Helper()
-	s := harness.Start(t, harness.Options{Agents: agents(cutSteps), StreamEnv: cutEnv, LogLevel: "info"})
+	s := harness.Start(t, harness.Options{Agents: cutScript.agents(), StreamEnv: cutEnv, LogLevel: "info"})
 	return power{
 		system:   s,
 		snapshot: func() string { return harness.Snapshot(t, s.Stream, s.StreamDir) },
@@ -102,7 +103,7 @@ func newCutSessions() *cutSessions {
 	for kind, list := range map[string]*[]*session{"going": &c.going, "young": &c.young} {
 		for i := range each {
 			name := fmt.Sprintf("%s%d", kind, i)
-			*list = append(*list, &session{"cut/" + name, []turn{tale(name, cutSteps)}})
+			*list = append(*list, &session{"cut/" + name, []turn{cutScript.tale(name)}})
 		}
 	}
 	return &c
@@ -122,7 +123,7 @@ func testPowerCut(t *testing.T, p power) {
 	begin(ctx, t, client, all.going)
 	there := readers.follow(ctx, client, "who was there", all.going)
 	waitUntilOver(t, client, slices.Concat(all.kept, all.torn))
-	waitForWords(t, client, all.going)
+	waitForWords(t, client, all.going, cutScript)
 	copied := p.snapshot()
 	talk(ctx, t, client, all.torn, greeting("again"))
 	begin(ctx, t, client, slices.Concat(all.lost, all.young))
@@ -130,7 +131,7 @@ func testPowerCut(t *testing.T, p power) {
 	waitUntilOver(t, client, all.lost)
 	seen := readers.follow(ctx, client, "who had seen the end", over)
 	wait(seen)
-	waitForWords(t, client, all.young)
+	waitForWords(t, client, all.young, cutScript)
 	for _, s := range live {
 		if !client.Status(t, s.id).IsExecuting {
 			t.Errorf("the run of %s has ended before the power was cut", s.id)
@@ -184,11 +185,11 @@ func waitUntilOver(t *testing.T, c harness.Client, sessions []*session) {
 }
 
 // waitForWords waits until half of a step's words are told of each session.
-func waitForWords(t *testing.T, c harness.Client, sessions []*session) {
+func waitForWords(t *testing.T, c harness.Client, sessions []*session, tales script) {
 	t.Helper()
 	for _, s := range sessions {
 		stream := c.Native(t, s.id, 0)
-		stream.Until("half a step is told", func(n *harness.NativeStream) bool { return len(n.Text()) > len(s.text())/cutSteps/2 })
+		stream.Until("half a step is told", func(n *harness.NativeStream) bool { return len(n.Text()) > len(s.text())/tales.steps/2 })
 		stream.Close()
 	}
 }

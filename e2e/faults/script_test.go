@@ -6,25 +6,32 @@ import (
 	"time"
 )
 
-// The pace of the teller: a step of a tale lasts stepTime, in which every
-// session writes a chunk each chunkEvery.
+// The pace of the teller: every session writes a chunk each chunkEvery. A step has
+// shortStep chunks, or longStep chunks where it has to last longer than the log is away.
 const (
-	chunkEvery    = 400 * time.Millisecond
-	chunkWords    = 3
-	chunksPerStep = 10
-	stepWords     = chunksPerStep * chunkWords
-	stepTime      = chunksPerStep * chunkEvery
+	chunkEvery = 400 * time.Millisecond
+	chunkWords = 3
+	shortStep  = 10
+	longStep   = 30
 )
 
 const agentType = "teller"
 
+// script says how many steps a tale has, and how many chunks a step.
+type script struct{ steps, chunks int }
+
+// lasting is the script of tales that last at least as long.
+func lasting(least time.Duration, chunks int) script {
+	return script{steps: int(least/(chunkEvery*time.Duration(chunks))) + 1, chunks: chunks}
+}
+
 // tale is an answer of several steps, with the call of a tool between two of
 // them, so that steps are committed while it is told. No other session has its
 // name.
-func tale(name string, steps int) turn {
+func (s script) tale(name string) turn {
 	var b strings.Builder
-	for step := 1; step <= steps; step++ {
-		for word := range stepWords {
+	for step := 1; step <= s.steps; step++ {
+		for word := range s.chunks * chunkWords {
 			fmt.Fprintf(&b, "%s.%d.%02d ", name, step, word)
 		}
 	}
@@ -34,8 +41,8 @@ func tale(name string, steps int) turn {
 // greeting is a short answer.
 func greeting(name string) turn { return turn{"greet " + name, "Hello, " + name + ". "} }
 
-// agents is the agents file: a teller of tales of as many steps.
-func agents(steps int) string {
+// agents is the agents file: a teller of such tales.
+func (s script) agents() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `
 models:
@@ -49,18 +56,18 @@ models:
             - when: {lastUser: '^greet (?P<name>\S+)$'}
               reply: 'Hello, {{.Group.name}}. '
 `, chunkWords, chunkEvery)
-	for step := 1; step <= steps; step++ {
+	for step := 1; step <= s.steps; step++ {
 		fmt.Fprintf(&b, `            - when: {lastUser: '^tell (?P<name>\S+)$', step: %d}
               reply:
                 - text: '{{range $word := %d}}{{$.Group.name}}.%d.{{printf "%%02d" $word}} {{end}}'
-`, step, stepWords, step)
-		if step < steps {
+`, step, s.chunks*chunkWords, step)
+		if step < s.steps {
 			b.WriteString("                - {call: {name: calculate, arguments: {expression: '1 + 1'}}, chunk: whole}\n")
 		}
 	}
 	fmt.Fprintf(&b, `            - reply: 'I only tell tales.'
 agents:
   - {name: %s, description: Tells tales., model: scripted/teller, tools: [calculate], maxSteps: %d}
-`, agentType, steps+1)
+`, agentType, s.steps+1)
 	return b.String()
 }

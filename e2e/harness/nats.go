@@ -152,6 +152,30 @@ func (n *NATS) Snapshot(i int) (copied string) {
 	return Snapshot(n.t, n.nodes[i].Process, n.nodes[i].store)
 }
 
+// SnapshotAll copies the stores of all servers, which run, as a power cut of all of them
+// at one moment would leave them.
+func (n *NATS) SnapshotAll() (copied []string) {
+	n.t.Helper()
+	for i := range n.nodes {
+		n.Freeze(i)
+	}
+	for i := range n.nodes {
+		copied = append(copied, n.copyStore(i))
+	}
+	for i := range n.nodes {
+		n.Thaw(i)
+	}
+	return copied
+}
+
+// copyStore copies the store of a server that is frozen or does not run.
+func (n *NATS) copyStore(i int) (copied string) {
+	n.t.Helper()
+	copied = filepath.Join(n.t.TempDir(), "copy")
+	copyFolder(n.t, copied, n.nodes[i].store)
+	return copied
+}
+
 // Restore puts the copy back as the store of a server, which must not run.
 func (n *NATS) Restore(i int, copied string) {
 	n.t.Helper()
