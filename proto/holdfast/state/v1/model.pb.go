@@ -1132,8 +1132,6 @@ type Run struct {
 	Failure   *Failure `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`
 	// stop_when or max_steps where one of them ended the run.
 	CompletionReason string `protobuf:"bytes,12,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
-	// The terminal record of the run is in the stream.
-	Settled bool `protobuf:"varint,13,opt,name=settled,proto3" json:"settled,omitempty"`
 	// How often the run was claimed.
 	Attempt int32 `protobuf:"varint,14,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// W3C trace context of the request that started the run.
@@ -1289,13 +1287,6 @@ func (x *Run) GetCompletionReason() string {
 		return x.CompletionReason
 	}
 	return ""
-}
-
-func (x *Run) GetSettled() bool {
-	if x != nil {
-		return x.Settled
-	}
-	return false
 }
 
 func (x *Run) GetAttempt() int32 {
@@ -2920,7 +2911,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\x88\t\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xf4\b\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -2940,7 +2931,6 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	" \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
 	"\afailure\x18\v \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12+\n" +
 	"\x11completion_reason\x18\f \x01(\tR\x10completionReason\x12\x18\n" +
-	"\asettled\x18\r \x01(\bR\asettled\x12\x18\n" +
 	"\aattempt\x18\x0e \x01(\x05R\aattempt\x12 \n" +
 	"\vtraceparent\x18\x0f \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
@@ -2965,7 +2955,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\fend_position\x18\x1e \x01(\x03R\vendPosition\x12.\n" +
 	"\x05usage\x18\x1f \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\x12\x1f\n" +
 	"\vfinish_step\x18  \x01(\x05R\n" +
-	"finishStep\"r\n" +
+	"finishStepJ\x04\b\r\x10\x0e\"r\n" +
 	"\x04Stop\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +

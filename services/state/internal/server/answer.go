@@ -69,7 +69,7 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 		RunId: r.RunID, SessionId: key.SessionID, AgentType: r.AgentType, Turn: r.Turn, Status: runStatusOut[r.Status],
 		RequestKey: r.RequestKey, MessageId: r.MessageID, StartSequence: r.StartSequence, StepCount: r.StepCount,
 		Output: r.Outcome.Output, Failure: failureOut(r.Outcome.Failure), CompletionReason: r.Outcome.CompletionReason, FinishReason: r.Outcome.FinishReason,
-		Settled: r.Status.Over(), Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate,
+		Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate,
 		CreatedAt: int64(r.CreatedAt), StartedAt: int64(r.StartedAt), CompletedAt: int64(r.CompletedAt),
 		Entry: entryOut[r.Entry], Stop: stopOut(r.Stop), DueAt: int64(r.DueAt), Losses: r.Losses,
 		DeadlineAt: int64(r.DeadlineAt), OnBusy: busyOut[r.OnBusy], StartMessageCount: r.StartMessageCount, TurnMessageCount: r.TurnMessageCount,

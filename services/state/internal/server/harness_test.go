@@ -278,7 +278,7 @@ func (s *stream) execute() *statev1.Claim {
 	s.Helper()
 	claim := s.next().GetExecute()
 	if claim == nil {
-		s.Fatal("got a claim to settle, want one to execute")
+		s.Fatal("got no run to execute")
 	}
 	return claim
 }

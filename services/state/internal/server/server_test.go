@@ -248,10 +248,9 @@ func TestBadWritesAreRefusedWithTheirReasons(t *testing.T) {
 		_, err := b.work.FinishRun(t.Context(), &statev1.FinishRunRequest{Run: ref, Outcome: o})
 		b.refuses(err, fault.Invalid, "OUTCOME_INVALID")
 	}
-	_, err := b.work.SettleRun(t.Context(), &statev1.SettleRunRequest{Run: ref})
 	old := proto.CloneOf(ref)
 	old.Epoch--
-	_, err = b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: old})
+	_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: old})
 	b.refuses(err, fault.Stale, "EPOCH_STALE")
 	_, err = b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{})
 	b.refuses(err, fault.Invalid, "ID_INVALID")
@@ -304,10 +303,7 @@ func TestPagesSayWhetherThereIsMore(t *testing.T) {
 	s := b.open("e1", 10)
 	for range 3 {
 		b.start("s")
-		ref := refTo(s.execute())
-		b.finish(ref)
-		_, err := b.work.SettleRun(t.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 10})
-		b.must(err)
+		b.finish(refTo(s.execute()))
 	}
 	var turns []int32
 	before := int32(0)

@@ -138,15 +138,6 @@ func (s *Server) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*s
 	return &statev1.FinishRunResponse{Version: version}, nil
 }
 
-// SettleRun implements statev1.WorkServiceServer. A run that has ended is settled: there is
-// nothing to do.
-func (s *Server) SettleRun(_ context.Context, r *statev1.SettleRunRequest) (*statev1.SettleRunResponse, error) {
-	if _, err := checkRef(r.GetRun()); err != nil {
-		return nil, err
-	}
-	return &statev1.SettleRunResponse{}, nil
-}
-
 // ReleaseRun implements statev1.WorkServiceServer.
 func (s *Server) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunRequest) (*statev1.ReleaseRunResponse, error) {
 	ref, err := checkRef(r.GetRun())

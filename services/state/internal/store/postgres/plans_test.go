@@ -23,7 +23,7 @@ var large = []string{
 
 // dueOnly are the indexes that hold nothing but work that is due, and so may
 // be read as a whole.
-var dueOnly = []string{"runs_held", "runs_due", "runs_due_settling"}
+var dueOnly = []string{"runs_held", "runs_due"}
 
 type planNode struct {
 	Type     string     `json:"Node Type"`
@@ -128,9 +128,9 @@ func grow(t *testing.T, s *Store, key session.Key, n int) {
 	t.Helper()
 	for _, insert := range []string{
 		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence, step_count, output,
-			failure, completion_reason, settled, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
+			failure, completion_reason, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
 			created_at, started_at, completed_at, start_message_count)
-			SELECT $1, $2, 'old-' || i, 'support', i, 'completed', 'old-' || i, '', 'ui-' || i, 0, 1, '', '', '', true, 1, 1, '', 0, i, i, '', '', 0, 0, 0, i - 1
+			SELECT $1, $2, 'old-' || i, 'support', i, 'completed', 'old-' || i, '', 'ui-' || i, 0, 1, '', '', '', 1, 1, '', 0, i, i, '', '', 0, 0, 0, i - 1
 			FROM generate_series(1, $3) i`,
 		`INSERT INTO messages (tenant, session_id, ordinal, message_id, role, run_id, step, created_at, size, body)
 			SELECT $1, $2, i - 1, 'old-' || i, 'user', 'old-' || i, CASE WHEN i % 2 = 0 THEN i ELSE 0 END, 0, 1, 'x' FROM generate_series(1, $3) i`,

@@ -166,7 +166,7 @@ func (r *row) session(s *session.Session) {
 const (
 	runBirth = `agent_type text, entry text, request_key text, request_hash bytea, message_id text, traceparent text, tracestate text,
 		created_at bigint, deadline_at bigint, on_busy text, place bigint`
-	runLife = `turn bigint, status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, settled boolean, attempt bigint,
+	runLife = `turn bigint, status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, attempt bigint,
 		epoch bigint, executor_id text, claimed_at bigint, finish_step bigint, finish_version bigint, stop text, due_at bigint, losses bigint,
 		started_at bigint, completed_at bigint, start_message_count bigint, start_state_version bigint, start_state_base bigint,
 		turn_message_count bigint, finish_reason text, start_position bigint, end_position bigint, usage text`
@@ -181,7 +181,7 @@ var (
 func (r *rows) runLife(k session.Key, x *session.Run) *rows {
 	return r.key(k).text(x.RunID).number(int64(x.Turn)).text(string(x.Status)).number(x.StartSequence, int64(x.StepCount)).
 		text(x.Outcome.Output).json(store.In(&x.Outcome.Failure)).text(x.Outcome.CompletionReason).
-		truth(!x.Status.Live()).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
+		number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
 		number(int64(x.ClaimedAt), int64(x.FinishStep), x.FinishVersion).json(store.In(&x.Stop)).
 		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt), x.StartMessageCount, x.StartStateVersion, x.StartStateBase, x.TurnMessageCount).
 		text(x.Outcome.FinishReason).number(x.StartPosition, x.EndPosition).json(store.In(&x.Outcome.Usage))
@@ -198,7 +198,6 @@ func (r *row) run() *session.Run {
 	x.Outcome.Output = r.text()
 	r.json(store.In(&x.Outcome.Failure))
 	x.Outcome.CompletionReason = r.text()
-	r.truth() // settled: older releases read it, and take a finished run for work until it is set
 	x.Attempt, x.Epoch, x.ExecutorID = r.small(), r.number(), r.text()
 	x.ClaimedAt, x.FinishStep, x.FinishVersion = session.Millis(r.number()), r.small(), r.number()
 	r.json(store.In(&x.Stop))

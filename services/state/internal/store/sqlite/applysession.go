@@ -129,19 +129,15 @@ func (w *writer) state(c *session.Change) {
 	}
 }
 
-// settled is a column that older releases read: they take a finished run for work until
-// it is set.
-func settled(r *session.Run) bool { return !r.Status.Live() }
-
 func (w *writer) insertRun(r *session.Run) {
 	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
-			step_count, output, failure, completion_reason, settled, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
+			step_count, output, failure, completion_reason, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
 			finish_step, finish_version, traceparent, tracestate, created_at, started_at, completed_at,
 			deadline_at, on_busy, place, start_message_count, start_state_version, start_state_base, turn_message_count, finish_reason,
 			start_position, end_position, usage)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, blob(r.RequestHash), r.MessageID, r.StartSequence,
-		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, settled(r), r.Attempt, r.Entry, store.In(&r.Stop),
+		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Attempt, r.Entry, store.In(&r.Stop),
 		r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt,
 		r.StartedAt, r.CompletedAt, r.DeadlineAt, r.OnBusy, r.Place, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
 		r.TurnMessageCount, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage))
@@ -149,10 +145,10 @@ func (w *writer) insertRun(r *session.Run) {
 
 // begin gives a run that has waited its turn.
 func (w *writer) begin(r *session.Run) {
-	w.update("run that begins", `UPDATE runs SET status = ?, settled = ?, turn = ?, start_sequence = ?, start_message_count = ?,
+	w.update("run that begins", `UPDATE runs SET status = ?, turn = ?, start_sequence = ?, start_message_count = ?,
 			start_state_version = ?, start_state_base = ?, turn_message_count = ?, stop = ?, start_position = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
-		r.Status, settled(r), r.Turn, r.StartSequence, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
+		r.Status, r.Turn, r.StartSequence, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
 		r.TurnMessageCount, store.In(&r.Stop), r.StartPosition, r.RunID)
 }
 
@@ -176,11 +172,11 @@ func (w *writer) updateRun(r *session.Run) {
 		return
 	}
 	w.update("run", `UPDATE runs SET status = ?, start_sequence = ?, step_count = ?, output = ?, failure = ?, completion_reason = ?,
-			settled = ?, attempt = ?, stop = ?, due_at = ?, losses = ?, epoch = ?, executor_id = ?, claimed_at = ?, finish_step = ?,
+			attempt = ?, stop = ?, due_at = ?, losses = ?, epoch = ?, executor_id = ?, claimed_at = ?, finish_step = ?,
 			finish_version = ?, started_at = ?, completed_at = ?, finish_reason = ?, start_position = ?, end_position = ?, usage = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
 		r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
-		settled(r), r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
+		r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
 		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage), r.RunID)
 }
 
