@@ -155,7 +155,7 @@ func (s *stepper) do(last bool) (*statev1.CommitStepResponse, error) {
 	if err := s.results(plan); err != nil {
 		return nil, err
 	}
-	r := &statev1.CommitStepRequest{Run: s.ref, Step: s.step, StreamStep: s.step, Messages: []*eventv1.Message{plan}}
+	r := &statev1.CommitStepRequest{Run: s.ref, Step: s.step, Messages: []*eventv1.Message{plan}}
 	item := s.id("commit")
 	s.log = append(s.log, item)
 	r.Ops = []*statev1.StateOp{appendTo("log", item)}

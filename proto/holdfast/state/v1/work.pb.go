@@ -555,12 +555,11 @@ func (x *RunRef) GetEpoch() int64 {
 }
 
 type RecordPlanRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Run            *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Step           int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
-	Plan           *v1.Message            `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
-	StreamSequence int64                  `protobuf:"varint,4,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	Usage          []*UsageEntry          `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Run   *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Plan  *v1.Message            `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
+	Usage []*UsageEntry          `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
 	// Writes to the custom state that have led to the plan and that nobody makes
 	// again. The next owner of the run has them from the journal.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
@@ -617,13 +616,6 @@ func (x *RecordPlanRequest) GetPlan() *v1.Message {
 		return x.Plan
 	}
 	return nil
-}
-
-func (x *RecordPlanRequest) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
 }
 
 func (x *RecordPlanRequest) GetUsage() []*UsageEntry {
@@ -788,14 +780,8 @@ type CommitStepRequest struct {
 	// Appended to the conversation in this order.
 	Messages []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Applied behind those of the journal.
-	Ops []*StateOp `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
-	// The sequence of the stream that stream_step reached.
-	StreamSequence int64 `protobuf:"varint,5,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	// The last step that stands in the stream as a whole: `step`, or an earlier
-	// one when the stream was away. One above `step` is INVALID_ARGUMENT
-	// (STREAM_STEP_INVALID).
-	StreamStep int32         `protobuf:"varint,8,opt,name=stream_step,json=streamStep,proto3" json:"stream_step,omitempty"`
-	Usage      []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
+	Ops   []*StateOp    `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
+	Usage []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
 	// When set, the run ends with this step.
 	Outcome *Outcome `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// 0 for any.
@@ -876,20 +862,6 @@ func (x *CommitStepRequest) GetOps() []*StateOp {
 		return x.Ops
 	}
 	return nil
-}
-
-func (x *CommitStepRequest) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
-}
-
-func (x *CommitStepRequest) GetStreamStep() int32 {
-	if x != nil {
-		return x.StreamStep
-	}
-	return 0
 }
 
 func (x *CommitStepRequest) GetUsage() []*UsageEntry {
@@ -1185,10 +1157,9 @@ func (x *Outcome) GetUsage() *v1.Usage {
 }
 
 type FinishRunRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Run            *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Outcome        *Outcome               `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	StreamSequence int64                  `protobuf:"varint,3,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Run     *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Outcome *Outcome               `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Goes behind that of the journal: what was spent without a plan.
 	Usage         []*UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1237,13 +1208,6 @@ func (x *FinishRunRequest) GetOutcome() *Outcome {
 		return x.Outcome
 	}
 	return nil
-}
-
-func (x *FinishRunRequest) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
 }
 
 func (x *FinishRunRequest) GetUsage() []*UsageEntry {
@@ -1439,29 +1403,25 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\x90\x02\n" +
+	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\xed\x01\n" +
 	"\x11RecordPlanRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x12.\n" +
-	"\x04plan\x18\x03 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x12'\n" +
-	"\x0fstream_sequence\x18\x04 \x01(\x03R\x0estreamSequence\x123\n" +
+	"\x04plan\x18\x03 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x123\n" +
 	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x12,\n" +
-	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\"\x14\n" +
+	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x04\x10\x05\"\x14\n" +
 	"\x12RecordPlanResponse\"\x8d\x01\n" +
 	"\x13RecordResultRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x125\n" +
 	"\x06result\x18\x03 \x01(\v2\x1d.holdfast.state.v1.CallResultR\x06result\"2\n" +
 	"\x14RecordResultResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\x90\x06\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xd2\x05\n" +
 	"\x11CommitStepRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
 	"\bmessages\x18\x03 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x12,\n" +
-	"\x03ops\x18\x04 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x12'\n" +
-	"\x0fstream_sequence\x18\x05 \x01(\x03R\x0estreamSequence\x12\x1f\n" +
-	"\vstream_step\x18\b \x01(\x05R\n" +
-	"streamStep\x123\n" +
+	"\x03ops\x18\x04 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x123\n" +
 	"\x05usage\x18\x06 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x124\n" +
 	"\aoutcome\x18\a \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x12)\n" +
 	"\x10expected_version\x18\t \x01(\x03R\x0fexpectedVersion\x12-\n" +
@@ -1475,7 +1435,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"suspension\x18\x0e \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
 	"suspension\x12&\n" +
 	"\x0fcovers_plan_ops\x18\x0f \x01(\bR\rcoversPlanOps\x125\n" +
-	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06record\"L\n" +
+	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\t\"L\n" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
@@ -1492,12 +1452,11 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\afailure\x18\x03 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12+\n" +
 	"\x11completion_reason\x18\x04 \x01(\tR\x10completionReason\x12#\n" +
 	"\rfinish_reason\x18\x05 \x01(\tR\ffinishReason\x12.\n" +
-	"\x05usage\x18\x06 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"\xd3\x01\n" +
+	"\x05usage\x18\x06 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"\xb0\x01\n" +
 	"\x10FinishRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x124\n" +
-	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x12'\n" +
-	"\x0fstream_sequence\x18\x03 \x01(\x03R\x0estreamSequence\x123\n" +
-	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"-\n" +
+	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x123\n" +
+	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usageJ\x04\b\x03\x10\x04\"-\n" +
 	"\x11FinishRunResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"\x90\x01\n" +
 	"\x11ReleaseRunRequest\x12+\n" +

@@ -65,7 +65,7 @@ var steps = []test{
 		if s.State != `{"log":["x","c1","c2"],"n":[0]}` {
 			b.Errorf("got state %s", s.State)
 		}
-		if s.Version != 2 || s.StepCount != 1 || s.MessageCount != 2 || s.StreamSequence != 100 || s.Status != session.Active || s.UpdatedAt != b.now {
+		if s.Version != 2 || s.StepCount != 1 || s.MessageCount != 2 || s.Status != session.Active || s.UpdatedAt != b.now {
 			b.Errorf("got session %+v", s)
 		}
 		if run.StepCount != 1 || run.Status != session.RunRunning {
@@ -74,7 +74,7 @@ var steps = []test{
 		messages := b.messages(home)
 		commit.Messages[0].Ordinal = 1
 		same(b, "committed message", messages[1], commit.Messages[0])
-		want := session.Checkpoint{ID: commit.CheckpointID, RunID: ref.RunID, Step: 1, Epoch: 1, Version: 2, MessageCount: 2, StreamSequence: 100,
+		want := session.Checkpoint{ID: commit.CheckpointID, RunID: ref.RunID, Step: 1, Epoch: 1, Version: 2, MessageCount: 2,
 			Status: session.Active, StateVersion: 2, StateBase: 2, Warnings: checkpoint.Warnings, CreatedAt: b.now}
 		same(b, "checkpoint", checkpoint, want)
 		if len(checkpoint.Warnings) != 1 || !strings.Contains(checkpoint.Warnings[0], `"n"`) {

@@ -1,4 +1,10 @@
--- What nothing reads any more: whether the end of a run stands in the stream.
+-- What nothing reads any more: whether the end of a run stands in the stream, and sequences
+-- of the stream. Positions have replaced them.
+
+ALTER TABLE sessions DROP COLUMN stream_sequence;
+ALTER TABLE sessions DROP COLUMN stream_step;
+ALTER TABLE checkpoints DROP COLUMN stream_sequence;
+ALTER TABLE plans DROP COLUMN stream_sequence;
 
 -- SQLite changes a CHECK only by another table.
 CREATE TABLE runs_rebuilt (
@@ -12,7 +18,6 @@ CREATE TABLE runs_rebuilt (
     request_key         TEXT    NOT NULL,
     request_hash        BLOB    NOT NULL,
     message_id          TEXT    NOT NULL,
-    start_sequence      INTEGER NOT NULL,
     step_count          INTEGER NOT NULL CHECK (step_count >= 0),
     output              TEXT    NOT NULL,
     failure             TEXT    NOT NULL,
@@ -49,11 +54,11 @@ CREATE TABLE runs_rebuilt (
     CHECK (turn >= 1 OR status NOT IN ('queued', 'running'))
 ) STRICT;
 
-INSERT INTO runs_rebuilt (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
+INSERT INTO runs_rebuilt (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id,
     step_count, output, failure, completion_reason, attempt, epoch, executor_id, claimed_at, finish_step, finish_version,
     traceparent, tracestate, created_at, started_at, completed_at, entry, stop, due_at, losses, deadline_at, on_busy, place,
     start_message_count, start_state_version, start_state_base, turn_message_count, finish_reason, start_position, end_position, usage)
-SELECT tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
+SELECT tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id,
     step_count, output, failure, completion_reason, attempt, epoch, executor_id, claimed_at, finish_step, finish_version,
     traceparent, tracestate, created_at, started_at, completed_at, entry, stop, due_at, losses, deadline_at, on_busy, place,
     start_message_count, start_state_version, start_state_base, turn_message_count, finish_reason, start_position, end_position, usage
