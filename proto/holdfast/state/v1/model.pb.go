@@ -1626,8 +1626,8 @@ type Journal struct {
 	Results []*CallResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	// Tokens of the model call.
 	Usage []*UsageEntry `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
-	// Writes to the custom state that have led to the plan, applied when the step
-	// commits, before those of the results, unless the commit covers them.
+	// Writes to the custom state that have led to the plan. The commit of the step
+	// has them among its own.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

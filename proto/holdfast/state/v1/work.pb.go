@@ -779,7 +779,8 @@ type CommitStepRequest struct {
 	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	// Appended to the conversation in this order.
 	Messages []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Applied behind those of the journal.
+	// Applied after those of the results in the journal. The executor adds the writes
+	// of the journal's plan; the service does not apply these itself.
 	Ops   []*StateOp    `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
 	Usage []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
 	// When set, the run ends with this step.
@@ -796,9 +797,6 @@ type CommitStepRequest struct {
 	SubSessions []*SubSession `protobuf:"bytes,13,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
 	// For a suspended outcome.
 	Suspension *Suspension `protobuf:"bytes,14,opt,name=suspension,proto3" json:"suspension,omitempty"`
-	// `ops` do what those of the journal's plan are to do, and these are not applied
-	// besides. Not set by executors that do not know of them.
-	CoversPlanOps bool `protobuf:"varint,15,opt,name=covers_plan_ops,json=coversPlanOps,proto3" json:"covers_plan_ops,omitempty"`
 	// What readers saw of the step beside its messages; stored with it. At most 8 MiB:
 	// INVALID_ARGUMENT (RECORD_TOO_LARGE).
 	Record        *v1.StepRecord `protobuf:"bytes,16,opt,name=record,proto3" json:"record,omitempty"`
@@ -918,13 +916,6 @@ func (x *CommitStepRequest) GetSuspension() *Suspension {
 		return x.Suspension
 	}
 	return nil
-}
-
-func (x *CommitStepRequest) GetCoversPlanOps() bool {
-	if x != nil {
-		return x.CoversPlanOps
-	}
-	return false
 }
 
 func (x *CommitStepRequest) GetRecord() *v1.StepRecord {
@@ -1416,7 +1407,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x125\n" +
 	"\x06result\x18\x03 \x01(\v2\x1d.holdfast.state.v1.CallResultR\x06result\"2\n" +
 	"\x14RecordResultResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xd2\x05\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xb0\x05\n" +
 	"\x11CommitStepRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
@@ -1433,9 +1424,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\fsub_sessions\x18\r \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\x12=\n" +
 	"\n" +
 	"suspension\x18\x0e \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
-	"suspension\x12&\n" +
-	"\x0fcovers_plan_ops\x18\x0f \x01(\bR\rcoversPlanOps\x125\n" +
-	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\t\"L\n" +
+	"suspension\x125\n" +
+	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\tJ\x04\b\x0f\x10\x10\"L\n" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +

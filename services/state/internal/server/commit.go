@@ -61,7 +61,7 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	}
 	command := session.Commit{
 		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
-		CoversPlan: r.GetCoversPlanOps(), Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.config.SuspendedTTL.Milliseconds()),
+		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.config.SuspendedTTL.Milliseconds()),
 		Limits: limits.heart(), Now: s.millis(),
 	}
 	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.newID())

@@ -171,7 +171,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 	}
 	tool := &eventv1.Message{Id: "t1", Role: eventv1.Role_ROLE_TOOL, Step: 1, RunId: ref.RunId, CreatedAt: 5,
 		Parts: []*eventv1.Part{{Part: &eventv1.Part_ToolResult{ToolResult: result.Result}}}}
-	commit := &statev1.CommitStepRequest{Run: refTo(claim), Step: 1, Messages: []*eventv1.Message{plan, tool},
+	commit := &statev1.CommitStepRequest{Run: refTo(claim), Step: 1, Messages: []*eventv1.Message{plan, tool}, Ops: record.GetOps()[1:],
 		Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED, Output: `{"sum":3}`, CompletionReason: "stop_when"}}
 	committed, err := b.work.CommitStep(t.Context(), commit)
 	b.must(err)
@@ -184,7 +184,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 	}
 	got, err := b.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"})
 	b.must(err)
-	if got.GetSession().GetCustomState() != `{"n":3,"asked":["x"],"log":["x"]}` || got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_COMPLETED ||
+	if got.GetSession().GetCustomState() != `{"n":3,"log":["x"],"asked":["x"]}` || got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_COMPLETED ||
 		got.GetCurrentRun().GetOutput() != `{"sum":3}` || got.GetCurrentRun().GetCompletionReason() != "stop_when" {
 		t.Errorf("got %v", got)
 	}

@@ -25,8 +25,7 @@ type Commit struct {
 	Step            int32
 	ExpectedVersion int64 // 0 for any
 	Messages        []Message
-	Ops             []StateOp // applied after those of the journal
-	CoversPlan      bool      // Ops do what those of the journal's plan are to do, which are not applied
+	Ops             []StateOp // applied after those of the journal's results; those of its plan are among them
 	Record          []byte    // opaque, for Checkpoint.Record
 	Usage           []Usage   // goes behind that of the journal
 	Calls           []Call    // that somebody outside answers from now on; SessionID, RunID, Step and CreatedAt are given by Decide
@@ -110,7 +109,7 @@ func (c Commit) tookBack(v *View) bool {
 }
 
 func (c Commit) write(v *View) (*Change, Checkpoint, error) {
-	ops := slices.Concat(c.recorded(v.Journal), c.Ops)
+	ops := slices.Concat(v.Journal.resultOps(), c.Ops)
 	merged, err := merge(v.Session.State, ops, c.Limits.State)
 	if err != nil {
 		return nil, Checkpoint{}, err
@@ -139,14 +138,6 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	answer := *change.Checkpoint
 	answer.Record = nil // as a repetition is answered
 	return change, answer, nil
-}
-
-// recorded are the writes of the journal that the step applies.
-func (c Commit) recorded(j *Journal) []StateOp {
-	if c.CoversPlan {
-		return j.resultOps()
-	}
-	return j.ops()
 }
 
 // count moves the counters and the position over the step.

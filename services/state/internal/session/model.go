@@ -269,7 +269,7 @@ type Journal struct {
 	Plan    []byte   // opaque, like the body of a message
 	CallIDs []string // the calls of the plan, in its order
 	Usage   []Usage
-	Ops     []StateOp // that have led to the plan
+	Ops     []StateOp // that have led to the plan; its step's commit has them among its own
 	Results []Result  // in the order of their recording
 }
 

@@ -92,7 +92,7 @@ var steps = []test{
 		})
 		b.must(b.tryPlan(ref, 2, "the next plan")) // the journal is clear
 	}},
-	{"the writes of a plan are applied once", func(b *bench) {
+	{"the writes of a plan are applied by the commit that has them", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		add := func(what string) []session.StateOp {
@@ -100,15 +100,13 @@ var steps = []test{
 		}
 		step := int32(0)
 		for _, c := range []struct {
-			covers, results bool
-			ops             []session.StateOp
-			want            string
+			results bool
+			ops     []session.StateOp
+			want    string
 		}{
-			{false, false, nil, `{"log":["plan 1"]}`},
-			{false, true, add("own 2"), `{"log":["plan 1","plan 2","call 2","own 2"]}`},
-			{true, true, add("own 3"), `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3"]}`},
-			{true, false, nil, `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3"]}`},
-			{true, true, nil, `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3","call 5"]}`},
+			{true, add("own 1"), `{"log":["call 1","own 1"]}`},
+			{false, nil, `{"log":["call 1","own 1"]}`},
+			{true, nil, `{"log":["call 1","own 1","call 3"]}`},
 		} {
 			step++
 			b.must(b.tryPlanWith(ref, step, "plan", add(fmt.Sprint("plan ", step)), "c1"))
@@ -118,7 +116,7 @@ var steps = []test{
 				b.must(err)
 			}
 			commit := b.commitOf(ref, step)
-			commit.Ops, commit.CoversPlan = c.ops, c.covers
+			commit.Ops = c.ops
 			b.commit(commit)
 			s, _ := b.session(home)
 			same(b, "state", s.State, c.want)
