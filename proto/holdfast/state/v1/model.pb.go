@@ -1522,7 +1522,7 @@ type StoredStep struct {
 	CommittedAt  int64  `protobuf:"varint,6,opt,name=committed_at,json=committedAt,proto3" json:"committed_at,omitempty"`
 	// The messages that the step appended, in their order.
 	Messages []*v1.Message `protobuf:"bytes,7,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Unset for a step that an older release committed.
+	// Unset for a step that was committed without one.
 	Record        *v1.StepRecord `protobuf:"bytes,8,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

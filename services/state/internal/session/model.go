@@ -177,7 +177,7 @@ type Run struct {
 	Place  int64      // among those that wait, the lower first: the session's version that let it wait; 0 for a run that never did
 
 	// Where the session was when the run began: what it appends and writes comes
-	// behind. The state is 0 for a run that an older release has begun.
+	// behind. The state is 0 for a run that has not begun.
 	StartMessageCount int64 // without its own first messages
 	StartStateVersion int64 // as Session.StateVersion, StateBase
 	StartStateBase    int64
@@ -230,7 +230,7 @@ type Outcome struct {
 	Output           string // one JSON text, or empty
 	Failure          *Failure
 	CompletionReason string
-	FinishReason     string  // why the model stopped last; empty when none was called, or an older release has written the end
+	FinishReason     string  // why the model stopped last; empty when none was called
 	Usage            *Tokens // of the run; nil where nobody has counted them
 }
 
@@ -376,13 +376,13 @@ type Call struct {
 	AnsweredAt Millis
 	ConsumedAt Millis // when a step took the answer; the row is a tombstone from then on
 
-	ConsumedStep int32 // that step; 0 before, for one that an older release has taken, and where the run ended with its journal
+	ConsumedStep int32 // that step; 0 before, and where the run ended with its journal
 
 	Late   []byte // opaque: the answer that came after a timeout was consumed
 	LateAt Millis // 0 for none
 	Told   bool   // a step has told the model of the late answer
 
-	ToldStep int32 // that step; 0 before, and for one that an older release has told of
+	ToldStep int32 // that step; 0 before
 }
 
 // CallKind is what a call waits for. Answers of the other kind are refused.
