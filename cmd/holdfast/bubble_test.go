@@ -225,7 +225,7 @@ func says(text string) *eventv1.Message {
 	}}
 }
 
-// await waits until the session's newest run has the status and is settled.
+// await waits until the session's newest run has the status.
 func (b *bubble) await(sessionID string, status statev1.RunStatus) *statev1.GetSessionResponse {
 	b.Helper()
 	deadline := time.Now().Add(24 * time.Hour) // fake
@@ -233,10 +233,10 @@ func (b *bubble) await(sessionID string, status statev1.RunStatus) *statev1.GetS
 		answer, err := b.sessions.GetSession(b.Context(), &statev1.GetSessionRequest{Tenant: tenant, SessionId: sessionID})
 		b.must(err)
 		run := answer.GetCurrentRun()
-		if run.GetSettled() && run.GetStatus() == status {
+		if run.GetStatus() == status {
 			return answer
 		}
-		if run.GetSettled() && len(answer.GetWaiting()) == 0 || time.Now().After(deadline) {
+		if run.GetCompletedAt() > 0 && len(answer.GetWaiting()) == 0 || time.Now().After(deadline) {
 			b.Fatalf("session %s: the run is %v (%v), want %v", sessionID, run.GetStatus(), run.GetFailure(), status)
 		}
 		time.Sleep(time.Second) // fake

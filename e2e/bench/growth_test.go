@@ -168,9 +168,6 @@ func (g *growing) human(b *testing.B, i int) (submit, claim time.Duration) {
 	r.Outcome = &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL}
 	r.Calls = []*statev1.Call{{ToolCallId: call, ToolName: "ask", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL, Input: "{}"}}
 	g.commit(b, i, r)
-	if _, err := g.work(i).SettleRun(b.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: int64(g.steps)}); err != nil {
-		b.Fatal(err)
-	}
 	if err := g.stateUnderTest.claim.Send(&statev1.ClaimRunsRequest{Credits: 1}); err != nil {
 		b.Fatal(err)
 	}
@@ -310,9 +307,6 @@ func (s *stateUnderTest) template(b *testing.B) {
 	r := step(ref, 1)
 	r.Outcome = &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED}
 	if _, err := s.work(0).CommitStep(b.Context(), r); err != nil {
-		b.Fatal(err)
-	}
-	if _, err := s.work(0).SettleRun(b.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 1}); err != nil {
 		b.Fatal(err)
 	}
 }

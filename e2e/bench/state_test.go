@@ -154,7 +154,7 @@ var body = strings.Repeat("x", bodyBytes)
 // step is a commit of an ordinary step: a reply and a tool's result.
 func step(ref *statev1.RunRef, n int32) *statev1.CommitStepRequest {
 	return &statev1.CommitStepRequest{
-		Run: ref, Step: n, StreamSequence: int64(n), StreamStep: n,
+		Run: ref, Step: n,
 		Messages: []*eventv1.Message{
 			{Id: fmt.Sprint("a", n), Role: eventv1.Role_ROLE_ASSISTANT, Parts: []*eventv1.Part{textPart(body)}},
 			{Id: fmt.Sprint("t", n), Role: eventv1.Role_ROLE_TOOL, Parts: []*eventv1.Part{textPart(body)}},

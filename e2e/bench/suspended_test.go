@@ -262,12 +262,12 @@ func (w *waiting) suspend(b *testing.B, n int) {
 	w.await(b, n)
 }
 
-// await waits until so many sessions wait, and nothing has to be told of any.
+// await waits until so many sessions are suspended and no run is left to execute.
 func (w *waiting) await(b *testing.B, n int) {
 	b.Helper()
 	harness.WaitFor(b, fillLimit, "the sessions to wait", func() (bool, string) {
 		var waiting, open int
-		err := w.db.QueryRow(b.Context(), `SELECT (SELECT count(*) FROM sessions WHERE status = 'suspended_client_tool'), (SELECT count(*) FROM runs WHERE NOT settled)`).Scan(&waiting, &open)
+		err := w.db.QueryRow(b.Context(), `SELECT (SELECT count(*) FROM sessions WHERE status = 'suspended_client_tool'), (SELECT count(*) FROM runs WHERE status IN ('queued', 'running'))`).Scan(&waiting, &open)
 		return err == nil && waiting == n && open == 0, fmt.Sprint(waiting, open, err)
 	})
 }

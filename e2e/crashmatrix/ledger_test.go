@@ -170,7 +170,7 @@ func (l *ledgerRun) converse(session string) error {
 		switch {
 		case err != nil:
 			return err
-		case got.GetSession().GetStatus() == completed && got.GetCurrentRun().GetSettled():
+		case got.GetSession().GetStatus() == completed:
 			return nil
 		case got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_ACTIVE && got.GetSession().GetStatus() != completed:
 			return fmt.Errorf("it is %v: %v", got.GetSession().GetStatus(), got.GetSession().GetFailure())

@@ -183,8 +183,8 @@ func (p *talk) about(got *statev1.GetSessionResponse) string {
 		p.Fatalf("list the runs: %v", err)
 	}
 	for _, r := range runs.GetRuns() {
-		fmt.Fprintf(&b, "run %d %v %v steps %d failure %s %s finished %s settled %v\n", r.GetTurn(), r.GetEntry(), r.GetStatus(), r.GetStepCount(),
-			r.GetFailure().GetCode(), r.GetCompletionReason(), r.GetFinishReason(), r.GetSettled())
+		fmt.Fprintf(&b, "run %d %v %v steps %d failure %s %s finished %s\n", r.GetTurn(), r.GetEntry(), r.GetStatus(), r.GetStepCount(),
+			r.GetFailure().GetCode(), r.GetCompletionReason(), r.GetFinishReason())
 	}
 	used, err := statev1.NewUsageServiceClient(p.conn).GetUsageRollup(p.ctx, &statev1.GetUsageRollupRequest{Tenant: tenant, SessionId: p.session})
 	if err != nil {

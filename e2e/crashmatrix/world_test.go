@@ -167,13 +167,13 @@ func (p *talk) look() *statev1.GetSessionResponse {
 	return got
 }
 
-// awaitStatus waits until the session has the status and its last run is settled.
+// awaitStatus waits until the session has the status.
 func (p *talk) awaitStatus(want statev1.SessionStatus) *statev1.GetSessionResponse {
 	p.Helper()
 	var got *statev1.GetSessionResponse
-	harness.WaitFor(p, caseLimit, fmt.Sprintf("the session %s to be %v and settled", p.session, want), func() (bool, string) {
+	harness.WaitFor(p, caseLimit, fmt.Sprintf("the session %s to be %v", p.session, want), func() (bool, string) {
 		got = p.look()
-		return got.GetSession().GetStatus() == want && got.GetCurrentRun().GetSettled(), got.GetSession().GetStatus().String() + " " + got.GetCurrentRun().String()
+		return got.GetSession().GetStatus() == want, got.GetSession().GetStatus().String() + " " + got.GetCurrentRun().String()
 	})
 	return got
 }

@@ -28,7 +28,7 @@ func (w *world) quiet() (bool, string) {
 			return false, err.Error()
 		}
 		for _, r := range runs {
-			if !r.GetSettled() {
+			if r.GetCompletedAt() == 0 {
 				return false, r.String()
 			}
 		}

@@ -66,23 +66,18 @@ func (w *world) claimOn(ctx context.Context, id string, done <-chan struct{}) (d
 			continue // the run is told so at its next step; this costs a credit too many
 		}
 		c := work.GetExecute()
-		if c == nil {
-			c = work.GetSettle()
-		}
 		w.claimed(c)
 		if chance(2) {
 			return true
 		}
-		if chance(4) && work.GetExecute() != nil {
+		if chance(4) {
 			w.zombies.Go(func() {
 				pause(zombieSleep)
 				w.run(c)
 			})
 			return true
 		}
-		if work.GetSettle() != nil {
-			w.settle(refOf(c))
-		} else if w.run(c); w.ctx.Err() != nil {
+		if w.run(c); w.ctx.Err() != nil {
 			return true
 		}
 	}
@@ -126,19 +121,10 @@ func (w *world) run(c *statev1.Claim) {
 			return
 		}
 		if s.over {
-			w.settle(ref)
 			return
 		}
 		stopped = answer.GetStop()
 	}
-}
-
-func (w *world) settle(ref *statev1.RunRef) {
-	_, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.SettleRunResponse, error) {
-		return c.SettleRun(ctx, &statev1.SettleRunRequest{Run: ref})
-	})
-	w.noteFault(err)
-	w.refused("settle", err, stale...)
 }
 
 func (w *world) release(ref *statev1.RunRef) {
@@ -169,7 +155,7 @@ func (s *stepper) do(last bool) (*statev1.CommitStepResponse, error) {
 	if err := s.results(plan); err != nil {
 		return nil, err
 	}
-	r := &statev1.CommitStepRequest{Run: s.ref, Step: s.step, StreamStep: s.step, Messages: []*eventv1.Message{plan}}
+	r := &statev1.CommitStepRequest{Run: s.ref, Step: s.step, Messages: []*eventv1.Message{plan}}
 	item := s.id("commit")
 	s.log = append(s.log, item)
 	r.Ops = []*statev1.StateOp{appendTo("log", item)}

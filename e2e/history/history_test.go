@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	replicas     = 2
-	connsEach    = 6 // connections to a replica: a cut meets some requests and not others
-	perKind      = 8 // starters, submitters, executors; hosts and readers are half as many
-	deathPause   = 1000 * time.Millisecond
-	cutPause     = 400 * time.Millisecond
-	burst        = 4 // faults, and then calm: long enough that silent executors are found
-	calm         = 1500 * time.Millisecond
-	settleWithin = 4 * time.Minute
+	replicas    = 2
+	connsEach   = 6 // connections to a replica: a cut meets some requests and not others
+	perKind     = 8 // starters, submitters, executors; hosts and readers are half as many
+	deathPause  = 1000 * time.Millisecond
+	cutPause    = 400 * time.Millisecond
+	burst       = 4 // faults, and then calm: long enough that silent executors are found
+	calm        = 1500 * time.Millisecond
+	quietWithin = 4 * time.Minute
 	// enough is how often everything has to have happened that the test is about. The
 	// window stays open until then, for no longer than longest.
 	enough  = 5
@@ -47,7 +47,7 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 		"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL="+url,
 		"HOLDFAST_STATE_SILENT_AFTER=700ms", "HOLDFAST_STATE_SWEEP_EVERY=100ms", "HOLDFAST_STATE_EXPIRE_EVERY=200ms",
 		"HOLDFAST_STATE_CLAIM_FRESH=500ms", "HOLDFAST_STATE_CLAIM_POLL=50ms")
-	ctx, cancel := context.WithTimeout(t.Context(), max(*window, longest)+2*settleWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), max(*window, longest)+2*quietWithin)
 	defer cancel()
 	w := &world{T: t, ctx: ctx, history: history{versions: map[string]map[int64]string{}, acked: map[string]int64{}, faults: map[string]int{}}}
 	for _, p := range states {
@@ -74,7 +74,7 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 	w.breakThings(states, url)
 	w.closing.Store(true)
 	clients.Wait()
-	harness.WaitFor(t, settleWithin, "all runs to be settled", w.quiet)
+	harness.WaitFor(t, quietWithin, "all runs to end", w.quiet)
 	close(done)
 	cancelled := make(chan struct{})
 	go func() {
@@ -84,7 +84,7 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 	}()
 	select {
 	case <-cancelled:
-	case <-time.After(settleWithin):
+	case <-time.After(quietWithin):
 		t.Fatal("an executor does not end")
 	}
 	w.check()

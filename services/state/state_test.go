@@ -193,8 +193,6 @@ func (h *house) suspend(claims <-chan *statev1.ClaimRunsResponse, sessionID stri
 		Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL}, Calls: []*statev1.Call{call},
 	})
 	must(h.T, err)
-	_, err = h.work.SettleRun(h.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 1})
-	must(h.T, err)
 }
 
 func TestACallThatNobodyAnswersContinuesItsSessionAtItsDeadline(t *testing.T) {

@@ -566,12 +566,6 @@ type Session struct {
 	CustomState string   `protobuf:"bytes,12,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
 	Output      string   `protobuf:"bytes,13,opt,name=output,proto3" json:"output,omitempty"`
 	Failure     *Failure `protobuf:"bytes,14,opt,name=failure,proto3" json:"failure,omitempty"`
-	// The highest sequence of the session's stream that a commit has recorded.
-	StreamSequence int64 `protobuf:"varint,15,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	// The last committed step that stands in the stream as a whole, up to
-	// stream_sequence. Below step_count when the stream was away: then whoever
-	// claims the run tells the steps above it again, from their messages.
-	StreamStep int32 `protobuf:"varint,23,opt,name=stream_step,json=streamStep,proto3" json:"stream_step,omitempty"`
 	// The newest run; empty before the first.
 	CurrentRunId string            `protobuf:"bytes,16,opt,name=current_run_id,json=currentRunId,proto3" json:"current_run_id,omitempty"`
 	UserId       string            `protobuf:"bytes,17,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -728,20 +722,6 @@ func (x *Session) GetFailure() *Failure {
 		return x.Failure
 	}
 	return nil
-}
-
-func (x *Session) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
-}
-
-func (x *Session) GetStreamStep() int32 {
-	if x != nil {
-		return x.StreamStep
-	}
-	return 0
 }
 
 func (x *Session) GetCurrentRunId() string {
@@ -1124,16 +1104,12 @@ type Run struct {
 	RequestKey string    `protobuf:"bytes,6,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	// The id of the assistant message that the run writes for user interfaces.
 	MessageId string `protobuf:"bytes,7,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// The run's chunks come after this sequence of the session's stream.
-	StartSequence int64 `protobuf:"varint,8,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
 	// Steps that this run has committed.
 	StepCount int32    `protobuf:"varint,9,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
 	Output    string   `protobuf:"bytes,10,opt,name=output,proto3" json:"output,omitempty"`
 	Failure   *Failure `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`
 	// stop_when or max_steps where one of them ended the run.
 	CompletionReason string `protobuf:"bytes,12,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
-	// The terminal record of the run is in the stream.
-	Settled bool `protobuf:"varint,13,opt,name=settled,proto3" json:"settled,omitempty"`
 	// How often the run was claimed.
 	Attempt int32 `protobuf:"varint,14,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// W3C trace context of the request that started the run.
@@ -1256,13 +1232,6 @@ func (x *Run) GetMessageId() string {
 	return ""
 }
 
-func (x *Run) GetStartSequence() int64 {
-	if x != nil {
-		return x.StartSequence
-	}
-	return 0
-}
-
 func (x *Run) GetStepCount() int32 {
 	if x != nil {
 		return x.StepCount
@@ -1289,13 +1258,6 @@ func (x *Run) GetCompletionReason() string {
 		return x.CompletionReason
 	}
 	return ""
-}
-
-func (x *Run) GetSettled() bool {
-	if x != nil {
-		return x.Settled
-	}
-	return false
 }
 
 func (x *Run) GetAttempt() int32 {
@@ -1560,7 +1522,7 @@ type StoredStep struct {
 	CommittedAt  int64  `protobuf:"varint,6,opt,name=committed_at,json=committedAt,proto3" json:"committed_at,omitempty"`
 	// The messages that the step appended, in their order.
 	Messages []*v1.Message `protobuf:"bytes,7,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Unset for a step that an older release committed.
+	// Unset for a step that was committed without one.
 	Record        *v1.StepRecord `protobuf:"bytes,8,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1660,14 +1622,12 @@ type Journal struct {
 	Step int32 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
 	// The assistant message with its calls.
 	Plan *v1.Message `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
-	// The sequence of the stream when the plan was recorded.
-	PlanSequence int64 `protobuf:"varint,3,opt,name=plan_sequence,json=planSequence,proto3" json:"plan_sequence,omitempty"`
 	// The results of the calls that have ended, in the order of their recording.
 	Results []*CallResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	// Tokens of the model call.
 	Usage []*UsageEntry `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
-	// Writes to the custom state that have led to the plan, applied when the step
-	// commits, before those of the results, unless the commit covers them.
+	// Writes to the custom state that have led to the plan. The commit of the step
+	// has them among its own.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1715,13 +1675,6 @@ func (x *Journal) GetPlan() *v1.Message {
 		return x.Plan
 	}
 	return nil
-}
-
-func (x *Journal) GetPlanSequence() int64 {
-	if x != nil {
-		return x.PlanSequence
-	}
-	return 0
 }
 
 func (x *Journal) GetResults() []*CallResult {
@@ -2746,9 +2699,8 @@ type Checkpoint struct {
 	// The session's version after the step.
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	// The boundary of the conversation.
-	MessageCount   int64 `protobuf:"varint,6,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
-	StreamSequence int64 `protobuf:"varint,7,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	CreatedAt      int64 `protobuf:"varint,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	MessageCount int64 `protobuf:"varint,6,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
+	CreatedAt    int64 `protobuf:"varint,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Only where one checkpoint is read.
 	CustomState   string `protobuf:"bytes,9,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2827,13 +2779,6 @@ func (x *Checkpoint) GetMessageCount() int64 {
 	return 0
 }
 
-func (x *Checkpoint) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
-}
-
 func (x *Checkpoint) GetCreatedAt() int64 {
 	if x != nil {
 		return x.CreatedAt
@@ -2852,7 +2797,7 @@ var File_holdfast_state_v1_model_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\"\x98\t\n" +
+	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\"\xda\b\n" +
 	"\aSession\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2871,10 +2816,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\rmessage_count\x18\v \x01(\x03R\fmessageCount\x12'\n" +
 	"\fcustom_state\x18\f \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState\x12\x1c\n" +
 	"\x06output\x18\r \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
-	"\afailure\x18\x0e \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12'\n" +
-	"\x0fstream_sequence\x18\x0f \x01(\x03R\x0estreamSequence\x12\x1f\n" +
-	"\vstream_step\x18\x17 \x01(\x05R\n" +
-	"streamStep\x12$\n" +
+	"\afailure\x18\x0e \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12$\n" +
 	"\x0ecurrent_run_id\x18\x10 \x01(\tR\fcurrentRunId\x12\x17\n" +
 	"\auser_id\x18\x11 \x01(\tR\x06userId\x12\x12\n" +
 	"\x04tags\x18\x12 \x03(\tR\x04tags\x12D\n" +
@@ -2896,7 +2838,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06claims\x18\x1e \x01(\x05R\x06claims\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0f\x10\x10J\x04\b\x17\x10\x18\"\xa7\x02\n" +
 	"\n" +
 	"Suspension\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12`\n" +
@@ -2920,7 +2862,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\x88\t\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xd3\b\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -2932,15 +2874,13 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\vrequest_key\x18\x06 \x01(\tR\n" +
 	"requestKey\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\a \x01(\tR\tmessageId\x12%\n" +
-	"\x0estart_sequence\x18\b \x01(\x03R\rstartSequence\x12\x1d\n" +
+	"message_id\x18\a \x01(\tR\tmessageId\x12\x1d\n" +
 	"\n" +
 	"step_count\x18\t \x01(\x05R\tstepCount\x12\x1c\n" +
 	"\x06output\x18\n" +
 	" \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
 	"\afailure\x18\v \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12+\n" +
 	"\x11completion_reason\x18\f \x01(\tR\x10completionReason\x12\x18\n" +
-	"\asettled\x18\r \x01(\bR\asettled\x12\x18\n" +
 	"\aattempt\x18\x0e \x01(\x05R\aattempt\x12 \n" +
 	"\vtraceparent\x18\x0f \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
@@ -2965,7 +2905,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\fend_position\x18\x1e \x01(\x03R\vendPosition\x12.\n" +
 	"\x05usage\x18\x1f \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\x12\x1f\n" +
 	"\vfinish_step\x18  \x01(\x05R\n" +
-	"finishStep\"r\n" +
+	"finishStepJ\x04\b\b\x10\tJ\x04\b\r\x10\x0e\"r\n" +
 	"\x04Stop\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +
@@ -2983,14 +2923,13 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\rcheckpoint_id\x18\x05 \x01(\tR\fcheckpointId\x12!\n" +
 	"\fcommitted_at\x18\x06 \x01(\x03R\vcommittedAt\x126\n" +
 	"\bmessages\x18\a \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x125\n" +
-	"\x06record\x18\b \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06record\"\x8e\x02\n" +
+	"\x06record\x18\b \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06record\"\xef\x01\n" +
 	"\aJournal\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12.\n" +
-	"\x04plan\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x12#\n" +
-	"\rplan_sequence\x18\x03 \x01(\x03R\fplanSequence\x127\n" +
+	"\x04plan\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x127\n" +
 	"\aresults\x18\x04 \x03(\v2\x1d.holdfast.state.v1.CallResultR\aresults\x123\n" +
 	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x12,\n" +
-	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\"\xaa\x01\n" +
+	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x03\x10\x04\"\xaa\x01\n" +
 	"\n" +
 	"CallResult\x129\n" +
 	"\x06result\x18\x01 \x01(\v2!.holdfast.event.v1.ToolResultPartR\x06result\x12,\n" +
@@ -3083,7 +3022,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\t \x01(\x03R\tstartedAt\x12!\n" +
 	"\fcompleted_at\x18\n" +
-	" \x01(\x03R\vcompletedAt\"\xc6\x02\n" +
+	" \x01(\x03R\vcompletedAt\"\xa3\x02\n" +
 	"\n" +
 	"Checkpoint\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12\x15\n" +
@@ -3091,11 +3030,10 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x04step\x18\x03 \x01(\x05R\x04step\x128\n" +
 	"\x06status\x18\x04 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12#\n" +
-	"\rmessage_count\x18\x06 \x01(\x03R\fmessageCount\x12'\n" +
-	"\x0fstream_sequence\x18\a \x01(\x03R\x0estreamSequence\x12\x1d\n" +
+	"\rmessage_count\x18\x06 \x01(\x03R\fmessageCount\x12\x1d\n" +
 	"\n" +
 	"created_at\x18\b \x01(\x03R\tcreatedAt\x12'\n" +
-	"\fcustom_state\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState*\xc3\x02\n" +
+	"\fcustom_state\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomStateJ\x04\b\a\x10\b*\xc3\x02\n" +
 	"\rSessionStatus\x12\x1e\n" +
 	"\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SESSION_STATUS_ACTIVE\x10\x01\x12\x1c\n" +

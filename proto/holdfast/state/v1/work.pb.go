@@ -100,7 +100,6 @@ type ClaimRunsResponse struct {
 	// Types that are valid to be assigned to Work:
 	//
 	//	*ClaimRunsResponse_Execute
-	//	*ClaimRunsResponse_Settle
 	//	*ClaimRunsResponse_Stop
 	Work          isClaimRunsResponse_Work `protobuf_oneof:"work"`
 	unknownFields protoimpl.UnknownFields
@@ -153,15 +152,6 @@ func (x *ClaimRunsResponse) GetExecute() *Claim {
 	return nil
 }
 
-func (x *ClaimRunsResponse) GetSettle() *Claim {
-	if x != nil {
-		if x, ok := x.Work.(*ClaimRunsResponse_Settle); ok {
-			return x.Settle
-		}
-	}
-	return nil
-}
-
 func (x *ClaimRunsResponse) GetStop() *StoppedRun {
 	if x != nil {
 		if x, ok := x.Work.(*ClaimRunsResponse_Stop); ok {
@@ -180,11 +170,6 @@ type ClaimRunsResponse_Execute struct {
 	Execute *Claim `protobuf:"bytes,1,opt,name=execute,proto3,oneof"`
 }
 
-type ClaimRunsResponse_Settle struct {
-	// The run has finished; write its terminal record and settle it.
-	Settle *Claim `protobuf:"bytes,2,opt,name=settle,proto3,oneof"`
-}
-
 type ClaimRunsResponse_Stop struct {
 	// A run that the executor holds is to stop. Takes no credit. It reaches the
 	// executor soon after RequestStop has answered, whichever replica took it, and
@@ -193,8 +178,6 @@ type ClaimRunsResponse_Stop struct {
 }
 
 func (*ClaimRunsResponse_Execute) isClaimRunsResponse_Work() {}
-
-func (*ClaimRunsResponse_Settle) isClaimRunsResponse_Work() {}
 
 func (*ClaimRunsResponse_Stop) isClaimRunsResponse_Work() {}
 
@@ -206,10 +189,10 @@ type Claim struct {
 	Epoch   int64    `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Journal *Journal `protobuf:"bytes,4,opt,name=journal,proto3" json:"journal,omitempty"`
 	// The last messages of the conversation, up to a size; those before the
-	// first one's ordinal are read with ListMessages. Empty for settling.
+	// first one's ordinal are read with ListMessages.
 	Messages []*StoredMessage `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
 	// The session's calls whose answers no step has taken yet, and those with a
-	// late answer that the model was not told of. Empty for settling.
+	// late answer that the model was not told of.
 	Calls []*Call `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
 	// The tokens of the run's usage entries so far, whoever has written them; the
 	// journal's are not among them.
@@ -572,12 +555,11 @@ func (x *RunRef) GetEpoch() int64 {
 }
 
 type RecordPlanRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Run            *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Step           int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
-	Plan           *v1.Message            `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
-	StreamSequence int64                  `protobuf:"varint,4,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	Usage          []*UsageEntry          `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Run   *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Plan  *v1.Message            `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
+	Usage []*UsageEntry          `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
 	// Writes to the custom state that have led to the plan and that nobody makes
 	// again. The next owner of the run has them from the journal.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
@@ -634,13 +616,6 @@ func (x *RecordPlanRequest) GetPlan() *v1.Message {
 		return x.Plan
 	}
 	return nil
-}
-
-func (x *RecordPlanRequest) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
 }
 
 func (x *RecordPlanRequest) GetUsage() []*UsageEntry {
@@ -804,15 +779,10 @@ type CommitStepRequest struct {
 	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	// Appended to the conversation in this order.
 	Messages []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Applied behind those of the journal.
-	Ops []*StateOp `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
-	// The sequence of the stream that stream_step reached.
-	StreamSequence int64 `protobuf:"varint,5,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	// The last step that stands in the stream as a whole: `step`, or an earlier
-	// one when the stream was away. One above `step` is INVALID_ARGUMENT
-	// (STREAM_STEP_INVALID).
-	StreamStep int32         `protobuf:"varint,8,opt,name=stream_step,json=streamStep,proto3" json:"stream_step,omitempty"`
-	Usage      []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
+	// Applied after those of the results in the journal. The executor adds the writes
+	// of the journal's plan; the service does not apply these itself.
+	Ops   []*StateOp    `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
+	Usage []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
 	// When set, the run ends with this step.
 	Outcome *Outcome `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// 0 for any.
@@ -827,9 +797,6 @@ type CommitStepRequest struct {
 	SubSessions []*SubSession `protobuf:"bytes,13,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
 	// For a suspended outcome.
 	Suspension *Suspension `protobuf:"bytes,14,opt,name=suspension,proto3" json:"suspension,omitempty"`
-	// `ops` do what those of the journal's plan are to do, and these are not applied
-	// besides. Not set by executors that do not know of them.
-	CoversPlanOps bool `protobuf:"varint,15,opt,name=covers_plan_ops,json=coversPlanOps,proto3" json:"covers_plan_ops,omitempty"`
 	// What readers saw of the step beside its messages; stored with it. At most 8 MiB:
 	// INVALID_ARGUMENT (RECORD_TOO_LARGE).
 	Record        *v1.StepRecord `protobuf:"bytes,16,opt,name=record,proto3" json:"record,omitempty"`
@@ -895,20 +862,6 @@ func (x *CommitStepRequest) GetOps() []*StateOp {
 	return nil
 }
 
-func (x *CommitStepRequest) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
-}
-
-func (x *CommitStepRequest) GetStreamStep() int32 {
-	if x != nil {
-		return x.StreamStep
-	}
-	return 0
-}
-
 func (x *CommitStepRequest) GetUsage() []*UsageEntry {
 	if x != nil {
 		return x.Usage
@@ -963,13 +916,6 @@ func (x *CommitStepRequest) GetSuspension() *Suspension {
 		return x.Suspension
 	}
 	return nil
-}
-
-func (x *CommitStepRequest) GetCoversPlanOps() bool {
-	if x != nil {
-		return x.CoversPlanOps
-	}
-	return false
 }
 
 func (x *CommitStepRequest) GetRecord() *v1.StepRecord {
@@ -1202,10 +1148,9 @@ func (x *Outcome) GetUsage() *v1.Usage {
 }
 
 type FinishRunRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Run            *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Outcome        *Outcome               `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	StreamSequence int64                  `protobuf:"varint,3,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Run     *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Outcome *Outcome               `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Goes behind that of the journal: what was spent without a plan.
 	Usage         []*UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1254,13 +1199,6 @@ func (x *FinishRunRequest) GetOutcome() *Outcome {
 		return x.Outcome
 	}
 	return nil
-}
-
-func (x *FinishRunRequest) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
 }
 
 func (x *FinishRunRequest) GetUsage() []*UsageEntry {
@@ -1314,95 +1252,6 @@ func (x *FinishRunResponse) GetVersion() int64 {
 	return 0
 }
 
-type SettleRunRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Run   *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// The sequence of the terminal record.
-	StreamSequence int64 `protobuf:"varint,2,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *SettleRunRequest) Reset() {
-	*x = SettleRunRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SettleRunRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SettleRunRequest) ProtoMessage() {}
-
-func (x *SettleRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SettleRunRequest.ProtoReflect.Descriptor instead.
-func (*SettleRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *SettleRunRequest) GetRun() *RunRef {
-	if x != nil {
-		return x.Run
-	}
-	return nil
-}
-
-func (x *SettleRunRequest) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
-}
-
-type SettleRunResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SettleRunResponse) Reset() {
-	*x = SettleRunResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SettleRunResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SettleRunResponse) ProtoMessage() {}
-
-func (x *SettleRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SettleRunResponse.ProtoReflect.Descriptor instead.
-func (*SettleRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{19}
-}
-
 type ReleaseRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -1418,7 +1267,7 @@ type ReleaseRunRequest struct {
 
 func (x *ReleaseRunRequest) Reset() {
 	*x = ReleaseRunRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1279,7 @@ func (x *ReleaseRunRequest) String() string {
 func (*ReleaseRunRequest) ProtoMessage() {}
 
 func (x *ReleaseRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1292,7 @@ func (x *ReleaseRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRunRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseRunRequest) GetRun() *RunRef {
@@ -1475,7 +1324,7 @@ type ReleaseRunResponse struct {
 
 func (x *ReleaseRunResponse) Reset() {
 	*x = ReleaseRunResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1336,7 @@ func (x *ReleaseRunResponse) String() string {
 func (*ReleaseRunResponse) ProtoMessage() {}
 
 func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1349,7 @@ func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRunResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{19}
 }
 
 var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
@@ -1514,12 +1363,11 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x06agents\x18\x02 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\x12 \n" +
 	"\fheld_run_ids\x18\x03 \x03(\tR\n" +
 	"heldRunIds\x12\x18\n" +
-	"\acredits\x18\x04 \x01(\x05R\acredits\"\xba\x01\n" +
+	"\acredits\x18\x04 \x01(\x05R\acredits\"\x8c\x01\n" +
 	"\x11ClaimRunsResponse\x124\n" +
-	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x122\n" +
-	"\x06settle\x18\x02 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\x06settle\x123\n" +
+	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
-	"\x04work\"\xd2\x02\n" +
+	"\x04workJ\x04\b\x02\x10\x03\"\xd2\x02\n" +
 	"\x05Claim\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x14\n" +
@@ -1546,29 +1394,25 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\x90\x02\n" +
+	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\xed\x01\n" +
 	"\x11RecordPlanRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x12.\n" +
-	"\x04plan\x18\x03 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x12'\n" +
-	"\x0fstream_sequence\x18\x04 \x01(\x03R\x0estreamSequence\x123\n" +
+	"\x04plan\x18\x03 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x123\n" +
 	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x12,\n" +
-	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\"\x14\n" +
+	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x04\x10\x05\"\x14\n" +
 	"\x12RecordPlanResponse\"\x8d\x01\n" +
 	"\x13RecordResultRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x125\n" +
 	"\x06result\x18\x03 \x01(\v2\x1d.holdfast.state.v1.CallResultR\x06result\"2\n" +
 	"\x14RecordResultResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\x90\x06\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xb0\x05\n" +
 	"\x11CommitStepRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
 	"\bmessages\x18\x03 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x12,\n" +
-	"\x03ops\x18\x04 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x12'\n" +
-	"\x0fstream_sequence\x18\x05 \x01(\x03R\x0estreamSequence\x12\x1f\n" +
-	"\vstream_step\x18\b \x01(\x05R\n" +
-	"streamStep\x123\n" +
+	"\x03ops\x18\x04 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x123\n" +
 	"\x05usage\x18\x06 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x124\n" +
 	"\aoutcome\x18\a \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x12)\n" +
 	"\x10expected_version\x18\t \x01(\x03R\x0fexpectedVersion\x12-\n" +
@@ -1580,9 +1424,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\fsub_sessions\x18\r \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\x12=\n" +
 	"\n" +
 	"suspension\x18\x0e \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
-	"suspension\x12&\n" +
-	"\x0fcovers_plan_ops\x18\x0f \x01(\bR\rcoversPlanOps\x125\n" +
-	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06record\"L\n" +
+	"suspension\x125\n" +
+	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\tJ\x04\b\x0f\x10\x10\"L\n" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
@@ -1599,23 +1442,18 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\afailure\x18\x03 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12+\n" +
 	"\x11completion_reason\x18\x04 \x01(\tR\x10completionReason\x12#\n" +
 	"\rfinish_reason\x18\x05 \x01(\tR\ffinishReason\x12.\n" +
-	"\x05usage\x18\x06 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"\xd3\x01\n" +
+	"\x05usage\x18\x06 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"\xb0\x01\n" +
 	"\x10FinishRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x124\n" +
-	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x12'\n" +
-	"\x0fstream_sequence\x18\x03 \x01(\x03R\x0estreamSequence\x123\n" +
-	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"-\n" +
+	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x123\n" +
+	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usageJ\x04\b\x03\x10\x04\"-\n" +
 	"\x11FinishRunResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"h\n" +
-	"\x10SettleRunRequest\x12+\n" +
-	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12'\n" +
-	"\x0fstream_sequence\x18\x02 \x01(\x03R\x0estreamSequence\"\x13\n" +
-	"\x11SettleRunResponse\"\x90\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\x90\x01\n" +
 	"\x11ReleaseRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x03R\adelayMs\x123\n" +
 	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"\x14\n" +
-	"\x12ReleaseRunResponse2\xe3\x05\n" +
+	"\x12ReleaseRunResponse2\x8b\x05\n" +
 	"\vWorkService\x12Z\n" +
 	"\tClaimRuns\x12#.holdfast.state.v1.ClaimRunsRequest\x1a$.holdfast.state.v1.ClaimRunsResponse(\x010\x01\x12V\n" +
 	"\tHeartbeat\x12#.holdfast.state.v1.HeartbeatRequest\x1a$.holdfast.state.v1.HeartbeatResponse\x12Y\n" +
@@ -1624,8 +1462,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\fRecordResult\x12&.holdfast.state.v1.RecordResultRequest\x1a'.holdfast.state.v1.RecordResultResponse\x12Y\n" +
 	"\n" +
 	"CommitStep\x12$.holdfast.state.v1.CommitStepRequest\x1a%.holdfast.state.v1.CommitStepResponse\x12V\n" +
-	"\tFinishRun\x12#.holdfast.state.v1.FinishRunRequest\x1a$.holdfast.state.v1.FinishRunResponse\x12V\n" +
-	"\tSettleRun\x12#.holdfast.state.v1.SettleRunRequest\x1a$.holdfast.state.v1.SettleRunResponse\x12Y\n" +
+	"\tFinishRun\x12#.holdfast.state.v1.FinishRunRequest\x1a$.holdfast.state.v1.FinishRunResponse\x12Y\n" +
 	"\n" +
 	"ReleaseRun\x12$.holdfast.state.v1.ReleaseRunRequest\x1a%.holdfast.state.v1.ReleaseRunResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
@@ -1641,7 +1478,7 @@ func file_holdfast_state_v1_work_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_work_proto_rawDescData
 }
 
-var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*ClaimRunsRequest)(nil),     // 0: holdfast.state.v1.ClaimRunsRequest
 	(*ClaimRunsResponse)(nil),    // 1: holdfast.state.v1.ClaimRunsResponse
@@ -1661,90 +1498,84 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*Outcome)(nil),              // 15: holdfast.state.v1.Outcome
 	(*FinishRunRequest)(nil),     // 16: holdfast.state.v1.FinishRunRequest
 	(*FinishRunResponse)(nil),    // 17: holdfast.state.v1.FinishRunResponse
-	(*SettleRunRequest)(nil),     // 18: holdfast.state.v1.SettleRunRequest
-	(*SettleRunResponse)(nil),    // 19: holdfast.state.v1.SettleRunResponse
-	(*ReleaseRunRequest)(nil),    // 20: holdfast.state.v1.ReleaseRunRequest
-	(*ReleaseRunResponse)(nil),   // 21: holdfast.state.v1.ReleaseRunResponse
-	(*Agent)(nil),                // 22: holdfast.state.v1.Agent
-	(*Session)(nil),              // 23: holdfast.state.v1.Session
-	(*Run)(nil),                  // 24: holdfast.state.v1.Run
-	(*Journal)(nil),              // 25: holdfast.state.v1.Journal
-	(*StoredMessage)(nil),        // 26: holdfast.state.v1.StoredMessage
-	(*Call)(nil),                 // 27: holdfast.state.v1.Call
-	(*TokenSums)(nil),            // 28: holdfast.state.v1.TokenSums
-	(*Stop)(nil),                 // 29: holdfast.state.v1.Stop
-	(*v1.Message)(nil),           // 30: holdfast.event.v1.Message
-	(*UsageEntry)(nil),           // 31: holdfast.state.v1.UsageEntry
-	(*StateOp)(nil),              // 32: holdfast.state.v1.StateOp
-	(*CallResult)(nil),           // 33: holdfast.state.v1.CallResult
-	(*SubSession)(nil),           // 34: holdfast.state.v1.SubSession
-	(*Suspension)(nil),           // 35: holdfast.state.v1.Suspension
-	(*v1.StepRecord)(nil),        // 36: holdfast.event.v1.StepRecord
-	(RunStatus)(0),               // 37: holdfast.state.v1.RunStatus
-	(*Failure)(nil),              // 38: holdfast.state.v1.Failure
-	(*v1.Usage)(nil),             // 39: holdfast.event.v1.Usage
+	(*ReleaseRunRequest)(nil),    // 18: holdfast.state.v1.ReleaseRunRequest
+	(*ReleaseRunResponse)(nil),   // 19: holdfast.state.v1.ReleaseRunResponse
+	(*Agent)(nil),                // 20: holdfast.state.v1.Agent
+	(*Session)(nil),              // 21: holdfast.state.v1.Session
+	(*Run)(nil),                  // 22: holdfast.state.v1.Run
+	(*Journal)(nil),              // 23: holdfast.state.v1.Journal
+	(*StoredMessage)(nil),        // 24: holdfast.state.v1.StoredMessage
+	(*Call)(nil),                 // 25: holdfast.state.v1.Call
+	(*TokenSums)(nil),            // 26: holdfast.state.v1.TokenSums
+	(*Stop)(nil),                 // 27: holdfast.state.v1.Stop
+	(*v1.Message)(nil),           // 28: holdfast.event.v1.Message
+	(*UsageEntry)(nil),           // 29: holdfast.state.v1.UsageEntry
+	(*StateOp)(nil),              // 30: holdfast.state.v1.StateOp
+	(*CallResult)(nil),           // 31: holdfast.state.v1.CallResult
+	(*SubSession)(nil),           // 32: holdfast.state.v1.SubSession
+	(*Suspension)(nil),           // 33: holdfast.state.v1.Suspension
+	(*v1.StepRecord)(nil),        // 34: holdfast.event.v1.StepRecord
+	(RunStatus)(0),               // 35: holdfast.state.v1.RunStatus
+	(*Failure)(nil),              // 36: holdfast.state.v1.Failure
+	(*v1.Usage)(nil),             // 37: holdfast.event.v1.Usage
 }
 var file_holdfast_state_v1_work_proto_depIdxs = []int32{
-	22, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
+	20, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
 	2,  // 1: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
-	2,  // 2: holdfast.state.v1.ClaimRunsResponse.settle:type_name -> holdfast.state.v1.Claim
-	6,  // 3: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
-	23, // 4: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
-	24, // 5: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
-	25, // 6: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
-	26, // 7: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
-	27, // 8: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	28, // 9: holdfast.state.v1.Claim.used:type_name -> holdfast.state.v1.TokenSums
-	4,  // 10: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
-	6,  // 11: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
-	29, // 12: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
-	7,  // 13: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
-	30, // 14: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	31, // 15: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	32, // 16: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
-	7,  // 17: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	33, // 18: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
-	7,  // 19: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	30, // 20: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	32, // 21: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	31, // 22: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	15, // 23: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	27, // 24: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
-	13, // 25: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	34, // 26: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	35, // 27: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	36, // 28: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
-	29, // 29: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	37, // 30: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	38, // 31: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	39, // 32: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
-	7,  // 33: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	15, // 34: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	31, // 35: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 36: holdfast.state.v1.SettleRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	7,  // 37: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 38: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	0,  // 39: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 40: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 41: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 42: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 43: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	16, // 44: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	18, // 45: holdfast.state.v1.WorkService.SettleRun:input_type -> holdfast.state.v1.SettleRunRequest
-	20, // 46: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 47: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 48: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 49: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 50: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	14, // 51: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	17, // 52: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	19, // 53: holdfast.state.v1.WorkService.SettleRun:output_type -> holdfast.state.v1.SettleRunResponse
-	21, // 54: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	47, // [47:55] is the sub-list for method output_type
-	39, // [39:47] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	6,  // 2: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
+	21, // 3: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
+	22, // 4: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
+	23, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
+	24, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
+	25, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
+	26, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.state.v1.TokenSums
+	4,  // 9: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
+	6,  // 10: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
+	27, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
+	7,  // 12: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
+	28, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
+	29, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	30, // 15: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
+	7,  // 16: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
+	31, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	7,  // 18: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
+	28, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	30, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	29, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	15, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	25, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	13, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
+	32, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	33, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	34, // 27: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
+	27, // 28: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	35, // 29: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	36, // 30: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	37, // 31: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
+	7,  // 32: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	15, // 33: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	29, // 34: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 35: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	29, // 36: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	0,  // 37: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 38: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 39: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 40: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 41: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	16, // 42: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	18, // 43: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 44: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 45: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 46: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 47: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	14, // 48: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	17, // 49: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	19, // 50: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	44, // [44:51] is the sub-list for method output_type
+	37, // [37:44] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
@@ -1757,7 +1588,6 @@ func file_holdfast_state_v1_work_proto_init() {
 	file_holdfast_state_v1_usage_proto_init()
 	file_holdfast_state_v1_work_proto_msgTypes[1].OneofWrappers = []any{
 		(*ClaimRunsResponse_Execute)(nil),
-		(*ClaimRunsResponse_Settle)(nil),
 		(*ClaimRunsResponse_Stop)(nil),
 	}
 	type x struct{}
@@ -1766,7 +1596,7 @@ func file_holdfast_state_v1_work_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_work_proto_rawDesc), len(file_holdfast_state_v1_work_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

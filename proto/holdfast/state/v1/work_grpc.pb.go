@@ -25,7 +25,6 @@ const (
 	WorkService_RecordResult_FullMethodName = "/holdfast.state.v1.WorkService/RecordResult"
 	WorkService_CommitStep_FullMethodName   = "/holdfast.state.v1.WorkService/CommitStep"
 	WorkService_FinishRun_FullMethodName    = "/holdfast.state.v1.WorkService/FinishRun"
-	WorkService_SettleRun_FullMethodName    = "/holdfast.state.v1.WorkService/SettleRun"
 	WorkService_ReleaseRun_FullMethodName   = "/holdfast.state.v1.WorkService/ReleaseRun"
 )
 
@@ -46,12 +45,10 @@ type WorkServiceClient interface {
 	// ClaimRuns hands out work for as long as the stream is open. The first
 	// request announces the executor and its agents; each request adds credits,
 	// and each claim takes one. Claims come oldest first among the runs of the
-	// announced agents. A run that is only to end, being stopped or out of time or
-	// over without its end told, and whose agent no living executor has announced for a
-	// while, comes to any executor, behind those: no agent is needed for that. A
+	// announced agents. A run that is only to end, being stopped or out of time,
+	// and whose agent no living executor has announced for a while, comes to any executor, behind those: no agent is needed for that. A
 	// stream that breaks loses nothing: what was claimed and not received goes back to the queue, see `held_run_ids`. A run whose journal,
-	// calls and last message are too large together for one message fails, and its
-	// end is handed out to be told.
+	// calls and last message are too large together for one message fails.
 	//
 	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
 	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.
@@ -99,11 +96,6 @@ type WorkServiceClient interface {
 	// FinishRun ends a run outside of a step: it failed before or between steps.
 	// The journal is cleared.
 	FinishRun(ctx context.Context, in *FinishRunRequest, opts ...grpc.CallOption) (*FinishRunResponse, error)
-	// SettleRun records that the terminal record of a finished run is in the
-	// stream, behind all of its steps. Until then the run is work: when its executor falls silent another
-	// one claims the settling, and the session's next run waits for it. A run that
-	// has not finished is FAILED_PRECONDITION (RUN_NOT_FINISHED).
-	SettleRun(ctx context.Context, in *SettleRunRequest, opts ...grpc.CallOption) (*SettleRunResponse, error)
 	// ReleaseRun gives a claim back: the run is queued again at once, for
 	// another executor or this one, or after a delay.
 	ReleaseRun(ctx context.Context, in *ReleaseRunRequest, opts ...grpc.CallOption) (*ReleaseRunResponse, error)
@@ -180,16 +172,6 @@ func (c *workServiceClient) FinishRun(ctx context.Context, in *FinishRunRequest,
 	return out, nil
 }
 
-func (c *workServiceClient) SettleRun(ctx context.Context, in *SettleRunRequest, opts ...grpc.CallOption) (*SettleRunResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SettleRunResponse)
-	err := c.cc.Invoke(ctx, WorkService_SettleRun_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunRequest, opts ...grpc.CallOption) (*ReleaseRunResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseRunResponse)
@@ -217,12 +199,10 @@ type WorkServiceServer interface {
 	// ClaimRuns hands out work for as long as the stream is open. The first
 	// request announces the executor and its agents; each request adds credits,
 	// and each claim takes one. Claims come oldest first among the runs of the
-	// announced agents. A run that is only to end, being stopped or out of time or
-	// over without its end told, and whose agent no living executor has announced for a
-	// while, comes to any executor, behind those: no agent is needed for that. A
+	// announced agents. A run that is only to end, being stopped or out of time,
+	// and whose agent no living executor has announced for a while, comes to any executor, behind those: no agent is needed for that. A
 	// stream that breaks loses nothing: what was claimed and not received goes back to the queue, see `held_run_ids`. A run whose journal,
-	// calls and last message are too large together for one message fails, and its
-	// end is handed out to be told.
+	// calls and last message are too large together for one message fails.
 	//
 	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
 	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.
@@ -270,11 +250,6 @@ type WorkServiceServer interface {
 	// FinishRun ends a run outside of a step: it failed before or between steps.
 	// The journal is cleared.
 	FinishRun(context.Context, *FinishRunRequest) (*FinishRunResponse, error)
-	// SettleRun records that the terminal record of a finished run is in the
-	// stream, behind all of its steps. Until then the run is work: when its executor falls silent another
-	// one claims the settling, and the session's next run waits for it. A run that
-	// has not finished is FAILED_PRECONDITION (RUN_NOT_FINISHED).
-	SettleRun(context.Context, *SettleRunRequest) (*SettleRunResponse, error)
 	// ReleaseRun gives a claim back: the run is queued again at once, for
 	// another executor or this one, or after a delay.
 	ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error)
@@ -305,9 +280,6 @@ func (UnimplementedWorkServiceServer) CommitStep(context.Context, *CommitStepReq
 }
 func (UnimplementedWorkServiceServer) FinishRun(context.Context, *FinishRunRequest) (*FinishRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FinishRun not implemented")
-}
-func (UnimplementedWorkServiceServer) SettleRun(context.Context, *SettleRunRequest) (*SettleRunResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method SettleRun not implemented")
 }
 func (UnimplementedWorkServiceServer) ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseRun not implemented")
@@ -430,24 +402,6 @@ func _WorkService_FinishRun_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
-func _WorkService_SettleRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SettleRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(WorkServiceServer).SettleRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: WorkService_SettleRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(WorkServiceServer).SettleRun(ctx, req.(*SettleRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _WorkService_ReleaseRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReleaseRunRequest)
 	if err := dec(in); err != nil {
@@ -492,10 +446,6 @@ var WorkService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "FinishRun",
 			Handler:    _WorkService_FinishRun_Handler,
-		},
-		{
-			MethodName: "SettleRun",
-			Handler:    _WorkService_SettleRun_Handler,
 		},
 		{
 			MethodName: "ReleaseRun",

@@ -39,7 +39,6 @@ type fakeState struct {
 	list      func() error                     // when set, may refuse to list messages
 	claimed   map[int64]*statev1.Claim         // by epoch
 	maxState  int                              // 0: no limit
-	older     bool                             // keeps no writes of plans, as before there were any
 	quiet     bool                             // stops are told by heartbeats and commits alone
 	pushed    map[string][]*statev1.StoppedRun // stops that wait for the claim stream, by executor
 	commits   []*statev1.CommitStepRequest

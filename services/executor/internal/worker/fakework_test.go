@@ -54,9 +54,6 @@ func (f *fakeState) RecordPlan(_ context.Context, r *statev1.RecordPlanRequest) 
 		return &statev1.RecordPlanResponse{}, nil
 	}
 	ops := r.GetOps()
-	if f.older {
-		ops = nil
-	}
 	if f.maxState > 0 && opsSize(ops) > f.maxState {
 		return nil, fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "the writes of the plan")
 	}
@@ -129,9 +126,6 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	f.commits = append(f.commits, proto.CloneOf(r))
 	for _, m := range r.GetMessages() {
 		s.append(m)
-	}
-	if !r.GetCoversPlanOps() {
-		s.write(s.journal.GetOps())
 	}
 	for _, part := range s.journal.GetPlan().GetParts() {
 		for _, result := range s.journal.GetResults() {

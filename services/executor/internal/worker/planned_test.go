@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -186,20 +185,4 @@ func TestWhatCannotBeRecordedWithThePlanIsDroppedForEveryOwner(t *testing.T) {
 		}
 		p.once()
 	}, failBefore, failAfter, dieBefore, dieAfter)
-}
-
-// A state service from before keeps no writes of a plan: they come with the commit.
-func TestAStateServiceThatKeepsNoWritesOfAPlanGetsThemWithTheCommit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		p.state.older = true
-		p.agents["demo"] = hooking(p, func(context.Context) error { return nil })
-		p.open()
-		p.end(p.state.startRun("s", "demo", "hi"))
-		if got, want := p.stateText(), `{"after":"yes","before":"yes","start":"yes","tool":"yes"}`; got != want {
-			t.Errorf("state = %s, want %s", got, want)
-		}
-		p.once()
-	})
 }

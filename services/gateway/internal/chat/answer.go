@@ -156,7 +156,7 @@ func (p *post) attach(ctx context.Context, t *taken, runs []*statev1.Run) (*Exch
 // calls that nobody knows may become known when it suspends, and its end is news.
 func (p *post) lacking(path string, t *taken, runs []*statev1.Run, h *has) *Exchange {
 	e := p.tell(path, t.session, t.run)
-	live := conversation.Live(t.run)
+	live := conversation.Executing(t.run)
 	h.reply = p.wish.reply
 	e.back = &back{reply: p.wish.reply, runs: runs, has: h, idle: len(h.reply.answers) > 0 && !t.accepted && !live}
 	if t.unknown && live {

@@ -145,7 +145,7 @@ func (p *post) found(session *statev1.Session, run *statev1.Run) *Exchange {
 
 // pathOf is the path of a request that finds the run there.
 func pathOf(run *statev1.Run) string {
-	if conversation.Live(run) || conversation.Waiting(run) {
+	if conversation.Executing(run) || conversation.Waiting(run) {
 		return pathAttach
 	}
 	return pathRetry

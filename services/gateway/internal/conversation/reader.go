@@ -142,12 +142,6 @@ func GivenUp(run *statev1.Run) bool {
 	return run != nil && waited && run.GetStartedAt() == 0 && !Waiting(run) && !Executing(run)
 }
 
-// Live reports whether the run's stream may still grow: its end is not in the
-// stream yet.
-func Live(run *statev1.Run) bool {
-	return run != nil && (Executing(run) || !run.GetSettled()) && !GivenUp(run)
-}
-
 // maxContinued is how many runs one assistant message may be made of where its runs
 // are looked for.
 const maxContinued = 200

@@ -85,7 +85,7 @@ func TestACallThatNobodyWillAnswerHasEnded(t *testing.T) {
 	t.Parallel()
 	const other = "The conversation was stopped before this call was answered."
 	run := func(status statev1.RunStatus, steps int32) *statev1.Run {
-		return &statev1.Run{RunId: "r2", MessageId: "new", Status: status, StepCount: steps, Settled: status > statev1.RunStatus_RUN_STATUS_RUNNING}
+		return &statev1.Run{RunId: "r2", MessageId: "new", Status: status, StepCount: steps}
 	}
 	const suspended, running, completed = statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, statev1.RunStatus_RUN_STATUS_RUNNING, statev1.RunStatus_RUN_STATUS_COMPLETED
 	const waits, active, failed, done = statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL, statev1.SessionStatus_SESSION_STATUS_ACTIVE,

@@ -30,7 +30,7 @@ func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMes
 	if last < 0 || messages[last].Role != "assistant" || len(messages[last].Parts) > 0 {
 		return messages
 	}
-	if Live(newest) && newest.GetMessageId() == messages[last].ID {
+	if Executing(newest) && newest.GetMessageId() == messages[last].ID {
 		return messages
 	}
 	return messages[:last]
@@ -53,7 +53,7 @@ func WhyStopped(s *statev1.Session) string {
 //   - one of the message before that, until the first step of the newest run.
 func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
-	over := Stopped(session, run) || Ended(session.GetStatus()) && !Live(run)
+	over := Stopped(session, run) || Ended(session.GetStatus()) && !Executing(run)
 	before := ""
 	for _, m := range messages {
 		if m.Role == "assistant" && m.ID != run.GetMessageId() {
@@ -75,7 +75,7 @@ func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) fu
 			return WhyStopped(session)
 		case over:
 			return unanswered
-		case newest || waits[call] || message == before && Live(run) && run.GetStepCount() == 0:
+		case newest || waits[call] || message == before && Executing(run) && run.GetStepCount() == 0:
 			return ""
 		default:
 			return unanswered

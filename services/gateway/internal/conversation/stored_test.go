@@ -31,7 +31,7 @@ func (s *stored) body(t *testing.T, offset, limit int) string {
 // fail ends the newest run with a failure.
 func (s *stored) fail(run string) {
 	r := s.runs[len(s.runs)-1]
-	r.Status, r.Failure, r.Settled = statev1.RunStatus_RUN_STATUS_FAILED, &statev1.Failure{Error: "It broke.", Code: "x", Detail: "internals"}, true
+	r.Status, r.Failure = statev1.RunStatus_RUN_STATUS_FAILED, &statev1.Failure{Error: "It broke.", Code: "x", Detail: "internals"}
 	s.current = run
 }
 

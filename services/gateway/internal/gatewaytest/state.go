@@ -412,7 +412,6 @@ func (s *session) finish(run *statev1.Run, e *ending, at int64) {
 	if reason := e.chunk.GetRunInterrupted().GetReason(); reason != "" {
 		run.Stop = &statev1.Stop{Kind: statev1.StopKind_STOP_KIND_INTERRUPT, Reason: reason}
 	}
-	run.Settled = true
 	run.Output = e.terminal.GetEnd().GetOutput()
 	s.Failure, s.Status, s.Output, s.Position = e.failure, ended[e.status], run.GetOutput(), at
 	s.next(run)

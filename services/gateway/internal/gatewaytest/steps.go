@@ -173,7 +173,7 @@ func (r *Run) commitStep(end *ending, messages []*eventv1.Message) {
 	r.bound(now.step, last, end)
 }
 
-// storeMessages makes a step durable that was not shown, as an older release has stored it.
+// storeMessages makes a step durable that was not shown and has no record.
 func (r *Run) storeMessages(messages []*eventv1.Message) {
 	step := r.now.step
 	r.store(&statev1.StoredStep{Messages: messages}, nil, nil)

@@ -76,7 +76,7 @@ func (s *State) RequestStop(_ context.Context, r *statev1.RequestStopRequest) (*
 	s.stops = append(s.stops, r)
 	for i, w := range found.waiting {
 		if w.GetRunId() == r.GetRunId() {
-			w.Status, w.Settled = statev1.RunStatus_RUN_STATUS_INTERRUPTED, true
+			w.Status = statev1.RunStatus_RUN_STATUS_INTERRUPTED
 			found.waiting = slices.Delete(found.waiting, i, i+1)
 			found.gone = append(found.gone, w.Run)
 			return &statev1.RequestStopResponse{Effect: statev1.RequestStopResponse_EFFECT_DONE, RunId: r.GetRunId()}, nil

@@ -94,7 +94,7 @@ func drawEvents(t *rapid.T, where string) []func() *eventv1.Chunk {
 }
 
 // recordStep keeps what the step that ends here has shown. One that has shown its messages
-// and nothing else may be of an older release, which has kept nothing.
+// and nothing else may have no record.
 func (s *story) recordStep(form bool) {
 	var chunks []*eventv1.Chunk
 	for _, r := range standing(s.told) {
@@ -108,7 +108,7 @@ func (s *story) recordStep(form bool) {
 	plain := !form && !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool {
 		return e.GetCustom() != nil || e.GetStatePatch() != nil || e.GetOutput() != nil
 	})
-	if !plain || rapid.IntRange(0, 3).Draw(s.t, "of an older release") > 0 {
+	if !plain || rapid.IntRange(0, 3).Draw(s.t, "without a record") > 0 {
 		s.records[uistream.Step{RunID: s.runID(), Number: s.step}] = record
 	}
 }

@@ -15,8 +15,7 @@ import (
 // that stands before it. A reply that the record does not name was asked for as JSON: readers
 // saw its reasoning, and nothing of its text.
 //
-// A step of an older release has no record. It comes in the order in which most steps show
-// their messages.
+// A step without a record comes in the order in which most steps show their messages.
 func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) []*eventv1.Chunk {
 	if record == nil {
 		record = usualRecord(messages)

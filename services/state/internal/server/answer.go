@@ -15,7 +15,7 @@ func sessionOut(s *session.Session) *statev1.Session {
 		Tenant: s.Tenant, SessionId: s.SessionID, AgentType: s.AgentType, ParentSessionId: s.ParentID, RootSessionId: s.RootID,
 		Status: statusOut[s.Status], Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, StepCount: s.StepCount, ResumeCount: s.ResumeCount,
 		MessageCount: s.MessageCount, CustomState: s.State, Output: s.Output, Failure: failureOut(s.Failure),
-		StreamSequence: s.StreamSequence, StreamStep: s.StreamStep, Position: s.Position, Claims: s.Claims, CurrentRunId: s.CurrentRunID, CheckpointId: s.CheckpointID,
+		Position: s.Position, Claims: s.Claims, CurrentRunId: s.CurrentRunID, CheckpointId: s.CheckpointID,
 		Suspension: suspensionOut(s.Suspension), Interruption: interruptionOut(s.Interruption),
 		UserId: s.UserID, OrganizationId: s.OrganizationID, Tags: s.Tags, Metadata: s.Metadata,
 		CreatedAt: int64(s.CreatedAt), UpdatedAt: int64(s.UpdatedAt), ExpiresAt: int64(s.ExpiresAt),
@@ -67,9 +67,9 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 	}
 	return &statev1.Run{
 		RunId: r.RunID, SessionId: key.SessionID, AgentType: r.AgentType, Turn: r.Turn, Status: runStatusOut[r.Status],
-		RequestKey: r.RequestKey, MessageId: r.MessageID, StartSequence: r.StartSequence, StepCount: r.StepCount,
+		RequestKey: r.RequestKey, MessageId: r.MessageID, StepCount: r.StepCount,
 		Output: r.Outcome.Output, Failure: failureOut(r.Outcome.Failure), CompletionReason: r.Outcome.CompletionReason, FinishReason: r.Outcome.FinishReason,
-		Settled: r.Status.Over(), Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate,
+		Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate,
 		CreatedAt: int64(r.CreatedAt), StartedAt: int64(r.StartedAt), CompletedAt: int64(r.CompletedAt),
 		Entry: entryOut[r.Entry], Stop: stopOut(r.Stop), DueAt: int64(r.DueAt), Losses: r.Losses,
 		DeadlineAt: int64(r.DeadlineAt), OnBusy: busyOut[r.OnBusy], StartMessageCount: r.StartMessageCount, TurnMessageCount: r.TurnMessageCount,
@@ -102,7 +102,7 @@ func journalOut(j *session.Journal) (*statev1.Journal, error) {
 	if j == nil {
 		return out, nil
 	}
-	out.Step, out.PlanSequence, out.Usage, out.Ops = j.Step, j.Sequence, usageOut(j.Usage), opsOut(j.Ops)
+	out.Step, out.Usage, out.Ops = j.Step, usageOut(j.Usage), opsOut(j.Ops)
 	out.Plan = &eventv1.Message{}
 	if err := proto.Unmarshal(j.Plan, out.Plan); err != nil {
 		return nil, fmt.Errorf("decode plan of step %d: %w", j.Step, err)
@@ -121,7 +121,7 @@ func journalOut(j *session.Journal) (*statev1.Journal, error) {
 func checkpointOut(c *session.Checkpoint) *statev1.Checkpoint {
 	return &statev1.Checkpoint{
 		CheckpointId: c.ID, RunId: c.RunID, Step: c.Step, Status: statusOut[c.Status], Version: c.Version,
-		MessageCount: c.MessageCount, StreamSequence: c.StreamSequence, CreatedAt: int64(c.CreatedAt),
+		MessageCount: c.MessageCount, CreatedAt: int64(c.CreatedAt),
 	}
 }
 

@@ -265,7 +265,7 @@ func (c *claimer) giveUp(ctx context.Context, d store.Decided, size int) {
 	s, run := c.server, d.Change.Runs[0]
 	s.log.ErrorContext(ctx, "a run is too large to be handed to an executor and fails", "session", d.View.Session.SessionID, "run", run.RunID, "bytes", size)
 	command := session.Finish{
-		Ref: session.Ref{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}, Now: s.millis(), Sequence: d.View.Session.StreamSequence,
+		Ref: session.Ref{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}, Now: s.millis(),
 		Outcome: session.Outcome{Status: session.RunFailed, Failure: &session.Failure{
 			Error: "What the conversation has to go on with is too large.", Code: "framework_internal_error",
 			Detail: fmt.Sprintf("the claim of the run has %d bytes; the limit is %d: give smaller inputs and answers to calls", size, mostClaim),

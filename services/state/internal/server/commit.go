@@ -60,8 +60,8 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 		return session.Commit{}, err
 	}
 	command := session.Commit{
-		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(), Sequence: r.GetStreamSequence(), StreamStep: r.GetStreamStep(),
-		CoversPlan: r.GetCoversPlanOps(), Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.config.SuspendedTTL.Milliseconds()),
+		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
+		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.config.SuspendedTTL.Milliseconds()),
 		Limits: limits.heart(), Now: s.millis(),
 	}
 	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.newID())
@@ -103,10 +103,6 @@ func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
 	}
 	if size := proto.Size(r.GetRecord()); size > mostRecord {
 		return fault.New(fault.Invalid, "RECORD_TOO_LARGE", "the record of the step has %d bytes; the limit is %d", size, mostRecord)
-	}
-	if r.GetStreamStep() < 0 || r.GetStreamStep() > r.GetStep() {
-		return fault.New(fault.Invalid, "STREAM_STEP_INVALID",
-			"stream_step is %d: give the last step that is whole in the stream, %d at most", r.GetStreamStep(), r.GetStep())
 	}
 	if r.GetOutcome() != nil {
 		if err := l.checkOutcome(r.GetOutcome(), true); err != nil {

@@ -278,7 +278,7 @@ func (s *stream) execute() *statev1.Claim {
 	s.Helper()
 	claim := s.next().GetExecute()
 	if claim == nil {
-		s.Fatal("got a claim to settle, want one to execute")
+		s.Fatal("got no run to execute")
 	}
 	return claim
 }
@@ -302,6 +302,6 @@ func refTo(c *statev1.Claim) *statev1.RunRef {
 
 func (b *bench) finish(ref *statev1.RunRef) {
 	b.Helper()
-	_, err := b.work.FinishRun(b.Context(), &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED}, StreamSequence: 9})
+	_, err := b.work.FinishRun(b.Context(), &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED}})
 	b.must(err)
 }

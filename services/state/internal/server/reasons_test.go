@@ -181,7 +181,6 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			{commit, old, fault.Stale, "EPOCH_STALE"},
 			{commit, step(ref, 3), fault.Stale, "STEP_STALE"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.ExpectedVersion = 99 }), fault.Stale, "VERSION_STALE"},
-			{commit, change(func(r *statev1.CommitStepRequest) { r.StreamStep = 3 }), fault.Invalid, "STREAM_STEP_INVALID"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.Messages[0].Id = "m-s-1" }), fault.Conflict, "MESSAGE_EXISTS"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.Outcome.Status = completed }), fault.Invalid, "OUTCOME_INVALID"}, // with a suspension
 			{commit, change(func(r *statev1.CommitStepRequest) { r.Outcome.Status = statev1.RunStatus_RUN_STATUS_QUEUED }), fault.Invalid, "OUTCOME_INVALID"},

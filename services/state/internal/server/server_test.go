@@ -142,7 +142,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 		{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: "c1", ToolName: "add", Arguments: `{"a":1}`}}},
 	}}
 	tokens := []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{Model: "m", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}, Source: "agent"}}
-	record := &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan, StreamSequence: 7, Usage: tokens,
+	record := &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan, Usage: tokens,
 		Ops: []*statev1.StateOp{{Key: "n", Op: &statev1.StateOp_Replace{Replace: "1"}}, {Key: "asked", Op: &statev1.StateOp_Append{Append: `["x"]`}}}}
 	_, err := b.work.RecordPlan(t.Context(), record)
 	b.must(err)
@@ -165,13 +165,13 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 	b.must(err)
 	b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
 	claim := s.execute()
-	want := &statev1.Journal{Step: 1, Plan: plan, PlanSequence: 7, Results: []*statev1.CallResult{result}, Usage: tokens, Ops: record.GetOps()}
+	want := &statev1.Journal{Step: 1, Plan: plan, Results: []*statev1.CallResult{result}, Usage: tokens, Ops: record.GetOps()}
 	if !proto.Equal(claim.GetJournal(), want) {
 		t.Errorf("got journal\n%v\nwant\n%v", claim.GetJournal(), want)
 	}
 	tool := &eventv1.Message{Id: "t1", Role: eventv1.Role_ROLE_TOOL, Step: 1, RunId: ref.RunId, CreatedAt: 5,
 		Parts: []*eventv1.Part{{Part: &eventv1.Part_ToolResult{ToolResult: result.Result}}}}
-	commit := &statev1.CommitStepRequest{Run: refTo(claim), Step: 1, Messages: []*eventv1.Message{plan, tool}, StreamSequence: 12,
+	commit := &statev1.CommitStepRequest{Run: refTo(claim), Step: 1, Messages: []*eventv1.Message{plan, tool}, Ops: record.GetOps()[1:],
 		Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED, Output: `{"sum":3}`, CompletionReason: "stop_when"}}
 	committed, err := b.work.CommitStep(t.Context(), commit)
 	b.must(err)
@@ -184,8 +184,8 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 	}
 	got, err := b.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"})
 	b.must(err)
-	if got.GetSession().GetCustomState() != `{"n":3,"asked":["x"],"log":["x"]}` || got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_COMPLETED ||
-		got.GetSession().GetStreamSequence() != 12 || got.GetCurrentRun().GetOutput() != `{"sum":3}` || got.GetCurrentRun().GetCompletionReason() != "stop_when" {
+	if got.GetSession().GetCustomState() != `{"n":3,"log":["x"],"asked":["x"]}` || got.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_COMPLETED ||
+		got.GetCurrentRun().GetOutput() != `{"sum":3}` || got.GetCurrentRun().GetCompletionReason() != "stop_when" {
 		t.Errorf("got %v", got)
 	}
 	page, err := b.sessions.ListMessages(t.Context(), &statev1.ListMessagesRequest{Tenant: "acme", SessionId: "s", Offset: 2, Limit: 1})
@@ -248,10 +248,9 @@ func TestBadWritesAreRefusedWithTheirReasons(t *testing.T) {
 		_, err := b.work.FinishRun(t.Context(), &statev1.FinishRunRequest{Run: ref, Outcome: o})
 		b.refuses(err, fault.Invalid, "OUTCOME_INVALID")
 	}
-	_, err := b.work.SettleRun(t.Context(), &statev1.SettleRunRequest{Run: ref})
 	old := proto.CloneOf(ref)
 	old.Epoch--
-	_, err = b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: old})
+	_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: old})
 	b.refuses(err, fault.Stale, "EPOCH_STALE")
 	_, err = b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{})
 	b.refuses(err, fault.Invalid, "ID_INVALID")
@@ -304,10 +303,7 @@ func TestPagesSayWhetherThereIsMore(t *testing.T) {
 	s := b.open("e1", 10)
 	for range 3 {
 		b.start("s")
-		ref := refTo(s.execute())
-		b.finish(ref)
-		_, err := b.work.SettleRun(t.Context(), &statev1.SettleRunRequest{Run: ref, StreamSequence: 10})
-		b.must(err)
+		b.finish(refTo(s.execute()))
 	}
 	var turns []int32
 	before := int32(0)

@@ -54,7 +54,6 @@ func answerTo(t *testing.T, method string) proto.Message {
 
 // ofNoTenant are the methods that name none.
 var ofNoTenant = map[string]bool{
-	"WorkService/SettleRun":     true, // it does nothing
 	"SessionService/ListAgents": true, "WorkService/ClaimRuns": true, "WorkService/Heartbeat": true, "OperatorService/ExpireSessions": true,
 }
 

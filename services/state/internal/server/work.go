@@ -41,7 +41,7 @@ func (s *Server) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (
 		return nil, session.StateTooLarge(size, limit, ops)
 	}
 	command := session.Plan{
-		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Sequence: r.GetStreamSequence(), Usage: usage, Ops: ops, Limits: s.config.Limits.heart(),
+		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.config.Limits.heart(),
 	}
 	if _, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (s *Server) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*s
 	if err := s.config.Limits.checkOutcome(r.GetOutcome(), false); err != nil {
 		return nil, err
 	}
-	command := session.Finish{Ref: ref, Outcome: s.config.Limits.outcomeIn(r.GetOutcome()), Sequence: r.GetStreamSequence(), Now: s.millis()}
+	command := session.Finish{Ref: ref, Outcome: s.config.Limits.outcomeIn(r.GetOutcome()), Now: s.millis()}
 	if command.Usage, err = s.config.Limits.usageIn(r.GetUsage()); err != nil {
 		return nil, err
 	}
@@ -136,15 +136,6 @@ func (s *Server) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*s
 		return nil, err
 	}
 	return &statev1.FinishRunResponse{Version: version}, nil
-}
-
-// SettleRun implements statev1.WorkServiceServer. A run that has ended is settled: there is
-// nothing to do.
-func (s *Server) SettleRun(_ context.Context, r *statev1.SettleRunRequest) (*statev1.SettleRunResponse, error) {
-	if _, err := checkRef(r.GetRun()); err != nil {
-		return nil, err
-	}
-	return &statev1.SettleRunResponse{}, nil
 }
 
 // ReleaseRun implements statev1.WorkServiceServer.

@@ -25,10 +25,7 @@ type Commit struct {
 	Step            int32
 	ExpectedVersion int64 // 0 for any
 	Messages        []Message
-	Ops             []StateOp // applied after those of the journal
-	CoversPlan      bool      // Ops do what those of the journal's plan are to do, which are not applied
-	Sequence        int64     // of the stream, where StreamStep ends
-	StreamStep      int32     // the last step that is whole in the stream; at most Step
+	Ops             []StateOp // applied after those of the journal's results; those of its plan are among them
 	Record          []byte    // opaque, for Checkpoint.Record
 	Usage           []Usage   // goes behind that of the journal
 	Calls           []Call    // that somebody outside answers from now on; SessionID, RunID, Step and CreatedAt are given by Decide
@@ -112,7 +109,7 @@ func (c Commit) tookBack(v *View) bool {
 }
 
 func (c Commit) write(v *View) (*Change, Checkpoint, error) {
-	ops := slices.Concat(c.recorded(v.Journal), c.Ops)
+	ops := slices.Concat(v.Journal.resultOps(), c.Ops)
 	merged, err := merge(v.Session.State, ops, c.Limits.State)
 	if err != nil {
 		return nil, Checkpoint{}, err
@@ -135,7 +132,7 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	change.Runs = []Run{r}
 	change.Checkpoint = &Checkpoint{
 		ID: c.CheckpointID, RunID: c.RunID, Step: c.Step, Epoch: c.Epoch, Version: s.Version, MessageCount: s.MessageCount,
-		StreamSequence: s.StreamSequence, Status: s.Status, StateVersion: s.StateVersion, StateBase: s.StateBase,
+		Status: s.Status, StateVersion: s.StateVersion, StateBase: s.StateBase,
 		Warnings: merged.warnings, CreatedAt: c.Now, Record: c.Record,
 	}
 	answer := *change.Checkpoint
@@ -143,21 +140,11 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	return change, answer, nil
 }
 
-// recorded are the writes of the journal that the step applies.
-func (c Commit) recorded(j *Journal) []StateOp {
-	if c.CoversPlan {
-		return j.resultOps()
-	}
-	return j.ops()
-}
-
-// count moves the counters and the cursor over the step.
+// count moves the counters and the position over the step.
 func (c Commit) count(s *Session, r *Run) {
 	s.Version++
 	s.StepCount++
 	s.MessageCount += int64(len(c.Messages))
-	s.StreamSequence = max(s.StreamSequence, c.Sequence)
-	s.StreamStep = max(s.StreamStep, c.StreamStep)
 	s.CheckpointID = c.CheckpointID
 	s.UpdatedAt = c.Now
 	s.Position, s.Claims = position.Committed(c.Step), 0

@@ -19,7 +19,7 @@ func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
 	s.UpdatedAt = now
 	return &Run{
 		RunID: runID, AgentType: suspended.AgentType, Turn: s.Turn, Status: RunQueued, Entry: EntryContinuation,
-		MessageID: suspended.MessageID, StartSequence: s.StreamSequence, StartPosition: s.Position,
+		MessageID: suspended.MessageID, StartPosition: s.Position,
 		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
 		TurnMessageCount: suspended.TurnMessageCount, DeadlineAt: suspended.DeadlineAt,
 		Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, CreatedAt: now,

@@ -16,10 +16,9 @@ import (
 // a step.
 type Finish struct {
 	Ref
-	Outcome  Outcome
-	Sequence int64
-	Usage    []Usage // goes behind that of the journal
-	Now      Millis
+	Outcome Outcome
+	Usage   []Usage // goes behind that of the journal
+	Now     Millis
 }
 
 // Need says what Decide wants to see.
@@ -44,7 +43,6 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 	}
 	s, r := *v.Session, *v.Run
 	s.Version++
-	s.StreamSequence = max(s.StreamSequence, c.Sequence)
 	s.UpdatedAt = c.Now
 	change := &Change{
 		Session: &s, ClearJournal: v.Journal != nil,

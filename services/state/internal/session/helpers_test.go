@@ -16,7 +16,7 @@ func owned() *View {
 	return &View{
 		Session: &Session{
 			Key: ours, AgentType: "a", RootID: "s", Status: Active, Version: 7, Epoch: 4, Turn: 2, StepCount: 3, MessageCount: 5,
-			State: "{}", StateVersion: 1, StateBase: 1, StreamSequence: 40, CurrentRunID: "r",
+			State: "{}", StateVersion: 1, StateBase: 1, Position: 40, CurrentRunID: "r",
 		},
 		Run: run, Current: run, Live: run,
 	}

@@ -78,8 +78,6 @@ type Session struct {
 	StateBytes     int64  // their size
 	Output         string // one JSON text, or empty
 	Failure        *Failure
-	StreamSequence int64
-	StreamStep     int32       // the last step that is whole in the stream, up to StreamSequence
 	Position       int64       // behind everything that is durable, as package position packs it; 0 when nothing is
 	Claims         int32       // claims of runs, and ends of runs outside a step, since the last committed step
 	CurrentRunID   string      // the newest run; empty before the first
@@ -153,7 +151,6 @@ type Run struct {
 	RequestKey    string // empty when the request had none
 	RequestHash   []byte // what a repetition of the key must equal; nil without a key
 	MessageID     string
-	StartSequence int64
 	StartPosition int64 // the session's when the run began; everything that the run shows comes behind it
 	EndPosition   int64 // of the run's end; 0 before. That of a run that never began is its start: it has shown nothing
 	StepCount     int32 // steps that this run has committed
@@ -180,7 +177,7 @@ type Run struct {
 	Place  int64      // among those that wait, the lower first: the session's version that let it wait; 0 for a run that never did
 
 	// Where the session was when the run began: what it appends and writes comes
-	// behind. The state is 0 for a run that an older release has begun.
+	// behind. The state is 0 for a run that has not begun.
 	StartMessageCount int64 // without its own first messages
 	StartStateVersion int64 // as Session.StateVersion, StateBase
 	StartStateBase    int64
@@ -233,7 +230,7 @@ type Outcome struct {
 	Output           string // one JSON text, or empty
 	Failure          *Failure
 	CompletionReason string
-	FinishReason     string  // why the model stopped last; empty when none was called, or an older release has written the end
+	FinishReason     string  // why the model stopped last; empty when none was called
 	Usage            *Tokens // of the run; nil where nobody has counted them
 }
 
@@ -268,13 +265,12 @@ type Message struct {
 
 // Journal is what the step in flight has left behind.
 type Journal struct {
-	Step     int32
-	Plan     []byte   // opaque, like the body of a message
-	CallIDs  []string // the calls of the plan, in its order
-	Sequence int64    // of the stream when the plan was recorded
-	Usage    []Usage
-	Ops      []StateOp // that have led to the plan
-	Results  []Result  // in the order of their recording
+	Step    int32
+	Plan    []byte   // opaque, like the body of a message
+	CallIDs []string // the calls of the plan, in its order
+	Usage   []Usage
+	Ops     []StateOp // that have led to the plan; its step's commit has them among its own
+	Results []Result  // in the order of their recording
 }
 
 // Result is the recorded end of one call.
@@ -326,21 +322,20 @@ type UsageEntry struct {
 	Usage
 }
 
-// Checkpoint is what a committed step left: where the conversation, the
-// stream and the custom state stood, and what the commit answered.
+// Checkpoint is what a committed step left: where the conversation
+// and the custom state stood, and what the commit answered.
 type Checkpoint struct {
-	ID             string
-	RunID          string
-	Step           int32
-	Epoch          int64
-	Version        int64 // the session's version after the step
-	MessageCount   int64
-	StreamSequence int64
-	Status         Status
-	StateVersion   int64 // names the state, which is stored once for all steps that leave it as it is
-	StateBase      int64 // as in Session
-	Warnings       []string
-	CreatedAt      Millis
+	ID           string
+	RunID        string
+	Step         int32
+	Epoch        int64
+	Version      int64 // the session's version after the step
+	MessageCount int64
+	Status       Status
+	StateVersion int64 // names the state, which is stored once for all steps that leave it as it is
+	StateBase    int64 // as in Session
+	Warnings     []string
+	CreatedAt    Millis
 
 	// Record is opaque: what readers saw of the step beside its messages. It is
 	// written with the checkpoint, and only StoredStep shows it again.
@@ -381,13 +376,13 @@ type Call struct {
 	AnsweredAt Millis
 	ConsumedAt Millis // when a step took the answer; the row is a tombstone from then on
 
-	ConsumedStep int32 // that step; 0 before, for one that an older release has taken, and where the run ended with its journal
+	ConsumedStep int32 // that step; 0 before, and where the run ended with its journal
 
 	Late   []byte // opaque: the answer that came after a timeout was consumed
 	LateAt Millis // 0 for none
 	Told   bool   // a step has told the model of the late answer
 
-	ToldStep int32 // that step; 0 before, and for one that an older release has told of
+	ToldStep int32 // that step; 0 before
 }
 
 // CallKind is what a call waits for. Answers of the other kind are refused.

@@ -14,13 +14,12 @@ import (
 // (STATE_SIZE_EXCEEDED).
 type Plan struct {
 	Ref
-	Step     int32
-	Body     []byte
-	CallIDs  []string
-	Sequence int64
-	Usage    []Usage
-	Ops      []StateOp // that have led to the plan
-	Limits   Limits
+	Step    int32
+	Body    []byte
+	CallIDs []string
+	Usage   []Usage
+	Ops     []StateOp // that have led to the plan
+	Limits  Limits
 }
 
 // Need says what Decide wants to see.
@@ -40,7 +39,7 @@ func (c Plan) Decide(v *View) (*Change, error) {
 	if _, err := merge(v.Session.State, c.Ops, c.Limits.State); err != nil {
 		return nil, err
 	}
-	plan := &Journal{Step: c.Step, Plan: c.Body, CallIDs: slices.Clone(c.CallIDs), Sequence: c.Sequence, Usage: c.Usage, Ops: c.Ops}
+	plan := &Journal{Step: c.Step, Plan: c.Body, CallIDs: slices.Clone(c.CallIDs), Usage: c.Usage, Ops: c.Ops}
 	return &Change{Plan: plan}, nil
 }
 

@@ -24,28 +24,29 @@ func recorded(t *testing.T) *View {
 	return v
 }
 
-func TestTheWritesOfAPlanComeBeforeThoseOfItsResults(t *testing.T) {
+func TestACommitAppliesTheWritesOfResultsAndItsOwnButNotThoseOfThePlan(t *testing.T) {
 	t.Parallel()
 	v := recorded(t)
-	if !v.Journal.Writes() {
-		t.Error("the journal does not write")
-	}
 	for _, id := range []string{"b", "a"} {
 		v.Journal.Results = append(v.Journal.Results, Result{CallID: id, Ops: []StateOp{appends("log", `["`+id+`"]`)}})
 	}
-	own := []StateOp{appends("log", `["own"]`)}
-	for covers, want := range map[bool]string{false: `{"log":["plan","a","b","own"]}`, true: `{"log":["a","b","own"]}`} {
-		change, _, err := Commit{Ref: ref, Step: 4, Ops: own, CoversPlan: covers, Limits: Limits{State: 100}}.Decide(v)
-		must(t, err)
-		if change.Session.State != want || !change.ClearJournal {
-			t.Errorf("covered %v: got the state %s, want %s", covers, change.Session.State, want)
-		}
+	if !v.Journal.Writes() {
+		t.Error("the journal does not write")
+	}
+	change, _, err := Commit{Ref: ref, Step: 4, Ops: []StateOp{appends("log", `["own"]`)}, Limits: Limits{State: 100}}.Decide(v)
+	must(t, err)
+	if want := `{"log":["a","b","own"]}`; change.Session.State != want || !change.ClearJournal {
+		t.Errorf("got the state %s, want %s", change.Session.State, want)
 	}
 }
 
-func TestACommitThatCoversAPlanWithNothingLeavesTheState(t *testing.T) {
+func TestACommitWithoutWritesLeavesTheStateAlone(t *testing.T) {
 	t.Parallel()
-	change, _, err := Commit{Ref: ref, Step: 4, CoversPlan: true, Limits: Limits{State: 100}}.Decide(recorded(t))
+	v := recorded(t)
+	if v.Journal.Writes() {
+		t.Error("the journal writes without a result")
+	}
+	change, _, err := Commit{Ref: ref, Step: 4, Limits: Limits{State: 100}}.Decide(v)
 	must(t, err)
 	if s := change.Session; s.State != "{}" || s.StateVersion != 1 || change.NewState || len(change.StateWrite) > 0 {
 		t.Errorf("got %+v", change)

@@ -151,7 +151,7 @@ func (c Post) run(s *Session, entry Entry) *Run {
 	return &Run{
 		RunID: c.RunID, AgentType: s.AgentType, Turn: s.Turn, Status: RunQueued, Entry: entry,
 		RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
-		StartSequence: s.StreamSequence, StartPosition: s.Position, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
+		StartPosition: s.Position, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
 		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
 		TurnMessageCount: s.MessageCount,
 	}

@@ -16,7 +16,7 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 		SuspendedAwaitingChildren: "SESSION_SUSPENDED",
 		SuspendedStepPartial:      "SESSION_SUSPENDED",
 	} {
-		before := Session{Status: status, AgentType: "a", Turn: 3, Version: 7, StreamSequence: 40, Output: "1", Failure: &Failure{Error: "e"}}
+		before := Session{Status: status, AgentType: "a", Turn: 3, Version: 7, Position: 40, Output: "1", Failure: &Failure{Error: "e"}}
 		change, started, err := Send{Post: Post{RunID: "r"}}.Decide(&View{Session: &before, OnBusy: BusyReject})
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
@@ -28,7 +28,7 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 		if s.Status != Active || s.Turn != 4 || s.Version != 8 || s.CurrentRunID != "r" || s.Output != "" || s.Failure != nil || change.NewState {
 			t.Errorf("%s: got session %+v", status, s)
 		}
-		if started.Run.StartSequence != 40 || started.Run.Turn != 4 {
+		if started.Run.StartPosition != 40 || started.Run.Turn != 4 {
 			t.Errorf("%s: got run %+v", status, started.Run)
 		}
 		if before.Status != status || before.Turn != 3 {

@@ -72,21 +72,13 @@ func (c RecordResult) fits(v *View) error {
 	}
 	staged := *v.Journal
 	staged.Results = append(slices.Clone(staged.Results), c.Result)
-	_, err := merge(v.Session.State, staged.ops(), c.Limits.State)
+	_, err := merge(v.Session.State, slices.Concat(staged.Ops, staged.resultOps()), c.Limits.State)
 	return err
 }
 
-// Writes reports whether the plan or a result of the journal writes to the custom
-// state. Of no journal it does not.
-func (j *Journal) Writes() bool { return len(j.ops()) > 0 }
-
-// ops returns the state writes of the plan, then those of the results.
-func (j *Journal) ops() []StateOp {
-	if j == nil {
-		return nil
-	}
-	return slices.Concat(j.Ops, j.resultOps())
-}
+// Writes reports whether a result of the journal writes to the custom state. Of no
+// journal it does not.
+func (j *Journal) Writes() bool { return len(j.resultOps()) > 0 }
 
 // resultOps returns the state writes of the results in the order of the calls in
 // the plan.

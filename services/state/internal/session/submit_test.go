@@ -28,10 +28,10 @@ func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
 	}
 	want := Run{
 		RunID: "next", AgentType: "a", Turn: 3, Status: RunQueued, Entry: EntryContinuation, MessageID: "m",
-		StartSequence: 40, Traceparent: "tp", Tracestate: "ts", CreatedAt: 50,
+		StartPosition: 40, Traceparent: "tp", Tracestate: "ts", CreatedAt: 50,
 	}
 	if got := *change.NewRun; got.RunID != want.RunID || got.Turn != want.Turn || got.Entry != want.Entry || got.MessageID != want.MessageID ||
-		got.StartSequence != want.StartSequence || got.Traceparent != want.Traceparent || got.Tracestate != want.Tracestate || got.Status != want.Status {
+		got.StartPosition != want.StartPosition || got.Traceparent != want.Traceparent || got.Tracestate != want.Tracestate || got.Status != want.Status {
 		t.Errorf("got run %+v, want %+v", got, want)
 	}
 }

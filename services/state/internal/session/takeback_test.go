@@ -117,7 +117,7 @@ func TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore(t *testing.T) {
 		t.Errorf("got %+v, want that of the run, without the checkpoint of a later state", s)
 	}
 	v.Back.Checkpoint = newest
-	for _, run := range []*Run{nil, {RunID: "asked"}} { // a branch; a run of an older release
+	for _, run := range []*Run{nil, {RunID: "asked"}} { // a branch; a run that has not begun
 		v.Back.Run = run
 		change, _, err = again().Decide(v)
 		must(t, err)

@@ -22,7 +22,7 @@ type Need struct {
 	Current         bool     // View.Current
 	Open            bool     // View.Live
 	State           bool     // View.Session.State
-	Written         bool     // View.Session.State, but only when the journal writes to it
+	Written         bool     // View.Session.State, but only when a result of the journal writes to it
 	Journal         bool     // View.Journal
 	Calls           bool     // View.Calls
 	Children        bool     // View.Children

@@ -40,7 +40,7 @@ func (c Send) wait(v *View) (*Change, Started, error) {
 	s.UpdatedAt = c.Now
 	change.Held = &Held{Messages: c.Messages}
 	change.NewRun = c.run(s, EntryStart)
-	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartSequence, change.NewRun.StartPosition = 0, RunWaiting, 0, 0
+	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartPosition = 0, RunWaiting, 0
 	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
 	change.NewRun.OnBusy, change.NewRun.Place = policy, s.Version
 	if policy == BusyEnqueue && s.Status == Active {
@@ -165,7 +165,7 @@ func (k *kin) begin(now Millis) {
 	s.begin(now)
 	r.StartMessageCount, r.TurnMessageCount = s.MessageCount, s.MessageCount
 	change.append(k.view.Held.Messages)
-	r.Status, r.Turn, r.StartSequence, r.StartPosition = RunQueued, s.Turn, s.StreamSequence, s.Position
+	r.Status, r.Turn, r.StartPosition = RunQueued, s.Turn, s.Position
 	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
 	s.CurrentRunID = r.RunID
 	change.Begun = &r

@@ -23,14 +23,12 @@ func validSession(key session.Key, s *session.Session) error {
 		return fmt.Errorf("the row names session %q of tenant %q, agent %q, root %q", s.SessionID, s.Tenant, s.AgentType, s.RootID)
 	case !slices.Contains(statuses, s.Status):
 		return fmt.Errorf("the session's status is %q", s.Status)
-	case s.Waiting < 0, s.Version < 1, s.Epoch < 0, s.Turn < 0, s.StepCount < 0, s.MessageCount < 0, s.StreamSequence < 0, s.Children < 0, s.UsageCount < 0, s.ResumeCount < 0:
+	case s.Waiting < 0, s.Version < 1, s.Epoch < 0, s.Turn < 0, s.StepCount < 0, s.MessageCount < 0, s.Children < 0, s.UsageCount < 0, s.ResumeCount < 0:
 		return fmt.Errorf("a count of the session is too low: %+v", s)
 	case s.Position < 0, s.Claims < 0:
 		return fmt.Errorf("the session stands at %d with %d claims", s.Position, s.Claims)
 	case s.StateBase < 1, s.StateBase > s.StateVersion, s.StateVersion > s.Version:
 		return fmt.Errorf("the state is of version %d and its base of %d in the session's version %d", s.StateVersion, s.StateBase, s.Version)
-	case s.StreamStep < 0, s.StreamStep > s.StepCount:
-		return fmt.Errorf("the stream is at step %d of %d", s.StreamStep, s.StepCount)
 	}
 	return nil
 }

@@ -120,10 +120,10 @@ func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
 	const delayed = 2000
 	for _, insert := range []string{
 		// All older than what can be claimed.
-		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence, step_count, output,
-			failure, completion_reason, settled, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
+		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, step_count, output,
+			failure, completion_reason, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
 			created_at, started_at, completed_at, due_at)
-			SELECT 't', 'delayed-' || i, 'r', 'support', 1, 'queued', '', '', '', 0, 0, '', '', '', false, 1, 0, '', 0, 0, 0, '', '', i, 0, 0, 9000000000000
+			SELECT 't', 'delayed-' || i, 'r', 'support', 1, 'queued', '', '', '', 0, '', '', '', 1, 0, '', 0, 0, 0, '', '', i, 0, 0, 9000000000000
 			FROM generate_series(1, $1::bigint) i`,
 		// Three can: the youngest at once, and of the other two the one that was due later is the older.
 		`UPDATE runs SET status = 'queued', executor_id = '', created_at = 5000 + ascii(right(session_id, 1)),

@@ -124,7 +124,7 @@ var (
 		ORDER BY d.created_at LIMIT $3::bigint`)
 	// findOrphaned looks at no run where every agent is announced by somebody.
 	findOrphaned = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT k.agent_type FROM agents k
-			WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.agents IS NULL OR k.agent_type = ANY (e.agents) OFFSET 0)) AS a
+			WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE k.agent_type = ANY (e.agents) OFFSET 0)) AS a
 		CROSS JOIN LATERAL (
 			(` + queued + ` AND r.stop <> '' AND r.due_at <= $1::bigint ORDER BY r.created_at LIMIT $3::bigint)
 			UNION ALL

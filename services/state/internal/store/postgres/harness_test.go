@@ -147,7 +147,7 @@ func (w *worker) begin(keys ...session.Key) []session.Ref {
 func (w *worker) stepOf(ref session.Ref, step int32) session.Commit {
 	id := func(kind string) string { return fmt.Sprintf("%s-%s-%d", ref.SessionID, kind, step) }
 	return session.Commit{
-		Ref: ref, Step: step, Sequence: int64(step) * 40, StreamStep: step, CheckpointID: id("cp"),
+		Ref: ref, Step: step, CheckpointID: id("cp"),
 		Limits: session.Limits{State: 1 << 20, Journal: 1 << 20}, Now: w.now,
 		Usage: []session.Usage{{Kind: session.UsageTokens, Source: "agent", Model: "m", PromptTokens: 100, CompletionTokens: 20, TotalTokens: 120}},
 		Messages: []session.Message{

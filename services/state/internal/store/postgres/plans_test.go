@@ -23,7 +23,7 @@ var large = []string{
 
 // dueOnly are the indexes that hold nothing but work that is due, and so may
 // be read as a whole.
-var dueOnly = []string{"runs_held", "runs_due", "runs_due_settling"}
+var dueOnly = []string{"runs_held", "runs_due"}
 
 type planNode struct {
 	Type     string     `json:"Node Type"`
@@ -127,17 +127,17 @@ func tally(t *testing.T, s *Store, query string) int {
 func grow(t *testing.T, s *Store, key session.Key, n int) {
 	t.Helper()
 	for _, insert := range []string{
-		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence, step_count, output,
-			failure, completion_reason, settled, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
+		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, step_count, output,
+			failure, completion_reason, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
 			created_at, started_at, completed_at, start_message_count)
-			SELECT $1, $2, 'old-' || i, 'support', i, 'completed', 'old-' || i, '', 'ui-' || i, 0, 1, '', '', '', true, 1, 1, '', 0, i, i, '', '', 0, 0, 0, i - 1
+			SELECT $1, $2, 'old-' || i, 'support', i, 'completed', 'old-' || i, '', 'ui-' || i, 1, '', '', '', 1, 1, '', 0, i, i, '', '', 0, 0, 0, i - 1
 			FROM generate_series(1, $3) i`,
 		`INSERT INTO messages (tenant, session_id, ordinal, message_id, role, run_id, step, created_at, size, body)
 			SELECT $1, $2, i - 1, 'old-' || i, 'user', 'old-' || i, CASE WHEN i % 2 = 0 THEN i ELSE 0 END, 0, 1, 'x' FROM generate_series(1, $3) i`,
 		`INSERT INTO states (tenant, session_id, version, base_version, state) SELECT $1, $2, i, i, '{"seen":[]}' FROM generate_series(2, $3) i`,
-		`INSERT INTO checkpoints (tenant, session_id, step, checkpoint_id, run_id, epoch, version, message_count, stream_sequence, status, state_version,
+		`INSERT INTO checkpoints (tenant, session_id, step, checkpoint_id, run_id, epoch, version, message_count, status, state_version,
 			state_base, warnings, created_at)
-			SELECT $1, $2, i, 'old-' || i, 'old-' || i, 1, i, i, 0, 'active', i, i, '', 0 FROM generate_series(1, $3) i`,
+			SELECT $1, $2, i, 'old-' || i, 'old-' || i, 1, i, i, 'active', i, i, '', 0 FROM generate_series(1, $3) i`,
 		`INSERT INTO calls (tenant, root_id, call_id, session_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash, created_at,
 			deadline_at, answer, revision, response, answered_at, consumed_at, late, late_at, told)
 			SELECT $1, $2, 'old-' || i, $2, 'old-' || i, i, '', '', 'client_tool', '', '', '', 0, 0, 'client', 1, '', 1, 1, '', 0, false FROM generate_series(1, $3) i`,
@@ -286,8 +286,8 @@ func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 	s := alone(t)
 	// Sessions of two users, of which one has few; every tenth has failed.
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
-			message_count, state_version, output, failure, stream_sequence, stream_step, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)
-		SELECT 't', 's' || i, 'a', '', 's' || i, 'completed', 1, 0, 0, 0, 0, 1, '', '', 0, 0, '', '', '', '', i, i, 0 FROM generate_series(1, 3000) i`)
+			message_count, state_version, output, failure, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)
+		SELECT 't', 's' || i, 'a', '', 's' || i, 'completed', 1, 0, 0, 0, 0, 1, '', '', '', '', '', '', i, i, 0 FROM generate_series(1, 3000) i`)
 	if err == nil {
 		_, err = s.pool.Exec(t.Context(), `INSERT INTO session_facets (tenant, facet, created_at, session_id)
 			SELECT 't', convert_to(f, 'UTF8'), i, 's' || i FROM generate_series(1, 3000) i, unnest(ARRAY['all',

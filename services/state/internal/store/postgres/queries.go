@@ -63,7 +63,6 @@ var (
 		listed("r", "runs", " AND status IN ('queued', 'running')"))
 	readStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("always boolean") + listed("s", "sessions", "") + between("s") + `
 		WHERE v.always OR EXISTS (SELECT 1 FROM results r WHERE r.tenant = v.tenant AND r.session_id = v.session_id AND r.ops <> '')
-			OR EXISTS (SELECT 1 FROM plans p WHERE p.tenant = v.tenant AND p.session_id = v.session_id AND p.ops <> '')
 		ORDER BY v.n, st.version`)
 	readPlans   = prepared(`SELECT v.n, ` + planShown.names("p.") + ` FROM ` + asked() + listed("p", "plans", ""))
 	readResults = prepared(`SELECT v.n, ` + resultShown.names("r.") + ` FROM ` + asked() + listed("r", "results", "") + `

@@ -111,7 +111,7 @@ const keyColumns = "tenant text, session_id text"
 const (
 	sessionBirth = "agent_type text, parent_id text, root_id text, created_at bigint"
 	sessionPace  = `status text, version bigint, epoch bigint, turn bigint, step_count bigint, resume_count bigint, message_count bigint,
-		state_version bigint, state_base bigint, state_writes bigint, state_bytes bigint, stream_sequence bigint, stream_step bigint,
+		state_version bigint, state_base bigint, state_writes bigint, state_bytes bigint,
 		current_run_id text, checkpoint_id text, children bigint, waiting bigint, usage_count bigint, updated_at bigint, expires_at bigint,
 		position bigint, claims bigint`
 	sessionRest = `output text, failure text, suspension_context text, interruption text, user_id text, organization_id text, tags text, metadata text`
@@ -129,7 +129,7 @@ func (r *rows) key(k session.Key) *rows { return r.text(k.Tenant, k.SessionID) }
 func (r *rows) sessionPace(s *session.Session) *rows {
 	return r.key(s.Key).text(string(s.Status)).
 		number(s.Version, s.Epoch, int64(s.Turn), int64(s.StepCount), int64(s.ResumeCount), s.MessageCount,
-			s.StateVersion, s.StateBase, int64(s.StateWrites), s.StateBytes, s.StreamSequence, int64(s.StreamStep)).
+			s.StateVersion, s.StateBase, int64(s.StateWrites), s.StateBytes).
 		text(s.CurrentRunID, s.CheckpointID).
 		number(int64(s.Children), int64(s.Waiting), int64(s.UsageCount), int64(s.UpdatedAt), int64(s.ExpiresAt),
 			s.Position, int64(s.Claims))
@@ -148,7 +148,6 @@ func (r *row) session(s *session.Session) {
 	s.Status, s.Version, s.Epoch = session.Status(r.text()), r.number(), r.number()
 	s.Turn, s.StepCount, s.ResumeCount, s.MessageCount = r.small(), r.small(), r.small(), r.number()
 	s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes = r.number(), r.number(), r.small(), r.number()
-	s.StreamSequence, s.StreamStep = r.number(), r.small()
 	s.CurrentRunID, s.CheckpointID = r.text(), r.text()
 	s.Children, s.Waiting, s.UsageCount = r.small(), r.small(), r.small()
 	s.UpdatedAt, s.ExpiresAt = session.Millis(r.number()), session.Millis(r.number())
@@ -166,7 +165,7 @@ func (r *row) session(s *session.Session) {
 const (
 	runBirth = `agent_type text, entry text, request_key text, request_hash bytea, message_id text, traceparent text, tracestate text,
 		created_at bigint, deadline_at bigint, on_busy text, place bigint`
-	runLife = `turn bigint, status text, start_sequence bigint, step_count bigint, output text, failure text, completion_reason text, settled boolean, attempt bigint,
+	runLife = `turn bigint, status text, step_count bigint, output text, failure text, completion_reason text, attempt bigint,
 		epoch bigint, executor_id text, claimed_at bigint, finish_step bigint, finish_version bigint, stop text, due_at bigint, losses bigint,
 		started_at bigint, completed_at bigint, start_message_count bigint, start_state_version bigint, start_state_base bigint,
 		turn_message_count bigint, finish_reason text, start_position bigint, end_position bigint, usage text`
@@ -179,9 +178,9 @@ var (
 )
 
 func (r *rows) runLife(k session.Key, x *session.Run) *rows {
-	return r.key(k).text(x.RunID).number(int64(x.Turn)).text(string(x.Status)).number(x.StartSequence, int64(x.StepCount)).
+	return r.key(k).text(x.RunID).number(int64(x.Turn)).text(string(x.Status)).number(int64(x.StepCount)).
 		text(x.Outcome.Output).json(store.In(&x.Outcome.Failure)).text(x.Outcome.CompletionReason).
-		truth(!x.Status.Live()).number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
+		number(int64(x.Attempt), x.Epoch).text(x.ExecutorID).
 		number(int64(x.ClaimedAt), int64(x.FinishStep), x.FinishVersion).json(store.In(&x.Stop)).
 		number(int64(x.DueAt), int64(x.Losses), int64(x.StartedAt), int64(x.CompletedAt), x.StartMessageCount, x.StartStateVersion, x.StartStateBase, x.TurnMessageCount).
 		text(x.Outcome.FinishReason).number(x.StartPosition, x.EndPosition).json(store.In(&x.Outcome.Usage))
@@ -194,11 +193,10 @@ func (r *rows) run(k session.Key, x *session.Run) *rows {
 
 func (r *row) run() *session.Run {
 	x := &session.Run{}
-	x.RunID, x.Turn, x.Status, x.StartSequence, x.StepCount = r.text(), r.small(), session.RunStatus(r.text()), r.number(), r.small()
+	x.RunID, x.Turn, x.Status, x.StepCount = r.text(), r.small(), session.RunStatus(r.text()), r.small()
 	x.Outcome.Output = r.text()
 	r.json(store.In(&x.Outcome.Failure))
 	x.Outcome.CompletionReason = r.text()
-	r.truth() // settled: older releases read it, and take a finished run for work until it is set
 	x.Attempt, x.Epoch, x.ExecutorID = r.small(), r.number(), r.text()
 	x.ClaimedAt, x.FinishStep, x.FinishVersion = session.Millis(r.number()), r.small(), r.number()
 	r.json(store.In(&x.Stop))
@@ -236,7 +234,7 @@ func (r *row) message() session.Message {
 	}
 }
 
-const checkpointColumns = `checkpoint_id text, run_id text, step bigint, epoch bigint, version bigint, message_count bigint, stream_sequence bigint,
+const checkpointColumns = `checkpoint_id text, run_id text, step bigint, epoch bigint, version bigint, message_count bigint,
 	status text, state_version bigint, state_base bigint, warnings text, created_at bigint`
 
 var (
@@ -245,14 +243,14 @@ var (
 )
 
 func (r *rows) checkpoint(k session.Key, c *session.Checkpoint) *rows {
-	return r.key(k).text(c.ID, c.RunID).number(int64(c.Step), c.Epoch, c.Version, c.MessageCount, c.StreamSequence).
+	return r.key(k).text(c.ID, c.RunID).number(int64(c.Step), c.Epoch, c.Version, c.MessageCount).
 		text(string(c.Status)).number(c.StateVersion, c.StateBase).json(store.In(&c.Warnings)).number(int64(c.CreatedAt)).bytes(c.Record)
 }
 
 func (r *row) checkpoint() *session.Checkpoint {
 	c := &session.Checkpoint{
 		ID: r.text(), RunID: r.text(), Step: r.small(), Epoch: r.number(), Version: r.number(), MessageCount: r.number(),
-		StreamSequence: r.number(), Status: session.Status(r.text()), StateVersion: r.number(), StateBase: r.number(),
+		Status: session.Status(r.text()), StateVersion: r.number(), StateBase: r.number(),
 	}
 	r.json(store.In(&c.Warnings))
 	c.CreatedAt = session.Millis(r.number())

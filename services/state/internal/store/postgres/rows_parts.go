@@ -14,18 +14,17 @@ var (
 )
 
 const (
-	planColumns   = "step bigint, body bytea, call_ids text, stream_sequence bigint, usage text, ops text"
+	planColumns   = "step bigint, body bytea, call_ids text, usage text, ops text"
 	resultColumns = "call_id text, body bytea, ops text, usage text"
 )
 
 func (r *rows) plan(k session.Key, p *session.Journal) *rows {
-	return r.key(k).number(int64(p.Step)).bytes(p.Plan).json(store.In(&p.CallIDs)).number(p.Sequence).json(store.In(&p.Usage)).json(store.In(&p.Ops))
+	return r.key(k).number(int64(p.Step)).bytes(p.Plan).json(store.In(&p.CallIDs)).json(store.In(&p.Usage)).json(store.In(&p.Ops))
 }
 
 func (r *row) plan() *session.Journal {
 	p := &session.Journal{Step: r.small(), Plan: r.bytes()}
 	r.json(store.In(&p.CallIDs))
-	p.Sequence = r.number()
 	r.json(store.In(&p.Usage))
 	r.json(store.In(&p.Ops))
 	return p

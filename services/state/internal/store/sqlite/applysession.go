@@ -33,19 +33,19 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 	switch {
 	case c.Created:
 		w.exec(`INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, created_at, version, step_count, message_count,
-				state_version, state_base, state_writes, state_bytes, stream_sequence, stream_step, checkpoint_id, usage_count, updated_at,
+				state_version, state_base, state_writes, state_bytes, checkpoint_id, usage_count, updated_at,
 				position, claims, status, epoch, turn, resume_count, output, failure, current_run_id, suspension_context, interruption, children, waiting,
 				user_id, organization_id, tags, metadata, expires_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			slices.Concat([]any{s.AgentType, s.ParentID, s.RootID, s.CreatedAt}, pace(s), rest(s))...)
 	case paced(before, s):
 		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
-				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
+				state_writes = ?, state_bytes = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
 				position = ?, claims = ?
 			WHERE tenant = ? AND session_id = ?`, pace(s)...)
 	default:
 		w.update("session", `UPDATE sessions SET version = ?, step_count = ?, message_count = ?, state_version = ?, state_base = ?,
-				state_writes = ?, state_bytes = ?, stream_sequence = ?, stream_step = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
+				state_writes = ?, state_bytes = ?, checkpoint_id = ?, usage_count = ?, updated_at = ?,
 				position = ?, claims = ?, status = ?, epoch = ?, turn = ?, resume_count = ?, output = ?, failure = ?, current_run_id = ?, suspension_context = ?,
 				interruption = ?, children = ?, waiting = ?, user_id = ?, organization_id = ?, tags = ?, metadata = ?, expires_at = ?
 			WHERE tenant = ? AND session_id = ?`, append(pace(s), rest(s)...)...)
@@ -56,7 +56,7 @@ func (w *writer) session(before *session.Session, c *session.Change) {
 // index: SQLite writes each index anew that has a column of a SET.
 func pace(s *session.Session) []any {
 	return []any{
-		s.Version, s.StepCount, s.MessageCount, s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes, s.StreamSequence, s.StreamStep,
+		s.Version, s.StepCount, s.MessageCount, s.StateVersion, s.StateBase, s.StateWrites, s.StateBytes,
 		s.CheckpointID, s.UsageCount, s.UpdatedAt, s.Position, s.Claims,
 	}
 }
@@ -72,9 +72,9 @@ func rest(s *session.Session) []any {
 // paced reports whether a write changes nothing of a session but its pace.
 func paced(before, after *session.Session) bool {
 	b, a := *before, *after
-	b.Version, b.StepCount, b.MessageCount, b.StateVersion, b.StateBase, b.StateWrites, b.StateBytes, b.StreamSequence, b.StreamStep,
+	b.Version, b.StepCount, b.MessageCount, b.StateVersion, b.StateBase, b.StateWrites, b.StateBytes,
 		b.CheckpointID, b.UsageCount, b.UpdatedAt = a.Version, a.StepCount, a.MessageCount, a.StateVersion, a.StateBase, a.StateWrites,
-		a.StateBytes, a.StreamSequence, a.StreamStep, a.CheckpointID, a.UsageCount, a.UpdatedAt
+		a.StateBytes, a.CheckpointID, a.UsageCount, a.UpdatedAt
 	b.Position, b.Claims = a.Position, a.Claims
 	a.State, b.State = "", "" // has a table of its own
 	return reflect.DeepEqual(a, b)
@@ -129,19 +129,15 @@ func (w *writer) state(c *session.Change) {
 	}
 }
 
-// settled is a column that older releases read: they take a finished run for work until
-// it is set.
-func settled(r *session.Run) bool { return !r.Status.Live() }
-
 func (w *writer) insertRun(r *session.Run) {
-	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, start_sequence,
-			step_count, output, failure, completion_reason, settled, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
+	w.exec(`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id,
+			step_count, output, failure, completion_reason, attempt, entry, stop, due_at, losses, epoch, executor_id, claimed_at,
 			finish_step, finish_version, traceparent, tracestate, created_at, started_at, completed_at,
 			deadline_at, on_busy, place, start_message_count, start_state_version, start_state_base, turn_message_count, finish_reason,
 			start_position, end_position, usage)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, blob(r.RequestHash), r.MessageID, r.StartSequence,
-		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, settled(r), r.Attempt, r.Entry, store.In(&r.Stop),
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		r.RunID, r.AgentType, r.Turn, r.Status, r.RequestKey, blob(r.RequestHash), r.MessageID,
+		r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason, r.Attempt, r.Entry, store.In(&r.Stop),
 		r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion, r.Traceparent, r.Tracestate, r.CreatedAt,
 		r.StartedAt, r.CompletedAt, r.DeadlineAt, r.OnBusy, r.Place, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
 		r.TurnMessageCount, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage))
@@ -149,10 +145,10 @@ func (w *writer) insertRun(r *session.Run) {
 
 // begin gives a run that has waited its turn.
 func (w *writer) begin(r *session.Run) {
-	w.update("run that begins", `UPDATE runs SET status = ?, settled = ?, turn = ?, start_sequence = ?, start_message_count = ?,
+	w.update("run that begins", `UPDATE runs SET status = ?, turn = ?, start_message_count = ?,
 			start_state_version = ?, start_state_base = ?, turn_message_count = ?, stop = ?, start_position = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
-		r.Status, settled(r), r.Turn, r.StartSequence, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
+		r.Status, r.Turn, r.StartMessageCount, r.StartStateVersion, r.StartStateBase,
 		r.TurnMessageCount, store.In(&r.Stop), r.StartPosition, r.RunID)
 }
 
@@ -175,12 +171,12 @@ func (w *writer) updateRun(r *session.Run) {
 		w.update("run", `UPDATE runs SET step_count = ?, losses = ? WHERE run_id = ? AND tenant = ? AND session_id = ?`, r.StepCount, r.Losses, r.RunID)
 		return
 	}
-	w.update("run", `UPDATE runs SET status = ?, start_sequence = ?, step_count = ?, output = ?, failure = ?, completion_reason = ?,
-			settled = ?, attempt = ?, stop = ?, due_at = ?, losses = ?, epoch = ?, executor_id = ?, claimed_at = ?, finish_step = ?,
+	w.update("run", `UPDATE runs SET status = ?, step_count = ?, output = ?, failure = ?, completion_reason = ?,
+			attempt = ?, stop = ?, due_at = ?, losses = ?, epoch = ?, executor_id = ?, claimed_at = ?, finish_step = ?,
 			finish_version = ?, started_at = ?, completed_at = ?, finish_reason = ?, start_position = ?, end_position = ?, usage = ?
 		WHERE run_id = ? AND tenant = ? AND session_id = ?`,
-		r.Status, r.StartSequence, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
-		settled(r), r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
+		r.Status, r.StepCount, r.Outcome.Output, store.In(&r.Outcome.Failure), r.Outcome.CompletionReason,
+		r.Attempt, store.In(&r.Stop), r.DueAt, r.Losses, r.Epoch, r.ExecutorID, r.ClaimedAt, r.FinishStep, r.FinishVersion,
 		r.StartedAt, r.CompletedAt, r.Outcome.FinishReason, r.StartPosition, r.EndPosition, store.In(&r.Outcome.Usage), r.RunID)
 }
 

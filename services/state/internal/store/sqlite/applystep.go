@@ -12,8 +12,8 @@ func (w *writer) message(m *session.Message) {
 
 func (w *writer) journal(c *session.Change) {
 	if p := c.Plan; p != nil {
-		w.exec(`INSERT INTO plans (tenant, session_id, step, body, call_ids, stream_sequence, usage, ops) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			p.Step, blob(p.Plan), store.In(&p.CallIDs), p.Sequence, store.In(&p.Usage), store.In(&p.Ops))
+		w.exec(`INSERT INTO plans (tenant, session_id, step, body, call_ids, usage, ops) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			p.Step, blob(p.Plan), store.In(&p.CallIDs), store.In(&p.Usage), store.In(&p.Ops))
 	}
 	if r := c.Result; r != nil {
 		w.exec(`INSERT INTO results (tenant, session_id, position, call_id, body, ops, usage) VALUES (?, ?, ?, ?, ?, ?, ?)`,
@@ -26,9 +26,9 @@ func (w *writer) journal(c *session.Change) {
 }
 
 func (w *writer) checkpoint(k *session.Checkpoint) {
-	w.exec(`INSERT INTO checkpoints (tenant, session_id, checkpoint_id, run_id, step, epoch, version, message_count, stream_sequence,
+	w.exec(`INSERT INTO checkpoints (tenant, session_id, checkpoint_id, run_id, step, epoch, version, message_count,
 			status, state_version, state_base, warnings, created_at, record)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, k.ID, k.RunID, k.Step, k.Epoch, k.Version, k.MessageCount, k.StreamSequence,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, k.ID, k.RunID, k.Step, k.Epoch, k.Version, k.MessageCount,
 		k.Status, k.StateVersion, k.StateBase, store.In(&k.Warnings), k.CreatedAt, blob(k.Record))
 }
 

@@ -61,7 +61,7 @@ var body = bytes.Repeat([]byte("x"), 1000)
 
 func commitStep(b *testing.B, s *Store, ref session.Ref, step int32) error {
 	c := session.Commit{
-		Ref: ref, Step: step, Sequence: int64(step) * 10, CheckpointID: fmt.Sprint("cp-", step), Now: now, Limits: session.Limits{State: 1 << 20, Journal: 1 << 20},
+		Ref: ref, Step: step, CheckpointID: fmt.Sprint("cp-", step), Now: now, Limits: session.Limits{State: 1 << 20, Journal: 1 << 20},
 		Messages: []session.Message{
 			{ID: fmt.Sprint("answer-", step), Role: "assistant", RunID: ref.RunID, Step: step, CreatedAt: now, Body: body},
 			{ID: fmt.Sprint("result-", step), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: now, Body: body},

@@ -102,7 +102,7 @@ const (
 
 // unserved are the agents that no registered executor announces: none, as a rule.
 const unserved = `SELECT a.agent_type FROM agents a WHERE NOT EXISTS (
-	SELECT 1 FROM executors e WHERE e.agents IS NULL OR a.agent_type IN (SELECT value FROM json_each(e.agents)))`
+	SELECT 1 FROM executors e WHERE a.agent_type IN (SELECT value FROM json_each(e.agents)))`
 
 // dueQueries returns the queries that together find the due runs.
 func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []dueQuery, err error) {

@@ -115,7 +115,7 @@ func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
 	failure := &session.Failure{Error: "boom", Code: "E"}
 	same("session", shot.Session, session.Session{
 		Key: key, AgentType: "support", RootID: "ended", Status: session.Failed, Version: 4, Epoch: 1, Turn: 1, StepCount: 2, MessageCount: 1,
-		State: `{"n":2}`, StateVersion: 3, StateBase: 3, Output: `{"a": 1}`, Failure: failure, StreamSequence: 7, CurrentRunID: "r1",
+		State: `{"n":2}`, StateVersion: 3, StateBase: 3, Output: `{"a": 1}`, Failure: failure, CurrentRunID: "r1",
 		CheckpointID: "cp-2", Position: position.Ended(2), UserID: "ann", Tags: []string{"a", "b"}, Metadata: map[string]string{"k": "v"}, CreatedAt: 1000, UpdatedAt: 9,
 	})
 	same("run", *shot.Current, session.Run{
@@ -125,7 +125,7 @@ func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
 	})
 	first, state, err := s.Checkpoint(t.Context(), key, "cp-1")
 	must(err)
-	same("first checkpoint", *first, session.Checkpoint{ID: "cp-1", RunID: "r1", Step: 1, Epoch: 1, Version: 2, MessageCount: 1, StreamSequence: 7,
+	same("first checkpoint", *first, session.Checkpoint{ID: "cp-1", RunID: "r1", Step: 1, Epoch: 1, Version: 2, MessageCount: 1,
 		Status: session.Active, StateVersion: 1, StateBase: 1, Warnings: []string{"w"}, CreatedAt: 8})
 	same("its state", state, `{"n":1}`)
 	messages, total, err := s.Messages(t.Context(), key, store.Page{Limit: 9, MaxBytes: 99})
@@ -157,7 +157,7 @@ func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
 		t.Fatalf("got %+v, want the waiting session's run", claimed)
 	}
 	same("journal", *claimed[0].View.Journal, session.Journal{
-		Step: 1, Plan: []byte("p"), CallIDs: []string{"c1"}, Sequence: 7, Usage: []session.Usage{{Model: "m"}},
+		Step: 1, Plan: []byte("p"), CallIDs: []string{"c1"}, Usage: []session.Usage{{Model: "m"}},
 		Results: []session.Result{{CallID: "c1", Body: []byte("r"), Ops: []session.StateOp{{Key: "n", Kind: session.Delete}}}},
 	})
 }

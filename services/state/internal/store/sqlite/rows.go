@@ -11,16 +11,16 @@ import (
 )
 
 const sessionColumns = `s.agent_type, s.parent_id, s.root_id, s.status, s.version, s.epoch, s.turn, s.step_count,
-	s.resume_count, s.message_count, s.state_version, s.state_base, s.state_writes, s.state_bytes, s.output, s.failure, s.stream_sequence,
-	s.stream_step, s.current_run_id, s.checkpoint_id, s.suspension_context, s.interruption, s.children, s.waiting, s.usage_count, s.user_id,
+	s.resume_count, s.message_count, s.state_version, s.state_base, s.state_writes, s.state_bytes, s.output, s.failure,
+	s.current_run_id, s.checkpoint_id, s.suspension_context, s.interruption, s.children, s.waiting, s.usage_count, s.user_id,
 	s.organization_id, s.tags, s.metadata, s.created_at, s.updated_at, s.expires_at,
 	s.position, s.claims`
 
 func sessionFields(s *session.Session) []any {
 	return []any{
 		&s.AgentType, &s.ParentID, &s.RootID, &s.Status, &s.Version, &s.Epoch, &s.Turn, &s.StepCount,
-		&s.ResumeCount, &s.MessageCount, &s.StateVersion, &s.StateBase, &s.StateWrites, &s.StateBytes, &s.Output, store.In(&s.Failure), &s.StreamSequence,
-		&s.StreamStep, &s.CurrentRunID, &s.CheckpointID, store.In(&s.Suspension), store.In(&s.Interruption), &s.Children, &s.Waiting, &s.UsageCount, &s.UserID,
+		&s.ResumeCount, &s.MessageCount, &s.StateVersion, &s.StateBase, &s.StateWrites, &s.StateBytes, &s.Output, store.In(&s.Failure),
+		&s.CurrentRunID, &s.CheckpointID, store.In(&s.Suspension), store.In(&s.Interruption), &s.Children, &s.Waiting, &s.UsageCount, &s.UserID,
 		&s.OrganizationID, store.In(&s.Tags), store.In(&s.Metadata), &s.CreatedAt, &s.UpdatedAt, &s.ExpiresAt,
 		&s.Position, &s.Claims,
 	}
@@ -65,7 +65,7 @@ func readState(ctx context.Context, c *connection, key session.Key, base, versio
 
 // runColumns are those of a run, with its output or what stands for it.
 func runColumns(output string) string {
-	return `r.run_id, r.agent_type, r.turn, r.status, r.request_key, r.request_hash, r.message_id, r.start_sequence,
+	return `r.run_id, r.agent_type, r.turn, r.status, r.request_key, r.request_hash, r.message_id,
 		r.step_count, ` + output + `, r.failure, r.completion_reason, r.attempt, r.entry, r.stop, r.due_at, r.losses, r.epoch,
 		r.executor_id, r.claimed_at, r.finish_step, r.finish_version, r.traceparent, r.tracestate, r.created_at, r.started_at, r.completed_at,
 		r.deadline_at, r.on_busy, r.place, r.start_message_count, r.start_state_version, r.start_state_base, r.turn_message_count,
@@ -74,7 +74,7 @@ func runColumns(output string) string {
 
 func runFields(r *session.Run) []any {
 	return []any{
-		&r.RunID, &r.AgentType, &r.Turn, &r.Status, &r.RequestKey, &r.RequestHash, &r.MessageID, &r.StartSequence,
+		&r.RunID, &r.AgentType, &r.Turn, &r.Status, &r.RequestKey, &r.RequestHash, &r.MessageID,
 		&r.StepCount, &r.Outcome.Output, store.In(&r.Outcome.Failure), &r.Outcome.CompletionReason, &r.Attempt, &r.Entry,
 		store.In(&r.Stop), &r.DueAt, &r.Losses, &r.Epoch, &r.ExecutorID, &r.ClaimedAt, &r.FinishStep, &r.FinishVersion, &r.Traceparent,
 		&r.Tracestate, &r.CreatedAt, &r.StartedAt, &r.CompletedAt,
@@ -137,12 +137,12 @@ func readMessages(ctx context.Context, c *connection, query string, args ...any)
 	return messages, err
 }
 
-const checkpointColumns = `k.checkpoint_id, k.run_id, k.step, k.epoch, k.version, k.message_count, k.stream_sequence, k.status,
+const checkpointColumns = `k.checkpoint_id, k.run_id, k.step, k.epoch, k.version, k.message_count, k.status,
 	k.state_version, k.state_base, k.warnings, k.created_at`
 
 func checkpointFields(k *session.Checkpoint) []any {
 	return []any{
-		&k.ID, &k.RunID, &k.Step, &k.Epoch, &k.Version, &k.MessageCount, &k.StreamSequence, &k.Status,
+		&k.ID, &k.RunID, &k.Step, &k.Epoch, &k.Version, &k.MessageCount, &k.Status,
 		&k.StateVersion, &k.StateBase, store.In(&k.Warnings), &k.CreatedAt,
 	}
 }

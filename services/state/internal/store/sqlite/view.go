@@ -101,8 +101,8 @@ func viewJournal(ctx context.Context, c *connection, key session.Key, need sessi
 		return nil
 	}
 	var j session.Journal
-	found, err := c.one(ctx, `SELECT step, body, call_ids, stream_sequence, usage, ops FROM plans WHERE tenant = ? AND session_id = ?`,
-		arguments(key.Tenant, key.SessionID), &j.Step, &j.Plan, store.In(&j.CallIDs), &j.Sequence, store.In(&j.Usage), store.In(&j.Ops))
+	found, err := c.one(ctx, `SELECT step, body, call_ids, usage, ops FROM plans WHERE tenant = ? AND session_id = ?`,
+		arguments(key.Tenant, key.SessionID), &j.Step, &j.Plan, store.In(&j.CallIDs), store.In(&j.Usage), store.In(&j.Ops))
 	if !found {
 		return err
 	}

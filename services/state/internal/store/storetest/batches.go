@@ -146,7 +146,7 @@ var batches = []test{
 				targets := []session.Target{{Key: at(fmt.Sprint(from))}, {Key: at(fmt.Sprint(to))}}
 				err := b.Store.Update(b.Context(), targets, weight, func(views []*session.View) ([]*session.Change, error) {
 					one, two := *views[0].Session, *views[1].Session
-					one.StreamSequence, two.StreamSequence = one.StreamSequence+1, two.StreamSequence+1
+					one.ResumeCount, two.ResumeCount = one.ResumeCount+1, two.ResumeCount+1
 					one.UsageCount, two.UsageCount = one.UsageCount+int32(i), two.UsageCount+int32(i)
 					return []*session.Change{{Session: &one}, {Session: &two}}, nil
 				})
@@ -159,7 +159,7 @@ var batches = []test{
 		var commands, weights int64
 		for i := range n {
 			s := b.snapshot(at(fmt.Sprint(i))).Session
-			commands, weights = commands+s.StreamSequence, weights+int64(s.UsageCount)
+			commands, weights = commands+int64(s.ResumeCount), weights+int64(s.UsageCount)
 		}
 		if commands != 120 || weights != 59*60 {
 			b.Errorf("got %d halves of commands of the weight %d, want 120 of %d", commands, weights, 59*60)

@@ -75,7 +75,7 @@ var calls = []test{
 			b.Errorf("got %+v", s)
 		}
 		if run.Entry != session.EntryContinuation || run.Status != session.RunQueued || run.MessageID != start.MessageID || run.Traceparent != "00-aa-bb-01" ||
-			run.Tracestate != "v=1" || run.Turn != 2 || run.StartSequence != s.StreamSequence || run.DeadlineAt != start.DeadlineAt ||
+			run.Tracestate != "v=1" || run.Turn != 2 || run.StartPosition != s.Position || run.DeadlineAt != start.DeadlineAt ||
 			run.TurnMessageCount != 1 || run.StartMessageCount != s.MessageCount {
 			b.Errorf("got %+v", run)
 		}

@@ -126,9 +126,10 @@ var claims = []test{
 		b.start(b.startOf(home))
 		first, _ := b.claim(executor)
 		b.finish(first)
+		_, ended := b.session(home)
 		next := b.start(b.startOf(home))
-		if next.Run.StartSequence != 500 {
-			b.Errorf("got start sequence %d, want that of the finish, 500", next.Run.StartSequence)
+		if next.Run.StartPosition != ended.EndPosition || ended.EndPosition == 0 {
+			b.Errorf("got start position %d, want the end of the run before, %d", next.Run.StartPosition, ended.EndPosition)
 		}
 		if second, _ := b.claim(executor); second.RunID != next.Run.RunID {
 			b.Errorf("got run %q, want %q", second.RunID, next.Run.RunID)
@@ -150,7 +151,7 @@ var claims = []test{
 		}
 		b.stale(old) // queued: nobody owns it
 		ref, d := b.claim("executor-2")
-		want := session.Journal{Step: 1, Plan: []byte("plan"), CallIDs: []string{"c1", "c2"}, Sequence: 7,
+		want := session.Journal{Step: 1, Plan: []byte("plan"), CallIDs: []string{"c1", "c2"},
 			Usage: []session.Usage{tokens(5)}, Ops: ops, Results: []session.Result{result}}
 		same(b, "journal", *d.View.Journal, want)
 		run := d.Change.Runs[0]

@@ -81,7 +81,7 @@ func (b *bench) tryPlan(ref session.Ref, step int32, body string, calls ...strin
 }
 
 func (b *bench) tryPlanWith(ref session.Ref, step int32, body string, ops []session.StateOp, calls ...string) error {
-	c := session.Plan{Ref: ref, Step: step, Body: []byte(body), CallIDs: calls, Sequence: 7, Usage: []session.Usage{tokens(5)}, Ops: ops, Limits: limits}
+	c := session.Plan{Ref: ref, Step: step, Body: []byte(body), CallIDs: calls, Usage: []session.Usage{tokens(5)}, Ops: ops, Limits: limits}
 	return b.send(c.Key, c.Need(), c.Decide)
 }
 
@@ -101,7 +101,7 @@ var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3}
 // commitOf is a command that commits a step with one message.
 func (b *bench) commitOf(ref session.Ref, step int32) session.Commit {
 	return session.Commit{
-		Ref: ref, Step: step, Sequence: int64(step) * 100, CheckpointID: b.id("cp"), Limits: limits, Now: b.now,
+		Ref: ref, Step: step, CheckpointID: b.id("cp"), Limits: limits, Now: b.now,
 		Messages: []session.Message{{ID: b.id("msg"), Role: "assistant", RunID: ref.RunID, Step: step, CreatedAt: b.now, Body: []byte("answer")}},
 	}
 }
@@ -119,7 +119,7 @@ func (b *bench) commit(c session.Commit) session.Checkpoint {
 }
 
 func (b *bench) tryFinish(ref session.Ref, o session.Outcome) (version int64, err error) {
-	c := session.Finish{Ref: ref, Outcome: o, Sequence: 500, Now: b.now}
+	c := session.Finish{Ref: ref, Outcome: o, Now: b.now}
 	err = b.all(c.Key, c.Need(), answered(&version, c.Decide))
 	return version, err
 }

@@ -29,20 +29,6 @@ var ends = []test{
 			b.over(ref, commit)
 		}
 	}},
-	{"a session knows the last step that is whole in the stream", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		for step, whole := range []int32{1, 1, 1} { // the stream was away during the steps 2 and 3
-			commit := b.commitOf(ref, int32(step)+1)
-			commit.StreamStep = whole
-			if step == 2 {
-				commit.Outcome = &completed
-			}
-			b.commit(commit)
-		}
-		s, _ := b.session(home)
-		same(b, "step after the commits", s.StreamStep, int32(1))
-	}},
 	{"a run ends between steps", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
@@ -52,7 +38,7 @@ var ends = []test{
 		version, err := b.tryFinish(ref, outcome)
 		b.must(err)
 		s, run := b.session(home)
-		if s.Version != version || s.Status != session.Failed || s.StepCount != 1 || s.StreamSequence != 500 || run.StepCount != 1 {
+		if s.Version != version || s.Status != session.Failed || s.StepCount != 1 || run.StepCount != 1 {
 			b.Errorf("got version %d, session %+v", version, s)
 		}
 		same(b, "usage of the journal", b.usage(home), []session.UsageEntry{

@@ -144,7 +144,6 @@ func (w *world) commit(key session.Key) act {
 	for range rapid.IntRange(0, 2).Draw(w.T, "writes") {
 		c.Ops = append(c.Ops, w.op())
 	}
-	c.CoversPlan = rapid.Bool().Draw(w.T, "covers the plan")
 	if rapid.IntRange(0, 5).Draw(w.T, "state writes only") == 0 {
 		c.Messages = nil
 	}
@@ -222,9 +221,6 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Post) string 
 		p.Messages = append(p.Messages, m.ID)
 	}
 	state := maps.Clone(p.State)
-	if p.PlanWrites && !c.CoversPlan {
-		state["p"] = "1"
-	}
 	for _, id := range []string{"x", "y"} {
 		if slices.Contains(p.Results, id) {
 			state[id] = "1"

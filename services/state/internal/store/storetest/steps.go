@@ -65,7 +65,7 @@ var steps = []test{
 		if s.State != `{"log":["x","c1","c2"],"n":[0]}` {
 			b.Errorf("got state %s", s.State)
 		}
-		if s.Version != 2 || s.StepCount != 1 || s.MessageCount != 2 || s.StreamSequence != 100 || s.Status != session.Active || s.UpdatedAt != b.now {
+		if s.Version != 2 || s.StepCount != 1 || s.MessageCount != 2 || s.Status != session.Active || s.UpdatedAt != b.now {
 			b.Errorf("got session %+v", s)
 		}
 		if run.StepCount != 1 || run.Status != session.RunRunning {
@@ -74,7 +74,7 @@ var steps = []test{
 		messages := b.messages(home)
 		commit.Messages[0].Ordinal = 1
 		same(b, "committed message", messages[1], commit.Messages[0])
-		want := session.Checkpoint{ID: commit.CheckpointID, RunID: ref.RunID, Step: 1, Epoch: 1, Version: 2, MessageCount: 2, StreamSequence: 100,
+		want := session.Checkpoint{ID: commit.CheckpointID, RunID: ref.RunID, Step: 1, Epoch: 1, Version: 2, MessageCount: 2,
 			Status: session.Active, StateVersion: 2, StateBase: 2, Warnings: checkpoint.Warnings, CreatedAt: b.now}
 		same(b, "checkpoint", checkpoint, want)
 		if len(checkpoint.Warnings) != 1 || !strings.Contains(checkpoint.Warnings[0], `"n"`) {
@@ -92,7 +92,7 @@ var steps = []test{
 		})
 		b.must(b.tryPlan(ref, 2, "the next plan")) // the journal is clear
 	}},
-	{"the writes of a plan are applied once", func(b *bench) {
+	{"the writes of a plan are applied by the commit that has them", func(b *bench) {
 		b.start(b.startOf(home))
 		ref, _ := b.claim(executor)
 		add := func(what string) []session.StateOp {
@@ -100,15 +100,13 @@ var steps = []test{
 		}
 		step := int32(0)
 		for _, c := range []struct {
-			covers, results bool
-			ops             []session.StateOp
-			want            string
+			results bool
+			ops     []session.StateOp
+			want    string
 		}{
-			{false, false, nil, `{"log":["plan 1"]}`},
-			{false, true, add("own 2"), `{"log":["plan 1","plan 2","call 2","own 2"]}`},
-			{true, true, add("own 3"), `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3"]}`},
-			{true, false, nil, `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3"]}`},
-			{true, true, nil, `{"log":["plan 1","plan 2","call 2","own 2","call 3","own 3","call 5"]}`},
+			{true, add("own 1"), `{"log":["call 1","own 1"]}`},
+			{false, nil, `{"log":["call 1","own 1"]}`},
+			{true, nil, `{"log":["call 1","own 1","call 3"]}`},
 		} {
 			step++
 			b.must(b.tryPlanWith(ref, step, "plan", add(fmt.Sprint("plan ", step)), "c1"))
@@ -118,7 +116,7 @@ var steps = []test{
 				b.must(err)
 			}
 			commit := b.commitOf(ref, step)
-			commit.Ops, commit.CoversPlan = c.ops, c.covers
+			commit.Ops = c.ops
 			b.commit(commit)
 			s, _ := b.session(home)
 			same(b, "state", s.State, c.want)

@@ -189,7 +189,7 @@ var wholes = []test{
 func (b *bench) whole(f *filler, key session.Key) session.Session {
 	s := fill[session.Session](f)
 	s.Key, s.RootID, s.State, s.StateBase = key, key.SessionID, `{"n":1}`, s.StateVersion
-	s.Version, s.StepCount = s.StateVersion+2, s.StreamStep+2
+	s.Version = s.StateVersion + 2
 	return s
 }
 
