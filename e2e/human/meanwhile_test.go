@@ -316,7 +316,8 @@ func (r *round) afterInterrupt(was told) string {
 	all := r.model.requests(r.session)
 	seen, n := all[len(all)-1].result("call_pay")
 	state := "output-available"
-	if was.got.Continuation == "new_run" && strings.Contains(seen, "run_stopped") {
+	began := was.got.Continuation == "new_run" || was.status == "streamed"
+	if began && strings.Contains(seen, "run_stopped") {
 		state = "output-error" // the interrupt came while it was paid
 		happened += ", while it was paid"
 	} else {
