@@ -46,7 +46,7 @@ func (s *State) wait(found *session, r *statev1.StartRunRequest, keep int) (*wai
 	return w, nil
 }
 
-// next begins the run that waits behind the one that has ended.
+// next begins the first waiting run when a run has ended.
 func (s *session) next(over *statev1.Run) {
 	if len(s.waiting) == 0 || s.GetStatus() == statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL {
 		return

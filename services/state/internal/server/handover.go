@@ -152,8 +152,8 @@ type handed struct {
 
 	mu     sync.Mutex
 	waits  []store.Decided
-	unsent int       // those that wait, and those that are being sent
-	since  time.Time // when the stream has last taken some of them, or the first of them came
+	unsent int       // waiting and being sent
+	since  time.Time // when the stream last took claims, or when the first claim came
 	closed bool
 }
 

@@ -353,7 +353,7 @@
 //	                                                  TestNothingBeginsBelowASessionThatHasFailed
 //	§8.3 a remote child is a note                     TestARemoteChildIsNotedAndItsEndWakesTheParent
 //	§13.1 the state is saved as a whole               TestTheWholeStateIsSavedOverWhatThereWas
-//	§13.1 truncate                                    TestATruncatedConversationForgetsItsCheckpoint
+//	§13.1 truncate                                    TestATruncatedConversationHasTheNewestCheckpointThatIsLeft
 //	§13.3 usage outside of steps                      TestUsageOutsideOfStepsIsCountedOn
 //	§13.4 the words of a memory                       TestATextIsFoundByItsWords
 //	§13.5 every filter is a facet                     TestASessionIsFoundByEachOfItsProperties
@@ -389,7 +389,6 @@
 //	waiting: the policies                             TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive
 //	waiting: the ids of their messages are taken      TestWhoAppendsMessagesKnowsThoseThatWait
 //	waiting: no message is lost or appended twice     TestWhateverIsSentASessionStaysSound
-//	waiting: writes that do not fit                   TestWritesThatDoNotFitAreRefusedOrTheRunThatHasWaitedIsAborted
 //	waiting: a run begins without open calls          TestOpenCallsAreAbandonedWhenAWaitingRunBegins
 //	rollback: what goes and what stays                TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun
 //	                                                  TestTheResultsOfStepsThatHaveTakenNoAnswerGoWithTheirCalls

@@ -134,11 +134,11 @@ func changedKeys(ops []StateOp) string {
 	return strings.Join(keys, ",")
 }
 
-// object is a JSON object with the order of its keys. An array that is
-// appended to is taken apart once, and put together when the text is asked for.
+// object is a JSON object that keeps the order of its keys. An append splits an array into
+// items once; text joins them again.
 type object struct {
-	fields []*field          // in their order; those that were removed stay, and are gone
-	known  map[string]*field // those that are not gone
+	fields []*field          // in order, with the removed fields, which are marked gone
+	known  map[string]*field // the present fields by key
 }
 
 type field struct {

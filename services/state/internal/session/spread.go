@@ -69,7 +69,7 @@ func (f Family) gather(views []*View, own *Change) (*spreading, error) {
 		}
 	}
 	if len(targets) != len(views) {
-		// A view of a session that is gone does not say which one that was.
+		// The view of a deleted session does not name the session.
 		return nil, errors.New("spread over a family: Family.Targets has to name the session of each view")
 	}
 	s := &spreading{Family: f, byKey: make(map[Key]*kin, len(views))}

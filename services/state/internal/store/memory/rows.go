@@ -9,13 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// rows is everything that belongs to one session. Those that the store shows
-// are never written: a command writes into a fork.
+// rows holds everything of one session. The store never writes to rows that it has shown:
+// a command writes to a fork.
 type rows struct {
-	session     session.Session // without its custom state
-	runs        []session.Run   // those that have begun by turn, behind those that have not
+	session     session.Session // its custom state is in states
+	runs        []session.Run   // runs without a turn first, then by turn
 	messages    []session.Message
-	places      map[string]int // where a message was put; it may have gone since
+	places      map[string]int // the index of each message by its id; the message may have been removed
 	states      []state        // by version
 	journal     *session.Journal
 	checkpoints []session.Checkpoint // by step

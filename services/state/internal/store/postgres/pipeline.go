@@ -63,8 +63,8 @@ type pipeline struct {
 type step struct {
 	statement *statement
 	params    [][]byte
-	scan      func(*row) // nil for a statement whose rows nobody reads
-	affected  *int64     // nil when nobody asks
+	scan      func(*row) // reads one row; nil: the rows are ignored
+	affected  *int64     // gets the number of affected rows; nil: it is not wanted
 }
 
 // queue adds a statement, and the function that reads each of its rows.

@@ -175,7 +175,7 @@ func (w *writer) change(s *shown, c *session.Change) {
 	w.children(s.Key, c.Children)
 }
 
-// over begins a row that is written over one that is there.
+// over begins a row that replaces an existing one.
 func (w *writer) over(kind int, shown bool) *rows {
 	w.unseen[kind] = w.unseen[kind] || !shown
 	return w.rows[kind].next()

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// batches are what nobody may notice of commands that are written together.
+// batches prove that commands written together behave as if written one by one.
 var batches = []test{
 	{"each command of a crowd gets its own answer", func(b *bench) {
 		const n = 60

@@ -16,7 +16,7 @@ type reading struct {
 	absent string // the reason for a tenant that has nothing; empty for an empty answer
 }
 
-// readings are all methods that take a tenant, but those that write.
+// readings are all methods that take a tenant and only read.
 var readings = []reading{
 	{"Session", func(b *bench, k session.Key) (any, error) { return b.Store.Session(b.Context(), k) }, "SESSION_NOT_FOUND"},
 	{"Run", func(b *bench, k session.Key) (any, error) { return b.Store.Run(b.Context(), k, "run") }, "SESSION_NOT_FOUND"},

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// waits are about runs that wait for the one that is live.
+// waits are the tests of waiting runs.
 var waits = []test{
 	{"a run that waits begins with the end of the one before", func(b *bench) {
 		b.start(b.startOf(home))
