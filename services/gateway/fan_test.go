@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"runtime/pprof"
 	"slices"
@@ -216,64 +215,12 @@ func connectTally(t *testing.T, h *house, begun func()) (tally, error) {
 	return got, stream.Err()
 }
 
-func (h *house) with(t *testing.T, client *http.Client, path string) *reply {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = response.Body.Close() })
-	return &reply{response}
-}
-
 func get(t *testing.T, h *house, path string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	return http.DefaultTransport.RoundTrip(r)
-}
-
-// narrow is a listener whose connections hold little, so that a client that does not
-// read is soon waited for.
-type narrow struct{ net.Listener }
-
-const little = 64 << 10
-
-func (n narrow) Accept() (net.Conn, error) {
-	conn, err := n.Listener.Accept()
-	if err == nil {
-		err = conn.(*net.TCPConn).SetWriteBuffer(little)
-	}
-	return conn, err
-}
-
-// small is a client whose connections hold little.
-func small(t *testing.T) *http.Client {
-	t.Helper()
-	var dialer net.Dialer
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, address)
-		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(little)
-		}
-		return conn, err
-	}}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
-}
-
-// noise is a text that no wire makes smaller by much.
-func noise(bytes int) string {
-	b := make([]byte, bytes)
-	for i := range b {
-		b[i] = 'a' + byte(rand.IntN(26))
-	}
-	return string(b)
 }
 
 func TestATopicLeavesNothingBehind(t *testing.T) {

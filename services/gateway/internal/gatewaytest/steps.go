@@ -63,7 +63,6 @@ func (s *State) Asked() int {
 
 // attempt is an attempt at a step that a test plays.
 type attempt struct {
-	claims int32 // of the claim that the attempts are of; 0 behind a step of its own
 	number int32
 	chunks []*eventv1.Chunk
 	said   int // how many of them stand in the log

@@ -63,7 +63,7 @@ func spreadFrom[A any](ctx context.Context, s *Server, place *slot, target sessi
 
 func (s *Server) family(targets []session.Target, now session.Millis) (session.Family, error) {
 	answer, err := abandoned()
-	return session.Family{Now: now, NewID: s.newRunID, Targets: targets, Abandon: always(answer), Limits: s.config.Limits.heart()}, err
+	return session.Family{Now: now, NewID: s.newRunID, Targets: targets, Abandon: always(answer)}, err
 }
 
 func (s *Server) newRunID() string { return "run_" + s.newID() }

@@ -78,9 +78,8 @@ func must(t *testing.T, err error) {
 // family is what a store would do for a command: it keeps the views of its
 // sessions and shows those that are asked for.
 type family struct {
-	views  map[string]*View
-	ids    int
-	limits Limits
+	views map[string]*View
+	ids   int
 }
 
 func familyOf(views ...*View) *family {
@@ -108,7 +107,7 @@ func (f *family) spread(t *testing.T, sessionID string, decide func(views ...*Vi
 		own, err := decide(views...)
 		var changes []*Change
 		if err == nil {
-			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: gone, Limits: f.limits}.Spread(views, own)
+			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: gone}.Spread(views, own)
 		}
 		if wider, ok := errors.AsType[*Wider](err); ok {
 			targets = wider.Widen(targets)

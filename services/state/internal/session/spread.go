@@ -11,8 +11,6 @@ type Family struct {
 	// Abandon gives the answers to the calls that are open when a run that has waited
 	// begins: nobody waits for them any more. Nil leaves them open.
 	Abandon func(Call) []byte
-
-	Limits Limits // of what such a run writes to the custom state; none for 0
 }
 
 // What a session of the family is shown with.
@@ -99,8 +97,8 @@ func (s *spreading) find(key Key, need Need) *kin {
 func (s *spreading) moved(k *kin) error {
 	s.wake(k)
 	ends := k.gone() || k.failed()
-	if seen, err := s.next(k); err != nil || !seen {
-		return err
+	if !s.next(k) {
+		return nil
 	}
 	if k.statusChanged() || k.keptOtherwise() {
 		if err := s.up(k); err != nil {
@@ -204,8 +202,8 @@ func (s *spreading) take(parent *kin, childID string) error {
 		child.becomes(force{status: Failed, failure: failure, now: s.Now}.end(child.view))
 		child.change.forsakes = true
 		parent.told(child.after(), Failed, nil, s.Now)
-		if seen, err := s.next(child); err != nil || !seen {
-			return err
+		if !s.next(child) {
+			return nil
 		}
 	}
 	return s.down(child)

@@ -82,21 +82,21 @@ func (change *Change) giveUp(r Run, o Outcome, now Millis) {
 // or given up from outside, all of them end with it.
 //
 // It reports false when it has to see more first.
-func (s *spreading) next(k *kin) (seen bool, err error) {
+func (s *spreading) next(k *kin) (seen bool) {
 	after := k.after()
 	if after == nil || after.Waiting == 0 || after.Status == Active || after.Status.Suspended() {
-		return true, nil
+		return true
 	}
 	undone := k.undone()
 	need := Need{Waiting: true, Calls: true, Undo: undone != nil}
 	if len(k.view.Waiting) == 0 || !k.target.Need.Calls || need.Undo && !k.target.Need.Undo {
 		s.missing.add(Target{k.target.Key, need})
-		return false, nil
+		return false
 	}
 	after = k.touch(s.Now)
 	if k.change.forsakes {
 		k.forsake(s.Now)
-		return true, nil
+		return true
 	}
 	after.Version++ // of its own: what the ended run has left is the version before
 	if undone != nil && slices.ContainsFunc(k.view.Waiting, func(w Waiting) bool { return w.OnBusy == BusyRollback }) {
@@ -108,7 +108,7 @@ func (s *spreading) next(k *kin) (seen bool, err error) {
 	}
 	k.abandon(s.Abandon, s.Now)
 	k.begin(s.Now)
-	return true, nil
+	return true
 }
 
 // undone returns the run that ends with what is to be written and is to be

@@ -81,7 +81,7 @@ func command[A any](w *world, name string, key session.Key, need session.Need, d
 // commandWith is command with more to decide of the change of its session.
 func commandWith[A any](w *world, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), then func(*session.View, *session.Change) error, predict func(p *plain, all map[session.Key]*plain) string) act {
 	next := w.id("next")
-	f := session.Family{Now: w.now, NewID: func() string { return next }, Abandon: gone, Limits: limits}
+	f := session.Family{Now: w.now, NewID: func() string { return next }, Abandon: gone}
 	return act{
 		name: fmt.Sprint(name, " ", key.SessionID), key: key,
 		predict: func(all map[session.Key]*plain) string { return predict(all[key], all) },

@@ -55,7 +55,7 @@ func (w *world) submitAll(key session.Key) act {
 			return send()
 		}
 		var got []session.Submitted
-		f := session.Family{Now: c.Now, Limits: limits}
+		f := session.Family{Now: c.Now}
 		if err := sendAll(w, f, c, &got); err != nil {
 			return err
 		}

@@ -187,11 +187,3 @@ func (b *bench) owners(key session.Key, callIDs ...string) map[string]string {
 	b.must(err)
 	return owners
 }
-
-// suspendedRun returns the run before the newest one.
-func (b *bench) suspendedRun(key session.Key) string {
-	b.Helper()
-	runs, err := b.Store.Runs(b.Context(), key, 0, 2)
-	b.must(err)
-	return runs[len(runs)-1].RunID
-}

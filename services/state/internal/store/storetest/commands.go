@@ -7,7 +7,7 @@ import (
 
 // family lets what a command does reach the family, at the bench's time.
 func (b *bench) family() session.Family {
-	return session.Family{Now: b.now, NewID: func() string { return b.id("run") }, Abandon: gone, Limits: limits}
+	return session.Family{Now: b.now, NewID: func() string { return b.id("run") }, Abandon: gone}
 }
 
 // gone is the answer to a call that nobody waits for any more.

@@ -37,7 +37,7 @@ func carries(ctx interface{ Context() context.Context }, t fataler, s store.Stor
 func (b *bench) startHanded(c intent, to string) (started session.Started, made *store.Decided) {
 	b.Helper()
 	over := handOver(to, b.now)
-	f := session.Family{Now: b.now, NewID: func() string { return b.id("run") }, Limits: limits}
+	f := session.Family{Now: b.now, NewID: func() string { return b.id("run") }}
 	b.must(sendThen(b, b.Store, f, keyOf(c), over.Need(c.Need()), keeping(&started, c.Decide), handed(over, &made)))
 	return started, made
 }

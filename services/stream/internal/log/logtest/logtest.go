@@ -86,15 +86,6 @@ func message(n int) *log.Message {
 	return &log.Message{Epoch: 7, Last: int64(n), Body: fmt.Appendf(nil, "body %d", n)}
 }
 
-func appendMany(t *testing.T, l log.Log, s log.Stream, count int) []*log.Message {
-	t.Helper()
-	var messages []*log.Message
-	for i := range count {
-		messages = append(messages, Append(t, l, s, message(i+1)))
-	}
-	return messages
-}
-
 // Stored reads all pages, with limit messages at most in each.
 func Stored(t *testing.T, l log.Log, s log.Scope, after uint64, limit int) []*log.Message {
 	t.Helper()
