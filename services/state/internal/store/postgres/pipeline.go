@@ -105,7 +105,11 @@ type memory struct {
 	statements map[string]*pgconn.StatementDescription // prepared, by name
 	replan     time.Time                               // when its plans are too old
 	age        time.Duration                           // that they reach before
+	sent       traffic
 }
+
+// traffic is what has travelled over a connection.
+type traffic struct{ statements, trips int }
 
 // Plans are made anew, at first soon and then every oldestPlan: a plan that was
 // best while a table was all but empty is not when it has filled.
@@ -146,6 +150,8 @@ func (p *pipeline) run(ctx context.Context, conn *pgconn.PgConn) error {
 			return err
 		}
 	}
+	m.sent.trips++
+	m.sent.statements += len(p.steps)
 	pipe := conn.StartPipeline(ctx)
 	var asked []string
 	for i := range p.steps {
