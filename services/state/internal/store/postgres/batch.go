@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,19 +30,18 @@ func (s *Store) Update(ctx context.Context, targets []session.Target, bytes int,
 	return lasting(s.group.Do(ctx, keys, bytes, command{targets, decide}))
 }
 
-// write implements group.Write: one transaction for all commands, in two round
-// trips. The first locks all sessions and reads what any command wants to see,
-// the second writes what they have decided and commits.
+// write implements group.Write: one transaction for all commands.
 func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
 	defer conn.Release()
-	raw := conn.Conn().PgConn()
-	each, err := transact(ctx, raw, batch)
+	t := &transaction{conn: conn.Conn().PgConn(), hot: s.hot, batch: batch}
+	each, err := t.run(ctx)
 	if err != nil {
-		abandon(ctx, raw)
+		t.hot.drop(t.all)
+		abandon(ctx, t.conn)
 		if ctx.Err() == nil && cancelled(err) {
 			// One of them takes too long, and the others are written without it.
 			return nil, fmt.Errorf("write %d commands: %w", len(batch), err)
@@ -50,73 +51,198 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 	return each, err
 }
 
-func transact(ctx context.Context, conn *pgconn.PgConn, batch []command) ([]error, error) {
-	var r reader
-	for _, c := range batch {
-		for _, t := range c.targets {
-			r.all = append(r.all, shown{Target: t, view: &session.View{}})
+// transaction writes a batch of commands.
+type transaction struct {
+	conn  *pgconn.PgConn
+	hot   *hotSessions
+	batch []command
+	all   []shown // the targets of the commands, in their order
+}
+
+// errOutdated says that what was known of a session is not what its row says.
+var errOutdated = errors.New("another process has written the session")
+
+// run writes the batch without a read where it can. What was known of the sessions may
+// turn out to be outdated; then all of them are read.
+func (t *transaction) run(ctx context.Context) ([]error, error) {
+	if t.gather() {
+		each, err := t.writeUnread(ctx)
+		if !errors.Is(err, errOutdated) {
+			return each, err
 		}
 	}
-	r.exec(begin)
-	if err := r.views(ctx, conn); err != nil {
+	each, err := t.readAndWrite(ctx)
+	if errors.Is(err, errOutdated) {
+		abandon(ctx, t.conn)
+		t.forget()
+		each, err = t.readAndWrite(ctx)
+	}
+	return each, err
+}
+
+// gather collects the targets with what is known of them, and reports whether none has
+// to be read.
+func (t *transaction) gather() (known bool) {
+	known = true
+	for _, c := range t.batch {
+		for _, target := range c.targets {
+			s := shown{Target: target}
+			if !s.know(t.hot.get(target.Key)) {
+				s.view = &session.View{}
+				known = false
+			}
+			t.all = append(t.all, s)
+		}
+	}
+	return known
+}
+
+// forget lets all sessions be read.
+func (t *transaction) forget() {
+	t.hot.drop(t.all)
+	for i := range t.all {
+		t.all[i].unknow()
+	}
+}
+
+// writeUnread decides by what is known of the sessions, and writes on condition that it
+// still holds, in one round trip. It gives errOutdated, with nothing written, when it does
+// not, and when that cannot be found out: nothing verifies a refusal or a
+// command that writes nothing, and the database refuses a message that is there already
+// without saying whose it is.
+func (t *transaction) writeUnread(ctx context.Context) ([]error, error) {
+	each, err := t.decide()
+	if err != nil {
 		return nil, err
 	}
-	decided, each, err := decide(batch, r.all)
+	if !t.verifiable(each) {
+		return nil, errOutdated
+	}
+	var p pipeline
+	w := newWriter()
+	defer w.release()
+	changed := t.changed()
+	w.unread(changed)
+	for _, s := range changed {
+		w.change(s)
+	}
+	written, something, err := w.queue(&p)
+	if err != nil || !something {
+		return each, err
+	}
+	err = p.run(ctx, t.conn)
+	if notWritten(err) && !t.conn.IsClosed() {
+		t.forget()
+		return nil, errOutdated
+	}
+	if err == nil {
+		t.hot.learn(t.all, *written)
+	}
+	return each, err
+}
+
+// verifiable reports whether every command writes something or asks to see more. The
+// sessions of the others are to be read.
+func (t *transaction) verifiable(each []error) bool {
+	sure := true
+	all := t.all
+	for i, c := range t.batch {
+		mine := all[:len(c.targets)]
+		all = all[len(mine):]
+		if each != nil && each[i] != nil {
+			if _, ok := errors.AsType[*session.Wider](each[i]); ok {
+				continue
+			}
+		} else if slices.ContainsFunc(mine, func(s shown) bool { return s.change != nil }) {
+			continue
+		}
+		sure = false
+		for j := range mine {
+			mine[j].unknow()
+		}
+	}
+	return sure
+}
+
+// readAndWrite takes two round trips. The first locks all sessions and reads what any
+// command wants to see and nothing is known of, the second writes what the commands have decided and commits.
+func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
+	r := reader{all: t.all}
+	r.exec(begin)
+	if err := r.views(ctx, t.conn); err != nil {
+		return nil, err
+	}
+	each, err := t.decide()
 	if err != nil {
 		return nil, err
 	}
 	w := newWriter()
 	defer w.release()
-	for _, d := range decided {
-		w.change(d.shown, d.change)
+	for _, s := range t.changed() {
+		w.change(s)
 	}
-	something, err := w.queue(&r.pipeline)
-	if err != nil {
+	if err := r.end(ctx, t.conn, w, t.hot); err != nil {
 		return nil, err
 	}
-	end := rollback
-	if something {
-		end = commit
+	return each, nil
+}
+
+// end writes what w has gathered, and ends the transaction.
+func (r *reader) end(ctx context.Context, conn *pgconn.PgConn, w *writer, hot *hotSessions) error {
+	written, something, err := w.queue(&r.pipeline)
+	if err != nil {
+		return err
 	}
-	r.exec(end)
-	return each, r.run(ctx, conn)
+	if !something {
+		r.exec(rollback)
+		return r.run(ctx, conn)
+	}
+	r.exec(commit)
+	if err = r.run(ctx, conn); err == nil {
+		hot.learn(r.all, cmp.Or(*written, r.id))
+	}
+	return err
 }
 
-// decided is what a command writes in one of its sessions.
-type decided struct {
-	shown  *shown
-	change *session.Change
-}
-
-// decide asks the commands, each with its views. What they write is sorted by
-// key, so that replicas that wait for each other's rows wait in one order.
-func decide(batch []command, all []shown) (list []decided, each []error, err error) {
-	for i, c := range batch {
-		mine := all[:len(c.targets):len(c.targets)]
+// decide asks the commands, each with its views.
+func (t *transaction) decide() (each []error, err error) {
+	all := t.all
+	for i, c := range t.batch {
+		mine := all[:len(c.targets)]
 		all = all[len(mine):]
 		views := make([]*session.View, len(mine))
 		for j := range mine {
-			views[j] = mine[j].view
+			views[j], mine[j].change = mine[j].view, nil
 		}
 		changes, err := c.decide(views)
 		if err != nil {
 			if each == nil {
-				each = make([]error, len(batch))
+				each = make([]error, len(t.batch))
 			}
 			each[i] = err
 			continue
 		}
 		if len(changes) != 0 && len(changes) != len(mine) {
-			return nil, nil, fmt.Errorf("a command on %d sessions has decided on %d", len(mine), len(changes))
+			return nil, fmt.Errorf("a command on %d sessions has decided on %d", len(mine), len(changes))
 		}
 		for j, change := range changes {
-			if change != nil {
-				list = append(list, decided{&mine[j], change})
-			}
+			mine[j].change = change
 		}
 	}
-	slices.SortFunc(list, func(a, b decided) int { return compare(a.shown.Key, b.shown.Key) })
-	return list, each, nil
+	return each, nil
+}
+
+// changed returns the sessions that the commands write, sorted by key, so that
+// replicas that wait for each other's rows wait in one order.
+func (t *transaction) changed() []*shown {
+	list := make([]*shown, 0, len(t.all))
+	for i := range t.all {
+		if t.all[i].change != nil {
+			list = append(list, &t.all[i])
+		}
+	}
+	slices.SortFunc(list, func(a, b *shown) int { return compare(a.Key, b.Key) })
+	return list
 }
 
 // abandonWithin bounds the end of a transaction that has failed.

@@ -51,9 +51,10 @@ func (s *Store) updateDue(ctx context.Context, find *statement, params [][]byte,
 	}
 	defer conn.Release()
 	if err == nil {
-		done, err = decideDue(ctx, raw, &r, decide)
+		done, err = s.decideDue(ctx, raw, &r, decide)
 	}
 	if err != nil {
+		s.hot.drop(r.all)
 		abandon(ctx, raw)
 		return nil, wrap(ctx, err, "update due runs")
 	}
@@ -69,7 +70,7 @@ func leave(ctx context.Context, conn *pgxpool.Conn) {
 
 // decideDue shows each run to decide as it is now that its session is locked,
 // which may be other than when it was found, and writes all changes together.
-func decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, decide store.DecideDue) ([]store.Decided, error) {
+func (s *Store) decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, decide store.DecideDue) ([]store.Decided, error) {
 	r.silent()
 	if err := r.views(ctx, conn); err != nil {
 		return nil, err
@@ -78,26 +79,18 @@ func decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, decide store
 	defer w.release()
 	var done []store.Decided
 	for i := range r.all {
-		s := &r.all[i]
-		change, err := decide(s.view)
+		one := &r.all[i]
+		change, err := decide(one.view)
 		if err != nil {
 			return nil, err
 		}
 		if change != nil {
-			w.change(s, change)
-			done = append(done, store.Decided{View: s.view, Change: change})
+			one.change = change
+			w.change(one)
+			done = append(done, store.Decided{View: one.view, Change: change})
 		}
 	}
-	something, err := w.queue(&r.pipeline)
-	if err != nil {
-		return nil, err
-	}
-	end := rollback
-	if something {
-		end = commit
-	}
-	r.exec(end)
-	return done, r.run(ctx, conn)
+	return done, r.end(ctx, conn, w, s.hot)
 }
 
 // free locks the session of a run, and passes the run over when somebody else

@@ -123,7 +123,7 @@ func fillFacets(ctx context.Context, conn *pgconn.PgConn) error {
 		if err := p.run(ctx, conn); err != nil {
 			return fmt.Errorf("read sessions: %w", err)
 		}
-		if _, err := w.queue(&p); err != nil {
+		if _, _, err := w.queue(&p); err != nil {
 			return err
 		}
 		if err := p.run(ctx, conn); err != nil {

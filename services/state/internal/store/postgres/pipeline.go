@@ -83,8 +83,8 @@ func (p *pipeline) each(s *statement, r *rows, scan func(*row)) {
 
 // exactly adds a statement that is run for all the rows, and fails when it does
 // not write so many.
-func (p *pipeline) exactly(s *statement, r *rows, n int64) {
-	p.each(s, r, nil)
+func (p *pipeline) exactly(s *statement, r *rows, n int64, scan func(*row)) {
+	p.each(s, r, scan)
 	last := &p.steps[len(p.steps)-1]
 	last.params = append(last.params, number(n))
 }

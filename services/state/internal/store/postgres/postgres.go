@@ -76,6 +76,7 @@ var _ store.Store = (*Store)(nil)
 type Store struct {
 	pool  *pgxpool.Pool
 	group *group.Committer[command]
+	hot   *hotSessions
 	name  string // tells its signals from those of other replicas
 }
 
@@ -106,7 +107,7 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	s := &Store{pool: pool, name: rand.Text()}
+	s := &Store{pool: pool, hot: newHotSessions(), name: rand.Text()}
 	if s.group, err = group.New(commits, s.write, meter); err != nil {
 		pool.Close()
 		return nil, err
@@ -159,6 +160,13 @@ func cancelled(err error) bool {
 func duplicate(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "23505"
+}
+
+// notWritten reports whether a condition of a write was not met: division_by_zero, by which
+// statements fail that write fewer rows than they should, or unique_violation.
+func notWritten(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "22012" || e.Code == "23505")
 }
 
 // wrap says what failed, and marks conflicts with other transactions. Faults

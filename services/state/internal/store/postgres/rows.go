@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -73,10 +74,25 @@ func (t table) update(key int) string {
 		t.name, strings.Join(sets, ", "), t.unnest(), t.names(""), t.matches(key))
 }
 
+// updateKnown is update for rows that are as the transaction of their last column has
+// left them: nobody has written them since, nor locked them, as a release does that writes
+// other rows of the session alone. It gives the transaction that it is.
+func (t table) updateKnown(key int) string {
+	known := table{t.name, append(slices.Clip(t.columns), [2]string{"written", "bigint"})}
+	var sets []string
+	for _, c := range t.columns[key:] {
+		sets = append(sets, c[0]+" = v."+c[0])
+	}
+	update := fmt.Sprintf("UPDATE %s t SET %s FROM %s AS v (%s) WHERE %s AND t.xmin = v.written::int AND (t.xmax = 0 OR t.xmax = t.xmin)",
+		t.name, strings.Join(sets, ", "), known.unnest(), known.names(""), t.matches(key))
+	return exactly(update, len(known.columns), "pg_current_xact_id()::xid")
+}
+
 // exactly makes a statement fail that does not write as many rows as the
 // parameter behind its own says.
-func exactly(statement string, params int) string {
-	return fmt.Sprintf("WITH done AS (%s RETURNING 1) SELECT 1 / (count(*) = $%d::bigint)::int FROM done", statement, params+1)
+func exactly(statement string, params int, more ...string) string {
+	gives := append([]string{fmt.Sprintf("1 / (count(*) = $%d::bigint)::int", params+1)}, more...)
+	return fmt.Sprintf("WITH done AS (%s RETURNING 1) SELECT %s FROM done", statement, strings.Join(gives, ", "))
 }
 
 // upsert is insert, or update where there is a row with the key.
@@ -174,6 +190,7 @@ const (
 var (
 	runLives = columns("runs", keyColumns, "run_id text", runLife)
 	runRows  = columns("runs", keyColumns, "run_id text", runLife, runBirth)
+	runPaces = columns("runs", keyColumns, "run_id text", "step_count bigint, losses bigint")
 	runShown = columns("runs", "run_id text", runLife, runBirth)
 )
 

@@ -19,7 +19,26 @@ type shown struct {
 	state, checkpoint states
 	start, back, good states
 	failed            session.FailedStep
+
+	hot    *hotSession     // by which the view was made without a read; nil where the session is read
+	holds  bool            // the row is the one of hot
+	change *session.Change // what the command has decided; nil for nothing
 }
+
+// know makes the view of what is known of the session. It reports false when the session
+// has to be read.
+func (s *shown) know(hot *hotSession) (ok bool) {
+	if hot == nil {
+		return false
+	}
+	if s.view, ok = hot.hot.View(s.Need); ok {
+		s.hot = hot
+	}
+	return ok
+}
+
+// unknow lets the session be read.
+func (s *shown) unknow() { *s = shown{Target: s.Target, view: &session.View{}} }
 
 // states are the rows of a custom state: the last whole one, and the writes to
 // it.
@@ -48,6 +67,7 @@ func (s *states) fold() (string, error) {
 type reader struct {
 	pipeline
 	all []shown // complete before the first query
+	id  int64   // of the transaction, as an int4; 0 while no row was locked
 }
 
 // wanted is what several views want of one kind.
@@ -66,7 +86,9 @@ func (w *wanted) add(s *shown) *rows {
 func (r *reader) read(query *statement, want func(*wanted, *shown), scan func(*shown, *row)) {
 	w := &wanted{}
 	for i := range r.all {
-		want(w, &r.all[i])
+		if r.all[i].hot == nil {
+			want(w, &r.all[i])
+		}
 	}
 	if len(w.by) == 0 {
 		return
@@ -121,7 +143,14 @@ func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	for i := range r.all {
-		if err := r.all[i].finish(); err != nil {
+		s := &r.all[i]
+		if s.hot != nil {
+			if !s.holds {
+				return errOutdated
+			}
+			continue
+		}
+		if err := s.finish(); err != nil {
 			return err
 		}
 	}
@@ -192,6 +221,12 @@ func (r *reader) sessions() {
 	}
 	r.each(lockSessions, &w.rows, func(row *row) {
 		s := w.by[row.number()-1]
+		written, locked := row.number(), row.number()
+		r.id = row.number()
+		if s.hot != nil {
+			s.holds = written == s.hot.written && (locked == 0 || locked == written)
+			return
+		}
 		s.view.Session = &session.Session{Key: s.Key}
 		row.session(s.view.Session)
 	})

@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -14,7 +16,10 @@ import (
 // before another one enters it, and rows are deleted before those
 // are inserted that take their place.
 const (
-	sessionInsert = iota
+	_                 = iota // so that the zero value is no statement
+	sessionPacedKnown        // without a lock before it
+	sessionEditedKnown
+	sessionInsert
 	sessionPaced
 	sessionEdited
 	messageRewind
@@ -23,6 +28,7 @@ const (
 	callRewind
 	messageCopy
 	stateInsert
+	runPaced
 	runUpdate
 	runBegin
 	runInsert
@@ -45,7 +51,10 @@ const (
 )
 
 var writes = [writesNumber]*statement{
-	sessionInsert: prepared(sessionRows.insert()),
+	sessionPacedKnown:  prepared(sessionPaces.updateKnown(2)),
+	sessionEditedKnown: prepared(sessionEdits.updateKnown(2)),
+
+	sessionInsert: prepared(sessionRows.insert() + ` RETURNING xmin`),
 	sessionPaced:  prepared(sessionPaces.update(2)),
 	sessionEdited: prepared(sessionEdits.update(2)),
 
@@ -67,6 +76,7 @@ var writes = [writesNumber]*statement{
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, 4)),
 
 	stateInsert:      prepared(stateRows.insert()),
+	runPaced:         prepared(runPaces.update(3)),
 	runUpdate:        prepared(runLives.update(3)),
 	runBegin:         prepared(runLives.update(3)),
 	heldDelete:       prepared(heldKeys.delete()),
@@ -116,6 +126,7 @@ type writer struct {
 	rows   [writesNumber]rows
 	unseen [writesNumber]bool // whether some of the rows are over others that nobody was shown
 	copied int64              // messages, by messageCopy
+	known  int                // the statement for the rows of sessions that were not read
 }
 
 // writers are used again, with the memory that they have; not those that a
@@ -128,7 +139,7 @@ func newWriter() *writer { return writers.Get().(*writer) }
 
 // release gives the writer back, when what it has queued was sent.
 func (w *writer) release() {
-	w.unseen, w.copied = [writesNumber]bool{}, 0
+	w.unseen, w.copied, w.known = [writesNumber]bool{}, 0, 0
 	kept := w.gone.clear()
 	for i := range w.rows {
 		kept += w.rows[i].clear()
@@ -138,19 +149,28 @@ func (w *writer) release() {
 	}
 }
 
-// change adds what one command writes in one session.
-func (w *writer) change(s *shown, c *session.Change) {
+// unread is called before the changes of sessions that were not read. One statement
+// writes all their rows, and so locks them in their order.
+func (w *writer) unread(changed []*shown) {
+	w.known = sessionPacedKnown
+	if slices.ContainsFunc(changed, func(s *shown) bool { return s.change.Session != nil && !paced(s.view.Session, s.change.Session) }) {
+		w.known = sessionEditedKnown
+	}
+}
+
+// change adds what one command writes in one session. The session's row is written with
+// every change: that tells whoever knows the session without reading it.
+func (w *writer) change(s *shown) {
+	c := s.change
 	if c.Delete {
 		w.gone.next().key(s.Key)
 		w.facets(s.view.Session, nil)
 		return
 	}
-	if c.Session != nil {
-		w.session(s.view.Session, c)
-	}
+	w.session(s)
 	w.conversation(s.Key, c)
 	for i := range c.Runs {
-		w.over(runUpdate, showsRun(s.view, c.Runs[i].RunID)).runLife(s.Key, &c.Runs[i])
+		w.run(s, &c.Runs[i])
 	}
 	if c.Begun != nil {
 		w.over(runBegin, showsRun(s.view, c.Begun.RunID)).runLife(s.Key, c.Begun)
@@ -175,6 +195,19 @@ func (w *writer) change(s *shown, c *session.Change) {
 	w.children(s.Key, c.Children)
 }
 
+// run writes little of a run that goes on: most steps do no more than count themselves.
+func (w *writer) run(s *shown, after *session.Run) {
+	if before := s.view.Run; before != nil && before.RunID == after.RunID {
+		counted := *before
+		counted.StepCount, counted.Losses = after.StepCount, after.Losses
+		if reflect.DeepEqual(&counted, after) {
+			w.rows[runPaced].next().key(s.Key).text(after.RunID).number(int64(after.StepCount), int64(after.Losses))
+			return
+		}
+	}
+	w.over(runUpdate, showsRun(s.view, after.RunID)).runLife(s.Key, after)
+}
+
 // over begins a row that replaces an existing one.
 func (w *writer) over(kind int, shown bool) *rows {
 	w.unseen[kind] = w.unseen[kind] || !shown
@@ -193,20 +226,27 @@ func showsCall(v *session.View, id string) bool {
 	return slices.ContainsFunc(v.Calls, is) || slices.ContainsFunc(v.Named, is)
 }
 
-func (w *writer) session(before *session.Session, c *session.Change) {
-	after := c.Session
+func (w *writer) session(s *shown) {
+	before, c := s.view.Session, s.change
+	after := cmp.Or(c.Session, before)
 	switch {
+	case after == nil:
+		return
 	case c.Created:
 		w.rows[sessionInsert].next().session(after)
+		before = nil
+	case w.known == sessionPacedKnown:
+		w.rows[w.known].next().sessionPace(after).number(s.hot.written)
+	case w.known == sessionEditedKnown:
+		w.rows[w.known].next().sessionEdit(after).number(s.hot.written)
 	case before != nil && paced(before, after):
 		w.rows[sessionPaced].next().sessionPace(after)
 	default:
 		w.over(sessionEdited, before != nil).sessionEdit(after)
 	}
-	if c.Created {
-		before = nil
+	if c.Session != nil {
+		w.facets(before, after)
 	}
-	w.facets(before, after)
 	switch {
 	case c.NewState:
 		w.rows[stateInsert].next().key(after.Key).number(after.StateVersion, after.StateVersion).text(after.State)
@@ -299,8 +339,10 @@ func (w *writer) children(k session.Key, children []session.Child) {
 }
 
 // queue adds the statements that have something to write. It reports false
-// when none has.
-func (w *writer) queue(p *pipeline) (something bool, err error) {
+// when none has. id gets the transaction that it is, as an int4, where a statement tells
+// that.
+func (w *writer) queue(p *pipeline) (id *int64, something bool, err error) {
+	id = new(int64)
 	if w.gone.count > 0 {
 		something = true
 		for _, s := range deletes {
@@ -310,20 +352,24 @@ func (w *writer) queue(p *pipeline) (something bool, err error) {
 	for i := range w.rows {
 		r := &w.rows[i]
 		if r.err != nil {
-			return false, r.err
+			return nil, false, r.err
 		}
 		if r.count == 0 {
 			continue
 		}
 		something = true
 		switch {
+		case i == sessionPacedKnown, i == sessionEditedKnown:
+			p.exactly(writes[i], r, int64(r.count), func(row *row) { row.number(); *id = row.number() })
+		case i == sessionInsert:
+			p.each(writes[i], r, func(row *row) { *id = row.number() })
 		case i == messageCopy:
-			p.exactly(writes[i], r, w.copied)
+			p.exactly(writes[i], r, w.copied, nil)
 		case w.unseen[i]:
-			p.exactly(unseen[i], r, int64(r.count))
+			p.exactly(unseen[i], r, int64(r.count), nil)
 		default:
 			p.each(writes[i], r, nil)
 		}
 	}
-	return something, nil
+	return id, something, nil
 }
