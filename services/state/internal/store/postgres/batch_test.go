@@ -33,6 +33,11 @@ func TestASessionGoesThroughItsSteps(t *testing.T) {
 // held up.
 func gather(t *testing.T, s *Store, keys []session.Key, decide func(i int, v *session.View) (*session.Change, error)) []error {
 	t.Helper()
+	return gatherAs(t, s, keys, func(int) session.Need { return session.Need{} }, decide)
+}
+
+func gatherAs(t *testing.T, s *Store, keys []session.Key, need func(i int) session.Need, decide func(i int, v *session.View) (*session.Change, error)) []error {
+	t.Helper()
 	release, held := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	for i := range commits.Lanes {
@@ -56,7 +61,7 @@ func gather(t *testing.T, s *Store, keys []session.Key, decide func(i int, v *se
 		waiting.Add(1)
 		all.Go(func() {
 			waiting.Done()
-			errs[i] = s.Update(t.Context(), targets(session.Need{}, key), 1, func(views []*session.View) ([]*session.Change, error) {
+			errs[i] = s.Update(t.Context(), targets(need(i), key), 1, func(views []*session.View) ([]*session.Change, error) {
 				change, err := decide(i, views[0])
 				return []*session.Change{change}, err
 			})

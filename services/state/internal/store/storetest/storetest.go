@@ -116,6 +116,10 @@ func alike(t fataler, what string, got, want any) {
 	}
 }
 
+// Flat is a value with nil in place of its empty lists and maps, which stores may keep
+// for each other.
+func Flat(value any) any { return normal(value) }
+
 // normal makes empty lists nil where stores may keep either.
 func normal(value any) any {
 	v := reflect.ValueOf(value)

@@ -1,0 +1,368 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
+)
+
+// replicas are stores over one database that take turns. After each command they hold
+// what they know of its sessions against what is stored.
+type replicas struct {
+	*Store
+	others []*Store
+	turn   atomic.Int64
+	checks *atomic.Int64 // how often a session was known
+	testing.TB
+	mu   sync.Mutex
+	last map[session.Key]rowState
+}
+
+// rowState is what is stored of a session, and which transaction has written its row.
+type rowState struct{ sum, written string }
+
+func (r *replicas) next() *Store {
+	n := int(r.turn.Add(1)) * 7 / 3 // not in step with anything
+	return append([]*Store{r.Store}, r.others...)[n%(len(r.others)+1)]
+}
+
+func (r *replicas) Update(ctx context.Context, targets []session.Target, bytes int, decide store.Decide) error {
+	err := r.next().Update(ctx, targets, bytes, decide)
+	for _, t := range targets {
+		r.check(ctx, t.Key)
+	}
+	return err
+}
+
+func (r *replicas) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
+	done, err := r.next().UpdateDue(ctx, due, need, limit, decide)
+	for _, d := range done {
+		r.check(ctx, d.View.Session.Key)
+	}
+	return done, err
+}
+
+// check fails the test when rows of the session have changed and its own row was not
+// written, or when a store that would write without a read knows other rows.
+func (r *replicas) check(ctx context.Context, key session.Key) {
+	var tables []string
+	for _, table := range []string{"states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "held_runs"} {
+		tables = append(tables, fmt.Sprintf(`(SELECT coalesce(sum(hashtextextended(x::text, 0)), 0)::text FROM %s x WHERE x.tenant = s.tenant AND x.session_id = s.session_id)`, table))
+	}
+	var now rowState
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.pool.QueryRow(ctx, `SELECT s::text || `+strings.Join(tables, ` || ' ' || `)+`, s.xmin::text FROM sessions s WHERE tenant = $1 AND session_id = $2`,
+		key.Tenant, key.SessionID).Scan(&now.sum, &now.written)
+	if err == nil {
+		if was := r.last[key]; was.written == now.written && was.sum != now.sum {
+			r.Errorf("%v: rows have changed, and the session's row was not written\n was %s\n  is %s", key, was.sum, now.sum)
+		}
+		r.last[key] = now
+	}
+	for _, s := range append([]*Store{r.Store}, r.others...) {
+		r.compare(ctx, s, key)
+	}
+}
+
+func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
+	known := s.hot.get(key)
+	if known == nil {
+		return
+	}
+	full := session.Need{Journal: true, State: true}
+	hot, stated := known.hot.View(full)
+	if !stated {
+		full.State = false
+		hot, _ = known.hot.View(full)
+	}
+	one := reader{all: []shown{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
+	var written, locked int64
+	err := s.with(ctx, func(conn *pgconn.PgConn) error {
+		one.exec(snapshot)
+		one.queue(prepared(`SELECT s.xmin, s.xmax, `+sessionShown.names("s.")+` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`), keyParams(key), func(row *row) {
+			written, locked = row.number(), row.number()
+			one.all[0].view.Session = &session.Session{Key: key}
+			row.session(one.all[0].view.Session)
+		})
+		one.runs()
+		one.states()
+		one.journals()
+		one.exec(commit)
+		if err := one.run(ctx, conn); err != nil {
+			return err
+		}
+		return one.all[0].finish()
+	})
+	if err != nil || written != known.written || locked != 0 && locked != written {
+		return // outdated, and will be found so
+	}
+	want := one.all[0].view
+	withRun, ok := known.hot.View(session.Need{Journal: true, State: stated, RunID: want.Session.CurrentRunID})
+	if !ok {
+		r.Errorf("%v: the current run is not the one that is known", key)
+		return
+	}
+	r.checks.Add(1)
+	for what, pair := range map[string][2]any{"session": {withRun.Session, want.Session}, "run": {withRun.Run, want.Run}, "journal": {withRun.Journal, want.Journal}} {
+		if got, want := storetest.Flat(pair[0]), storetest.Flat(pair[1]); !reflect.DeepEqual(got, want) {
+			r.Errorf("%v: the %s that is known\n got %+v\nwant %+v", key, what, got, want)
+		}
+	}
+}
+
+func TestReplicasThatKnowSessionsDoWhatAPlainModelSays(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d of them", n), func(t *testing.T) {
+			t.Parallel()
+			var known atomic.Int64
+			storetest.Machine(t, func(t testing.TB) store.Store {
+				url := pgtest.URL(t)
+				r := &replicas{Store: open(t, url), checks: &known, TB: t, last: map[session.Key]rowState{}}
+				for range n - 1 {
+					r.others = append(r.others, open(t, url))
+				}
+				return r
+			})
+			if known.Load() == 0 {
+				t.Error("no session was ever known")
+			}
+		})
+	}
+}
+
+// sentBy is what the connections of a store have sent meanwhile.
+func sentBy(t testing.TB, s *Store, do func()) (all traffic) {
+	t.Helper()
+	count := func(sign int) {
+		for _, conn := range s.pool.AcquireAllIdle(t.Context()) {
+			sent := memoryOf(conn.Conn().PgConn()).sent
+			all.trips += sign * sent.trips
+			all.statements += sign * sent.statements
+			conn.Release()
+		}
+	}
+	count(-1)
+	do()
+	count(1)
+	return all
+}
+
+func TestAStepOfAClaimedRunTakesOneRoundTripForEachWrite(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.URL(t))
+	w := newWorker(t, s)
+	ref := w.begin(keysOf("t", 1)...)[0]
+	if got := sentBy(t, s, func() { w.must(w.step(t.Context(), ref, 1, false)) }); got.trips != 1 {
+		t.Errorf("got %+v for a step without records, want 1 trip", got)
+	}
+	if got := sentBy(t, s, func() { w.must(w.step(t.Context(), ref, 2, true)) }); got.trips != 3 {
+		t.Errorf("got %+v for a step with a plan and a result, want 3 trips", got)
+	}
+	c := w.stepOf(ref, 2)
+	if got := sentBy(t, s, func() { w.must(w.commit(t.Context(), c)) }); got.trips != 2 {
+		t.Errorf("got %+v for a step that is there already, want it to be read", got)
+	}
+}
+
+// stop asks a run to stop.
+func (w *worker) stop(ctx context.Context, ref session.Ref) error {
+	c := session.RequestStop{Key: ref.Key, RunID: ref.RunID, Kind: session.StopInterrupt, Reason: "enough", Now: w.now}
+	return w.run(ctx, c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
+		change, _, err := c.Decide(v)
+		return change, err
+	})
+}
+
+func TestAStopThroughAnotherReplicaReachesTheNextStep(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	w, other := newWorker(t, open(t, url)), newWorker(t, open(t, url))
+	ref := w.begin(keysOf("t", 1)...)[0]
+	w.must(w.step(t.Context(), ref, 1, false))
+	w.must(other.stop(t.Context(), ref))
+	var seen *session.Stop
+	c := w.stepOf(ref, 2)
+	w.must(w.run(t.Context(), c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
+		change, _, err := c.Decide(v)
+		seen = v.Run.Stop
+		return change, err
+	}))
+	if seen == nil || seen.Reason != "enough" {
+		t.Errorf("the step was written with the stop %+v", seen)
+	}
+	run, err := w.store.Run(t.Context(), ref.Key, ref.RunID)
+	if err != nil || run.Stop == nil || run.StepCount != 2 {
+		t.Errorf("got %+v, %v", run, err)
+	}
+}
+
+// A release that knows nothing of this locks the row of a session and writes others.
+func TestWhatAnOlderReleaseHasWrittenIsSeen(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.URL(t))
+	w := newWorker(t, s)
+	ref := w.begin(keysOf("t", 1)...)[0]
+	w.must(w.step(t.Context(), ref, 1, false))
+	for _, older := range []string{
+		`INSERT INTO plans (tenant, session_id, step, body, call_ids, usage, ops) VALUES ($1, $2, 2, 'plan', '["c"]', '', '')`,
+		`INSERT INTO results (tenant, session_id, position, call_id, body, ops, usage) VALUES ($1, $2, 0, 'c', 'result', '', '')`,
+	} {
+		tx, err := s.pool.Begin(t.Context())
+		w.must(err)
+		_, err = tx.Exec(t.Context(), `SELECT FROM sessions WHERE tenant = $1 AND session_id = $2 FOR UPDATE`, ref.Tenant, ref.SessionID)
+		w.must(err)
+		_, err = tx.Exec(t.Context(), older, ref.Tenant, ref.SessionID)
+		w.must(err)
+		w.must(tx.Commit(t.Context()))
+		c := w.stepOf(ref, 2)
+		var journal *session.Journal
+		err = w.run(t.Context(), c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
+			journal = v.Journal
+			return nil, nil
+		})
+		if err != nil || journal == nil || strings.Contains(older, "results") != (len(journal.Results) == 1) {
+			t.Errorf("got the journal %+v, %v after %s", journal, err, older)
+		}
+	}
+	w.must(w.commit(t.Context(), w.stepOf(ref, 2)))
+	if rows := rowsOf(t, s, ref.Key); rows["plans"]+rows["results"] != 0 {
+		t.Errorf("got %v, want no journal", rows)
+	}
+}
+
+func TestAMessageThatIsThereIsRefusedAndTheOthersAreWritten(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.URL(t))
+	w := newWorker(t, s)
+	refs := w.begin(keysOf("t", 8)...)
+	commands := make([]session.Commit, len(refs))
+	for i, ref := range refs {
+		w.must(w.step(t.Context(), ref, 1, false))
+		commands[i] = w.stepOf(ref, 2)
+	}
+	commands[3].Messages[0].ID = w.stepOf(refs[3], 1).Messages[0].ID
+	errs := gatherAs(t, s, keysOf("t", len(refs)), func(i int) session.Need { return commandOf(commands, refs, i).Need() }, func(i int, v *session.View) (*session.Change, error) {
+		change, _, err := commandOf(commands, refs, i).Decide(v)
+		return change, err
+	})
+	for i, err := range errs {
+		if want := commandOf(commands, refs, i).SessionID == refs[3].SessionID; want != (fault.ReasonOf(err) == "MESSAGE_EXISTS") || !want && err != nil {
+			t.Errorf("command %d: got %v", i, err)
+		}
+	}
+}
+
+// commandOf is the command on the i-th of the keys, which the claims may not be sorted by.
+func commandOf(commands []session.Commit, refs []session.Ref, i int) session.Commit {
+	for n, ref := range refs {
+		if ref.Key == keysOf("t", len(refs))[i] {
+			return commands[n]
+		}
+	}
+	return session.Commit{}
+}
+
+func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	w, other := newWorker(t, open(t, url)), newWorker(t, open(t, url))
+	key := keysOf("t", 1)[0]
+	ref := w.begin(key)[0]
+	w.must(w.step(t.Context(), ref, 1, false))
+	w.must(other.run(t.Context(), key, session.Need{}, func(*session.View) (*session.Change, error) { return &session.Change{Delete: true}, nil }))
+	if err := w.commit(t.Context(), w.stepOf(ref, 2)); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
+		t.Errorf("got %v, want SESSION_NOT_FOUND", err)
+	}
+	again := other.begin(key)[0] // as before, with the same run, version and epoch
+	w.must(other.step(t.Context(), again, 1, false))
+	if err := w.commit(t.Context(), w.stepOf(ref, 2)); err != nil {
+		t.Errorf("got %v from the step of the new session", err)
+	}
+	if s, err := w.store.Session(t.Context(), key); err != nil || s.Session.StepCount != 2 || s.Session.MessageCount != 5 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.URL(t))
+	w := newWorker(t, s)
+	ref := w.begin(keysOf("t", 1)...)[0]
+	w.must(w.step(t.Context(), ref, 1, false))
+	c := w.stepOf(ref, 2)
+	var once sync.Once
+	err := w.run(t.Context(), c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
+		once.Do(func() { cut(t, s) })
+		change, _, err := c.Decide(v)
+		return change, err
+	})
+	if fault.ReasonOf(err) != "STORE_UNAVAILABLE" {
+		t.Fatalf("got %v, want STORE_UNAVAILABLE", err)
+	}
+	if s.hot.get(ref.Key) != nil {
+		t.Error("a session is known of which nobody knows what was written")
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for err != nil && time.Now().Before(deadline) { // the other connections were cut too
+		err = w.commit(t.Context(), c)
+	}
+	if got, failed := s.Session(t.Context(), ref.Key); err != nil || failed != nil || got.Session.StepCount != 2 {
+		t.Errorf("got %+v, %v, %v", got, err, failed)
+	}
+}
+
+func TestWhatIsKnownOfSessionsIsBounded(t *testing.T) {
+	t.Parallel()
+	v := &session.View{Session: &session.Session{Status: session.Active, CurrentRunID: "r"}, Run: &session.Run{RunID: "r", Status: session.RunRunning}}
+	of := func(bytes int) *session.Hot {
+		return session.Heat(session.Need{Journal: true}, v, &session.Change{Plan: &session.Journal{Plan: make([]byte, bytes)}})
+	}
+	empty := of(0).Size()
+	key := func(i int) session.Key { return session.Key{Tenant: "t", SessionID: fmt.Sprint(i)} }
+
+	h := newHotSessions()
+	h.put(key(1), of(largestHot-empty), 1)
+	h.put(key(2), of(largestHot-empty+1), 1)
+	if h.get(key(1)) == nil || h.get(key(2)) != nil {
+		t.Errorf("of a session at the limit %v is kept, and %v of one above it", h.get(key(1)), h.get(key(2)))
+	}
+	h.put(key(1), of(largestHot-empty+1), 2)
+	if h.get(key(1)) != nil || h.bytes != 0 {
+		t.Errorf("a session that has grown above the limit is kept as it was, and %d bytes are counted", h.bytes)
+	}
+
+	for i := range mostHot {
+		h.put(key(i), of(0), 1)
+	}
+	if h.used.Len() != mostHot || h.bytes > mostHotBytes {
+		t.Fatalf("got %d sessions of %d bytes", h.used.Len(), h.bytes)
+	}
+	h.get(key(0))
+	h.put(key(mostHot), of(0), 1)
+	if h.get(key(0)) == nil || h.get(key(1)) != nil || h.used.Len() != mostHot {
+		t.Errorf("the session that was used last has to stay, and the other one to go; %d are kept", h.used.Len())
+	}
+
+	h = newHotSessions()
+	for i := range mostHotBytes/largestHot + 1 {
+		h.put(key(i), of(largestHot-empty), 1)
+	}
+	if h.bytes != mostHotBytes || h.get(key(0)) != nil || len(h.byKey) != mostHotBytes/largestHot {
+		t.Errorf("got %d sessions of %d bytes", len(h.byKey), h.bytes)
+	}
+}
