@@ -245,36 +245,91 @@ func TestWhatAnOlderReleaseHasWrittenIsSeen(t *testing.T) {
 	}
 }
 
-func TestAMessageThatIsThereIsRefusedAndTheOthersAreWritten(t *testing.T) {
-	t.Parallel()
-	s := open(t, pgtest.URL(t))
-	w := newWorker(t, s)
-	refs := w.begin(keysOf("t", 8)...)
-	commands := make([]session.Commit, len(refs))
-	for i, ref := range refs {
-		w.must(w.step(t.Context(), ref, 1, false))
-		commands[i] = w.stepOf(ref, 2)
+// together commits a step in each of the sessions, and makes as many new ones, in one
+// batch. It returns the errors of the commits.
+func (w *worker) together(commands []session.Commit, more int, seen func(i int, v *session.View)) []error {
+	keys := keysOf("new", more)
+	for i := range commands {
+		keys = append(keys, commands[i].Key)
 	}
-	commands[3].Messages[0].ID = w.stepOf(refs[3], 1).Messages[0].ID
-	errs := gatherAs(t, s, keysOf("t", len(refs)), func(i int) session.Need { return commandOf(commands, refs, i).Need() }, func(i int, v *session.View) (*session.Change, error) {
-		change, _, err := commandOf(commands, refs, i).Decide(v)
+	need := func(i int) session.Need {
+		if i < more {
+			return session.Need{}
+		}
+		return commands[i-more].Need()
+	}
+	errs := gatherAs(w.TB.(*testing.T), w.store, keys, need, func(i int, v *session.View) (*session.Change, error) {
+		if i < more {
+			return created(keys[i]), nil
+		}
+		seen(i-more, v)
+		change, _, err := commands[i-more].Decide(v)
 		return change, err
 	})
-	for i, err := range errs {
-		if want := commandOf(commands, refs, i).SessionID == refs[3].SessionID; want != (fault.ReasonOf(err) == "MESSAGE_EXISTS") || !want && err != nil {
+	for i, err := range errs[:more] {
+		if err != nil {
+			w.Errorf("new session %d: %v", i, err)
+		}
+	}
+	return errs[more:]
+}
+
+func TestAMessageThatIsThereIsRefusedAndTheOthersAreWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, open(t, pgtest.URL(t)))
+	var commands []session.Commit
+	for _, ref := range w.begin(keysOf("t", 8)...) {
+		w.must(w.step(t.Context(), ref, 1, false))
+		commands = append(commands, w.stepOf(ref, 2))
+	}
+	commands[3].Messages[0].ID = w.stepOf(commands[3].Ref, 1).Messages[0].ID
+	for i, err := range w.together(commands, 0, func(int, *session.View) {}) {
+		if refused := i == 3; refused != (fault.ReasonOf(err) == "MESSAGE_EXISTS") || !refused && err != nil {
 			t.Errorf("command %d: got %v", i, err)
 		}
 	}
 }
 
-// commandOf is the command on the i-th of the keys, which the claims may not be sorted by.
-func commandOf(commands []session.Commit, refs []session.Ref, i int) session.Commit {
-	for n, ref := range refs {
-		if ref.Key == keysOf("t", len(refs))[i] {
-			return commands[n]
-		}
+func TestOfABatchThoseAreReadAgainThatAnotherReplicaHasWritten(t *testing.T) {
+	t.Parallel()
+	for more, name := range []string{"all are known", "one is new"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.URL(t)
+			w, other := newWorker(t, open(t, url)), newWorker(t, open(t, url))
+			var commands []session.Commit
+			for _, ref := range w.begin(keysOf("t", 8)...) {
+				w.must(w.step(t.Context(), ref, 1, false))
+				commands = append(commands, w.stepOf(ref, 2))
+			}
+			w.must(other.stop(t.Context(), commands[3].Ref))
+			plan := session.Plan{Ref: commands[4].Ref, Step: 2, Body: []byte("plan"), CallIDs: []string{"c"}}
+			w.must(other.run(t.Context(), plan.Key, plan.Need(), plan.Decide))
+			w.must(other.run(t.Context(), commands[5].Key, session.Need{}, func(*session.View) (*session.Change, error) { return &session.Change{Delete: true}, nil }))
+			var mu sync.Mutex
+			stops, journals := map[int]bool{}, map[int]bool{}
+			errs := w.together(commands, more, func(i int, v *session.View) {
+				mu.Lock()
+				defer mu.Unlock()
+				stops[i], journals[i] = v.Run != nil && v.Run.Stop != nil, v.Journal != nil
+			})
+			for i, err := range errs {
+				if gone := i == 5; gone != (fault.ReasonOf(err) == "SESSION_NOT_FOUND") || !gone && err != nil {
+					t.Errorf("command %d: got %v", i, err)
+				}
+				if stops[i] != (i == 3) || journals[i] != (i == 4) {
+					t.Errorf("command %d is written with a stop: %t, with a journal: %t", i, stops[i], journals[i])
+				}
+			}
+			run, err := w.store.Run(t.Context(), commands[3].Key, commands[3].RunID)
+			if err != nil || run.Stop == nil || run.StepCount != 2 {
+				t.Errorf("got %+v, %v", run, err)
+			}
+			if rows := rowsOf(t, w.store, commands[4].Key); rows["plans"] != 0 {
+				t.Errorf("got %v, want no plan", rows)
+			}
+		})
 	}
-	return session.Commit{}
 }
 
 func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
