@@ -214,34 +214,29 @@ func TestAStopThroughAnotherReplicaReachesTheNextStep(t *testing.T) {
 // A release that knows nothing of this locks the row of a session and writes others.
 func TestWhatAnOlderReleaseHasWrittenIsSeen(t *testing.T) {
 	t.Parallel()
-	s := open(t, pgtest.URL(t))
-	w := newWorker(t, s)
-	ref := w.begin(keysOf("t", 1)...)[0]
-	w.must(w.step(t.Context(), ref, 1, false))
-	for _, older := range []string{
-		`INSERT INTO plans (tenant, session_id, step, body, call_ids, usage, ops) VALUES ($1, $2, 2, 'plan', '["c"]', '', '')`,
-		`INSERT INTO results (tenant, session_id, position, call_id, body, ops, usage) VALUES ($1, $2, 0, 'c', 'result', '', '')`,
-	} {
-		tx, err := s.pool.Begin(t.Context())
-		w.must(err)
-		_, err = tx.Exec(t.Context(), `SELECT FROM sessions WHERE tenant = $1 AND session_id = $2 FOR UPDATE`, ref.Tenant, ref.SessionID)
-		w.must(err)
-		_, err = tx.Exec(t.Context(), older, ref.Tenant, ref.SessionID)
-		w.must(err)
-		w.must(tx.Commit(t.Context()))
-		c := w.stepOf(ref, 2)
-		var journal *session.Journal
-		err = w.run(t.Context(), c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
-			journal = v.Journal
-			return nil, nil
+	for more, name := range []string{"in a batch of sessions that are known", "in one with a new session"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, pgtest.URL(t))
+			w := newWorker(t, s)
+			ref := w.begin(keysOf("t", 1)...)[0]
+			w.must(w.step(t.Context(), ref, 1, false))
+			tx, err := s.pool.Begin(t.Context())
+			w.must(err)
+			for _, older := range []string{
+				`SELECT FROM sessions WHERE tenant = $1 AND session_id = $2 FOR UPDATE`,
+				`INSERT INTO plans (tenant, session_id, step, body, call_ids, usage, ops) VALUES ($1, $2, 2, 'plan', '["c"]', '', '')`,
+			} {
+				_, err = tx.Exec(t.Context(), older, ref.Tenant, ref.SessionID)
+				w.must(err)
+			}
+			w.must(tx.Commit(t.Context()))
+			var journal *session.Journal
+			errs := w.together([]session.Commit{w.stepOf(ref, 2)}, more, func(_ int, v *session.View) { journal = v.Journal })
+			if rows := rowsOf(t, s, ref.Key); errs[0] != nil || journal == nil || rows["plans"] != 0 {
+				t.Errorf("the step was written with the journal %+v, %v, and left %v", journal, errs[0], rows)
+			}
 		})
-		if err != nil || journal == nil || strings.Contains(older, "results") != (len(journal.Results) == 1) {
-			t.Errorf("got the journal %+v, %v after %s", journal, err, older)
-		}
-	}
-	w.must(w.commit(t.Context(), w.stepOf(ref, 2)))
-	if rows := rowsOf(t, s, ref.Key); rows["plans"]+rows["results"] != 0 {
-		t.Errorf("got %v, want no journal", rows)
 	}
 }
 
