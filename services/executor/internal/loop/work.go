@@ -201,7 +201,7 @@ func (w *work) restore(results []Recorded) {
 			continue
 		}
 		t.begun = true
-		if t.Tool.Retry != agent.RetrySafe {
+		if !t.Tool.Repeatable() {
 			t.fail(errUnknown)
 			if t.class == classOpen {
 				t.class = classKnown
