@@ -28,8 +28,8 @@ func main() {
 	if err := agents.Register(agent.Agent{
 		Name: "weather", Model: "openai/gpt-5-mini", SystemPrompt: "You tell people the weather.",
 		Tools: []agent.Tool{
-			agent.NewTool("forecast", "Tells tomorrow's weather in a city.", forecast, agent.Safe()),
-			agent.NewTool("clock", "Tells the date and the time.", clock, agent.Safe()),
+			agent.NewTool("forecast", "Tells tomorrow's weather in a city.", forecast, agent.ReadOnly()),
+			agent.NewTool("clock", "Tells the date and the time.", clock, agent.ReadOnly()),
 		},
 	}); err != nil {
 		log.Fatal(err)

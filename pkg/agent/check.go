@@ -220,6 +220,8 @@ func (t Tool) check(field string, p *problems) {
 		p.add(field, "the tool %q has Execute although a client answers it", t.Name)
 	case !t.Client && t.Execute == nil:
 		p.add(field, "the tool %q has no Execute, and no client answers it", t.Name)
+	case t.Client && t.ReadOnly:
+		p.add(field+".readOnly", "a client answers %q, and the runtime does not run it", t.Name)
 	case t.Client && gated:
 		p.add(field+".approval", "the client of %q can ask its user itself", t.Name)
 	case !t.Client && !gated && t.AnswerWithin > 0:

@@ -84,6 +84,7 @@ func TestEveryProblemOfAnAgentIsTold(t *testing.T) {
 		{"tools[0].answerWithin", "nobody is asked", tool(func(t *agent.Tool) { t.AnswerWithin = 1 })},
 		{"tools[0]", "no Execute", tool(func(t *agent.Tool) { t.Execute = nil })},
 		{"tools[0]", "has Execute", tool(func(t *agent.Tool) { t.Client = true })},
+		{"tools[1].readOnly", "does not run it", func(a *agent.Agent) { a.Tools[1].ReadOnly = true }},
 		{"tools[1].approval", "ask its user", func(a *agent.Agent) { a.Tools[1].Approval = true }},
 	}
 	for _, test := range tests {

@@ -63,6 +63,10 @@ func defined[In any](name, description string, options []ToolOption) Tool {
 // RetrySafe. Without it a tool is RetryNever.
 func Safe() ToolOption { return func(t *Tool) { t.Retry = RetrySafe } }
 
+// ReadOnly says that calls change nothing outside of the runtime, as a look-up: after a crash
+// they may be made again, or others in their place. See Tool.
+func ReadOnly() ToolOption { return func(t *Tool) { t.ReadOnly = true } }
+
 // Timeout bounds one execution of the tool.
 func Timeout(limit time.Duration) ToolOption { return func(t *Tool) { t.Timeout = limit } }
 

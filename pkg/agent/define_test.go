@@ -221,7 +221,11 @@ func TestOptionsSayWhatIsSpecialAboutATool(t *testing.T) {
 	if !client.Client || client.Execute != nil || string(client.InputSchema) != `{"type":"object"}` {
 		t.Errorf("client tool = %+v, want one with its own schema", client)
 	}
-	if gated := agent.NewTool("x", "", func(context.Context, *agent.Call, struct{}) (any, error) { return nil, nil }, agent.RequireApproval()); !gated.NeedsApproval(nil, nil) || gated.Retry == agent.RetrySafe {
+	look := agent.NewTool("look", "", func(context.Context, *agent.Call, struct{}) (any, error) { return nil, nil }, agent.ReadOnly())
+	if !look.ReadOnly || !look.Repeatable() || tool.ReadOnly || !tool.Repeatable() {
+		t.Errorf("look = %+v, book = %+v; want one that is read-only, and one that is safe to repeat", look, tool)
+	}
+	if gated := agent.NewTool("x", "", func(context.Context, *agent.Call, struct{}) (any, error) { return nil, nil }, agent.RequireApproval()); !gated.NeedsApproval(nil, nil) || gated.Repeatable() {
 		t.Errorf("gated tool = %+v, want one that always asks and never repeats", gated)
 	}
 }

@@ -34,6 +34,13 @@ type Tool struct {
 	Strict bool
 	// Retry is RetryNever when empty.
 	Retry Retry
+	// ReadOnly says that calls change nothing outside of the runtime: only their results count,
+	// however often they are made. After a crash such calls are made again, or other ones: the
+	// model may be asked again for a step that calls nothing else. So the runtime records neither
+	// plan nor results of such a step before its commit. A tool that takes long, or costs much,
+	// is better RetrySafe. Retry does not matter for a tool that is ReadOnly. Not together with
+	// Client.
+	ReadOnly bool
 	// Timeout bounds one execution; 0 leaves it to the executor.
 	Timeout time.Duration
 	// FinishWith makes a successful call end the run, with its result as the output. It
@@ -57,6 +64,9 @@ type Tool struct {
 	// and does not fail the run. Calls of one step run at the same time.
 	Execute func(ctx context.Context, call *Call) (any, error)
 }
+
+// Repeatable reports whether a call may run again of which it is not known how it ended.
+func (t Tool) Repeatable() bool { return t.ReadOnly || t.Retry == RetrySafe }
 
 // NeedsApproval reports whether a call with the input waits for a human.
 func (t Tool) NeedsApproval(input json.RawMessage, state State) (needs bool) {

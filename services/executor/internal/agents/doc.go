@@ -72,10 +72,11 @@
 //	      success: [2xx]
 //	      result: auto                # json or text
 //	      maxBytes: 100000
-//	    retry: safe
+//	    readOnly: true              # it changes nothing
 //
-// All of them take retry (never or safe), timeout, answerWithin, strict, finishWith and
-// approval; declarations outputSchema too. {name} stands for an argument, ${NAME} for an
+// All of them take retry (never or safe), readOnly, timeout, answerWithin, strict, finishWith and
+// approval; declarations outputSchema too. readOnly: true says that calls change nothing, so that
+// they may be made again after a crash; false takes back what a server says of its tools. {name} stands for an argument, ${NAME} for an
 // environment variable, one that files may name: see package httptool.
 //
 // # Approval
@@ -109,7 +110,8 @@
 //	    prefix: web_                  # before the names that agents know
 //	    approve: [search]             # or ["*"]: these wait for a human
 //	    safe: [search]                # or ["*"]: these may run again after a crash
-//	    trustHints: true              # safe, too, is what the server calls read-only
+//	    readOnly: [search]            # or ["*"]: these change nothing
+//	    trustHints: true              # believe the server's readOnlyHint and idempotentHint (safe)
 //	    timeout: 30s
 //	    connectTimeout: 10s
 //

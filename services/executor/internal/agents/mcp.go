@@ -56,7 +56,7 @@ func (r *reader) server(m member) {
 		Name: m.name, Command: r.command(o), Env: o.textsByName("env"), Dir: o.text("dir"),
 		URL: o.text("url"), Headers: o.textsByName("headers"),
 		Include: o.texts("include"), Exclude: o.texts("exclude"), Prefix: o.text("prefix"),
-		Approve: o.texts("approve"), Safe: o.texts("safe"), TrustHints: o.boolean("trustHints"),
+		Approve: o.texts("approve"), Safe: o.texts("safe"), ReadOnly: o.texts("readOnly"), TrustHints: o.boolean("trustHints"),
 		Timeout: o.duration("timeout"), ConnectTimeout: o.duration("connectTimeout"),
 	}
 	if c.Dir != "" {

@@ -155,6 +155,7 @@ func (r *reader) behaviour(o *object) func(*agent.Tool) {
 	retry := agent.Retry(o.oneOf("retry", string(agent.RetryNever), string(agent.RetrySafe)))
 	timeout, answerWithin := o.duration("timeout"), o.duration("answerWithin")
 	strict, isStrict := o.boolean("strict"), o.has("strict")
+	readOnly, isReadOnly := o.boolean("readOnly"), o.has("readOnly")
 	finish, finishes := o.boolean("finishWith"), o.has("finishWith")
 	approve := r.approval(o)
 	return func(t *agent.Tool) {
@@ -163,6 +164,12 @@ func (r *reader) behaviour(o *object) func(*agent.Tool) {
 		t.AnswerWithin = cmp.Or(answerWithin, t.AnswerWithin)
 		if isStrict {
 			t.Strict = strict
+		}
+		switch {
+		case isReadOnly:
+			t.ReadOnly = readOnly
+		case retry == agent.RetryNever: // whatever the tool is without that
+			t.ReadOnly = false
 		}
 		if finishes {
 			t.FinishWith = finish

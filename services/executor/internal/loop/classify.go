@@ -93,7 +93,7 @@ func (p *Planner) newWork(message agent.Message) work {
 }
 
 func (p *Planner) newTask(call agent.ToolCall) *task {
-	return &task{Call: Call{ToolCall: call, Key: idempotencyKey(p.start.Run, p.step, call.ID)}}
+	return &task{Call: Call{ToolCall: call, Key: idempotencyKey(p.start.Run, p.step, call)}}
 }
 
 // known is a call that is not run.

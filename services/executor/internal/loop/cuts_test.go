@@ -144,9 +144,7 @@ func (r *replay) lose(effect loop.Effect, how int) {
 		words, _ := r.words(e)
 		r.world.enter(e)
 		ends := endsOf(e, words)
-		ends = ends[:min(how-1, len(ends))]
-		e.Calls = e.Calls[:len(ends)]
-		r.world.recordEnds(e, ends)
+		r.world.recordEnds(e, ends[:min(how-1, len(ends))])
 	}
 }
 
@@ -194,7 +192,7 @@ func (r *replay) differs(whole *replay) string {
 	for _, t := range r.world.start.Agent.Tools {
 		for _, m := range r.world.start.Transcript {
 			for _, call := range m.Calls() {
-				if call.Name == t.Name && t.Retry != agent.RetrySafe && r.world.entered[call.ID] > 1 {
+				if call.Name == t.Name && !t.Repeatable() && r.world.entered[call.ID] > 1 {
 					return "the call " + call.ID + " has run twice"
 				}
 			}

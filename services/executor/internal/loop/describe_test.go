@@ -42,8 +42,8 @@ func describe(effect loop.Effect) string {
 		add("record plan: step %d, %s", e.Step, text(e.Plan))
 	case loop.RunCalls:
 		add("run calls: step %d, planned %v%s", e.Step, e.Planned, when(e.Drain, ", drain"))
-		for _, c := range e.Calls {
-			add("    %s", callText(c))
+		for i, c := range e.Calls {
+			add("    %s%s", callText(c), recordText(e, i))
 		}
 	case loop.Commit:
 		add("%s step %d%s", when(e.Drain, "drain and ")+"commit", e.Step, outcomeText(e.Outcome))
@@ -114,6 +114,17 @@ func callText(c loop.Call) string {
 		text = fmt.Sprintf("run %s with %s", c.Tool.Name, c.Arguments)
 	}
 	return c.ID + ": " + text + decisionText(c.Decision)
+}
+
+// recordText says whether a small result of the i-th call, which writes nothing, is recorded.
+func recordText(e loop.RunCalls, i int) string {
+	switch c := e.Calls[i]; {
+	case e.Records(c, loop.Ended{}, true):
+		return ", recorded"
+	case e.Records(c, loop.Ended{}, false):
+		return ", recorded unless last"
+	}
+	return ""
 }
 
 // decisionText says how an approval was decided; nothing where it was not.

@@ -10,7 +10,7 @@
 //	                            │ Replied
 //	      ┌── text ─────────────┴──────── calls ──┐
 //	      ▼                                       ▼
-//	 [Guard: reply]                [RecordPlan, if a tool is to run]
+//	 [Guard: reply]            [RecordPlan, if a tool may have effects]
 //	      │                                       ▼
 //	      │                          RunCalls: tools that run here, calls that cannot
 //	      │                                       │
@@ -40,13 +40,26 @@
 // # What a new owner finds
 //
 // Everything is derived from what is durable: conversation, journal, questions with
-// their answers, custom state. A plan is recorded before any call of it runs, and
-// a result before anybody else learns of it. So a new owner that finds a plan asks
-// nothing of the model again: calls with a recorded result keep it, calls without
-// one that may have begun run again with the same idempotency key where their tool says
-// that this is safe, and otherwise get a result that says that nobody knows. A call that
-// finishes the run begins when everything before it is recorded, and so has not begun
-// where something is not.
+// their answers, custom state. A plan is recorded before any call of it that may have effects
+// runs. So a new owner that finds a plan asks nothing of the model again: calls with a recorded
+// result keep it, calls without one that may have begun run again with the same idempotency key
+// where their tool says that this is safe, and otherwise get a result that says that nobody
+// knows. A call that finishes the run and may have effects begins when everything before it is
+// recorded, and so has not begun where something is not.
+//
+// Nothing is recorded that a new owner may do again (RunCalls.Records):
+//
+//	step                                 plan       results before the commit
+//	text                                 no         –
+//	read-only tools alone                no         no
+//	tools with effects, others beside    yes        of effects, except the last one to end
+//	read-only tools beside open calls    yes        no
+//	calls of an earlier step (a drain)   yes        all
+//
+// The last result comes with the commit where nothing of the agent's code runs in between: no
+// guard, StopWhen, OnMessage or finishing tool. A result that writes to the custom state, or is large, is
+// always recorded, in a step without a plan behind its plan. In a step without a plan, a new owner
+// asks the model again, and the step may turn out otherwise.
 //
 // The plan of a drain is a message that the conversation never sees (IsDrain). It has the
 // calls whose answers stand. An approval that timed out is in no plan, since a yes may

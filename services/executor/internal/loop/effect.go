@@ -60,15 +60,17 @@ type RecordPlan struct {
 	Plan agent.Message
 }
 
-// RunCalls runs calls of a step at the same time. Answer with Ended. Where the run is
+// RunCalls runs calls of a step at the same time. Records says which results have to be recorded
+// before anybody learns of them; the others are durable with the commit. Answer with Ended. Where the run is
 // to stop, cancel the calls, answer with what there is, and Stopped comes before the
 // next effect.
 type RunCalls struct {
 	Step int
 	Plan agent.Message
-	// Planned says that the plan is in the journal, so that each result has to
-	// be recorded before anybody learns of it.
+	// Planned says that the plan is in the journal. A step without one has no effects.
 	Planned bool
+	// Carries says that the commit follows the calls at once: no code of the agent runs before it.
+	Carries bool
 	// Drain says that the step runs or answers calls of an earlier step whose answers
 	// have come: nothing of them but their ends is told, and no model was called.
 	Drain bool

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
 // maxCallID leaves room in the 256 bytes of an id for the suffix of a renamed one.
@@ -35,9 +37,12 @@ func messageID(run Run, step int, kind string, n int) string {
 	return "msg_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), kind, strconv.Itoa(n))
 }
 
-// idempotencyKey names a call over all attempts at it.
-func idempotencyKey(run Run, step int, callID string) string {
-	return "call_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), callID)
+// idempotencyKey names a call over all attempts at it. In a step without a plan the model may be
+// asked again, and may use the id of a call that was made for another one: so the key also
+// depends on what is called.
+func idempotencyKey(run Run, step int, c agent.ToolCall) string {
+	arguments := strings.ToValidUTF8(string(c.Arguments), "\uFFFD") // as the journal has them
+	return "call_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), c.ID, c.Name, arguments)
 }
 
 // approvalID names the question whether a call may be made.

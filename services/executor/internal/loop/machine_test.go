@@ -21,7 +21,7 @@ import (
 func TestWhateverHappensASessionStaysSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{T: t, world: newWorld(loop.Start{
+		m := &machine{T: t, keys: map[string]string{}, world: newWorld(loop.Start{
 			Run: loop.Run{Tenant: "acme", SessionID: "s", RunID: "r0"}, Agent: drawAgent(t), State: agent.State{},
 		})}
 		for turn := range rapid.IntRange(1, 4).Draw(t, "turns") {
@@ -32,7 +32,7 @@ func TestWhateverHappensASessionStaysSound(t *testing.T) {
 
 func drawAgent(t *rapid.T) agent.Agent {
 	a := agent.Agent{Name: "any", Model: "test/mind", MaxSteps: rapid.IntRange(1, 6).Draw(t, "max")}
-	for _, traits := range []string{"safe", "never", "client", "never:approval", "safe:odd", "safe:finish", "never:approval:finish", "client:finish"} {
+	for _, traits := range []string{"safe", "never", "client", "never:approval", "safe:odd", "safe:finish", "never:approval:finish", "client:finish", "read", "read:approval", "read:odd", "read:finish"} {
 		if rapid.Bool().Draw(t, traits) {
 			a.Tools = append(a.Tools, tool(strings.ReplaceAll(traits, ":", "_")+":"+traits))
 		}
@@ -60,6 +60,7 @@ type machine struct {
 	world   *world
 	planner *loop.Planner
 	stop    *loop.Stop
+	keys    map[string]string // what was called, by idempotency key
 	// failedAt is where the messages of the last step begin, if its commit has failed the
 	// run, else the end of the conversation.
 	failedAt int
@@ -243,8 +244,8 @@ func (m *machine) crash(effect loop.Effect) {
 		for i, call := range e.Calls {
 			if m.chance(2, "entered") || call.Tool == nil {
 				m.enter(call)
-				if e.Planned && !call.Recorded && m.chance(2, "recorded") {
-					m.world.recordResult(ends[i])
+				if m.chance(2, "recorded") {
+					m.world.recordEnd(e, i, ends[i])
 				}
 			}
 		}
@@ -256,10 +257,17 @@ func (m *machine) enter(call loop.Call) {
 	if call.Tool == nil {
 		return
 	}
-	m.world.entered[call.ID]++
-	if call.Tool.Retry != agent.RetrySafe && m.world.entered[call.ID] > 1 {
+	if !call.Tool.ReadOnly { // the model may use the id of a look-up for another call
+		m.world.entered[call.ID]++
+	}
+	if !call.Tool.Repeatable() && m.world.entered[call.ID] > 1 {
 		m.Fatalf("%s of %s has run twice", call.ID, call.Tool.Name)
 	}
+	made := call.Name + string(call.Arguments)
+	if before, ok := m.keys[call.Key]; ok && before != made {
+		m.Fatalf("%s has the key of %s", made, before)
+	}
+	m.keys[call.Key] = made
 	if call.Tool.Client || call.Tool.Approval && (call.Decision == nil || !call.Decision.Approved) {
 		m.Fatalf("%s of %s runs without an answer", call.ID, call.Tool.Name)
 	}

@@ -397,6 +397,7 @@ var agentOptions = map[string]func(*agent.Agent, string){
 
 var toolTraits = map[string]func(*agent.Tool, string){
 	"safe":     func(t *agent.Tool, _ string) { t.Retry = agent.RetrySafe },
+	"read":     func(t *agent.Tool, _ string) { t.ReadOnly = true },
 	"never":    func(t *agent.Tool, _ string) { t.Retry = agent.RetryNever },
 	"client":   func(t *agent.Tool, _ string) { t.Client = true },
 	"approval": func(t *agent.Tool, _ string) { t.Approval = true },

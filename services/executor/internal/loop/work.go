@@ -82,11 +82,14 @@ func (w *work) undone(classes ...class) []*task {
 // open gives the tasks that somebody outside answers.
 func (w *work) open() []*task { return w.undone(classOpen) }
 
-// runs reports whether the step runs a tool, and so needs a plan. Those that finish
-// the run do not begin in a step that leaves calls open.
-func (w *work) runs() bool {
+// needsPlan reports whether the step runs a tool that may have effects. It also needs a plan for any
+// tool that runs beside open calls, of which clients learn at once, or for an answer that has come.
+// Tools that finish the run do not begin in a step that leaves calls open.
+func (w *work) needsPlan() bool {
+	open := len(w.open()) > 0
 	for _, t := range w.tasks {
-		if t.Tool != nil && (t.class == classServer || t == w.winner() && len(w.open()) == 0) {
+		runs := t.Tool != nil && (t.class == classServer || t == w.winner() && !open)
+		if runs && (!t.Tool.ReadOnly || open || w.drain) {
 			return true
 		}
 	}
@@ -201,7 +204,7 @@ func (w *work) restore(results []Recorded) {
 			continue
 		}
 		t.begun = true
-		if t.Tool.Retry != agent.RetrySafe {
+		if !t.Tool.Repeatable() {
 			t.fail(errUnknown)
 			if t.class == classOpen {
 				t.class = classKnown
@@ -234,7 +237,7 @@ func (p *Planner) proceed() Effect {
 	if known := w.undone(classKnown); w.drain && len(known) > 0 {
 		return p.runCalls(known, false)
 	}
-	if !w.planned && w.runs() {
+	if !w.planned && w.needsPlan() {
 		return RecordPlan{Step: p.step, Plan: w.asking(p.plan())}
 	}
 	if first := w.undone(classKnown, classServer); len(first) > 0 {
@@ -250,11 +253,29 @@ func (p *Planner) proceed() Effect {
 }
 
 func (p *Planner) runCalls(tasks []*task, planned bool) Effect {
-	e := RunCalls{Step: p.step, Plan: p.plan(), Planned: planned, Drain: p.work.drain}
+	e := RunCalls{Step: p.step, Plan: p.plan(), Planned: planned, Drain: p.work.drain, Carries: planned && p.commitFollows(tasks)}
 	for _, t := range tasks {
 		e.Calls = append(e.Calls, t.Call)
 	}
 	return e
+}
+
+// commitFollows reports whether nothing but the commit follows calls that are about to run. Answers
+// to calls of an earlier step may change until they are recorded or committed.
+func (p *Planner) commitFollows(tasks []*task) bool {
+	a := p.start.Agent
+	if p.work.drain || a.StopWhen != nil || a.Hooks.OnMessage != nil {
+		return false
+	}
+	finishing := p.work.undone(classLast)
+	if len(finishing) == 0 {
+		return true
+	}
+	if a.Guard.OnOutput != nil {
+		return false
+	}
+	runs := slices.ContainsFunc(finishing, func(t *task) bool { return t.Tool != nil })
+	return !runs || slices.Contains(tasks, finishing[0])
 }
 
 // results are the tool messages of the step.

@@ -81,13 +81,24 @@ func (w *world) recordResult(end loop.Ended) {
 	}
 }
 
-// recordEnds keeps what of the ends is to be kept.
+// recordEnds keeps what of the ends is to be recorded, one after another. There may be fewer of
+// them than calls: the owner is lost then.
 func (w *world) recordEnds(e loop.RunCalls, ends []loop.Ended) {
-	for i, end := range ends {
-		if e.Planned && !end.Stopped && !e.Calls[i].Recorded {
-			w.recordResult(end)
-		}
+	for i := range ends {
+		w.recordEnd(e, i, ends[i])
 	}
+}
+
+// recordEnd keeps the end of the i-th call if it is to be recorded. The calls end in their order.
+func (w *world) recordEnd(e loop.RunCalls, i int, end loop.Ended) {
+	last := !slices.ContainsFunc(e.Calls[i+1:], func(c loop.Call) bool { return c.Tool != nil })
+	if end.Stopped || !e.Records(e.Calls[i], end, last) {
+		return
+	}
+	if !e.Planned {
+		w.recordPlan(loop.RecordPlan{Step: e.Step, Plan: e.Plan})
+	}
+	w.recordResult(end)
 }
 
 // commit does what the state service does with a step.

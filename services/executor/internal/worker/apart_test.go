@@ -161,7 +161,10 @@ func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 		p := newPlay(t)
 		var waits atomic.Bool
 		free := make(chan struct{})
-		pay := p.tool("pay", agent.RetryNever, nil)
+		pay := p.tool("pay", agent.RetryNever, func(_ context.Context, c *agent.Call) (any, error) {
+			put(c, "paid", "yes") // so its result is recorded
+			return "done " + c.ID, nil
+		})
 		pay.ApproveWhen = func(json.RawMessage, agent.State) bool {
 			if waits.Load() {
 				<-free

@@ -26,8 +26,9 @@
 //
 // # Order
 //
-// Within a step: plan recorded → calls run, each result recorded before its chunk → step
-// committed → boundary. The chunks of the step go to the live log meanwhile, and nothing
+// Within a step: plan recorded → calls run, results recorded before their chunks → step
+// committed → boundary. The planner says which steps need a plan and which results a record; the
+// commit makes the others durable, and carries their usage. The chunks of the step go to the live log meanwhile, and nothing
 // waits for their acknowledgement. The commit carries the record of what readers saw beside
 // the messages, so the state service can give the step to any later reader. With an outcome,
 // the commit ends the run as well. Behind the end, the runner gives the log a short time. After
@@ -45,9 +46,11 @@
 //	                               other call it is unknown whether it had begun
 //	call_begins, call_ended        a safe call runs again, under its key; a call that is never repeated gets
 //	                               the result that its outcome is not known, which the model reads
-//	call_recorded, call_told,
-//	calls_ended, commit_begins     nothing: the journal has the results, the writes of calls, and the writes of
-//	                               the hooks that have led to the plan; the other hooks are called again
+//	call_recorded                  nothing: the journal has the result, the writes of the call, and the writes
+//	                               of the hooks that have led to the plan; the other hooks are called again
+//	call_told, calls_ended,
+//	commit_begins                  what is not recorded: of the last call the same as at call_ended, of read-only
+//	                               calls nothing but their second execution; without a plan, as at replied
 //	committed                      nothing: readers get the step from the state service
 //	stop_seen, stop_kept           what had come of a reply; the stop itself is stored with the run,
 //	                               and the next owner ends the run
@@ -102,7 +105,7 @@
 // them.
 //
 // The writes of a hook are either in the journal, or the next owner calls the hook again. It is
-// never both, so each hook counts once. Two kinds of writes are recorded with the plan, because
+// never both, so each hook counts once. In a step without a plan it calls all of them again. Two kinds of writes are recorded with the plan, because
 // the next owner has the reply and does not call the hooks for it: those of BeforeModel, and
 // those of AfterModel where another call of the model has followed in the step. The next owner
 // calls BeforeRun, OnStart and OnResume of a first step, AfterModel with the recorded reply, and

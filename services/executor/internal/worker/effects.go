@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -131,13 +132,21 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	if cuttable.Err() != nil {
 		return context.Cause(cuttable)
 	}
-	dropped, err := r.recorder.plan(ctx, e.Step, e.Plan, r.writes.ofPlan())
+	if err := r.keepPlan(ctx, e.Step, e.Plan); err != nil {
+		return err
+	}
+	r.planner.Recorded()
+	return nil
+}
+
+// keepPlan makes a plan durable, with the writes of the hooks that have led to it.
+func (r *runner) keepPlan(ctx context.Context, step int, plan agent.Message) error {
+	dropped, err := r.recorder.plan(ctx, step, plan, r.writes.ofPlan())
 	if err != nil {
 		return err
 	}
 	r.writes.recorded(dropped)
 	r.peers.Passed(ctx, PointPlanRecorded)
-	r.planner.Recorded()
 	return nil
 }
 
@@ -150,17 +159,22 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 		r.hooks.onMessages(cuttable, e.Step, e.Plan)
 	}
 	r.writes.begin(e.Plan)
-	outcomes, err := r.tools.run(ctx, cuttable, e, r.writes.called())
-	if err != nil {
-		return err
-	}
+	calls := newBatch(e, r.writes.called(), func() error {
+		return r.keepPlan(ctx, e.Step, e.Plan) // this goroutine waits for the calls meanwhile
+	})
+	outcomes, err := r.tools.run(ctx, cuttable, calls)
 	results := make([]loop.Ended, len(outcomes))
 	for i, o := range outcomes {
 		results[i] = o.Ended
 		if !o.recorded {
 			r.usage.add(o.usage...)
 		}
-		r.writes.ended(o.Ended)
+	}
+	if err != nil {
+		return err
+	}
+	for _, end := range results {
+		r.writes.ended(end)
 	}
 	r.peers.Passed(ctx, PointCallsEnded)
 	r.planner.Ended(results)

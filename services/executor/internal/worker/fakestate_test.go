@@ -45,6 +45,8 @@ type fakeState struct {
 	finishes  []*statev1.FinishRunRequest
 	// refuseResult, when set, may refuse the result of a call.
 	refuseResult func(*statev1.RecordResultRequest) error
+	// refuseCommit, when set, may refuse a step.
+	refuseCommit func(*statev1.CommitStepRequest) error
 	// refuseEnd, when set, may refuse the end of a run outside of a step.
 	refuseEnd func(*statev1.FinishRunRequest) error
 }

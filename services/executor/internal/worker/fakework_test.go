@@ -120,6 +120,11 @@ func (f *fakeState) CommitStep(_ context.Context, r *statev1.CommitStepRequest) 
 	if f.maxState > 0 && opsSize(r.GetOps()) > f.maxState {
 		return nil, fault.New(fault.Invalid, "STATE_SIZE_EXCEEDED", "the step's own writes")
 	}
+	if f.refuseCommit != nil {
+		if err := f.refuseCommit(r); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.takeCalls(run, r); err != nil {
 		return nil, err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// journal is what the state service has of the step in flight: its plan and the results of
-// calls. The zero value has no plan. Safe for concurrent use.
+// journal is what is known of the step in flight where its run is given up: the plan that the state
+// service has, and the results of calls. Results without a record have no writes. The zero value
+// has no plan. Safe for concurrent use.
 type journal struct {
 	mu      sync.Mutex
 	planned bool
@@ -26,8 +27,15 @@ func (j *journal) begin(plan agent.Message, results ...loop.Recorded) {
 	j.planned, j.plan, j.results = true, plan, slices.Clone(results)
 }
 
-// record is for a recorded result.
-func (j *journal) record(result loop.Recorded) {
+// begun reports whether the plan is recorded.
+func (j *journal) begun() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.planned
+}
+
+// add is for a result that is recorded, or comes with the commit.
+func (j *journal) add(result loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.planned {

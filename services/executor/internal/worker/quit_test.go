@@ -141,6 +141,7 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 				crunch := p.tool("crunch", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
 					select {
 					case <-paid:
+						put(c, "crunched", "yes") // so its result is recorded
 						return "done " + c.ID, nil
 					case <-ctx.Done():
 						return nil, ctx.Err()

@@ -122,7 +122,7 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 	if err != nil {
 		return fmt.Errorf("record the result of call %s: %w", o.Result.CallID, err)
 	}
-	r.journal.record(loop.Recorded{Result: o.Result, Ops: o.Ops})
+	r.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops})
 	return nil
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -54,9 +55,28 @@ type toolCaller struct {
 	resultBytes, stateBytes int // bounds of what one call gives and writes
 }
 
-// run runs the calls of a step at the same time. They see the state. Each result is recorded,
-// then shown. When cuttable ends, the running tools are cut and the other calls do not begin.
-func (t *toolCaller) run(ctx, cuttable context.Context, e loop.RunCalls, state agent.State) ([]outcome, error) {
+// batch is calls of a step that run at the same time.
+type batch struct {
+	loop.RunCalls
+	state    agent.State   // what the calls see
+	keepPlan func() error  // records the plan
+	planning chan struct{} // has room for the one call that records the plan
+	running  atomic.Int32  // the tools that have not ended
+}
+
+func newBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *batch {
+	b := &batch{RunCalls: e, state: state, keepPlan: keepPlan, planning: make(chan struct{}, 1)}
+	for _, c := range e.Calls {
+		if c.Tool != nil {
+			b.running.Add(1)
+		}
+	}
+	return b
+}
+
+// run runs the calls of a batch. Results that have to be recorded are recorded, then shown. When
+// cuttable ends, the running tools are cut and the other calls do not begin.
+func (t *toolCaller) run(ctx, cuttable context.Context, e *batch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
 	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(t.parallel)
@@ -66,7 +86,7 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e loop.RunCalls, state a
 	for i, c := range e.Calls {
 		group.Go(func() error {
 			return guarded(grouped, t.log, func(ctx context.Context) (err error) {
-				outcomes[i], err = t.runCall(ctx, tools, e, c, state)
+				outcomes[i], err = t.runCall(ctx, tools, e, c)
 				return err
 			})
 		})
@@ -76,11 +96,12 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e loop.RunCalls, state a
 
 // runCall runs one call, as far as a former owner has not. A stop also ends tools, the context of
 // the tool.
-func (t *toolCaller) runCall(ctx, tools context.Context, e loop.RunCalls, c loop.Call, state agent.State) (outcome, error) {
+func (t *toolCaller) runCall(ctx, tools context.Context, e *batch, c loop.Call) (outcome, error) {
 	if err := t.view.decision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
 		return outcome{}, err
 	}
 	var o outcome
+	last := false
 	switch {
 	case c.Result != nil:
 		o.Result, o.Ops, o.recorded = *c.Result, c.Ops, c.Recorded
@@ -90,7 +111,8 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e loop.RunCalls, c loop
 	case tools.Err() != nil:
 		return o, context.Cause(tools) // the run was lost or cut before the call began
 	default:
-		o = t.runTool(tools, e, c, state)
+		o = t.runTool(tools, e, c)
+		last = e.running.Add(-1) == 0
 		switch {
 		case o.Stopped && cutByStop(tools):
 			return o, nil
@@ -99,12 +121,8 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e loop.RunCalls, c loop
 		}
 	}
 	t.passed(ctx, PointCallEnded)
-	if e.Planned && !c.Recorded {
-		if err := t.recorder.result(ctx, e.Step, &o, c.Decision); err != nil {
-			return o, err
-		}
-		o.recorded = true
-		t.passed(ctx, PointCallRecorded)
+	if err := t.keep(ctx, e, c, &o, last); err != nil {
+		return o, err
 	}
 	err := t.view.ended(tools, int32(e.Step), o.Ended)
 	if err == nil {
@@ -113,13 +131,48 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e loop.RunCalls, c loop
 	return o, err
 }
 
+// keep has the end of a call recorded if it has to be; otherwise the commit makes it durable. last
+// says that all other tools of the batch have ended.
+func (t *toolCaller) keep(ctx context.Context, e *batch, c loop.Call, o *outcome, last bool) error {
+	switch {
+	case c.Recorded:
+		return nil
+	case !e.Records(c, o.Ended, last):
+		t.recorder.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops})
+		return nil
+	}
+	if err := t.plan(ctx, e); err != nil {
+		return err
+	}
+	if err := t.recorder.result(ctx, e.Step, o, c.Decision); err != nil {
+		return err
+	}
+	o.recorded = true
+	t.passed(ctx, PointCallRecorded)
+	return nil
+}
+
+// plan has the plan of the step recorded, where it is not. Calls of the batch wait for each other.
+func (t *toolCaller) plan(ctx context.Context, e *batch) error {
+	select {
+	case e.planning <- struct{}{}:
+		defer func() { <-e.planning }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if t.recorder.journal.begun() {
+		return nil
+	}
+	return e.keepPlan()
+}
+
 // runTool runs the tool of a call with the hooks around it. The result carries their writes.
-func (t *toolCaller) runTool(ctx context.Context, e loop.RunCalls, c loop.Call, state agent.State) outcome {
+func (t *toolCaller) runTool(ctx context.Context, e *batch, c loop.Call) outcome {
 	ctx, span := t.tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
 		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),
 	))
 	defer span.End()
-	hooks := &callHooks{hooks: t.hooks, step: e.Step, call: c.ToolCall, state: state}
+	hooks := &callHooks{hooks: t.hooks, step: e.Step, call: c.ToolCall, state: e.state}
 	hooks.before(ctx)
 	t.passed(ctx, PointCallBegins)
 	begin := t.now()

@@ -49,7 +49,7 @@ func currentTime(now func() time.Time) agent.Tool {
 		}
 		t := now().In(zone)
 		return output{Time: t.Format(time.RFC3339), Weekday: t.Weekday().String(), Timezone: zone.String()}, nil
-	}, agent.Safe())
+	}, agent.ReadOnly())
 }
 
 func wait() agent.Tool {

@@ -124,6 +124,11 @@ func TestNotesAreCountedAndWrittenOnceWhereAsked(t *testing.T) {
 		t.Errorf("notes:\n%s\nwant one of note_once and two of note:\n%s", got, want)
 	}
 	tools := builtin.Tools(c)
+	for name, want := range map[string]bool{"calculate": true, "current_time": true, "wait": false, "note": false, "note_once": false} {
+		if got := tools[name].ReadOnly; got != want {
+			t.Errorf("%s is read-only = %v, want %v", name, got, want)
+		}
+	}
 	if tools["note"].Retry != agent.RetryNever || tools["note_once"].Retry != agent.RetrySafe {
 		t.Errorf("retry = %s, %s, want never, safe", tools["note"].Retry, tools["note_once"].Retry)
 	}

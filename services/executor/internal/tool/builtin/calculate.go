@@ -26,7 +26,7 @@ func calculate() agent.Tool {
 	return agent.NewTool("calculate", "Calculates an arithmetic expression with + - * / % ^ and parentheses.", func(_ context.Context, _ *agent.Call, in input) (output, error) {
 		value, err := evaluate(in.Expression)
 		return output{value}, err
-	}, agent.Safe())
+	}, agent.ReadOnly())
 }
 
 // evaluate gives the value of an expression:

@@ -77,14 +77,14 @@ type Peers struct {
 
 // New gives the tool with an Execute that makes the request: with the call's key in the
 // header Idempotency-Key, with a traceparent, and within the tool's time limit. Statuses
-// 429 and 503 are tried again for tools that are RetrySafe.
+// 429 and 503 are tried again for tools that are Repeatable.
 //
 // Invalid (HTTP_TOOL_INVALID): a line of the detail for each mistake, which begins
 // with the field, as in "url: …".
 func New(t agent.Tool, c Config, p Peers) (agent.Tool, error) {
 	b := &builder{config: c, peers: p, properties: properties(t.InputSchema)}
 	r := b.request()
-	r.safe = t.Retry == agent.RetrySafe
+	r.safe = t.Repeatable()
 	if len(b.mistakes) > 0 {
 		return t, fault.New(fault.Invalid, "HTTP_TOOL_INVALID", "%s", strings.Join(b.mistakes, "\n"))
 	}

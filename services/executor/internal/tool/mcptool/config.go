@@ -43,8 +43,10 @@ type Config struct {
 	// Safe names the tools that may run again after a crash: see agent.RetrySafe; * is
 	// all of them.
 	Safe []string
-	// TrustHints makes tools safe, too, of which the server says that they are
-	// read-only or idempotent.
+	// ReadOnly names the tools that change nothing: see agent.Tool; * is all of them.
+	ReadOnly []string
+	// TrustHints makes tools ReadOnly, too, of which the server says so (readOnlyHint), and
+	// safe those that it calls idempotent. A server may say anything of its tools.
 	TrustHints bool
 
 	// Timeout bounds a call; 0 leaves it to the executor.

@@ -172,15 +172,17 @@ func TestToolsAreChosenNamedAndGatedByTheConfiguration(t *testing.T) {
 	if tools[0].Approval || !tools[1].Approval || tools[0].Timeout != time.Minute {
 		t.Errorf("approval = %v, %v, timeout = %v, want false, true, 1m", tools[0].Approval, tools[1].Approval, tools[0].Timeout)
 	}
-	if tools[0].Retry != agent.RetrySafe || tools[1].Retry != agent.RetryNever {
-		t.Errorf("retry = %s, %s, want safe by the hint, never without", tools[0].Retry, tools[1].Retry)
+	if !tools[0].ReadOnly || tools[0].Retry != agent.RetrySafe || tools[1].ReadOnly || tools[1].Retry != agent.RetryNever {
+		t.Errorf("read-only = %v, %v, retry = %s, %s; want what the hint says, and never without one",
+			tools[0].ReadOnly, tools[1].ReadOnly, tools[0].Retry, tools[1].Retry)
 	}
 	if err := (agent.Agent{Name: "a", Model: "p/m", Tools: tools}).Check(); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	c.TrustHints = false
-	if got := open(t, c, p).Tools()[0].Retry; got != agent.RetryNever {
-		t.Errorf("retry = %s, want never: the hint is not trusted", got)
+	c.TrustHints, c.ReadOnly = false, []string{"pid"}
+	tools = open(t, c, p).Tools()
+	if tools[0].Repeatable() || !tools[1].ReadOnly || !tools[1].Repeatable() {
+		t.Errorf("tools = %+v, want that of the list read-only: the hint is not trusted", tools)
 	}
 }
 

@@ -100,7 +100,7 @@ func (s *Server) listTools(ctx context.Context, session *session) ([]*mcp.Tool, 
 
 // checkNames refuses names of the configuration that no tool has.
 func (s *Server) checkNames(known []string) error {
-	for _, list := range [][]string{s.config.Include, s.config.Exclude, s.config.Approve, s.config.Safe} {
+	for _, list := range [][]string{s.config.Include, s.config.Exclude, s.config.Approve, s.config.Safe, s.config.ReadOnly} {
 		for _, name := range list {
 			if name != all && !slices.Contains(known, name) {
 				return s.invalid("it has no tool %q; it has %s", name, strings.Join(known, ", "))
@@ -139,9 +139,12 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 	if len(tool.Name) > maxToolName {
 		return agent.Tool{}, fmt.Errorf("the name %q has more than %d characters", tool.Name, maxToolName)
 	}
-	hints := t.Annotations
-	trusted := s.config.TrustHints && hints != nil && (hints.ReadOnlyHint || hints.IdempotentHint)
-	if trusted || names(s.config.Safe, t.Name) {
+	var hints mcp.ToolAnnotations
+	if s.config.TrustHints && t.Annotations != nil {
+		hints = *t.Annotations
+	}
+	tool.ReadOnly = hints.ReadOnlyHint || names(s.config.ReadOnly, t.Name)
+	if tool.ReadOnly || hints.IdempotentHint || names(s.config.Safe, t.Name) {
 		tool.Retry = agent.RetrySafe
 	}
 	name := t.Name
