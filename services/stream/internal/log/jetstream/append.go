@@ -56,13 +56,13 @@ func streamOf(subject string) (log.Stream, error) {
 	return log.Stream{Tenant: parts[0], Root: parts[1], Session: parts[2]}, nil
 }
 
-// A payload is what the rules look at, in front of the record, so that the writer and
-// the place of a record are known without decoding it:
+// A payload is what the rules look at, in front of the body, so that the writer and
+// the place of a message are known without decoding it:
 //
-//	version  epoch      last       record
-//	1 byte   8 bytes    8 bytes    protobuf
+//	version  epoch      last       body
+//	1 byte   8 bytes    8 bytes    records
 const (
-	version     = 1
+	version     = 2
 	prefixBytes = 1 + 8 + 8
 )
 
