@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
 
 const (
@@ -40,6 +41,12 @@ type ClientConfig struct {
 	// measured: those that come so often, or so regularly, that a trace would show
 	// nothing else. They are in their caller's trace nevertheless.
 	Untraced []string
+	// Piped are the full names of unary methods whose calls share one long-lived stream
+	// while the connection and the server allow it: those that come often, and that
+	// are idempotent, since a pipe that breaks says Unavailable (UNAVAILABLE) for calls
+	// that may have been done. Such calls get no span, are in their caller's trace where it is sampled,
+	// and carry neither metadata nor call options.
+	Piped []string
 }
 
 // Dial returns a connection to the service at the address. It connects at the
@@ -62,7 +69,7 @@ func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, er
 	}
 	limit := messageLimit(c.MaxMessageBytes)
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return network.DialContext(ctx, address) }
-	caller := caller{token: c.Security.Token}
+	caller := caller{token: c.Security.Token, pipes: pipe.NewClient(c.Piped)}
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(transport),
@@ -87,14 +94,23 @@ func traced(but []string) otelgrpc.Filter {
 }
 
 // caller adds the token to calls and turns what comes back into faults.
-type caller struct{ token string }
+type caller struct {
+	token string
+	pipes *pipe.Client
+}
 
 func (c caller) unary(ctx context.Context, method string, r, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	if done, err := c.pipes.Call(ctx, conn, method, r, reply); done {
+		return callError(ctx, err)
+	}
 	return callError(ctx, next(c.identify(ctx), method, r, reply, conn, options...))
 }
 
 func (c caller) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, next grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := next(c.identify(ctx), desc, conn, method, options...)
+	if method == pipe.FullName {
+		return s, err // the calls of the pipe make faults of their own errors
+	}
 	if err != nil {
 		return nil, callError(ctx, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
 
 // DefaultMaxMessageBytes is the largest message that servers and clients send
@@ -46,6 +47,18 @@ type ServerConfig struct {
 	Untraced        []string     // as in ClientConfig
 }
 
+// Server is a gRPC server that takes calls over pipes as well (ClientConfig.Piped).
+type Server struct {
+	*grpc.Server
+	pipes *pipe.Server
+}
+
+// RegisterService adds a service, before Serve.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
+	s.pipes.Add(desc, service)
+	s.Server.RegisterService(desc, service)
+}
+
 // NewServer returns a server whose handlers return faults and plain errors (see
 // the package comment for what of them travels), with panics caught, the token
 // checked on every call but the health service's, spans for every call that is traced, and the
@@ -53,7 +66,7 @@ type ServerConfig struct {
 //
 // Invalid (TLS_INVALID, TOKEN_INVALID): the files or the token of c.Security
 // cannot be used.
-func NewServer(c ServerConfig) (*grpc.Server, error) {
+func NewServer(c ServerConfig) (*Server, error) {
 	if err := c.Security.check(); err != nil {
 		return nil, err
 	}
@@ -63,7 +76,9 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 	}
 	guard := newGuard(c)
 	limit := messageLimit(c.MaxMessageBytes)
-	server := grpc.NewServer(
+	server := &Server{pipes: pipe.NewServer(limit, guard.close)}
+	server.Server = grpc.NewServer(
+		grpc.ForceServerCodecV2(pipe.Codec()),
 		grpc.Creds(transport),
 		grpc.MaxRecvMsgSize(limit),
 		grpc.MaxSendMsgSize(limit),
@@ -75,7 +90,8 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingPause, PermitWithoutStream: true}),
 	)
-	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	grpc_health_v1.RegisterHealthServer(server.Server, health.NewServer())
+	server.pipes.Register(server.Server)
 	return server, nil
 }
 
