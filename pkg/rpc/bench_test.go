@@ -2,19 +2,33 @@ package rpc_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
+func BenchmarkCall(b *testing.B) {
+	for _, callers := range []int{1, 16, 64} {
+		for name, methods := range map[string][]string{"unary": nil, "pipe": piped} {
+			b.Run(fmt.Sprintf("%s/callers=%d", name, callers), func(b *testing.B) { benchmarkCall(b, callers, methods) })
+		}
+	}
+}
+
 // benchmarkCall measures calls with the token, a deadline and 1 KiB each way between two ends in
-// this process, over TCP. It reports the processor time of both ends and the kernel.
+// this process, over TCP, without spans. It reports the processor time of both ends and the kernel.
 func benchmarkCall(b *testing.B, callers int, methods []string) {
+	provider := otel.GetTracerProvider()
+	otel.SetTracerProvider(noop.NewTracerProvider())
+	defer otel.SetTracerProvider(provider)
 	security := rpc.Security{Token: "secret"}
 	server, err := rpc.NewServer(rpc.ServerConfig{Security: security})
 	if err != nil {

@@ -408,11 +408,3 @@ func serveUntil(t *testing.T, network rpc.Network, s grpc_testing.TestServiceSer
 	go func() { served <- rpc.Serve(ctx, server, listener, grace) }()
 	return cancel, served
 }
-
-func BenchmarkCall(b *testing.B) {
-	for _, callers := range []int{1, 16, 64} {
-		for name, methods := range map[string][]string{"unary": nil, "pipe": piped} {
-			b.Run(fmt.Sprintf("%s/callers=%d", name, callers), func(b *testing.B) { benchmarkCall(b, callers, methods) })
-		}
-	}
-}

@@ -77,19 +77,23 @@ func NewServer(c ServerConfig) (*Server, error) {
 	guard := newGuard(c)
 	limit := messageLimit(c.MaxMessageBytes)
 	server := &Server{pipes: pipe.NewServer(limit, guard.close)}
-	server.Server = grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(pipe.Codec()),
 		grpc.Creds(transport),
 		grpc.MaxRecvMsgSize(limit),
 		grpc.MaxSendMsgSize(limit),
 		grpc.ChainUnaryInterceptor(guard.unary),
 		grpc.ChainStreamInterceptor(guard.stream),
-		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(filters.All(filters.Not(filters.HealthCheck()), traced(c.Untraced))))),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingPause, PermitWithoutStream: true}),
-	)
+	}
+	if !guard.takeTrace {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithFilter(filters.All(filters.Not(filters.HealthCheck()), traced(c.Untraced))))))
+	}
+	server.Server = grpc.NewServer(options...)
 	grpc_health_v1.RegisterHealthServer(server.Server, health.NewServer())
 	server.pipes.Register(server.Server)
 	return server, nil
@@ -124,17 +128,24 @@ type guard struct {
 	boundary boundary
 	token    [sha256.Size]byte
 	open     bool // no token is asked for
+	// takeTrace is whether the guard takes up the caller's trace, which otherwise the
+	// span of the call does.
+	takeTrace bool
 }
 
 func newGuard(c ServerConfig) guard {
 	return guard{
-		boundary: boundary{orDefault(c.Log)},
-		token:    sha256.Sum256([]byte(c.Security.Token)),
-		open:     c.Security.Token == "",
+		boundary:  boundary{orDefault(c.Log)},
+		token:     sha256.Sum256([]byte(c.Security.Token)),
+		open:      c.Security.Token == "",
+		takeTrace: !recordsSpans(),
 	}
 }
 
 func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
+	if g.takeTrace {
+		ctx = receiveTrace(ctx)
+	}
 	defer g.close(ctx, info.FullMethod, &err)
 	if err := g.admit(ctx, info.FullMethod); err != nil {
 		return nil, err
@@ -143,6 +154,9 @@ func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, nex
 }
 
 func (g guard) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	if g.takeTrace {
+		s = tracedStream{s, receiveTrace(s.Context())}
+	}
 	defer g.close(s.Context(), info.FullMethod, &err)
 	if err := g.admit(s.Context(), info.FullMethod); err != nil {
 		return err
