@@ -25,8 +25,9 @@ type wall struct {
 var walls = []wall{
 	{
 		from: below("pkg/fault", "pkg/position", "pkg/fanout", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
-		forbids: func(_, imported string) bool {
-			return strings.HasPrefix(imported, module) && imported != module+"pkg/fault"
+		forbids: func(pkg, imported string) bool {
+			inner, ours := strings.CutPrefix(imported, module)
+			return ours && inner != "pkg/fault" && !strings.HasPrefix(inner, pkg+"/internal/")
 		},
 		reason: "the ground knows no noun of the product",
 	},

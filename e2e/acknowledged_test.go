@@ -100,7 +100,7 @@ func (w *ackWriter) write(ctx context.Context, stop <-chan struct{}) {
 		if n == 1 {
 			record.Attempt = &streamv2.Attempt{RunId: "run"}
 		}
-		if _, err := w.append(ctx, &streamv2.AppendRequest{Stream: w.stream(), Epoch: 1, After: last, Record: record}); err != nil {
+		if _, err := w.append(ctx, &streamv2.AppendRequest{Stream: w.stream(), Epoch: 1, After: last, Records: []*streamv2.Record{record}}); err != nil {
 			w.err = fmt.Errorf("append %d: %w", n, err)
 			return
 		}

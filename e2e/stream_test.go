@@ -116,7 +116,7 @@ func storedRecords(ctx context.Context, log streamv2.StreamServiceClient, sessio
 		if answer.GetCaughtUp() != nil {
 			return records, nil
 		}
-		records = append(records, answer.GetRecord().GetRecord())
+		records = append(records, answer.GetRecords().GetRecords()...)
 	}
 }
 

@@ -172,14 +172,14 @@ func (a *appender) append(ctx context.Context, chunks ...*eventv1.Chunk) error {
 	for _, c := range chunks {
 		c.AgentId, c.AgentType, c.Timestamp, c.Step = a.run, claimedAgent, time.Now().UnixMilli(), a.at.Step
 	}
-	r := &streamv2.AppendRequest{Stream: a.stream, Epoch: a.epoch, Record: &streamv2.Record{Chunks: slices.Clone(chunks)}}
+	r := &streamv2.AppendRequest{Stream: a.stream, Epoch: a.epoch, Records: []*streamv2.Record{{Chunks: slices.Clone(chunks)}}}
 	if a.at.N == 0 {
-		r.Record.Attempt = &streamv2.Attempt{RunId: a.run, Stands: a.stands}
+		r.Records[0].Attempt = &streamv2.Attempt{RunId: a.run, Stands: a.stands}
 	} else {
 		r.After = a.at.Sequence()
 	}
 	a.at.N++
-	r.Record.Sequence = a.at.Sequence()
+	r.Records[0].Sequence = a.at.Sequence()
 	a.at.N += int32(len(chunks)) - 1
 	_, err := a.client.Append(ctx, r)
 	return err

@@ -92,14 +92,14 @@ func (z *zombies) attack(ctx context.Context, id string) int64 {
 	last := position.Of(written)
 	for _, attempt := range []int32{last.Attempt, last.Attempt + 1} {
 		begins := position.Position{Step: last.Step, Attempt: attempt, N: 1}.Sequence()
-		z.write(ctx, client, ref, 1, &streamv2.AppendRequest{Record: &streamv2.Record{
+		z.write(ctx, client, ref, 1, &streamv2.AppendRequest{Records: []*streamv2.Record{{
 			Sequence: begins, Attempt: &streamv2.Attempt{Stands: position.Ended(1), RunId: "zombie"}, Chunks: brains(last.Step),
-		}})
+		}}})
 	}
-	z.write(ctx, client, ref, 1, &streamv2.AppendRequest{After: written, Record: &streamv2.Record{Sequence: written + 1, Chunks: brains(last.Step)}})
+	z.write(ctx, client, ref, 1, &streamv2.AppendRequest{After: written, Records: []*streamv2.Record{{Sequence: written + 1, Chunks: brains(last.Step)}}})
 	// A writer whose records the log does not have.
 	far := position.Position{Step: last.Step, Attempt: position.Stored - 1, N: 7}.Sequence()
-	z.write(ctx, client, ref, epoch, &streamv2.AppendRequest{After: far - 1, Record: &streamv2.Record{Sequence: far, Chunks: brains(last.Step)}})
+	z.write(ctx, client, ref, epoch, &streamv2.AppendRequest{After: far - 1, Records: []*streamv2.Record{{Sequence: far, Chunks: brains(last.Step)}}})
 	return epoch
 }
 
@@ -113,8 +113,10 @@ func (z *zombies) written(ctx context.Context, client streamv2.StreamServiceClie
 		if answer, err = call.Recv(); err != nil || answer.GetCaughtUp() != nil {
 			break
 		}
-		if r := answer.GetRecord().GetRecord(); r.GetBoundary() == nil {
-			last = r.GetSequence() + int64(max(0, len(r.GetChunks())-1))
+		for _, r := range answer.GetRecords().GetRecords() {
+			if r.GetBoundary() == nil {
+				last = r.GetSequence() + int64(max(0, len(r.GetChunks())-1))
+			}
 		}
 	}
 	if err != nil {
@@ -139,14 +141,14 @@ func (z *zombies) write(ctx context.Context, client streamv2.StreamServiceClient
 	reason := fault.ReasonOf(err)
 	switch {
 	case err == nil:
-		z.t.Errorf("session %s: record %v of epoch %d was taken", ref.GetSessionId(), position.Of(r.GetRecord().GetSequence()), epoch)
+		z.t.Errorf("session %s: record %v of epoch %d was taken", ref.GetSessionId(), position.Of(r.GetRecords()[0].GetSequence()), epoch)
 	case errors.Is(err, fault.Stale) && (reason == "WRITER_FENCED" || reason == "RECORDS_LOST"):
 		z.note(func() { z.refused[reason]++ })
 	case fault.KindOf(err) == fault.Unavailable:
 		z.note(func() { z.unanswered++ })
 	default:
 		z.t.Errorf("session %s: record %v of epoch %d: %v (%s), want that it is refused as stale",
-			ref.GetSessionId(), position.Of(r.GetRecord().GetSequence()), epoch, err, reason)
+			ref.GetSessionId(), position.Of(r.GetRecords()[0].GetSequence()), epoch, err, reason)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -14,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
 
 const (
@@ -40,6 +39,12 @@ type ClientConfig struct {
 	// measured: those that come so often, or so regularly, that a trace would show
 	// nothing else. They are in their caller's trace nevertheless.
 	Untraced []string
+	// Piped are the full names of unary methods whose calls share one long-lived stream
+	// while the connection and the server allow it: those that come often, and that
+	// are idempotent, since a pipe that breaks says Unavailable (UNAVAILABLE) for calls
+	// that may have been done. Such calls get no span, are in their caller's trace where it is sampled,
+	// and carry neither metadata nor call options.
+	Piped []string
 }
 
 // Dial returns a connection to the service at the address. It connects at the
@@ -62,39 +67,49 @@ func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, er
 	}
 	limit := messageLimit(c.MaxMessageBytes)
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return network.DialContext(ctx, address) }
-	caller := caller{token: c.Security.Token}
-	conn, err := grpc.NewClient("passthrough:///"+address,
+	caller := caller{token: c.Security.Token, pipes: pipe.NewClient(c.Piped), passTrace: !recordsSpans()}
+	options := []grpc.DialOption{
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.MaxCallSendMsgSize(limit)),
 		grpc.WithChainUnaryInterceptor(caller.unary),
 		grpc.WithChainStreamInterceptor(caller.stream),
-		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithFilter(traced(c.Untraced)))),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithConnectParams(reconnect),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPing, Timeout: pingTimeout, PermitWithoutStream: true}),
-	)
+	}
+	if !caller.passTrace {
+		options = append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithFilter(traced(c.Untraced)))))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, options...)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "ADDRESS_INVALID", "%q: %v", address, err)
 	}
 	return conn, nil
 }
 
-// traced tells whether a call gets a span.
-func traced(but []string) otelgrpc.Filter {
-	return func(info *stats.RPCTagInfo) bool { return !slices.Contains(but, info.FullMethodName) }
+// caller adds the token to calls and turns what comes back into faults.
+type caller struct {
+	token string
+	pipes *pipe.Client
+	// passTrace is whether the caller passes the trace on, which otherwise the span of
+	// the call does.
+	passTrace bool
 }
 
-// caller adds the token to calls and turns what comes back into faults.
-type caller struct{ token string }
-
 func (c caller) unary(ctx context.Context, method string, r, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	if done, err := c.pipes.Call(ctx, conn, method, r, reply); done {
+		return callError(ctx, err)
+	}
 	return callError(ctx, next(c.identify(ctx), method, r, reply, conn, options...))
 }
 
 func (c caller) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, next grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := next(c.identify(ctx), desc, conn, method, options...)
+	if method == pipe.FullName {
+		return s, err // the calls of the pipe make faults of their own errors
+	}
 	if err != nil {
 		return nil, callError(ctx, err)
 	}
@@ -102,6 +117,9 @@ func (c caller) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.Cl
 }
 
 func (c caller) identify(ctx context.Context) context.Context {
+	if c.passTrace {
+		ctx = sendTrace(ctx)
+	}
 	if c.token == "" {
 		return ctx
 	}

@@ -6,8 +6,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc"
 )
 
 // handlerGrace is how long Serve waits for handlers to see that their streams
@@ -22,7 +20,7 @@ const handlerGrace = 5 * time.Second
 //
 // A server serves once. A handler that waits for more to say should watch for
 // the service's own end, or every shutdown takes the whole grace.
-func Serve(ctx context.Context, server *grpc.Server, listener net.Listener, grace time.Duration) error {
+func Serve(ctx context.Context, server *Server, listener net.Listener, grace time.Duration) error {
 	tracked := &trackedListener{Listener: listener, open: map[*trackedConn]struct{}{}}
 	served := make(chan error, 1) // room for its one result, so that the goroutine ends whoever listens
 	go func() { served <- server.Serve(tracked) }()
@@ -49,8 +47,9 @@ func Serve(ctx context.Context, server *grpc.Server, listener net.Listener, grac
 // It cuts by closing the connections, which the server's Stop would do as well.
 // But Stop waits for a lock that GracefulStop keeps while a handler runs whose
 // client is gone, and both wait for connections that have not said a word yet.
-func shutDown(server *grpc.Server, listener *trackedListener, grace time.Duration) bool {
+func shutDown(server *Server, listener *trackedListener, grace time.Duration) bool {
 	ended := make(chan struct{})
+	server.pipes.Stop()
 	go func() {
 		server.GracefulStop()
 		close(ended)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
 
 // DefaultMaxMessageBytes is the largest message that servers and clients send
@@ -46,6 +47,18 @@ type ServerConfig struct {
 	Untraced        []string     // as in ClientConfig
 }
 
+// Server is a gRPC server that takes calls over pipes as well (ClientConfig.Piped).
+type Server struct {
+	*grpc.Server
+	pipes *pipe.Server
+}
+
+// RegisterService adds a service, before Serve.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
+	s.pipes.Add(desc, service)
+	s.Server.RegisterService(desc, service)
+}
+
 // NewServer returns a server whose handlers return faults and plain errors (see
 // the package comment for what of them travels), with panics caught, the token
 // checked on every call but the health service's, spans for every call that is traced, and the
@@ -53,7 +66,7 @@ type ServerConfig struct {
 //
 // Invalid (TLS_INVALID, TOKEN_INVALID): the files or the token of c.Security
 // cannot be used.
-func NewServer(c ServerConfig) (*grpc.Server, error) {
+func NewServer(c ServerConfig) (*Server, error) {
 	if err := c.Security.check(); err != nil {
 		return nil, err
 	}
@@ -63,19 +76,26 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 	}
 	guard := newGuard(c)
 	limit := messageLimit(c.MaxMessageBytes)
-	server := grpc.NewServer(
+	server := &Server{pipes: pipe.NewServer(limit, guard.close)}
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(pipe.Codec()),
 		grpc.Creds(transport),
 		grpc.MaxRecvMsgSize(limit),
 		grpc.MaxSendMsgSize(limit),
 		grpc.ChainUnaryInterceptor(guard.unary),
 		grpc.ChainStreamInterceptor(guard.stream),
-		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(filters.All(filters.Not(filters.HealthCheck()), traced(c.Untraced))))),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingPause, PermitWithoutStream: true}),
-	)
-	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	}
+	if !guard.takeTrace {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithFilter(filters.All(filters.Not(filters.HealthCheck()), traced(c.Untraced))))))
+	}
+	server.Server = grpc.NewServer(options...)
+	grpc_health_v1.RegisterHealthServer(server.Server, health.NewServer())
+	server.pipes.Register(server.Server)
 	return server, nil
 }
 
@@ -108,17 +128,24 @@ type guard struct {
 	boundary boundary
 	token    [sha256.Size]byte
 	open     bool // no token is asked for
+	// takeTrace is whether the guard takes up the caller's trace, which otherwise the
+	// span of the call does.
+	takeTrace bool
 }
 
 func newGuard(c ServerConfig) guard {
 	return guard{
-		boundary: boundary{orDefault(c.Log)},
-		token:    sha256.Sum256([]byte(c.Security.Token)),
-		open:     c.Security.Token == "",
+		boundary:  boundary{orDefault(c.Log)},
+		token:     sha256.Sum256([]byte(c.Security.Token)),
+		open:      c.Security.Token == "",
+		takeTrace: !recordsSpans(),
 	}
 }
 
 func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
+	if g.takeTrace {
+		ctx = receiveTrace(ctx)
+	}
 	defer g.close(ctx, info.FullMethod, &err)
 	if err := g.admit(ctx, info.FullMethod); err != nil {
 		return nil, err
@@ -127,6 +154,9 @@ func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, nex
 }
 
 func (g guard) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	if g.takeTrace {
+		s = tracedStream{s, receiveTrace(s.Context())}
+	}
 	defer g.close(s.Context(), info.FullMethod, &err)
 	if err := g.admit(s.Context(), info.FullMethod); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -42,7 +43,46 @@ func TestATraceGoesThroughEveryShapeOfCall(t *testing.T) {
 	}
 }
 
-// As is this one.
+// As do the others.
+func TestATracePassesThroughAProcessThatRecordsNoSpans(t *testing.T) {
+	provider := otel.GetTracerProvider()
+	t.Cleanup(func() { otel.SetTracerProvider(provider) })
+	otel.SetTracerProvider(noop.NewTracerProvider())
+
+	parent := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true,
+		TraceState: traceState(t, "vendor=a"),
+	})
+	for name, methods := range map[string][]string{"unary": nil, "piped": piped} {
+		seen := make(chan trace.SpanContext, 1) // each call sends one and is read before the next
+		network := rpc.NewMemory()
+		serve(t, network, "state", rpc.ServerConfig{}, service{fail: func(ctx context.Context) error {
+			seen <- trace.SpanContextFromContext(ctx)
+			return nil
+		}})
+		client := grpc_testing.NewTestServiceClient(dial(t, network, "state", rpc.ClientConfig{Piped: methods}))
+		for shape, call := range shapes {
+			for _, want := range []trace.SpanContext{parent, {}, parent} {
+				if err := call(trace.ContextWithSpanContext(t.Context(), want), client); err != nil {
+					t.Fatalf("%s call = %v", shape, err)
+				}
+				if got := <-seen; !got.Equal(want) {
+					t.Errorf("%s: the handler of the %s call is in %v, want %v", name, shape, got, want)
+				}
+			}
+		}
+	}
+}
+
+func traceState(t *testing.T, text string) trace.TraceState {
+	t.Helper()
+	state, err := trace.ParseTraceState(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
 func TestACallThatIsNotTracedHasNoSpanAndIsInItsTraceNevertheless(t *testing.T) {
 	provider, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
 	t.Cleanup(func() {

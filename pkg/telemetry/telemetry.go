@@ -25,6 +25,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
 // shutdownLimit bounds the sending of the last spans: a collector that is
@@ -44,10 +46,10 @@ type Config struct {
 
 // Telemetry is the telemetry of one process.
 type Telemetry struct {
-	Log      *slog.Logger
-	provider *sdktrace.TracerProvider
-	metrics  metric.MeterProvider
-	stop     func(context.Context) error // ends metrics
+	Log       *slog.Logger
+	stopSpans func(context.Context) error // sends the last ones
+	metrics   metric.MeterProvider
+	stop      func(context.Context) error // ends metrics
 }
 
 // Meter returns the meter of a part of the process, by its name: "holdfast.state".
@@ -58,7 +60,9 @@ func (t *Telemetry) Meter(name string) metric.Meter { return t.metrics.Meter(nam
 // context and baggage) and OpenTelemetry error handler, which are global: call it
 // once, early.
 // Log lines go to w; spans go to the endpoint and to each extra processor. With
-// neither, spans have ids, so that traces pass through, but record nothing.
+// neither, the tracer provider is the one of go.opentelemetry.io/otel/trace/noop, by
+// which others know that spans are not worth their cost: a caller's trace passes
+// through, and none begins here.
 // Further OTEL_* variables (headers, certificates, sampling) are read by the
 // OpenTelemetry SDK itself.
 //
@@ -68,7 +72,7 @@ func Setup(ctx context.Context, c Config, w io.Writer, extra ...sdktrace.SpanPro
 	if err != nil {
 		return nil, err
 	}
-	provider, err := newProvider(ctx, c, extra)
+	provider, stopSpans, err := newProvider(ctx, c, extra)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +84,7 @@ func Setup(ctx context.Context, c Config, w io.Writer, extra ...sdktrace.SpanPro
 	otel.SetMeterProvider(metrics)
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry failed", "error", err) }))
-	return &Telemetry{Log: log, provider: provider, metrics: metrics, stop: stop}, nil
+	return &Telemetry{Log: log, stopSpans: stopSpans, metrics: metrics, stop: stop}, nil
 }
 
 func describe(c Config) (*resource.Resource, error) {
@@ -109,28 +113,27 @@ func newMetrics(ctx context.Context, c Config) (metric.MeterProvider, func(conte
 	return provider, provider.Shutdown, nil
 }
 
-func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) (*sdktrace.TracerProvider, error) {
+func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) (trace.TracerProvider, func(context.Context) error, error) {
+	if c.Endpoint == "" && len(extra) == 0 {
+		return tracenoop.NewTracerProvider(), func(context.Context) error { return nil }, nil
+	}
 	named, err := describe(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(named)}
 	for _, processor := range extra {
 		options = append(options, sdktrace.WithSpanProcessor(processor))
 	}
-	switch {
-	case c.Endpoint != "":
+	if c.Endpoint != "" {
 		exporter, err := newExporter(ctx, c.Endpoint)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		options = append(options, sdktrace.WithBatcher(exporter))
-	case len(extra) == 0:
-		// Nobody will see these spans; not to record them saves their cost
-		// on every call.
-		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
-	return sdktrace.NewTracerProvider(options...), nil
+	provider := sdktrace.NewTracerProvider(options...)
+	return provider, provider.Shutdown, nil
 }
 
 func newExporter(ctx context.Context, endpoint string) (sdktrace.SpanExporter, error) {
@@ -155,7 +158,7 @@ func (t *Telemetry) Shutdown(ctx context.Context) error {
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() { t.stopMetrics(ctx) })
-	err := t.provider.Shutdown(ctx)
+	err := t.stopSpans(ctx)
 	wg.Wait()
 	if err != nil {
 		return fmt.Errorf("send the last spans: %w", err)

@@ -14,6 +14,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 )
@@ -130,9 +131,15 @@ func TestSetupMakesSpansThatPropagate(t *testing.T) {
 	}
 
 	tel := setup()
-	ctx, span := otel.Tracer("test").Start(t.Context(), "unseen")
-	if !span.SpanContext().IsValid() || span.IsRecording() {
-		t.Errorf("without an endpoint: valid = %v, recording = %v, want ids and no recording", span.SpanContext().IsValid(), span.IsRecording())
+	if _, span := otel.Tracer("test").Start(t.Context(), "unseen"); span.SpanContext().IsValid() {
+		t.Errorf("without an endpoint a trace begins: %v", span.SpanContext())
+	}
+	if _, off := otel.GetTracerProvider().(noop.TracerProvider); !off {
+		t.Errorf("without an endpoint the tracer provider is %T, want the one that does nothing", otel.GetTracerProvider())
+	}
+	ctx, span := otel.Tracer("test").Start(telemetry.WithTraceparent(t.Context(), parent, ""), "unseen")
+	if got, _ := telemetry.Traceparent(ctx); got != parent || span.IsRecording() {
+		t.Errorf("without an endpoint: traceparent = %q, recording = %v, want %q and no recording", got, span.IsRecording(), parent)
 	}
 	carrier := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, carrier)

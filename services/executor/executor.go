@@ -92,12 +92,17 @@ func open(c Config, p Peers) (*Service, error) {
 	}
 	state, err := rpc.Dial(p.Network, c.StateAddress, rpc.ClientConfig{
 		Security: p.Security, Untraced: []string{statev1.WorkService_Heartbeat_FullMethodName},
+		Piped: []string{
+			statev1.WorkService_RecordPlan_FullMethodName, statev1.WorkService_RecordResult_FullMethodName,
+			statev1.WorkService_CommitStep_FullMethodName,
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	stream, err := rpc.Dial(p.Network, c.StreamAddress, rpc.ClientConfig{
 		Security: p.Security, Untraced: []string{streamv2.StreamService_Append_FullMethodName},
+		Piped: []string{streamv2.StreamService_Append_FullMethodName},
 	})
 	if err != nil {
 		return nil, errors.Join(err, state.Close())

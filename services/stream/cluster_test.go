@@ -50,8 +50,8 @@ func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) 
 				return got, nil
 			}
 			var f *streamv2.ReadResponse
-			if f, err = stream.Recv(); err == nil && f.GetRecord() != nil {
-				got, from = append(got, word(f)), f.GetRecord().GetRecord().GetSequence()
+			if f, err = stream.Recv(); err == nil && f.GetRecords() != nil {
+				got, from = append(got, word(f)), f.GetRecords().GetRecords()[0].GetSequence()
 			}
 		}
 		if !errors.Is(err, fault.Unavailable) || ctx.Err() != nil {

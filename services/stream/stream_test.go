@@ -102,14 +102,14 @@ func at(attempt, n int32) int64 {
 
 // append appends the next chunk of the attempt.
 func (w *writer) append(ctx context.Context, delta string) error {
-	r := &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, Record: &streamv2.Record{
+	r := &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, Records: []*streamv2.Record{{
 		Sequence: at(w.attempt, w.n+1),
 		Chunks: []*eventv1.Chunk{{
 			AgentId: "run", Step: 1, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}},
 		}},
-	}}
+	}}}
 	if w.n == 0 {
-		r.Record.Attempt = &streamv2.Attempt{RunId: "run"}
+		r.Records[0].Attempt = &streamv2.Attempt{RunId: "run"}
 	} else {
 		r.After = at(w.attempt, w.n)
 	}
@@ -176,7 +176,7 @@ func word(f *streamv2.ReadResponse) string {
 	if f.GetCaughtUp() != nil {
 		return "caught up"
 	}
-	return f.GetRecord().GetRecord().GetChunks()[0].GetTextDelta().GetDelta()
+	return f.GetRecords().GetRecords()[0].GetChunks()[0].GetTextDelta().GetDelta()
 }
 
 // expect takes as many frames as are wanted, and wants these.

@@ -75,16 +75,14 @@ func (EndStatus) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{0}
 }
 
-// Record is what one append stores: chunks, the beginning of an attempt with or without
-// chunks, or a boundary.
+// Record is chunks, the beginning of an attempt with or without chunks, or a boundary.
 //
-// Encoded, it takes at most 8 KiB more than the configured size of a chunk (512 KiB by
-// default): RECORD_TOO_LARGE. An attempt has at most 2^19 - 4 chunks (position.MaxChunks).
+// An attempt has at most 2^19 - 4 chunks (position.MaxChunks).
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sequence of its first frame: of the first chunk, or of the boundary. The first
 	// record of an attempt has n = 1 with chunks and n = 0 without. Later records of an
-	// attempt have chunks and begin right behind AppendRequest.after.
+	// attempt have chunks and begin right behind the frame before.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Their sequences follow each other without a gap. All are of one attempt, 1 to
 	// position.Stored - 1, at a step of 1 or more. Each names its agent_id.
@@ -579,9 +577,11 @@ type AppendRequest struct {
 	// Of the writer's claim; above 0.
 	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The sequence of the last frame that the writer has appended; 0 when it has none. The
-	// sequence before the record's, in a record that has neither attempt nor boundary.
-	After         int64   `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
-	Record        *Record `protobuf:"bytes,4,opt,name=record,proto3" json:"record,omitempty"`
+	// sequence before the first record's, where that has neither attempt nor boundary.
+	After int64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
+	// Encoded, they take at most 8 KiB more than the configured size of a chunk (512 KiB by
+	// default): RECORD_TOO_LARGE.
+	Records       []*Record `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -637,9 +637,9 @@ func (x *AppendRequest) GetAfter() int64 {
 	return 0
 }
 
-func (x *AppendRequest) GetRecord() *Record {
+func (x *AppendRequest) GetRecords() []*Record {
 	if x != nil {
-		return x.Record
+		return x.Records
 	}
 	return nil
 }
@@ -754,7 +754,7 @@ type ReadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
 	//
-	//	*ReadResponse_Record
+	//	*ReadResponse_Records
 	//	*ReadResponse_CaughtUp
 	Frame         isReadResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
@@ -798,10 +798,10 @@ func (x *ReadResponse) GetFrame() isReadResponse_Frame {
 	return nil
 }
 
-func (x *ReadResponse) GetRecord() *SessionRecord {
+func (x *ReadResponse) GetRecords() *SessionRecords {
 	if x != nil {
-		if x, ok := x.Frame.(*ReadResponse_Record); ok {
-			return x.Record
+		if x, ok := x.Frame.(*ReadResponse_Records); ok {
+			return x.Records
 		}
 	}
 	return nil
@@ -820,40 +820,41 @@ type isReadResponse_Frame interface {
 	isReadResponse_Frame()
 }
 
-type ReadResponse_Record struct {
-	Record *SessionRecord `protobuf:"bytes,1,opt,name=record,proto3,oneof"`
+type ReadResponse_Records struct {
+	Records *SessionRecords `protobuf:"bytes,1,opt,name=records,proto3,oneof"`
 }
 
 type ReadResponse_CaughtUp struct {
 	CaughtUp *CaughtUp `protobuf:"bytes,2,opt,name=caught_up,json=caughtUp,proto3,oneof"`
 }
 
-func (*ReadResponse_Record) isReadResponse_Frame() {}
+func (*ReadResponse_Records) isReadResponse_Frame() {}
 
 func (*ReadResponse_CaughtUp) isReadResponse_Frame() {}
 
-type SessionRecord struct {
+// SessionRecords are records of one session, in order.
+type SessionRecords struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Record        *Record                `protobuf:"bytes,2,opt,name=record,proto3" json:"record,omitempty"`
+	Records       []*Record              `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SessionRecord) Reset() {
-	*x = SessionRecord{}
+func (x *SessionRecords) Reset() {
+	*x = SessionRecords{}
 	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SessionRecord) String() string {
+func (x *SessionRecords) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SessionRecord) ProtoMessage() {}
+func (*SessionRecords) ProtoMessage() {}
 
-func (x *SessionRecord) ProtoReflect() protoreflect.Message {
+func (x *SessionRecords) ProtoReflect() protoreflect.Message {
 	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -865,21 +866,21 @@ func (x *SessionRecord) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SessionRecord.ProtoReflect.Descriptor instead.
-func (*SessionRecord) Descriptor() ([]byte, []int) {
+// Deprecated: Use SessionRecords.ProtoReflect.Descriptor instead.
+func (*SessionRecords) Descriptor() ([]byte, []int) {
 	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *SessionRecord) GetSessionId() string {
+func (x *SessionRecords) GetSessionId() string {
 	if x != nil {
 		return x.SessionId
 	}
 	return ""
 }
 
-func (x *SessionRecord) GetRecord() *Record {
+func (x *SessionRecords) GetRecords() []*Record {
 	if x != nil {
-		return x.Record
+		return x.Records
 	}
 	return nil
 }
@@ -955,27 +956,27 @@ const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12&\n" +
 	"\x0froot_session_id\x18\x02 \x01(\tR\rrootSessionId\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x03 \x01(\tR\tsessionId\"\xa6\x01\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\"\xa8\x01\n" +
 	"\rAppendRequest\x125\n" +
 	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v2.StreamRefR\x06stream\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\x03R\x05after\x122\n" +
-	"\x06record\x18\x04 \x01(\v2\x1a.holdfast.stream.v2.RecordR\x06record\"\x10\n" +
+	"\x05after\x18\x03 \x01(\x03R\x05after\x124\n" +
+	"\arecords\x18\x04 \x03(\v2\x1a.holdfast.stream.v2.RecordR\arecords\"\x10\n" +
 	"\x0eAppendResponse\"\xa2\x01\n" +
 	"\vReadRequest\x125\n" +
 	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v2.StreamRefR\x06stream\x12#\n" +
 	"\rfrom_sequence\x18\x02 \x01(\x03R\ffromSequence\x12\x16\n" +
 	"\x06family\x18\x03 \x01(\bR\x06family\x12\x1f\n" +
 	"\vstored_only\x18\x04 \x01(\bR\n" +
-	"storedOnly\"\x91\x01\n" +
-	"\fReadResponse\x12;\n" +
-	"\x06record\x18\x01 \x01(\v2!.holdfast.stream.v2.SessionRecordH\x00R\x06record\x12;\n" +
+	"storedOnly\"\x94\x01\n" +
+	"\fReadResponse\x12>\n" +
+	"\arecords\x18\x01 \x01(\v2\".holdfast.stream.v2.SessionRecordsH\x00R\arecords\x12;\n" +
 	"\tcaught_up\x18\x02 \x01(\v2\x1c.holdfast.stream.v2.CaughtUpH\x00R\bcaughtUpB\a\n" +
-	"\x05frame\"b\n" +
-	"\rSessionRecord\x12\x1d\n" +
+	"\x05frame\"e\n" +
+	"\x0eSessionRecords\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x122\n" +
-	"\x06record\x18\x02 \x01(\v2\x1a.holdfast.stream.v2.RecordR\x06record\"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x124\n" +
+	"\arecords\x18\x02 \x03(\v2\x1a.holdfast.stream.v2.RecordR\arecords\"\n" +
 	"\n" +
 	"\bCaughtUp*t\n" +
 	"\tEndStatus\x12\x1a\n" +
@@ -1014,7 +1015,7 @@ var file_holdfast_stream_v2_stream_proto_goTypes = []any{
 	(*AppendResponse)(nil), // 9: holdfast.stream.v2.AppendResponse
 	(*ReadRequest)(nil),    // 10: holdfast.stream.v2.ReadRequest
 	(*ReadResponse)(nil),   // 11: holdfast.stream.v2.ReadResponse
-	(*SessionRecord)(nil),  // 12: holdfast.stream.v2.SessionRecord
+	(*SessionRecords)(nil), // 12: holdfast.stream.v2.SessionRecords
 	(*CaughtUp)(nil),       // 13: holdfast.stream.v2.CaughtUp
 	(*v1.Chunk)(nil),       // 14: holdfast.event.v1.Chunk
 	(*v1.Usage)(nil),       // 15: holdfast.event.v1.Usage
@@ -1031,11 +1032,11 @@ var file_holdfast_stream_v2_stream_proto_depIdxs = []int32{
 	0,  // 8: holdfast.stream.v2.End.status:type_name -> holdfast.stream.v2.EndStatus
 	15, // 9: holdfast.stream.v2.End.usage:type_name -> holdfast.event.v1.Usage
 	7,  // 10: holdfast.stream.v2.AppendRequest.stream:type_name -> holdfast.stream.v2.StreamRef
-	1,  // 11: holdfast.stream.v2.AppendRequest.record:type_name -> holdfast.stream.v2.Record
+	1,  // 11: holdfast.stream.v2.AppendRequest.records:type_name -> holdfast.stream.v2.Record
 	7,  // 12: holdfast.stream.v2.ReadRequest.stream:type_name -> holdfast.stream.v2.StreamRef
-	12, // 13: holdfast.stream.v2.ReadResponse.record:type_name -> holdfast.stream.v2.SessionRecord
+	12, // 13: holdfast.stream.v2.ReadResponse.records:type_name -> holdfast.stream.v2.SessionRecords
 	13, // 14: holdfast.stream.v2.ReadResponse.caught_up:type_name -> holdfast.stream.v2.CaughtUp
-	1,  // 15: holdfast.stream.v2.SessionRecord.record:type_name -> holdfast.stream.v2.Record
+	1,  // 15: holdfast.stream.v2.SessionRecords.records:type_name -> holdfast.stream.v2.Record
 	8,  // 16: holdfast.stream.v2.StreamService.Append:input_type -> holdfast.stream.v2.AppendRequest
 	10, // 17: holdfast.stream.v2.StreamService.Read:input_type -> holdfast.stream.v2.ReadRequest
 	9,  // 18: holdfast.stream.v2.StreamService.Append:output_type -> holdfast.stream.v2.AppendResponse
@@ -1057,7 +1058,7 @@ func file_holdfast_stream_v2_stream_proto_init() {
 		(*Terminal_Fail)(nil),
 	}
 	file_holdfast_stream_v2_stream_proto_msgTypes[10].OneofWrappers = []any{
-		(*ReadResponse_Record)(nil),
+		(*ReadResponse_Records)(nil),
 		(*ReadResponse_CaughtUp)(nil),
 	}
 	type x struct{}

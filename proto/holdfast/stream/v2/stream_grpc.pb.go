@@ -36,23 +36,24 @@ const (
 // lost or restored can never give a known sequence another meaning. JetStream's own
 // sequences never leave the service.
 type StreamServiceClient interface {
-	// Append stores one record behind the last record of the session. The answer is given
-	// after the log has acknowledged the write.
+	// Append stores records, in their order, behind the last record of the session: all of
+	// them or none. The answer is given after the log has acknowledged the write.
 	//
-	// Fencing: each record carries the epoch of its writer. A request whose epoch is
+	// Fencing: each request carries the epoch of its writer. A request whose epoch is
 	// below that of the last record is ABORTED (WRITER_FENCED), always.
 	//
 	// Order: a record with `attempt` or `boundary` may follow any record of a lower
-	// sequence. One that has only chunks names in `after` the sequence of the last frame that
-	// its writer has appended; when the last record of the log does not end there, the
-	// log has lost records: ABORTED (RECORDS_LOST). The writer then begins a new attempt.
+	// sequence. A record that has only chunks follows the frame before its own. Where it is
+	// the first of the request, `after` names that frame. When the last record of the log does
+	// not end there, the log has lost records: ABORTED (RECORDS_LOST). The writer then
+	// begins a new attempt.
 	//
-	// A request may be repeated as it is: one whose record is stored already is
+	// A request may be repeated as it is: one whose records are stored already is
 	// answered as before. A sequence that the log has passed otherwise is ABORTED
 	// (RECORDS_LOST).
 	//
-	// A request without chunks, attempt and boundary stores nothing. It asks the log
-	// itself whether the record that ends at `after` is still its last one.
+	// A request without records stores nothing. It asks the log itself whether the record
+	// that ends at `after` is still its last one.
 	//
 	// Further reasons: INVALID_ARGUMENT (ID_INVALID, RECORD_INVALID, CHUNK_INVALID,
 	// RECORD_TOO_LARGE), UNAVAILABLE (LOG_UNAVAILABLE: the same request may be sent
@@ -124,23 +125,24 @@ type StreamService_ReadClient = grpc.ServerStreamingClient[ReadResponse]
 // lost or restored can never give a known sequence another meaning. JetStream's own
 // sequences never leave the service.
 type StreamServiceServer interface {
-	// Append stores one record behind the last record of the session. The answer is given
-	// after the log has acknowledged the write.
+	// Append stores records, in their order, behind the last record of the session: all of
+	// them or none. The answer is given after the log has acknowledged the write.
 	//
-	// Fencing: each record carries the epoch of its writer. A request whose epoch is
+	// Fencing: each request carries the epoch of its writer. A request whose epoch is
 	// below that of the last record is ABORTED (WRITER_FENCED), always.
 	//
 	// Order: a record with `attempt` or `boundary` may follow any record of a lower
-	// sequence. One that has only chunks names in `after` the sequence of the last frame that
-	// its writer has appended; when the last record of the log does not end there, the
-	// log has lost records: ABORTED (RECORDS_LOST). The writer then begins a new attempt.
+	// sequence. A record that has only chunks follows the frame before its own. Where it is
+	// the first of the request, `after` names that frame. When the last record of the log does
+	// not end there, the log has lost records: ABORTED (RECORDS_LOST). The writer then
+	// begins a new attempt.
 	//
-	// A request may be repeated as it is: one whose record is stored already is
+	// A request may be repeated as it is: one whose records are stored already is
 	// answered as before. A sequence that the log has passed otherwise is ABORTED
 	// (RECORDS_LOST).
 	//
-	// A request without chunks, attempt and boundary stores nothing. It asks the log
-	// itself whether the record that ends at `after` is still its last one.
+	// A request without records stores nothing. It asks the log itself whether the record
+	// that ends at `after` is still its last one.
 	//
 	// Further reasons: INVALID_ARGUMENT (ID_INVALID, RECORD_INVALID, CHUNK_INVALID,
 	// RECORD_TOO_LARGE), UNAVAILABLE (LOG_UNAVAILABLE: the same request may be sent

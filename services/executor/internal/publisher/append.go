@@ -29,8 +29,12 @@ const reasonRecordsLost = "RECORDS_LOST"
 
 // Run appends what is shown until ctx ends or the publisher is fenced.
 func (p *Publisher) Run(ctx context.Context) {
+	p.patience = time.AfterFunc(p.config.Patience, p.loseContact)
+	defer p.patience.Stop()
+	due := time.NewTimer(firstCheckInterval)
+	defer due.Stop()
 	for ctx.Err() == nil {
-		r := p.next(ctx)
+		r := p.next(ctx, due)
 		if r == nil {
 			return
 		}
@@ -40,7 +44,7 @@ func (p *Publisher) Run(ctx context.Context) {
 
 // next waits for something to send: what was shown, or a check of a log that has been
 // silent. It gives nil when there is nothing to send any more.
-func (p *Publisher) next(ctx context.Context) *request {
+func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 	for {
 		p.mu.Lock()
 		if p.err != nil {
@@ -48,31 +52,34 @@ func (p *Publisher) next(ctx context.Context) *request {
 			return nil
 		}
 		for len(p.queue) > 0 {
-			if p.inflight = p.take(); p.inflight != nil {
+			if r := p.take(); r != nil {
 				defer p.mu.Unlock()
-				return p.inflight
+				return p.begun(r)
 			}
 		}
 		p.notify() // take may have dropped what is not shown any more
 		check := p.check()
 		if check != nil && !time.Now().Before(p.checkAt) {
-			p.inflight = check
 			defer p.mu.Unlock()
-			return check
+			return p.begun(check)
 		}
-		checkAt := p.checkAt
-		p.mu.Unlock()
-		var due <-chan time.Time
 		if check != nil {
-			due = time.After(time.Until(checkAt))
+			due.Reset(time.Until(p.checkAt))
 		}
+		p.mu.Unlock()
 		select {
 		case <-p.wake:
-		case <-due:
+		case <-due.C: // perhaps of a check that is not due any more
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// begun makes the request the one in flight. The caller holds mu.
+func (p *Publisher) begun(r *request) *request {
+	p.inflight, r.since = r, time.Now()
+	return r
 }
 
 // check asks whether the log still has what was shown of the step in flight; nil where
@@ -81,13 +88,13 @@ func (p *Publisher) check() *request {
 	if !p.marked || len(p.queue) > 0 || len(p.kept) == 0 {
 		return nil
 	}
-	return &request{step: p.step, attempt: p.attempt, after: p.after, last: p.after, before: p.at, voided: make(chan struct{})}
+	return &request{after: p.after, last: p.after, before: p.at, voided: make(chan struct{})}
 }
 
 // append sends the request until its fate is known or does not matter any more.
 func (p *Publisher) append(ctx context.Context, r *request) {
-	patience := time.AfterFunc(p.config.Patience, func() { p.loseContact(r) })
-	defer patience.Stop()
+	p.patience.Reset(p.config.Patience)
+	defer p.patience.Stop()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := p.send(ctx, r)
 		if p.settle(r, err) {
@@ -109,15 +116,15 @@ func (p *Publisher) append(ctx context.Context, r *request) {
 func (p *Publisher) send(ctx context.Context, r *request) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.CallTimeout)
 	defer cancel()
-	_, err := p.client.Append(ctx, &streamv2.AppendRequest{Stream: p.claim.Stream, Epoch: p.claim.Epoch, After: r.after, Record: r.record})
+	_, err := p.client.Append(ctx, &streamv2.AppendRequest{Stream: p.claim.Stream, Epoch: p.claim.Epoch, After: r.after, Records: r.records})
 	return err
 }
 
 // loseContact has nobody wait for the log until it answers.
-func (p *Publisher) loseContact(r *request) {
+func (p *Publisher) loseContact() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.inflight != r || p.away {
+	if p.inflight == nil || p.away || time.Since(p.inflight.since) < p.config.Patience {
 		return
 	}
 	p.log.Warn("the log does not answer; the run goes on without", "patience", p.config.Patience)
@@ -150,7 +157,7 @@ func (p *Publisher) settle(r *request, err error) bool {
 		p.repeat(r)
 	case kind == fault.Invalid, kind == fault.TooLarge:
 		p.refused(r, err)
-	case r.record == nil: // the next check asks again
+	case r.check(): // the next one asks again
 		p.inflight = nil
 		p.checkAt = time.Now().Add(p.interval)
 		return true
@@ -168,52 +175,64 @@ func (p *Publisher) settle(r *request, err error) bool {
 }
 
 func (p *Publisher) acknowledge(r *request) {
-	if r.record == nil {
+	if r.check() {
 		p.interval = min(2*p.interval, maxCheckInterval)
 		return
 	}
 	p.after, p.interval = r.last, firstCheckInterval
-	if p.ofThisAttempt(r) {
-		p.keep(r.chunks)
-	}
+	p.keep(chunksOf(r.entries, p.step))
 }
 
-// repeat shows again what the log has lost. Of a committed step nothing is repeated.
+// repeat shows again what the log has lost. Of a committed step nothing is repeated but its
+// boundary.
 func (p *Publisher) repeat(r *request) {
 	switch {
-	case p.ofThisAttempt(r):
+	case r.check() || r.entries[0].step == p.step && r.entries[0].boundary == nil:
 		p.log.Warn("the log has lost records; the step in flight is shown again", "step", p.step)
 		p.restart(reasonLogLost, func(*eventv1.Chunk) bool { return true })
-	case r.record.GetBoundary() == nil:
-		p.spoil(r.step)
-		p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.step == r.step && e.boundary == nil })
+	case r.entries[0].boundary != nil: // the log is behind it already
+		p.putBack(r, r.entries[1:])
+	default:
+		step := r.entries[0].step
+		p.putBack(r, r.entries)
+		p.spoil(step)
+		p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.step == step && e.boundary == nil })
 		p.measure()
 	}
 }
 
-// refused goes on behind a record that the log will never take as it is. What is too large
-// goes in smaller records. A chunk that cannot be made smaller is left out: readers get it with
+// refused goes on behind a request that the log will never take as it is. What is too large
+// goes in smaller ones. A chunk that cannot be made smaller is left out: readers get it with
 // the committed step.
 func (p *Publisher) refused(r *request, err error) {
-	boundary := r.record.GetBoundary()
-	tooLarge := fault.KindOf(err) == fault.TooLarge || strings.HasSuffix(fault.ReasonOf(err), "_TOO_LARGE")
+	unit := r.entries[:min(len(r.entries), unitLength(r.entries))]
 	switch {
-	case r.record == nil, boundary != nil && !(tooLarge && shrinkBoundary(boundary)):
-		p.log.Error("the log refuses a record", "error", err)
-	case boundary != nil:
-		p.at = r.before
-		p.queue = slices.Insert(p.queue, 0, entry{step: r.step, attempt: r.attempt, boundary: r.record, partial: true})
-	case len(r.chunks) > 1:
-		p.limit = sizeOf(r.chunks) / 2
-		p.putBack(r, r.chunks)
-	case tooLarge && len(r.chunks) == 1 && halvable(r.chunks[0]):
-		p.limit = len(*delta(r.chunks[0]))/2 + utf8.UTFMax - 1 // the cut lies between two runes
-		p.putBack(r, r.chunks)
+	case r.check():
+		p.log.Error("the log refuses a check", "error", err)
+	case r.trimmed:
+		p.putBack(r, r.entries)
+	case len(r.entries) > len(unit):
+		p.appendLimit = sizeOf(r.entries) / 2
+		p.putBack(r, r.entries)
 	default:
-		p.log.Error("a chunk is not shown: the log refuses it", "error", err)
-		p.spoil(r.step)
-		if len(r.chunks) > 0 {
-			p.putBack(r, nil)
-		}
+		tooLarge := fault.KindOf(err) == fault.TooLarge || strings.HasSuffix(fault.ReasonOf(err), "_TOO_LARGE")
+		p.putBack(r, p.shrink(unit, tooLarge, err))
 	}
+}
+
+// shrink makes what the log has refused smaller, or leaves it out. It gives what is to be sent.
+func (p *Publisher) shrink(unit []entry, tooLarge bool, err error) []entry {
+	last := len(unit) - 1
+	e := &unit[last]
+	switch {
+	case tooLarge && e.boundary != nil && shrinkBoundary(e.boundary.GetBoundary()):
+		e.partial = true
+		return unit
+	case tooLarge && e.chunk != nil && halvable(e.chunk):
+		p.deltaLimit = len(*delta(e.chunk))/2 + utf8.UTFMax - 1 // the cut lies between two runes
+		return unit
+	}
+	p.log.Error("the log refuses a record, which is not shown", "error", err)
+	p.spoil(e.step)
+	return unit[:last]
 }

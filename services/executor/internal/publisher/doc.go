@@ -6,8 +6,9 @@
 //	  └────────── Flush waits for this ◀──────────┤ RECORDS_LOST? a new attempt, all of the step again
 //	                                              │ WRITER_FENCED? the run is somebody else's
 //
-// The next append takes all chunks that wait, as far as a record may be long. So an idle
-// system adds no delay, and a loaded one sends larger chunks with fewer requests.
+// The next append takes all that waits, up to a size: the rest of a step, its boundary, and
+// the attempt that begins the next step. So an idle system adds no delay, and a loaded
+// one sends larger chunks with fewer requests.
 //
 // # Attempts
 //
@@ -29,8 +30,9 @@
 // The append is repeated in the background, and the chunks of the step in flight are
 // kept. When the log answers, they follow, or a new attempt begins. Of a step that is
 // committed meanwhile only the boundary is kept, which sends readers to the state
-// service. An unknown append needs no care: a later attempt or boundary takes its place,
-// because it may follow any record of a lower position.
+// service. An append that is not known to be stored needs no care when all of it is void: a
+// later attempt or boundary takes its place, because it may follow any record of a lower
+// position. One that is void in part is repeated until its fate is known.
 //
 // A publisher that has shown something and is silent asks the log now and then whether
 // its last record is still there.
@@ -38,7 +40,7 @@
 // # Limits
 //
 // Large deltas are split before they are queued. A log that takes less than expected
-// refuses a record without storing it. Its chunks are then sent in smaller records, and a
+// refuses an append without storing it. Its chunks are then sent in smaller appends, and a
 // delta is halved. A chunk that cannot be made smaller is left out. The boundary of such a
 // step says that the live log does not have all of it, so readers get the step as it is stored.
 package publisher

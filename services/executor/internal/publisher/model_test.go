@@ -41,8 +41,8 @@ type play struct {
 	pieces    int
 }
 
-func openPlay(t *testing.T, fates []fate) *play {
-	p := &play{log: &publishertest.Log{}, step: 1, committed: map[int32]string{}}
+func openPlay(t *testing.T, fates []fate, maxAppend int) *play {
+	p := &play{log: &publishertest.Log{MaxAppend: maxAppend}, step: 1, committed: map[int32]string{}}
 	p.publisher = openPlayWith(t, p.log, fates)
 	return p
 }
@@ -130,7 +130,8 @@ func (p *play) verify() error {
 }
 
 // TestAReaderThatFollowsPositionsEndsWithWhatStands performs any sequence of shows,
-// retries, commits, losses of the log and outages.
+// retries, commits, losses of the log and outages, with a log that takes appends of any size
+// or small ones.
 func TestAReaderThatFollowsPositionsEndsWithWhatStands(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"show", "show", "show", "show", "show", "show", "retry", "commit", "commit", "lose", "lose tail", "down", "up", "up"}
@@ -149,9 +150,10 @@ func TestAReaderThatFollowsPositionsEndsWithWhatStands(t *testing.T) {
 	}), 0, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		what, how := ops.Draw(rt, "ops"), fates.Draw(rt, "fates")
+		maxAppend := rapid.SampledFrom([]int{0, 0, 1500, 400}).Draw(rt, "max append")
 		var err error
 		synctest.Test(t, func(t *testing.T) { // in which nothing may be drawn, nor fail
-			p := openPlay(t, how)
+			p := openPlay(t, how, maxAppend)
 			for _, o := range what {
 				p.perform(t.Context(), o)
 			}

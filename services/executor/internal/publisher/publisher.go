@@ -62,6 +62,8 @@ type Publisher struct {
 	claim  Claim
 	log    *slog.Logger
 	wake   chan struct{} // holds one token when Run has something to look at
+	// patience runs while an append is in flight. It belongs to Run.
+	patience *time.Timer
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and forgotten at every change; nil while nobody waits
@@ -85,8 +87,11 @@ type Publisher struct {
 	// The way to the log.
 	queue    []entry
 	queued   int // bytes in queue
-	limit    int // of one delta, and of one record with several chunks; lower once the log has refused one
 	inflight *request
+	// The limits of a delta and of an append with several entries, in bytes. They fall when the
+	// log refuses one.
+	deltaLimit, appendLimit int
+
 	at       position.Position // of the last frame that was sent
 	after    int64             // the sequence of the last frame that was acknowledged
 	interval time.Duration     // before the next check
@@ -97,7 +102,7 @@ type Publisher struct {
 func New(client streamv2.StreamServiceClient, claim Claim, c Config, log *slog.Logger) *Publisher {
 	p := &Publisher{
 		config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1),
-		limit: min(c.MaxDeltaBytes, maxRecordBytes), interval: firstCheckInterval,
+		deltaLimit: min(c.MaxDeltaBytes, maxAppendBytes), appendLimit: maxAppendBytes, interval: firstCheckInterval,
 	}
 	p.begin(claim.Step, claim.Position, claim.Claims)
 	if claim.TakenOver {
@@ -146,11 +151,7 @@ func (p *Publisher) Retry(reason string) {
 func (p *Publisher) takeBack(reason string) {
 	p.record.retry(p.step)
 	ofStep := func(chunk *eventv1.Chunk) bool { return chunk.GetStep() >= p.step }
-	var sent []*eventv1.Chunk
-	if p.ofThisAttempt(p.inflight) {
-		sent = p.inflight.chunks
-	}
-	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(sent, ofStep) {
+	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(p.sent(), ofStep) {
 		p.restart(reason, func(chunk *eventv1.Chunk) bool { return !ofStep(chunk) })
 		return
 	}
@@ -218,7 +219,7 @@ func (p *Publisher) Record() *eventv1.StepRecord {
 // Flush waits until the log has everything that was shown, counts as away, or ctx
 // ends. The error is ErrFenced.
 func (p *Publisher) Flush(ctx context.Context) error {
-	return p.wait(ctx, func() bool { return p.away || len(p.queue) == 0 && (p.inflight == nil || p.inflight.record == nil) })
+	return p.wait(ctx, func() bool { return p.away || len(p.queue) == 0 && (p.inflight == nil || p.inflight.check()) })
 }
 
 // Err is ErrFenced when the run is somebody else's; nil while it is not.
@@ -290,12 +291,10 @@ func (p *Publisher) mark() {
 // far that stand. An attempt that nothing was sent of is used again.
 func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 	chunks := p.kept
-	if p.ofThisAttempt(p.inflight) {
-		for _, chunk := range p.inflight.chunks { // which may be on their way
-			chunks = append(chunks, proto.CloneOf(chunk))
-		}
-		p.inflight.giveUp()
+	for _, chunk := range p.sent() { // which may be on their way
+		chunks = append(chunks, proto.CloneOf(chunk))
 	}
+	p.trim()
 	begun := p.marked
 	p.queue = slices.DeleteFunc(p.queue, func(e entry) bool {
 		if e.step != p.step {
@@ -328,7 +327,17 @@ func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 	}
 }
 
-// ofThisAttempt reports whether the request shows something of the attempt.
-func (p *Publisher) ofThisAttempt(r *request) bool {
-	return r != nil && !r.void && r.step == p.step && r.attempt == p.attempt
+// trim takes the step in flight out of the request in flight. What the request has of earlier
+// steps is still to be shown. Its place in the log is below that of a new attempt.
+func (p *Publisher) trim() {
+	r := p.inflight
+	if r == nil {
+		return
+	}
+	before := len(r.entries)
+	r.entries = slices.DeleteFunc(r.entries, func(e entry) bool { return e.step == p.step })
+	r.trimmed = r.trimmed || len(r.entries) < before
+	if len(r.entries) == 0 {
+		r.giveUp()
+	}
 }

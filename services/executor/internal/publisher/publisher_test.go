@@ -305,10 +305,10 @@ func TestAChunkThatTheLogNeverTakesIsLeftOut(t *testing.T) {
 	})
 }
 
-func TestARecordThatTheLogFindsTooLargeGoesInSmallerOnes(t *testing.T) {
+func TestAnAppendThatTheLogFindsTooLargeGoesInSmallerOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log := &publishertest.Log{MaxRecord: 300}
+		log := &publishertest.Log{MaxAppend: 300}
 		p := start(t, log, claim())
 		var want []string
 		for i := range 40 {
@@ -340,7 +340,7 @@ func TestAMarkThatTheLogNeverTakesEndsInTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &publishertest.Log{}
 		log.Gate = func(_ context.Context, r *streamv2.AppendRequest) error {
-			if r.GetRecord().GetAttempt() != nil {
+			if slices.ContainsFunc(r.GetRecords(), func(r *streamv2.Record) bool { return r.GetAttempt() != nil }) {
 				return fault.New(fault.Invalid, "RECORD_INVALID", "an attempt")
 			}
 			return nil

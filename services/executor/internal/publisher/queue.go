@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -11,10 +12,10 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// What one record holds at most. A chunk that is larger goes by itself.
+// What one append holds at most. A chunk or a boundary that is larger goes by itself.
 const (
-	maxChunks      = 64
-	maxRecordBytes = 192 << 10
+	maxEntries     = 64
+	maxAppendBytes = 192 << 10
 )
 
 // maxMerged is how far deltas are merged: large enough for few chunks, small enough to
@@ -33,15 +34,21 @@ type entry struct {
 // request is one append. Until its fate is known it is sent as it is, unless it is
 // given up.
 type request struct {
-	step, attempt int32
-	after         int64
-	record        *streamv2.Record // nil for a check
-	chunks        []*eventv1.Chunk // of the record
-	last          int64            // the sequence of the record's last frame
-	before        position.Position
-	void          bool          // its fate does not matter any more
-	voided        chan struct{} // closed when it is void
+	records []*streamv2.Record // none for a check
+	after   int64
+	last    int64 // the sequence of the last frame
+	// entries are what the records show and what is still to be shown: a new attempt
+	// takes the place of the one that it voids.
+	entries []entry
+	before  position.Position // of the last frame that was sent before
+	since   time.Time         // when it was sent first
+	trimmed bool              // a part of it is void
+	void    bool              // its fate does not matter any more
+	voided  chan struct{}     // closed when it is void
 }
+
+// check reports whether the request only asks about the last record.
+func (r *request) check() bool { return len(r.records) == 0 }
 
 // giveUp ends the repetitions of the request: a later record takes its place.
 func (r *request) giveUp() {
@@ -53,10 +60,10 @@ func (r *request) giveUp() {
 
 // push queues a chunk of the attempt in flight. The caller holds mu.
 func (p *Publisher) push(chunk *eventv1.Chunk) {
-	for _, piece := range split(chunk, p.limit) {
+	for _, piece := range split(chunk, p.deltaLimit) {
 		if last := len(p.queue) - 1; last >= 0 && p.queue[last].chunk != nil && p.queue[last].step == p.step {
 			before := size(p.queue[last].chunk)
-			if merge(p.queue[last].chunk, piece, min(maxMerged, p.limit)) {
+			if merge(p.queue[last].chunk, piece, min(maxMerged, p.deltaLimit)) {
 				p.queued += size(p.queue[last].chunk) - before
 				continue
 			}
@@ -88,78 +95,113 @@ func (p *Publisher) measure() {
 // take makes a request of what waits; nil where nothing of it can be shown any more.
 // The caller holds mu, and something waits.
 func (p *Publisher) take() *request {
-	first := p.queue[0]
-	r := &request{step: first.step, attempt: first.attempt, after: p.after, before: p.at, record: &streamv2.Record{}, voided: make(chan struct{})}
-	switch {
-	case first.boundary != nil:
-		p.pop()
-		r.record = first.boundary
-		r.record.GetBoundary().Last = 0
-		if !first.partial && p.at.Step == first.step && p.at.Attempt == first.attempt {
-			r.record.GetBoundary().Last = p.at.Sequence()
+	r := &request{after: p.after, before: p.at, voided: make(chan struct{})}
+	for bytes := 0; len(p.queue) > 0 && len(r.entries) < maxEntries; {
+		if p.queue[0].chunk != nil && p.at.N >= position.MaxChunks {
+			spoiled := p.pop()
+			p.spoil(spoiled.step)
+			continue
 		}
-		r.last, p.at = r.record.GetSequence(), position.Of(r.record.GetSequence())
-		return r
-	case first.mark != nil:
-		p.pop()
-		r.record.Attempt = first.mark
-		p.at = position.Position{Step: first.step, Attempt: first.attempt}
+		count := unitLength(p.queue)
+		p.shorten(count - 1)
+		bytes += sizeOf(p.queue[:count])
+		if len(r.entries) > 0 && bytes > p.appendLimit {
+			break
+		}
+		for range count {
+			p.add(r, p.pop())
+		}
 	}
-	p.takeChunks(r)
-	if len(r.chunks) == 0 && r.record.Attempt == nil {
+	if len(r.entries) == 0 {
 		return nil
 	}
-	r.record.Chunks, r.last = r.chunks, p.at.Sequence()
-	r.record.Sequence = r.last - int64(max(len(r.chunks)-1, 0))
+	r.last = p.at.Sequence()
 	return r
 }
 
-// takeChunks takes the chunks of the request's attempt that fit into one record.
-func (p *Publisher) takeChunks(r *request) {
-	bytes := 0
-	for len(p.queue) > 0 && len(r.chunks) < maxChunks {
-		next := p.queue[0]
-		if next.chunk == nil || next.step != r.step || next.attempt != r.attempt {
-			return
-		}
-		if p.at.N >= position.MaxChunks {
-			p.pop()
-			p.spoil(r.step)
-			continue
-		}
-		if text := delta(next.chunk); text != nil && len(*text) > p.limit { // queued under a higher limit
-			rest := cutAt(next.chunk, p.limit)
-			p.queue = slices.Insert(p.queue, 1, entry{step: next.step, attempt: next.attempt, chunk: rest})
-			p.measure()
-		}
-		if bytes += proto.Size(next.chunk); len(r.chunks) > 0 && bytes > p.limit {
-			return
-		}
-		p.pop()
-		p.at.N++
-		r.chunks = append(r.chunks, next.chunk)
+// unitLength is how many of the first entries go together: the first chunk of an attempt is in
+// the attempt's first record.
+func unitLength(entries []entry) int {
+	if len(entries) > 1 && entries[0].mark != nil && entries[1].chunk != nil {
+		return 2
+	}
+	return 1
+}
+
+// shorten cuts a delta that was queued under a higher limit.
+func (p *Publisher) shorten(place int) {
+	e := p.queue[place]
+	if e.chunk == nil {
+		return
+	}
+	if text := delta(e.chunk); text != nil && len(*text) > p.deltaLimit {
+		rest := cutAt(e.chunk, p.deltaLimit)
+		p.queue = slices.Insert(p.queue, place+1, entry{step: e.step, attempt: e.attempt, chunk: rest})
+		p.measure()
 	}
 }
 
-// pop removes the first entry.
-func (p *Publisher) pop() {
-	if chunk := p.queue[0].chunk; chunk != nil {
-		p.queued -= size(chunk)
+// add adds an entry to the request. Chunks extend the last record of their attempt.
+func (p *Publisher) add(r *request, e entry) {
+	r.entries = append(r.entries, e)
+	switch {
+	case e.boundary != nil:
+		b := e.boundary.GetBoundary()
+		b.Last = 0
+		if !e.partial && p.at.Step == e.step && p.at.Attempt == e.attempt {
+			b.Last = p.at.Sequence()
+		}
+		p.at = position.Of(e.boundary.GetSequence())
+		r.records = append(r.records, e.boundary)
+		return
+	case e.mark != nil:
+		p.at = position.Position{Step: e.step, Attempt: e.attempt}
+		r.records = append(r.records, &streamv2.Record{Sequence: p.at.Sequence(), Attempt: e.mark})
+		return
+	}
+	p.at.N++
+	if n := len(r.records); n == 0 || r.records[n-1].GetBoundary() != nil {
+		r.records = append(r.records, &streamv2.Record{})
+	}
+	record := r.records[len(r.records)-1]
+	if len(record.Chunks) == 0 {
+		record.Sequence = p.at.Sequence()
+	}
+	record.Chunks = append(record.Chunks, e.chunk)
+}
+
+// sent are the chunks of the step in flight that are on their way to the log.
+func (p *Publisher) sent() []*eventv1.Chunk {
+	if p.inflight == nil {
+		return nil
+	}
+	return chunksOf(p.inflight.entries, p.step)
+}
+
+// chunksOf gives the chunks of a step.
+func chunksOf(entries []entry, step int32) (chunks []*eventv1.Chunk) {
+	for _, e := range entries {
+		if e.chunk != nil && e.step == step {
+			chunks = append(chunks, e.chunk)
+		}
+	}
+	return chunks
+}
+
+// pop removes the first entry and gives it.
+func (p *Publisher) pop() entry {
+	e := p.queue[0]
+	if e.chunk != nil {
+		p.queued -= size(e.chunk)
 	}
 	p.queue[0] = entry{}
 	p.queue = p.queue[1:]
+	return e
 }
 
-// putBack queues once more what the log has refused: the mark and the chunks.
-func (p *Publisher) putBack(r *request, chunks []*eventv1.Chunk) {
+// putBack queues once more entries of a request that the log has not stored.
+func (p *Publisher) putBack(r *request, entries []entry) {
 	p.at = r.before
-	var entries []entry
-	if mark := r.record.GetAttempt(); mark != nil {
-		entries = append(entries, entry{step: r.step, attempt: r.attempt, mark: mark})
-	}
-	for _, chunk := range chunks {
-		entries = append(entries, entry{step: r.step, attempt: r.attempt, chunk: chunk})
-	}
 	p.queue = slices.Concat(entries, p.queue)
 	p.measure()
 }
@@ -191,8 +233,8 @@ func (p *Publisher) giveUpBacklog() {
 	if boundary < 0 {
 		return
 	}
-	if r := p.inflight; r != nil && r.step < p.step {
-		r.giveUp()
+	if p.inflight != nil { // what it shows is older than the boundary
+		p.inflight.giveUp()
 	}
 	p.queue = slices.Clone(p.queue[boundary:])
 	p.queue[0].partial = true
@@ -221,10 +263,20 @@ func size(chunk *eventv1.Chunk) int {
 	return proto.Size(chunk)
 }
 
-// sizeOf is how large the chunks are in a record.
-func sizeOf(chunks []*eventv1.Chunk) (bytes int) {
-	for _, chunk := range chunks {
-		bytes += proto.Size(chunk)
+// bytes is how large the entry is in a record.
+func (e entry) bytes() int {
+	switch {
+	case e.chunk != nil:
+		return proto.Size(e.chunk)
+	case e.boundary != nil:
+		return proto.Size(e.boundary)
+	}
+	return proto.Size(e.mark)
+}
+
+func sizeOf(entries []entry) (bytes int) {
+	for _, e := range entries {
+		bytes += e.bytes()
 	}
 	return bytes
 }

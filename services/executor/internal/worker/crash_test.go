@@ -149,10 +149,11 @@ func (p *rehearsal) verify() {
 func (p *rehearsal) verifyClaims() {
 	p.t.Helper()
 	for epoch, r := range p.stream.First("s") {
-		claim, attempt := p.state.claimed[epoch], r.GetRecord().GetAttempt()
+		record := r.GetRecords()[0]
+		claim, attempt := p.state.claimed[epoch], record.GetAttempt()
 		first, _ := position.Attempts(claim.GetSession().GetClaims())
 		want := position.Position{Step: claim.GetSession().GetStepCount() + 1, Attempt: first, N: 1}
-		if got := position.Of(r.GetRecord().GetSequence()); attempt == nil || got != want || attempt.GetStands() != claim.GetSession().GetPosition() {
+		if got := position.Of(record.GetSequence()); attempt == nil || got != want || attempt.GetStands() != claim.GetSession().GetPosition() {
 			p.t.Errorf("epoch %d begins with %v at %v, want an attempt at %v", epoch, r, got, want)
 		}
 		if lost := claim.GetRun().GetAttempt() > 1; lost != (attempt.GetReason() == "executor_lost") {

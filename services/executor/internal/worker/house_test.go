@@ -58,15 +58,15 @@ func newHouse(t testing.TB, agents ...worker.Agent) *house {
 	for _, a := range agents {
 		h.agents[a.Name] = a
 	}
-	h.serve("state", func(s *grpc.Server) {
+	h.serve("state", func(s grpc.ServiceRegistrar) {
 		statev1.RegisterWorkServiceServer(s, h.state)
 		statev1.RegisterSessionServiceServer(s, h.state)
 	})
-	h.serve("stream", func(s *grpc.Server) { streamv2.RegisterStreamServiceServer(s, h.stream) })
+	h.serve("stream", func(s grpc.ServiceRegistrar) { streamv2.RegisterStreamServiceServer(s, h.stream) })
 	return h
 }
 
-func (h *house) serve(address string, register func(*grpc.Server)) {
+func (h *house) serve(address string, register func(grpc.ServiceRegistrar)) {
 	h.t.Helper()
 	server, err := rpc.NewServer(rpc.ServerConfig{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -347,7 +347,9 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 		h.config.MaxQueuedBytes, h.config.MaxDeltaBytes = 10_000, 4_000
 		open := make(chan struct{})
 		h.stream.Gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
-			if slices.ContainsFunc(r.GetRecord().GetChunks(), func(c *eventv1.Chunk) bool { return c.GetTextDelta() != nil }) {
+			if slices.ContainsFunc(r.GetRecords(), func(r *streamv2.Record) bool {
+				return slices.ContainsFunc(r.GetChunks(), func(c *eventv1.Chunk) bool { return c.GetTextDelta() != nil })
+			}) {
 				select {
 				case <-open:
 				case <-ctx.Done():

@@ -175,18 +175,35 @@ func (c *call) step() (*streamv2.ReadResponse, <-chan struct{}, error) {
 	if s.deaf && !c.request.GetStoredOnly() {
 		return nil, s.changed, nil
 	}
-	for c.place < len(s.records) && (c.place < c.stored || c.caughtUp) {
-		r := s.records[c.place]
-		c.place++
-		if c.wants(r) {
-			return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Record{Record: &streamv2.SessionRecord{SessionId: r.session, Record: r.Record}}}, nil, nil
-		}
+	if records := c.take(); records != nil {
+		return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Records{Records: records}}, nil, nil
 	}
 	if !c.caughtUp {
 		c.caughtUp = true
 		return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}, nil, nil
 	}
 	return nil, s.changed, nil
+}
+
+// maxTaken is how many records a frame has at most.
+const maxTaken = 3
+
+// take gives the next records of one session; nil where there is none.
+func (c *call) take() *streamv2.SessionRecords {
+	var taken *streamv2.SessionRecords
+	for records := c.stream.records; c.place < len(records) && (c.place < c.stored || c.caughtUp); c.place++ {
+		r := records[c.place]
+		switch {
+		case !c.wants(r):
+			continue
+		case taken == nil:
+			taken = &streamv2.SessionRecords{SessionId: r.session}
+		case taken.GetSessionId() != r.session || len(taken.GetRecords()) == maxTaken:
+			return taken
+		}
+		taken.Records = append(taken.Records, r.Record)
+	}
+	return taken
 }
 
 func (c *call) wants(r *record) bool {
@@ -198,7 +215,7 @@ func (c *call) wants(r *record) bool {
 	case own && lastOf(r.Record) <= c.request.GetFromSequence():
 		return false
 	}
-	return c.caughtUp || !slices.ContainsFunc(c.stream.records[c.place:c.stored], func(later *record) bool { return replaces(later, r) })
+	return c.caughtUp || !slices.ContainsFunc(c.stream.records[c.place+1:c.stored], func(later *record) bool { return replaces(later, r) })
 }
 
 // replaces reports whether the later record is of a later attempt at the step.

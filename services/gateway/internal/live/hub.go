@@ -180,30 +180,42 @@ func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, 
 			return heard, err
 		}
 		heard = true
-		t.put(recordOf(ref.GetSessionId(), got))
+		t.put(recordsOf(ref.GetSessionId(), got)...)
 	}
 }
 
-func recordOf(session string, got *streamv2.ReadResponse) *Record {
+func recordsOf(session string, got *streamv2.ReadResponse) []*Record {
 	if got.GetCaughtUp() != nil {
-		return &Record{CaughtUp: true}
+		return []*Record{{CaughtUp: true}}
 	}
-	return newRecord(session, got.GetRecord())
+	in := got.GetRecords()
+	if in.GetSessionId() != session {
+		session = in.GetSessionId()
+	} else {
+		session = ""
+	}
+	records := make([]*Record, len(in.GetRecords()))
+	for i, r := range in.GetRecords() {
+		records[i] = newRecord(session, r)
+	}
+	return records
 }
 
 // put tells all readers. at changes with the ring.
-func (t *topic) put(r *Record) {
+func (t *topic) put(records ...*Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case r.CaughtUp:
-		t.up = true
-	case r.Down:
-		t.up = false
-	case r.Session == "":
-		t.at = max(t.at, r.Last)
+	for _, r := range records {
+		switch {
+		case r.CaughtUp:
+			t.up = true
+		case r.Down:
+			t.up = false
+		case r.Session == "":
+			t.at = max(t.at, r.Last)
+		}
+		t.ring.Put(r)
 	}
-	t.ring.Put(r)
 }
 
 // Stored gives each record that is stored behind the position. It returns the error of
@@ -225,8 +237,10 @@ func (h *Hub) Stored(ctx context.Context, ref *streamv2.StreamRef, after int64, 
 		case got.GetCaughtUp() != nil:
 			return nil
 		}
-		if err := each(newRecord(ref.GetSessionId(), got.GetRecord())); err != nil {
-			return err
+		for _, r := range recordsOf(ref.GetSessionId(), got) {
+			if err := each(r); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -250,13 +264,7 @@ type Record struct {
 
 func (r *Record) bytes() int { return r.size }
 
-func newRecord(session string, r *streamv2.SessionRecord) *Record {
-	if r.GetSessionId() != session {
-		session = r.GetSessionId()
-	} else {
-		session = ""
-	}
-	in := r.GetRecord()
+func newRecord(session string, in *streamv2.Record) *Record {
 	out := &Record{Session: session, First: in.GetSequence(), Last: in.GetSequence(), Attempt: in.GetAttempt(), Boundary: in.GetBoundary()}
 	if out.Boundary != nil {
 		out.Frames = boundaryFrames(session, in.GetSequence(), out.Boundary)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -42,7 +40,7 @@ func served(t *testing.T, o *operator) rpc.Network {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func(s *grpc.Server) { done <- rpc.Serve(ctx, s, listener, time.Second) }(server)
+	go func(s *rpc.Server) { done <- rpc.Serve(ctx, s, listener, time.Second) }(server)
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -134,7 +134,7 @@ func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 }
 
 // serve serves until the test ends, and checks that everything ends then.
-func (b *bench) serve(g *grpc.Server, listener net.Listener) {
+func (b *bench) serve(g *rpc.Server, listener net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	var polling sync.WaitGroup

@@ -7,7 +7,9 @@
 //	chunks     what follows in the same attempt; names the frame that it follows
 //	boundary   a step was committed, or a run has ended
 //
-// The rules look at nothing but the last record, the tail:
+// A request has records that follow each other. The log stores all of them or none. The rules
+// look at nothing but its first record and the last record of the log, the tail; whether
+// the request is stored already, its last record tells:
 //
 //	epoch below the tail's                  WRITER_FENCED
 //	stored already                          the same answer as before
@@ -36,8 +38,13 @@ type Tail struct {
 // Request is an append as the rules see it. A request that is Check stores nothing
 // and asks whether the tail ends at After.
 type Request struct {
-	Epoch    int64
-	After    int64 // the last frame that the writer has appended; 0 for none
+	Epoch   int64
+	After   int64 // the last frame that the writer has appended; 0 for none
+	Records []Record
+}
+
+// Record is one of the records of a request.
+type Record struct {
 	Sequence int64 // of the first frame
 	Chunks   int
 	Attempt  *Attempt
@@ -57,14 +64,30 @@ type Boundary struct {
 }
 
 // Check reports whether the request only asks about the tail.
-func (r Request) Check() bool { return r.Chunks == 0 && r.Attempt == nil && r.Boundary == nil }
+func (r Request) Check() bool { return len(r.Records) == 0 }
+
+// Last returns the sequence of the last frame; 0 for a check.
+func (r Request) Last() int64 {
+	if r.Check() {
+		return 0
+	}
+	return r.Records[len(r.Records)-1].Last()
+}
 
 // Last returns the sequence of the record's last frame.
-func (r Request) Last() int64 { return r.Sequence + int64(max(r.Chunks, 1)) - 1 }
+func (r Record) Last() int64 { return r.Sequence + int64(max(r.Chunks, 1)) - 1 }
 
-// Decide reports whether the record of a valid request is to be stored behind the tail. Where
-// it is not and there is no error, the log holds it already or a check has found the tail: the
-// answer is that of a success.
+// follows reports whether the record may come right behind the frame.
+func (r Record) follows(last int64) bool {
+	if r.continues() {
+		return r.Sequence == last+1
+	}
+	return r.Sequence > last
+}
+
+// Decide reports whether the records of a valid request are to be stored behind the tail. Where
+// they are not and there is no error, the log holds them already or a check has found the tail:
+// the answer is that of a success.
 //
 // Stale (WRITER_FENCED): a later owner has written. Stale (RECORDS_LOST): the log
 // does not have the record that the request follows, or has passed its sequence.
@@ -78,27 +101,24 @@ func Decide(t Tail, r Request) (store bool, err error) {
 		}
 	case stored(t, r):
 		return false, nil
-	case r.Attempt != nil || r.Boundary != nil:
-		if r.Sequence > t.Last {
-			return true, nil
-		}
-	case r.After == t.Last:
+	case r.Records[0].follows(t.Last):
 		return true, nil
 	}
 	return false, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
 }
 
-// stored reports whether the log holds the record. Within an attempt, records have one
+// stored reports whether the log holds the records. Within an attempt, records have one
 // writer and follow each other without a gap, so the tail covers all that the writer has
 // appended before it.
 func stored(t Tail, r Request) bool {
+	last := r.Records[len(r.Records)-1]
 	switch {
 	case r.Epoch != t.Epoch:
 		return false
-	case r.Boundary != nil:
-		return r.Sequence == t.Last
+	case last.Boundary != nil:
+		return last.Sequence == t.Last
 	}
-	return shownLive(t.Last) && sameAttempt(t.Last, r.Last()) && r.Last() <= t.Last
+	return shownLive(t.Last) && sameAttempt(t.Last, last.Last()) && last.Last() <= t.Last
 }
 
 // shownLive reports whether the sequence is one of an attempt: of its beginning (n = 0) or
@@ -120,17 +140,37 @@ func Validate(r Request) error {
 		return invalid("epoch is %d; it is above 0", r.Epoch)
 	case !position.Valid(r.After):
 		return invalid("after is %d, which is no position", r.After)
-	case r.Check():
-		return nil
+	}
+	former := r.After
+	for i, record := range r.Records {
+		if err := validateRecord(record); err != nil {
+			return err
+		}
+		// An older record may lie behind `after`: the tail decides about the first one.
+		if !record.follows(former) && (i > 0 || record.continues()) {
+			return invalid("record %d begins at sequence %d, which does not follow %d", i+1, record.Sequence, former)
+		}
+		former = record.Last()
+	}
+	return nil
+}
+
+// continues reports whether the record goes on with an attempt.
+func (r Record) continues() bool { return r.Attempt == nil && r.Boundary == nil }
+
+func validateRecord(r Record) error {
+	switch {
 	case !position.Valid(r.Sequence):
 		return invalid("sequence is %d, which is no position", r.Sequence)
 	case r.Boundary != nil:
 		return validateBoundary(r)
+	case r.continues() && r.Chunks == 0:
+		return invalid("a record has chunks, an attempt or a boundary")
 	}
 	return validateChunks(r)
 }
 
-func validateChunks(r Request) error {
+func validateChunks(r Record) error {
 	p := position.Of(r.Sequence)
 	begins := r.Attempt != nil
 	switch {
@@ -142,15 +182,13 @@ func validateChunks(r Request) error {
 		return invalid("chunks have the sequences from n = 1 on")
 	case begins && (!position.Valid(r.Attempt.Stands) || r.Attempt.Stands >= r.Sequence):
 		return invalid("attempt.stands is %d; it is a position before sequence %d", r.Attempt.Stands, r.Sequence)
-	case !begins && r.After != r.Sequence-1:
-		return invalid("after is %d; chunks of an attempt follow each other, and these begin at %d", r.After, r.Sequence)
 	}
 	return nil
 }
 
 // validateBoundary accepts the three positions that a boundary can have: see Boundary in
 // the contract.
-func validateBoundary(r Request) error {
+func validateBoundary(r Record) error {
 	p, b := position.Of(r.Sequence), r.Boundary
 	step := p.Step
 	var fits bool

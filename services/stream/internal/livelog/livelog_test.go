@@ -1,6 +1,7 @@
 package livelog_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -14,18 +15,26 @@ func at(step, attempt, n int32) int64 {
 }
 
 func begins(epoch, sequence int64, chunks int) livelog.Request {
-	return livelog.Request{Epoch: epoch, Sequence: sequence, Chunks: chunks, Attempt: &livelog.Attempt{}}
+	return livelog.Request{Epoch: epoch, Records: []livelog.Record{{Sequence: sequence, Chunks: chunks, Attempt: &livelog.Attempt{}}}}
 }
 
 func goesOn(epoch, sequence int64, chunks int) livelog.Request {
-	return livelog.Request{Epoch: epoch, After: sequence - 1, Sequence: sequence, Chunks: chunks}
+	return livelog.Request{Epoch: epoch, After: sequence - 1, Records: []livelog.Record{{Sequence: sequence, Chunks: chunks}}}
 }
 
 func boundary(epoch, sequence int64) livelog.Request {
 	p := position.Of(sequence)
-	return livelog.Request{Epoch: epoch, Sequence: sequence, Boundary: &livelog.Boundary{
+	return livelog.Request{Epoch: epoch, Records: []livelog.Record{{Sequence: sequence, Boundary: &livelog.Boundary{
 		Committed: p.Attempt == position.Stored, Ended: sequence != position.Committed(p.Step),
-	}}
+	}}}}
+}
+
+// join makes one request of several.
+func join(first livelog.Request, others ...livelog.Request) livelog.Request {
+	for _, r := range others {
+		first.Records = append(first.Records, r.Records...)
+	}
+	return first
 }
 
 func check(epoch, after int64) livelog.Request { return livelog.Request{Epoch: epoch, After: after} }
@@ -76,6 +85,11 @@ func TestATailDecidesWhatMayFollow(t *testing.T) {
 		"chunks below an end outside a step":       {outside, goesOn(2, at(3, 32, 8), 1), lost},
 		"an attempt behind an end outside a step":  {outside, begins(3, at(3, 65, 1), 1), accept},
 		"the same attempt below an end outside it": {outside, begins(2, at(3, 32, 1), 1), lost},
+		"the rest of a step and the next one":      {chunk, join(goesOn(2, at(3, 2, 8), 3), boundary(2, position.Committed(3)), begins(2, at(4, 1, 1), 2)), accept},
+		"a step whose first chunks are lost":       {chunk, join(goesOn(2, at(3, 2, 9), 3), boundary(2, position.Committed(3))), lost},
+		"a step and the boundary of the tail":      {committed, join(goesOn(2, at(3, 2, 8), 3), boundary(2, position.Committed(3))), repeat},
+		"a boundary and the attempt of the tail":   {chunk, join(boundary(2, position.Committed(2)), begins(2, at(3, 2, 1), 2)), repeat},
+		"an old owner's step and the next one":     {chunk, join(goesOn(1, at(3, 2, 8), 3), boundary(1, position.Committed(3))), fenced},
 	} {
 		if err := livelog.Validate(c.request); err != nil {
 			t.Errorf("%s: the request is invalid: %v", name, err)
@@ -96,17 +110,18 @@ func TestATailDecidesWhatMayFollow(t *testing.T) {
 
 func TestARequestThatNoWriterSendsIsInvalid(t *testing.T) {
 	t.Parallel()
-	with := func(r livelog.Request, change func(*livelog.Request)) livelog.Request {
-		change(&r)
+	with := func(r livelog.Request, change func(*livelog.Record)) livelog.Request {
+		r.Records = slices.Clone(r.Records)
+		change(&r.Records[0])
 		return r
 	}
 	first, next, commit := begins(1, at(1, 1, 1), 1), goesOn(1, at(1, 1, 2), 1), boundary(1, position.Committed(1))
 	for name, r := range map[string]livelog.Request{
-		"no epoch":                              with(first, func(r *livelog.Request) { r.Epoch = 0 }),
+		"no epoch":                              begins(0, at(1, 1, 1), 1),
 		"a negative after":                      check(1, -1),
 		"an after beyond all positions":         check(1, 1<<53),
-		"a negative sequence":                   with(first, func(r *livelog.Request) { r.Sequence = -1 }),
-		"a sequence beyond all positions":       with(first, func(r *livelog.Request) { r.Sequence = 1 << 53 }),
+		"a negative sequence":                   with(first, func(r *livelog.Record) { r.Sequence = -1 }),
+		"a sequence beyond all positions":       with(first, func(r *livelog.Record) { r.Sequence = 1 << 53 }),
 		"step 0":                                begins(1, at(0, 1, 1), 1),
 		"attempt 0":                             begins(1, at(1, 0, 1), 1),
 		"n 0":                                   begins(1, at(1, 1, 0), 1),
@@ -115,17 +130,24 @@ func TestARequestThatNoWriterSendsIsInvalid(t *testing.T) {
 		"an attempt without chunks":             begins(1, at(1, 1, 1), 0),
 		"an attempt that does not begin":        begins(1, at(1, 1, 2), 1),
 		"chunks at the beginning of an attempt": goesOn(1, at(1, 1, 0), 1),
-		"stands behind the attempt":             with(first, func(r *livelog.Request) { r.Attempt = &livelog.Attempt{Stands: at(1, 1, 1)} }),
-		"a negative stands":                     with(first, func(r *livelog.Request) { r.Attempt = &livelog.Attempt{Stands: -1} }),
-		"chunks that follow something else":     with(next, func(r *livelog.Request) { r.After = 0 }),
-		"a boundary with chunks":                with(commit, func(r *livelog.Request) { r.Chunks = 1 }),
-		"a boundary with an attempt":            with(commit, func(r *livelog.Request) { r.Attempt = &livelog.Attempt{} }),
-		"a boundary within an attempt":          with(commit, func(r *livelog.Request) { r.Sequence = at(1, 1, 5) }),
+		"stands behind the attempt":             with(first, func(r *livelog.Record) { r.Attempt = &livelog.Attempt{Stands: at(1, 1, 1)} }),
+		"a negative stands":                     with(first, func(r *livelog.Record) { r.Attempt = &livelog.Attempt{Stands: -1} }),
+		"chunks that follow something else":     {Epoch: 1, After: 0, Records: next.Records},
+		"a boundary with chunks":                with(commit, func(r *livelog.Record) { r.Chunks = 1 }),
+		"a boundary with an attempt":            with(commit, func(r *livelog.Record) { r.Attempt = &livelog.Attempt{} }),
+		"a boundary within an attempt":          with(commit, func(r *livelog.Record) { r.Sequence = at(1, 1, 5) }),
 		"a boundary at step 0":                  boundary(1, position.Committed(0)),
-		"a commit that ends nothing":            with(commit, func(r *livelog.Request) { r.Boundary = &livelog.Boundary{} }),
-		"a commit at the end's place":           with(commit, func(r *livelog.Request) { r.Sequence = position.Ended(1) }),
-		"an end at the commit's place":          with(commit, func(r *livelog.Request) { r.Boundary = &livelog.Boundary{Committed: true, Ended: true} }),
-		"a last behind the boundary":            with(commit, func(r *livelog.Request) { r.Boundary = &livelog.Boundary{Committed: true, Last: position.Ended(1)} }),
+		"a commit that ends nothing":            with(commit, func(r *livelog.Record) { r.Boundary = &livelog.Boundary{} }),
+		"a commit at the end's place":           with(commit, func(r *livelog.Record) { r.Sequence = position.Ended(1) }),
+		"an end at the commit's place":          with(commit, func(r *livelog.Record) { r.Boundary = &livelog.Boundary{Committed: true, Ended: true} }),
+		"a record of nothing":                   with(next, func(r *livelog.Record) { r.Chunks = 0 }),
+		"a hole between two records":            join(first, goesOn(1, at(1, 1, 3), 1)),
+		"a record twice":                        join(next, next),
+		"a boundary before the chunks":          join(commit, next),
+		"chunks behind a boundary":              join(first, commit, goesOn(1, position.Committed(1)+1, 1)),
+		"an attempt below the one before":       join(begins(1, at(1, 2, 1), 1), first),
+		"a malformed record behind a good one":  join(first, boundary(1, position.Committed(0))),
+		"a last behind the boundary":            with(commit, func(r *livelog.Record) { r.Boundary = &livelog.Boundary{Committed: true, Last: position.Ended(1)} }),
 	} {
 		if err := livelog.Validate(r); fault.ReasonOf(err) != "RECORD_INVALID" {
 			t.Errorf("%s: got %v, want RECORD_INVALID", name, err)

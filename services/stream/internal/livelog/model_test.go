@@ -10,13 +10,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
 )
 
-// stored is a record of the model's log.
+// stored is a message of the model's log.
 type stored struct {
-	epoch       int64
-	first, last int64
-	content     int // tells two records with the same sequences apart
-	boundary    bool
+	epoch   int64
+	records []livelog.Record
+	content int // tells two messages with the same sequences apart
 }
+
+func (s stored) last() int64 { return s.records[len(s.records)-1].Last() }
 
 // writer is an owner of the session. It keeps its last request until it has the answer.
 type writer struct {
@@ -30,7 +31,7 @@ type writer struct {
 	finished bool // it was fenced
 }
 
-// machine is a log that may lose records, and the session's owners, of which all but the last
+// machine is a log that may lose messages, and the session's owners, of which all but the last
 // are taken for dead by the state service and may not know it.
 type machine struct {
 	log      []stored
@@ -48,7 +49,7 @@ func (m *machine) tail() livelog.Tail {
 		return livelog.Tail{}
 	}
 	last := m.log[len(m.log)-1]
-	return livelog.Tail{Epoch: last.epoch, Last: last.last}
+	return livelog.Tail{Epoch: last.epoch, Last: last.last()}
 }
 
 // claim makes a new owner, which may use attempts that no other one may. Here those of an
@@ -62,27 +63,35 @@ func (m *machine) claim(t *rapid.T) {
 	m.writers = append(m.writers, &writer{epoch: int64(len(m.writers) + 1), step: m.step, attempt: first, restart: true})
 }
 
-// next makes the writer's next request.
+// next makes the writer's next request, of one to four records.
 func (m *machine) next(t *rapid.T, w *writer) *livelog.Request {
 	m.contents++
 	w.content = m.contents
+	r := livelog.Request{Epoch: w.epoch, After: w.after}
+	last := w.after
+	for range rapid.IntRange(1, 4).Draw(t, "records") {
+		record := m.nextRecord(t, w, last)
+		last = record.Last()
+		r.Records = append(r.Records, record)
+	}
+	return &r
+}
+
+func (m *machine) nextRecord(t *rapid.T, w *writer, last int64) livelog.Record {
 	owner := w == m.writers[len(m.writers)-1]
 	if owner && !w.restart && rapid.IntRange(0, 4).Draw(t, "commit") == 0 {
-		r := livelog.Request{Epoch: w.epoch, After: w.after, Sequence: position.Committed(w.step),
-			Boundary: &livelog.Boundary{Last: w.after, Committed: true}}
+		r := livelog.Record{Sequence: position.Committed(w.step), Boundary: &livelog.Boundary{Last: last, Committed: true}}
 		w.step++
 		m.step, m.claims = w.step, 0
 		w.attempt, _ = position.Attempts(0)
 		w.restart = true
-		return &r
+		return r
 	}
-	r := livelog.Request{Epoch: w.epoch, After: w.after, Chunks: rapid.IntRange(1, 3).Draw(t, "chunks")}
+	r := livelog.Record{Sequence: last + 1, Chunks: rapid.IntRange(1, 3).Draw(t, "chunks")}
 	if w.restart {
 		r.Sequence, r.Attempt, w.restart = at(w.step, w.attempt, 1), &livelog.Attempt{}, false
-	} else {
-		r.Sequence = w.after + 1
 	}
-	return &r
+	return r
 }
 
 // send gives the writer's request to the log. The answer may be lost.
@@ -112,16 +121,20 @@ func (m *machine) send(t *rapid.T, w *writer, answered bool) {
 }
 
 func (m *machine) store(t *rapid.T, before livelog.Tail, r livelog.Request, content int) {
-	if r.Sequence <= before.Last {
-		t.Fatalf("sequence %d was stored behind %d", r.Sequence, before.Last)
-	}
-	for s := r.Sequence; s <= r.Last(); s++ {
-		if former, ok := m.given[s]; ok && former != content {
-			t.Fatalf("sequence %d has two meanings", s)
+	former := before.Last
+	for _, record := range r.Records {
+		if record.Sequence <= former {
+			t.Fatalf("sequence %d was stored behind %d", record.Sequence, former)
 		}
-		m.given[s] = content
+		former = record.Last()
+		for s := record.Sequence; s <= former; s++ {
+			if other, ok := m.given[s]; ok && other != content {
+				t.Fatalf("sequence %d has two meanings", s)
+			}
+			m.given[s] = content
+		}
 	}
-	m.log = append(m.log, stored{r.Epoch, r.Sequence, r.Last(), content, r.Boundary != nil})
+	m.log = append(m.log, stored{r.Epoch, r.Records, content})
 	m.fence = max(m.fence, r.Epoch)
 }
 
@@ -136,7 +149,7 @@ func (m *machine) answer(t *rapid.T, w *writer, r livelog.Request, err error) {
 		w.attempt++
 		w.restart = true
 	case "":
-		// A success means that the record is in the log now.
+		// A success means that the records are in the log now.
 		if !m.holds(w.content) {
 			t.Fatalf("content %d was acknowledged and is not stored", w.content)
 		}
@@ -170,19 +183,25 @@ func (m *machine) lose(keep int) {
 // attempt has a hole.
 func (m *machine) verify(t *rapid.T) {
 	seen := map[int]bool{}
-	var former stored
-	for _, r := range m.log {
-		if r.first <= former.last || r.epoch < former.epoch {
-			t.Fatalf("%+v lies behind %+v", r, former)
+	var epoch, last int64
+	for _, message := range m.log {
+		if message.epoch < epoch {
+			t.Fatalf("%+v lies behind epoch %d", message, epoch)
 		}
-		if p := position.Of(r.first); !r.boundary && p.N > 1 && former.last != r.first-1 {
-			t.Fatalf("%+v lies behind a hole: %+v", r, former)
+		epoch = message.epoch
+		for _, r := range message.records {
+			if r.Sequence <= last {
+				t.Fatalf("%+v lies behind %d", r, last)
+			}
+			if p := position.Of(r.Sequence); r.Boundary == nil && p.N > 1 && last != r.Sequence-1 {
+				t.Fatalf("%+v lies behind a hole: %d", r, last)
+			}
+			last = r.Last()
 		}
-		if seen[r.content] {
-			t.Fatalf("content %d is stored twice", r.content)
+		if seen[message.content] {
+			t.Fatalf("content %d is stored twice", message.content)
 		}
-		seen[r.content] = true
-		former = r
+		seen[message.content] = true
 	}
 	for content := range m.acked {
 		if !seen[content] {

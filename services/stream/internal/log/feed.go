@@ -50,6 +50,14 @@ func (f *Feed) Deliver(s Stream, m *Message) {
 	}
 }
 
+// Followed reports whether anybody follows. Who begins to follow afterwards and then reads what
+// is stored misses nothing that was stored before.
+func (f *Feed) Followed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.topics) > 0
+}
+
 // Break tells all followers that messages may be missing.
 func (f *Feed) Break() {
 	f.mu.Lock()

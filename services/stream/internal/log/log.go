@@ -44,7 +44,7 @@ type Message struct {
 	Session string
 	Epoch   int64  // of the writer
 	Last    int64  // the sequence of its last frame
-	Body    []byte // the record
+	Body    []byte // the records
 }
 
 // Page is a part of what is stored.

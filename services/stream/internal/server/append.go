@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -21,7 +19,7 @@ const maxAttempts = 8
 
 var errTailMoves = errors.New("other writers keep changing the tail")
 
-// Append stores a record, or asks for the tail.
+// Append stores records, or asks for the tail.
 func (s *Server) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.AppendResponse, error) {
 	began := time.Now()
 	err := s.append(ctx, r)
@@ -42,7 +40,7 @@ func (s *Server) append(ctx context.Context, r *streamv2.AppendRequest) error {
 		return err
 	}
 	message := &log.Message{Epoch: request.Epoch, Last: request.Last()}
-	if message.Body, err = s.bodyOf(r.GetRecord()); err != nil {
+	if message.Body, err = s.bodyOf(r.GetRecords()); err != nil {
 		return err
 	}
 	return s.write(ctx, stream, request, message)
@@ -144,30 +142,39 @@ func (t *tails) put(s log.Stream, known tail) {
 // requestOf checks an append and makes what the rules look at: Invalid (RECORD_INVALID,
 // CHUNK_INVALID, ID_INVALID).
 func requestOf(r *streamv2.AppendRequest) (livelog.Request, error) {
-	record := r.GetRecord()
-	request := livelog.Request{
-		Epoch: r.GetEpoch(), After: r.GetAfter(), Sequence: record.GetSequence(), Chunks: len(record.GetChunks()),
-	}
-	if attempt := record.GetAttempt(); attempt != nil {
-		request.Attempt = &livelog.Attempt{Stands: attempt.GetStands()}
-		if err := checkID("ID_INVALID", "attempt.run_id", attempt.GetRunId()); err != nil {
+	request := livelog.Request{Epoch: r.GetEpoch(), After: r.GetAfter(), Records: make([]livelog.Record, 0, len(r.GetRecords()))}
+	for _, record := range r.GetRecords() {
+		made, err := recordOf(record)
+		if err != nil {
 			return request, err
+		}
+		request.Records = append(request.Records, made)
+	}
+	return request, livelog.Validate(request)
+}
+
+func recordOf(record *streamv2.Record) (livelog.Record, error) {
+	made := livelog.Record{Sequence: record.GetSequence(), Chunks: len(record.GetChunks())}
+	if attempt := record.GetAttempt(); attempt != nil {
+		made.Attempt = &livelog.Attempt{Stands: attempt.GetStands()}
+		if err := checkID("ID_INVALID", "attempt.run_id", attempt.GetRunId()); err != nil {
+			return made, err
 		}
 	}
 	if boundary := record.GetBoundary(); boundary != nil {
-		request.Boundary = &livelog.Boundary{
+		made.Boundary = &livelog.Boundary{
 			Last: boundary.GetLast(), Committed: boundary.GetStepCommitted() != nil, Ended: boundary.GetRunEnded() != nil,
 		}
 		if err := checkBoundary(boundary); err != nil {
-			return request, err
+			return made, err
 		}
 	}
 	for _, chunk := range record.GetChunks() {
 		if err := checkChunk(chunk); err != nil {
-			return request, err
+			return made, err
 		}
 	}
-	return request, livelog.Validate(request)
+	return made, nil
 }
 
 func checkChunk(c *eventv1.Chunk) error {
@@ -201,17 +208,4 @@ func checkBoundary(b *streamv2.Boundary) error {
 
 func recordInvalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "RECORD_INVALID", format, args...)
-}
-
-// bodyOf encodes a record: TooLarge (RECORD_TOO_LARGE).
-func (s *Server) bodyOf(r *streamv2.Record) ([]byte, error) {
-	body, err := proto.Marshal(r)
-	if err != nil {
-		return nil, recordInvalid("the record cannot be encoded: a text in it is not valid UTF-8")
-	}
-	if len(body) > s.recordBytes {
-		return nil, fault.New(fault.TooLarge, "RECORD_TOO_LARGE",
-			"the record takes %d bytes, and at most %d are stored; send fewer chunks at once", len(body), s.recordBytes)
-	}
-	return body, nil
 }

@@ -41,7 +41,9 @@ func TestARequestMayBeRepeatedAsItIs(t *testing.T) {
 		func() *streamv2.AppendRequest { return w.begin(1, 1, "a", "b") },
 		func() *streamv2.AppendRequest { return w.goOn("c") },
 		func() *streamv2.AppendRequest { return w.goOn("d", "e") },
-		func() *streamv2.AppendRequest { return w.commit(1) },
+		func() *streamv2.AppendRequest { return w.goOnAndCommit(1, "f", "g") },
+		func() *streamv2.AppendRequest { return w.goOnAndCommit(2, "h", "i") },
+		func() *streamv2.AppendRequest { return w.commit(3) },
 	} {
 		request := r()
 		w.say(t, request)
@@ -52,7 +54,8 @@ func TestARequestMayBeRepeatedAsItIs(t *testing.T) {
 		}
 	}
 	one.read(t, &streamv2.ReadRequest{Stream: refOf("s"), StoredOnly: true}).
-		expect(t, "s 1.1.1 a b", "s 1.1.3 c", "s 1.1.4 d e", "s commits 1", "caught up")
+		expect(t, "s 1.1.1 a b", "s 1.1.3 c", "s 1.1.4 d e", "s 1.1.6 f", "s commits 1",
+			"s 2.1.1 g", "s 2.1.2 h", "s commits 2", "s 3.1.1 i", "s commits 3", "caught up")
 }
 
 // faulty is a log whose next append has no answer.
@@ -118,6 +121,14 @@ func TestARememberedTailSavesTheLookAndACheckAsksTheLog(t *testing.T) {
 	}
 }
 
+// largeRecords makes records behind the first chunk of an attempt, which are too large together.
+func largeRecords(w *writer, count int) (records []*streamv2.Record) {
+	for i := range count {
+		records = append(records, w.request(at(1, 1, int32(i+2)), []string{strings.Repeat("x", recordBytes/count)}).GetRecords()...) //nolint:gosec // few
+	}
+	return records
+}
+
 func TestAMalformedAppendIsRefused(t *testing.T) {
 	t.Parallel()
 	h := onMemory(t)
@@ -129,26 +140,32 @@ func TestAMalformedAppendIsRefused(t *testing.T) {
 	}
 	ended := func(change func(*streamv2.Boundary)) *streamv2.AppendRequest {
 		r := w.commit(1)
-		r.Record.Sequence = position.Ended(1)
-		r.Record.Boundary.RunEnded = text("x")
-		r.Record.Boundary.End = &streamv2.Terminal{RunId: "run", Outcome: &streamv2.Terminal_End{End: &streamv2.End{Status: streamv2.EndStatus_END_STATUS_COMPLETED}}}
-		change(r.Record.Boundary)
+		r.Records[0].Sequence = position.Ended(1)
+		r.Records[0].Boundary.RunEnded = text("x")
+		r.Records[0].Boundary.End = &streamv2.Terminal{RunId: "run", Outcome: &streamv2.Terminal_End{End: &streamv2.End{Status: streamv2.EndStatus_END_STATUS_COMPLETED}}}
+		change(r.Records[0].Boundary)
 		return r
 	}
 	for name, c := range map[string]struct {
 		request *streamv2.AppendRequest
 		reason  string
 	}{
-		"no stream":                   {first(func(r *streamv2.AppendRequest) { r.Stream = nil }), "ID_INVALID"},
-		"no tenant":                   {first(func(r *streamv2.AppendRequest) { r.Stream = &streamv2.StreamRef{RootSessionId: "s", SessionId: "s"} }), "ID_INVALID"},
-		"a control character":         {first(func(r *streamv2.AppendRequest) { r.Stream = refOf("a\nb") }), "ID_INVALID"},
-		"a long id":                   {first(func(r *streamv2.AppendRequest) { r.Stream = refOf(strings.Repeat("x", 257)) }), "ID_INVALID"},
-		"no epoch":                    {first(func(r *streamv2.AppendRequest) { r.Epoch = 0 }), "RECORD_INVALID"},
-		"no run of the attempt":       {first(func(r *streamv2.AppendRequest) { r.Record.Attempt.RunId = "" }), "ID_INVALID"},
-		"no run of a chunk":           {first(func(r *streamv2.AppendRequest) { r.Record.Chunks[0].AgentId = "" }), "CHUNK_INVALID"},
-		"a negative step":             {first(func(r *streamv2.AppendRequest) { r.Record.Chunks[0].Step = -1 }), "CHUNK_INVALID"},
-		"an attempt without chunks":   {first(func(r *streamv2.AppendRequest) { r.Record.Chunks = nil }), "RECORD_INVALID"},
-		"a large record":              {first(func(r *streamv2.AppendRequest) { r.Record.Chunks[0] = text(strings.Repeat("x", recordBytes)) }), "RECORD_TOO_LARGE"},
+		"no stream":                 {first(func(r *streamv2.AppendRequest) { r.Stream = nil }), "ID_INVALID"},
+		"no tenant":                 {first(func(r *streamv2.AppendRequest) { r.Stream = &streamv2.StreamRef{RootSessionId: "s", SessionId: "s"} }), "ID_INVALID"},
+		"a control character":       {first(func(r *streamv2.AppendRequest) { r.Stream = refOf("a\nb") }), "ID_INVALID"},
+		"a long id":                 {first(func(r *streamv2.AppendRequest) { r.Stream = refOf(strings.Repeat("x", 257)) }), "ID_INVALID"},
+		"no epoch":                  {first(func(r *streamv2.AppendRequest) { r.Epoch = 0 }), "RECORD_INVALID"},
+		"no run of the attempt":     {first(func(r *streamv2.AppendRequest) { r.Records[0].Attempt.RunId = "" }), "ID_INVALID"},
+		"no run of a chunk":         {first(func(r *streamv2.AppendRequest) { r.Records[0].Chunks[0].AgentId = "" }), "CHUNK_INVALID"},
+		"a negative step":           {first(func(r *streamv2.AppendRequest) { r.Records[0].Chunks[0].Step = -1 }), "CHUNK_INVALID"},
+		"an attempt without chunks": {first(func(r *streamv2.AppendRequest) { r.Records[0].Chunks = nil }), "RECORD_INVALID"},
+		"a large record":            {first(func(r *streamv2.AppendRequest) { r.Records[0].Chunks[0] = text(strings.Repeat("x", recordBytes)) }), "RECORD_TOO_LARGE"},
+		"a record of nothing":       {first(func(r *streamv2.AppendRequest) { r.Records = append(r.Records, nil) }), "RECORD_INVALID"},
+		"a bad chunk further on": {first(func(r *streamv2.AppendRequest) {
+			r.Records = append(r.Records, &streamv2.Record{Chunks: []*eventv1.Chunk{{}}})
+		}), "CHUNK_INVALID"},
+		"records that do not follow":  {first(func(r *streamv2.AppendRequest) { r.Records = append(r.Records, w.goOn("b").GetRecords()...) }), "RECORD_INVALID"},
+		"records large together":      {first(func(r *streamv2.AppendRequest) { r.Records = append(r.Records, largeRecords(w, 2)...) }), "RECORD_TOO_LARGE"},
 		"an end that is whole":        {ended(func(*streamv2.Boundary) {}), ""},
 		"an end without its chunk":    {ended(func(b *streamv2.Boundary) { b.RunEnded = nil }), "RECORD_INVALID"},
 		"an end without its terminal": {ended(func(b *streamv2.Boundary) { b.End = nil }), "RECORD_INVALID"},

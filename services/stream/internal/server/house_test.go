@@ -97,7 +97,7 @@ type writer struct {
 // begin makes the request that begins an attempt with these texts.
 func (w *writer) begin(step, attempt int32, texts ...string) *streamv2.AppendRequest {
 	r := w.request(at(step, attempt, 1), texts)
-	r.Record.Attempt = &streamv2.Attempt{RunId: "run"}
+	r.Records[0].Attempt = &streamv2.Attempt{RunId: "run"}
 	return r
 }
 
@@ -109,16 +109,47 @@ func (w *writer) request(sequence int64, texts []string) *streamv2.AppendRequest
 	for _, delta := range texts {
 		record.Chunks = append(record.Chunks, text(delta))
 	}
-	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after, Record: record}
+	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after, Records: []*streamv2.Record{record}}
 }
 
 func (w *writer) commit(step int32) *streamv2.AppendRequest {
-	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after, Record: &streamv2.Record{
+	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after, Records: []*streamv2.Record{{
 		Sequence: position.Committed(step),
 		Boundary: &streamv2.Boundary{Last: w.after, StepCommitted: &eventv1.Chunk{
 			AgentId: "run", Step: step, Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: "c"}},
 		}},
-	}}
+	}}}
+}
+
+// goOnAndCommit makes the request that ends the step with these texts and begins the next one.
+func (w *writer) goOnAndCommit(step int32, rest, next string) *streamv2.AppendRequest {
+	r, after := w.goOn(rest), w.after
+	w.after = lastOf(r)
+	r.Records = append(r.Records, w.commit(step).GetRecords()...)
+	r.Records = append(r.Records, w.begin(step+1, 1, next).GetRecords()...)
+	w.after = after
+	return r
+}
+
+// requestOf makes a request of what was read.
+func requestOf(f *streamv2.ReadResponse) *streamv2.AppendRequest {
+	return &streamv2.AppendRequest{Records: f.GetRecords().GetRecords()}
+}
+
+// firstOf and lastOf return the sequences of a request's first and last frame; 0 for a check.
+func firstOf(r *streamv2.AppendRequest) int64 {
+	if len(r.GetRecords()) == 0 {
+		return 0
+	}
+	return r.GetRecords()[0].GetSequence()
+}
+
+func lastOf(r *streamv2.AppendRequest) int64 {
+	if len(r.GetRecords()) == 0 {
+		return 0
+	}
+	last := r.GetRecords()[len(r.GetRecords())-1]
+	return last.GetSequence() + int64(max(len(last.GetChunks()), 1)) - 1
 }
 
 func (w *writer) check() *streamv2.AppendRequest {
@@ -131,17 +162,13 @@ func (w *writer) say(t *testing.T, r *streamv2.AppendRequest) {
 	for deadline := time.Now().Add(patience); ; {
 		_, err := w.Append(t.Context(), r)
 		if err == nil {
-			w.after = lastOf(r.GetRecord())
+			w.after = lastOf(r)
 			return
 		}
 		if !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
-			t.Fatalf("append at %+v: %v", position.Of(r.GetRecord().GetSequence()), err)
+			t.Fatalf("append at %+v: %v", position.Of(firstOf(r)), err)
 		}
 	}
-}
-
-func lastOf(r *streamv2.Record) int64 {
-	return r.GetSequence() + int64(max(len(r.GetChunks()), 1)) - 1
 }
 
 // refused sends a request that must be refused for the reason.
@@ -153,17 +180,18 @@ func (w *writer) refused(t *testing.T, r *streamv2.AppendRequest, reason string)
 			return
 		}
 		if !errors.Is(err, fault.Unavailable) || time.Now().After(deadline) {
-			t.Fatalf("append at %+v: got %v, want %s", position.Of(r.GetRecord().GetSequence()), err, reason)
+			t.Fatalf("append at %+v: got %v, want %s", position.Of(firstOf(r)), err, reason)
 		}
 	}
 }
 
 // reader is an open Read.
 type reader struct {
-	stream grpc.ServerStreamingClient[streamv2.ReadResponse]
+	stream  grpc.ServerStreamingClient[streamv2.ReadResponse]
+	waiting []string // of the last frame
 }
 
-func (h house) read(t *testing.T, r *streamv2.ReadRequest) reader {
+func (h house) read(t *testing.T, r *streamv2.ReadRequest) *reader {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -171,44 +199,52 @@ func (h house) read(t *testing.T, r *streamv2.ReadRequest) reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reader{stream}
+	return &reader{stream: stream}
 }
 
-// words describes a frame: the session and the texts, or what else it is.
-func words(f *streamv2.ReadResponse) string {
+// words describes the records of a frame: the session and the texts, or what else it is.
+func words(f *streamv2.ReadResponse) []string {
 	if f.GetCaughtUp() != nil {
-		return "caught up"
+		return []string{"caught up"}
 	}
-	r := f.GetRecord().GetRecord()
+	var lines []string
+	for _, r := range f.GetRecords().GetRecords() {
+		lines = append(lines, wordsOf(f.GetRecords().GetSessionId(), r))
+	}
+	return lines
+}
+
+func wordsOf(session string, r *streamv2.Record) string {
 	p := position.Of(r.GetSequence())
 	if r.GetBoundary() != nil {
-		return fmt.Sprintf("%s commits %d", f.GetRecord().GetSessionId(), p.Step)
+		return fmt.Sprintf("%s commits %d", session, p.Step)
 	}
-	line := fmt.Sprintf("%s %d.%d.%d", f.GetRecord().GetSessionId(), p.Step, p.Attempt, p.N)
+	line := fmt.Sprintf("%s %d.%d.%d", session, p.Step, p.Attempt, p.N)
 	for _, c := range r.GetChunks() {
 		line += " " + c.GetTextDelta().GetDelta()
 	}
 	return line
 }
 
-// expect takes as many frames as are wanted, and wants these.
-func (r reader) expect(t *testing.T, want ...string) {
+// expect takes as many records as are wanted, and wants these.
+func (r *reader) expect(t *testing.T, want ...string) {
 	t.Helper()
-	var got []string
-	for range want {
+	got := r.waiting
+	for len(got) < len(want) {
 		f, err := r.stream.Recv()
 		if err != nil {
 			t.Fatalf("got %q and then %v, want %q", got, err, want)
 		}
-		got = append(got, words(f))
+		got = append(got, words(f)...)
 	}
+	got, r.waiting = got[:len(want):len(want)], got[len(want):]
 	if !slices.Equal(got, want) {
 		t.Fatalf("got  %q\nwant %q", got, want)
 	}
 }
 
 // ends takes what comes until the end, which must be for the reason; "" is a regular end.
-func (r reader) ends(t *testing.T, reason string) (frames int) {
+func (r *reader) ends(t *testing.T, reason string) (frames int) {
 	t.Helper()
 	for ; ; frames++ {
 		_, err := r.stream.Recv()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -99,10 +97,7 @@ func (q *reading) replay(ctx context.Context) error {
 				return nil
 			}
 			q.cursor = m.Offset
-			if attempts.Replaced(m.Session, m.Last) {
-				continue
-			}
-			if err := q.give(m); err != nil {
+			if err := q.give(m, attempts); err != nil {
 				return err
 			}
 		}
@@ -120,7 +115,7 @@ func (q *reading) survey(ctx context.Context) (first log.Page, attempts livelog.
 	first, err = q.page(ctx, q.cursor)
 	for page := first; err == nil; page, err = q.page(ctx, end) {
 		for _, m := range page.Messages {
-			attempts.See(m.Session, m.Last)
+			see(attempts, m)
 			end = m.Offset
 		}
 		if !page.More {
@@ -183,7 +178,7 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 				continue
 			}
 			q.cursor = m.Offset
-			if err := q.give(m); err != nil {
+			if err := q.give(m, nil); err != nil {
 				return caughtUp, err
 			}
 		}
@@ -191,12 +186,20 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 	}
 }
 
-// give sends a message, unless the reader has it.
-func (q *reading) give(m *log.Message) error {
-	if m.Session == q.scope.Session && m.Last <= q.from {
+// give sends the records of a message, but for those that the reader has and those of attempts
+// that were replaced.
+func (q *reading) give(m *log.Message, attempts livelog.Survey) error {
+	body := m.Body
+	if m.Session == q.scope.Session {
+		if m.Last <= q.from {
+			return nil
+		}
+		body = behind(body, q.from)
+	}
+	if body = standing(attempts, m.Session, body); len(body) == 0 {
 		return nil
 	}
-	return q.send(frameOf(m))
+	return q.send(frameOf(m.Session, body))
 }
 
 // scopeOf checks what a reader wants to read: Invalid (ID_INVALID, SEQUENCE_INVALID).
@@ -212,33 +215,4 @@ func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
 		return log.Scope{}, fault.New(fault.Invalid, "SEQUENCE_INVALID", "from_sequence is %d, which is no position", r.GetFromSequence())
 	}
 	return log.Scope{Stream: stream, Family: r.GetFamily()}, nil
-}
-
-// frameOf makes the frame of a message. The record is not decoded: its bytes, as they were
-// appended, are the field of the frame.
-func frameOf(m *log.Message) *streamv2.ReadResponse {
-	var session []byte
-	session = protowire.AppendTag(session, sessionField, protowire.BytesType)
-	session = protowire.AppendString(session, m.Session)
-	session = protowire.AppendTag(session, recordField, protowire.BytesType)
-	session = protowire.AppendVarint(session, uint64(len(m.Body)))
-	frame := make([]byte, 0, len(session)+len(m.Body)+16)
-	frame = protowire.AppendTag(frame, frameField, protowire.BytesType)
-	frame = protowire.AppendVarint(frame, uint64(len(session)+len(m.Body)))
-	frame = append(append(frame, session...), m.Body...)
-	response := &streamv2.ReadResponse{}
-	response.ProtoReflect().SetUnknown(frame)
-	return response
-}
-
-// The numbers of the fields ReadResponse.record, SessionRecord.session_id and
-// SessionRecord.record.
-const (
-	frameField   = 1
-	sessionField = 1
-	recordField  = 2
-)
-
-func caughtUpFrame() *streamv2.ReadResponse {
-	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}
 }

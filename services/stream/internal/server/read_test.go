@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,38 @@ func TestAReaderGoesFromStoredToLive(t *testing.T) {
 	w.say(t, w.begin(2, 1, "d"))
 	early.expect(t, "s 1.1.1 a", "s 1.1.2 b c", "s commits 1", "s 2.1.1 d")
 	late.expect(t, "s commits 1", "s 2.1.1 d")
+}
+
+func TestRecordsThatWereAppendedTogetherAreReadFromAnyOfThem(t *testing.T) {
+	t.Parallel()
+	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	early := w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 1, 2)})
+	early.expect(t, "caught up")
+	w.say(t, w.begin(1, 1, "a"))
+	w.say(t, w.goOnAndCommit(1, "b", "c"))
+	w.say(t, w.goOnAndCommit(2, "d", "e"))
+	all := []string{"s 1.1.1 a", "s 1.1.2 b", "s commits 1", "s 2.1.1 c", "s 2.1.2 d", "s commits 2", "s 3.1.1 e"}
+	early.expect(t, all[2:]...)
+	for i, from := range []int64{
+		0, at(1, 1, 1), at(1, 1, 2), position.Committed(1), at(2, 1, 1), at(2, 1, 2), position.Committed(2), at(3, 1, 1),
+	} {
+		w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: from, StoredOnly: true}).expect(t, append(slices.Clone(all[i:]), "caught up")...)
+	}
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(2, 1, 1), Family: true, StoredOnly: true}).expect(t, append(slices.Clone(all[4:]), "caught up")...)
+}
+
+func TestAReplacedAttemptIsLeftOutOfWhatWasAppendedWithIt(t *testing.T) {
+	t.Parallel()
+	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	w.say(t, w.begin(1, 1, "a"))
+	w.say(t, w.goOnAndCommit(1, "b", "void"))
+	w.say(t, w.goOn("void"))
+	w.say(t, w.begin(2, 2, "c"))
+	w.say(t, w.goOnAndCommit(2, "d", "e"))
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}).
+		expect(t, "s 1.1.1 a", "s 1.1.2 b", "s commits 1", "s 2.2.1 c", "s 2.2.2 d", "s commits 2", "s 3.1.1 e", "caught up")
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(2, 1, 1), StoredOnly: true}).
+		expect(t, "s 2.2.1 c", "s 2.2.2 d", "s commits 2", "s 3.1.1 e", "caught up")
 }
 
 func TestAReaderResumesInEveryPlace(t *testing.T) {
@@ -214,7 +247,7 @@ func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
 		if _, err := s.Append(t.Context(), r); err != nil {
 			t.Error(err)
 		}
-		w.after = lastOf(r.GetRecord())
+		w.after = lastOf(r)
 	}
 	mustAppend(w.begin(1, 1, "a"))
 	text := strings.Repeat("x", 20<<10)
@@ -276,10 +309,9 @@ func (w *writer) hop(t *testing.T, hold, count int) (texts []string) {
 		stream, err := w.Read(ctx, &streamv2.ReadRequest{Stream: refOf("s"), FromSequence: from})
 		for held := 0; err == nil && held < hold && len(texts) < count; {
 			var f *streamv2.ReadResponse
-			if f, err = stream.Recv(); err == nil && f.GetRecord() != nil {
-				record := f.GetRecord().GetRecord()
-				from = lastOf(record)
-				texts = append(texts, record.GetChunks()[0].GetTextDelta().GetDelta())
+			if f, err = stream.Recv(); err == nil && f.GetRecords() != nil {
+				from = lastOf(requestOf(f))
+				texts = append(texts, f.GetRecords().GetRecords()[0].GetChunks()[0].GetTextDelta().GetDelta())
 				held++
 			}
 		}

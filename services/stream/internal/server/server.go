@@ -54,12 +54,14 @@ func New(l log.Log, recordBytes int, meter metric.Meter) (*Server, error) {
 // meters are the instruments of a server.
 type meters struct {
 	appends metric.Float64Histogram
+	stored  metric.MeasurementOption // the outcome of most appends
 	readers metric.Int64UpDownCounter
 	cut     metric.Int64Counter
 }
 
 func (m *meters) open(meter metric.Meter) error {
 	var errs [3]error
+	m.stored = outcome("stored")
 	m.appends, errs[0] = meter.Float64Histogram("holdfast.stream.append.time", metric.WithUnit("s"),
 		metric.WithDescription("time from an append's arrival to its answer, by outcome: stored, or the reason of the refusal"),
 		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
@@ -75,11 +77,15 @@ func (m *meters) open(meter metric.Meter) error {
 
 // appended notes what became of an append.
 func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
-	outcome := "stored"
+	became := m.stored
 	if err != nil {
-		outcome = cmp.Or(fault.ReasonOf(err), "INTERNAL")
+		became = outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL"))
 	}
-	m.appends.Record(ctx, took.Seconds(), metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", outcome))))
+	m.appends.Record(ctx, took.Seconds(), became)
+}
+
+func outcome(name string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", name)))
 }
 
 // maxIDBytes is the length of the longest id.

@@ -27,8 +27,8 @@ type Log struct {
 	Gate func(ctx context.Context, r *streamv2.AppendRequest) error
 	// MaxChunk is the size of the largest chunk or boundary; 0: no limit.
 	MaxChunk int
-	// MaxRecord is the size of the largest record; 0: no limit.
-	MaxRecord int
+	// MaxAppend is the size of the largest append; 0: no limit.
+	MaxAppend int
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -36,16 +36,18 @@ type Log struct {
 }
 
 type session struct {
-	epoch   int64 // of the last record
-	records []stored
+	epoch   int64 // of the last append
+	appends []stored
 	history []*streamv2.Record // everything that was ever stored, in its order
 	first   map[int64]*streamv2.AppendRequest
 }
 
 type stored struct {
-	epoch  int64
-	record *streamv2.Record
+	epoch   int64
+	records []*streamv2.Record
 }
+
+func (s stored) last() int64 { return last(s.records[len(s.records)-1]) }
 
 // last is the sequence of the record's last frame.
 func last(r *streamv2.Record) int64 { return r.GetSequence() + int64(max(len(r.GetChunks())-1, 0)) }
@@ -68,51 +70,65 @@ func (l *Log) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.
 	if s.first[r.GetEpoch()] == nil {
 		s.first[r.GetEpoch()] = proto.CloneOf(r)
 	}
-	record := r.GetRecord()
-	if err := l.check(record); err != nil {
+	if err := l.check(r.GetRecords()); err != nil {
 		return nil, err
 	}
 	tail := int64(0)
-	if len(s.records) > 0 {
-		tail = last(s.records[len(s.records)-1].record)
+	if len(s.appends) > 0 {
+		tail = s.appends[len(s.appends)-1].last()
 	}
-	repeated := slices.ContainsFunc(s.records, func(e stored) bool { return e.epoch == r.GetEpoch() && proto.Equal(e.record, record) })
-	begins := record.GetAttempt() != nil || record.GetBoundary() != nil
+	repeated := slices.ContainsFunc(s.appends, func(e stored) bool {
+		return e.epoch == r.GetEpoch() && slices.EqualFunc(e.records, r.GetRecords(), func(a, b *streamv2.Record) bool { return proto.Equal(a, b) })
+	})
+	check := len(r.GetRecords()) == 0
 	switch {
 	case r.GetEpoch() < s.epoch:
 		return nil, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d", r.GetEpoch())
-	case record == nil && (tail != r.GetAfter() || tail == 0):
+	case check && (tail != r.GetAfter() || tail == 0):
 		return nil, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d", tail)
-	case record == nil, repeated:
+	case check, repeated:
 		return &streamv2.AppendResponse{}, nil
-	case begins && record.GetSequence() <= tail, !begins && tail != r.GetAfter():
+	}
+	if begins := begins(r.GetRecords()[0]); begins && r.GetRecords()[0].GetSequence() <= tail || !begins && tail != r.GetAfter() {
 		return nil, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d", tail)
 	}
-	if !begins && record.GetSequence() != tail+1 {
-		l.faults = append(l.faults, fmt.Sprintf("%v comes behind %v", position.Of(record.GetSequence()), position.Of(tail)))
+	added := stored{epoch: r.GetEpoch()}
+	for _, record := range r.GetRecords() {
+		if at := record.GetSequence(); at <= tail || !begins(record) && at != tail+1 {
+			l.faults = append(l.faults, fmt.Sprintf("%v comes behind %v", position.Of(at), position.Of(tail)))
+		}
+		tail = last(record)
+		added.records = append(added.records, proto.CloneOf(record))
+		s.history = append(s.history, proto.CloneOf(record))
 	}
 	s.epoch = r.GetEpoch()
-	s.records = append(s.records, stored{r.GetEpoch(), proto.CloneOf(record)})
-	s.history = append(s.history, proto.CloneOf(record))
+	s.appends = append(s.appends, added)
 	return &streamv2.AppendResponse{}, nil
 }
 
+// begins reports whether the record may follow any lower one.
+func begins(r *streamv2.Record) bool { return r.GetAttempt() != nil || r.GetBoundary() != nil }
+
 // check refuses records that can never be stored.
-func (l *Log) check(record *streamv2.Record) error {
-	for _, chunk := range record.GetChunks() {
-		if l.MaxChunk > 0 && proto.Size(chunk) > l.MaxChunk {
-			return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(chunk))
+func (l *Log) check(records []*streamv2.Record) error {
+	bytes := 0
+	for _, record := range records {
+		bytes += proto.Size(record)
+		for _, chunk := range record.GetChunks() {
+			if l.MaxChunk > 0 && proto.Size(chunk) > l.MaxChunk {
+				return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(chunk))
+			}
+		}
+		if l.MaxChunk > 0 && proto.Size(record.GetBoundary()) > l.MaxChunk {
+			return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(record.GetBoundary()))
+		}
+		if len(record.GetChunks()) > 64 || record.GetBoundary() != nil && len(record.GetChunks()) > 0 {
+			l.faults = append(l.faults, fmt.Sprintf("a record with %d chunks", len(record.GetChunks())))
+			return fault.New(fault.Invalid, "RECORD_INVALID", "chunks")
 		}
 	}
-	if l.MaxRecord > 0 && proto.Size(record) > l.MaxRecord {
-		return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(record))
-	}
-	if l.MaxChunk > 0 && proto.Size(record.GetBoundary()) > l.MaxChunk {
-		return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", proto.Size(record.GetBoundary()))
-	}
-	if len(record.GetChunks()) > 64 || record.GetBoundary() != nil && len(record.GetChunks()) > 0 {
-		l.faults = append(l.faults, fmt.Sprintf("a record with %d chunks", len(record.GetChunks())))
-		return fault.New(fault.Invalid, "RECORD_INVALID", "chunks")
+	if l.MaxAppend > 0 && bytes > l.MaxAppend {
+		return fault.New(fault.TooLarge, "RECORD_TOO_LARGE", "%d bytes", bytes)
 	}
 	return nil
 }
@@ -132,19 +148,19 @@ func (l *Log) Lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.sessions {
-		s.records, s.epoch = nil, 0
+		s.appends, s.epoch = nil, 0
 	}
 }
 
-// LoseTail forgets the last records of each session.
-func (l *Log) LoseTail(records int) {
+// LoseTail forgets the last appends of each session.
+func (l *Log) LoseTail(appends int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.sessions {
-		s.records = s.records[:max(0, len(s.records)-records)]
+		s.appends = s.appends[:max(0, len(s.appends)-appends)]
 		s.epoch = 0
-		if len(s.records) > 0 {
-			s.epoch = s.records[len(s.records)-1].epoch
+		if len(s.appends) > 0 {
+			s.epoch = s.appends[len(s.appends)-1].epoch
 		}
 	}
 }
@@ -154,8 +170,10 @@ func (l *Log) Records(sessionID string) []*streamv2.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var records []*streamv2.Record
-	for _, e := range l.session(sessionID).records {
-		records = append(records, proto.CloneOf(e.record))
+	for _, e := range l.session(sessionID).appends {
+		for _, record := range e.records {
+			records = append(records, proto.CloneOf(record))
+		}
 	}
 	return records
 }

@@ -37,7 +37,17 @@ func filter(partition int, s log.Scope) string {
 
 // token writes an id as one legal token of a subject. Three ids of 256 bytes stay below the
 // 4,096 bytes of a NATS control line.
-func token(id string) string { return strings.ReplaceAll(url.QueryEscape(id), ".", "%2E") }
+func token(id string) string {
+	if !strings.ContainsFunc(id, isEscaped) {
+		return id
+	}
+	return strings.ReplaceAll(url.QueryEscape(id), ".", "%2E")
+}
+
+// isEscaped reports whether a token has another form than its id because of the character.
+func isEscaped(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '~'
+}
 
 // streamOf reads the end of a subject: tenant, root and session.
 func streamOf(subject string) (log.Stream, error) {
@@ -56,13 +66,13 @@ func streamOf(subject string) (log.Stream, error) {
 	return log.Stream{Tenant: parts[0], Root: parts[1], Session: parts[2]}, nil
 }
 
-// A payload is what the rules look at, in front of the record, so that the writer and
-// the place of a record are known without decoding it:
+// A payload is what the rules look at, in front of the body, so that the writer and
+// the place of a message are known without decoding it:
 //
-//	version  epoch      last       record
-//	1 byte   8 bytes    8 bytes    protobuf
+//	version  epoch      last       body
+//	1 byte   8 bytes    8 bytes    records
 const (
-	version     = 1
+	version     = 2
 	prefixBytes = 1 + 8 + 8
 )
 
@@ -103,8 +113,6 @@ const (
 
 // Append implements log.Writer.
 func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.Message) (uint64, error) {
-	ctx, cancel := l.request(ctx)
-	defer cancel()
 	p := l.partitionOf(s)
 	message := &nats.Msg{
 		Subject: filter(p.number, log.Scope{Stream: s}),
@@ -112,16 +120,16 @@ func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.
 		Data:    encode(m),
 	}
 	for pause := firstInFlightPause; ; pause = min(2*pause, lastInFlightPause) {
-		reply, err := l.nc.RequestMsgWithContext(ctx, message)
+		reply, err := l.exchange(ctx, message)
 		if errors.Is(err, nats.ErrNoResponders) && l.restore(ctx, p) {
 			return 0, log.ErrConflict // what was expected is not there any more
 		}
 		if err != nil {
 			return 0, log.Unavailable("append", err)
 		}
-		acknowledged, err := readAnswer(reply.Data)
-		if !isCode(err, codeInFlight) {
-			return acknowledged.Sequence, refusal(err)
+		sequence, err := readAcknowledgement(reply.Data)
+		if err == nil || !isCode(err, codeInFlight) {
+			return sequence, refusal(err)
 		}
 		select {
 		case <-time.After(pause):
@@ -160,6 +168,9 @@ func (p *partition) hear(m *nats.Msg) {
 	next := offset == p.heard+1
 	p.heard = offset
 	p.mu.Unlock()
+	if next && !p.feed.Followed() {
+		return
+	}
 	stream, message, err := decode(m.Subject, offset, m.Data)
 	if !next || err != nil { // a follower that reads what is stored gets to know the error
 		p.breakFeed()

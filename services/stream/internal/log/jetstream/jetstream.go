@@ -93,6 +93,7 @@ type Log struct {
 	nc         *nats.Conn
 	js         jetstream.JetStream
 	partitions []*partition
+	replies    replies // to appends
 
 	mu   sync.Mutex
 	up   context.Context //nolint:containedctx // the time of one connection, not of a call
@@ -163,15 +164,19 @@ func (l *Log) connect(e Endpoint) error {
 // request returns the context of one request: it ends with ctx, with the connection, or
 // after requestTimeout.
 func (l *Log) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	l.mu.Lock()
-	up := l.up
-	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	stop := context.AfterFunc(up, cancel)
+	stop := context.AfterFunc(l.connection(), cancel)
 	return ctx, func() {
 		stop()
 		cancel()
 	}
+}
+
+// connection returns a context that ends with the connection.
+func (l *Log) connection() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.up
 }
 
 // endRequests ends the requests under way when the connection is lost: their answers will
@@ -190,6 +195,9 @@ func (l *Log) breakFeeds() {
 }
 
 func (l *Log) start(ctx context.Context) error {
+	if err := l.replies.listen(l.nc); err != nil {
+		return fmt.Errorf("subscribe to the answers to appends: %w", err)
+	}
 	for _, p := range l.partitions {
 		if _, err := l.nc.Subscribe(storedSubject(p.number)+">", p.hear); err != nil {
 			return fmt.Errorf("subscribe to %s: %w", p.name, err)

@@ -2,11 +2,14 @@ package jetstream_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/stream/internal/embedded"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log/jetstream"
@@ -75,4 +78,38 @@ func TestAClusterIsALog(t *testing.T) {
 		o.Replicas = 3
 		return open(t, jetstream.Endpoint{URL: natstest.Start(t, 3).URL()}, o)
 	})
+}
+
+// Answers come by one subscription. The answer to an append that was given up belongs to nobody.
+func TestAnAppendThatIsGivenUpLeavesTheAnswersOfOthersAlone(t *testing.T) {
+	t.Parallel()
+	l := open(t, jetstream.Endpoint{InProcess: start(t, t.TempDir()).InProcess()}, options())
+	var group sync.WaitGroup
+	for i := range 16 {
+		group.Go(func() {
+			s := log.Stream{Tenant: "t", Root: fmt.Sprint("r", i), Session: "s"}
+			var last uint64
+			for n := range int64(50) {
+				ctx, cancel := context.WithCancel(t.Context())
+				if n%2 == 1 {
+					go cancel() // before, while or after it waits
+				}
+				offset, err := l.Append(ctx, s, last, &log.Message{Epoch: 1, Last: n, Body: []byte("body")})
+				cancel()
+				stored, lookErr := l.Last(t.Context(), s)
+				if lookErr != nil || stored == nil {
+					t.Errorf("last: got %v, %v", stored, lookErr)
+					return
+				}
+				if err == nil && (offset != stored.Offset || n != stored.Last) {
+					t.Errorf("append %d: got offset %d, want %d of %d", n, offset, stored.Offset, stored.Last)
+				}
+				if err != nil && !errors.Is(err, fault.Unavailable) && !errors.Is(err, log.ErrConflict) {
+					t.Errorf("append %d: got %v, want LOG_UNAVAILABLE or a conflict", n, err)
+				}
+				last = stored.Offset
+			}
+		})
+	}
+	group.Wait()
 }

@@ -1,0 +1,280 @@
+package pipe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/propagation"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	serviceName = "holdfast.pipe.v1.PipeService"
+	streamName  = "Calls"
+	// FullName is the method of pipes themselves.
+	FullName = "/" + serviceName + "/" + streamName
+
+	// methodsKey is the metadata of a pipe that names its methods, in the order in which
+	// its calls count them.
+	methodsKey = "holdfast-pipe-methods"
+)
+
+// Server serves the calls of pipes with the handlers of unary calls.
+type Server struct {
+	boundary  Boundary
+	mostBytes int
+	methods   map[string]method
+	scratch   *scratch
+
+	stopOnce sync.Once
+	stopping chan struct{} // closed by Stop
+}
+
+// Boundary is deferred around every handler. It turns what the handler returns into a
+// gRPC status, and its panic as well.
+type Boundary func(ctx context.Context, fullMethod string, err *error)
+
+// method is a handler with what it is called on.
+type method struct {
+	name    string
+	handler grpc.MethodHandler
+	service any
+}
+
+// NewServer returns a server whose answers are at most mostBytes large.
+func NewServer(mostBytes int, boundary Boundary) *Server {
+	return &Server{
+		boundary: boundary, mostBytes: mostBytes, methods: map[string]method{}, scratch: newScratch(),
+		stopping: make(chan struct{}),
+	}
+}
+
+// Add makes the unary methods of a service callable. It must not be called once a pipe is served.
+func (s *Server) Add(desc *grpc.ServiceDesc, service any) {
+	for _, m := range desc.Methods {
+		name := "/" + desc.ServiceName + "/" + m.MethodName
+		s.methods[name] = method{name: name, handler: m.Handler, service: service}
+	}
+}
+
+// Register adds the service of pipes themselves to a gRPC server, which has to use Codec.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	r.RegisterService(&grpc.ServiceDesc{
+		ServiceName: serviceName,
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: streamName, ClientStreams: true, ServerStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },
+		}},
+	}, s)
+}
+
+// Stop asks the clients of all pipes to open others. The pipes end once their clients
+// have closed them, with every call answered.
+func (s *Server) Stop() { s.stopOnce.Do(func() { close(s.stopping) }) }
+
+// serve serves one pipe. It returns when no handler of it runs any more.
+func (s *Server) serve(stream grpc.ServerStream) error {
+	p := &serverPipe{
+		server: s, ctx: stream.Context(), out: newOutbox(), places: make(chan struct{}, MaxCalls),
+		work: make(chan task), running: map[uint64]context.CancelFunc{},
+	}
+	for _, name := range metadata.ValueFromIncomingContext(stream.Context(), methodsKey) {
+		p.methods = append(p.methods, s.methods[name])
+	}
+	written := make(chan struct{})
+	closed := make(chan struct{})
+	go func() {
+		defer close(written)
+		p.write(stream, closed)
+	}()
+	err := p.read(stream)
+	close(p.work)
+	p.workers.Wait()
+	close(closed)
+	<-written
+	return err
+}
+
+// serverPipe is the server's side of one pipe.
+type serverPipe struct {
+	server  *Server
+	ctx     context.Context //nolint:containedctx // of the stream, the parent of all calls
+	methods []method        // the zero one where the server lacks it
+	out     *outbox
+	places  chan struct{} // one for each call in flight
+
+	work    chan task // to a worker that waits
+	workers sync.WaitGroup
+	idle    atomic.Int32 // workers that wait
+
+	mu      sync.Mutex
+	running map[uint64]context.CancelFunc
+}
+
+// read takes calls until the client closes the pipe, which is no error, or the pipe breaks.
+func (p *serverPipe) read(stream grpc.ServerStream) error {
+	for {
+		var f frame
+		if err := stream.RecvMsg(&f); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		err := f.read(reader{call: func(c call) { p.begin(c, &f) }, cancelled: p.cancel})
+		f.in.Free()
+		if err != nil {
+			return grpcstatus.Error(codes.Internal, err.Error())
+		}
+	}
+}
+
+// write sends answers until everything is answered, and asks for the end when the server stops.
+func (p *serverPipe) write(stream grpc.ServerStream, closed <-chan struct{}) {
+	stopping := p.server.stopping
+	for last := false; !last; {
+		select {
+		case <-p.out.wake:
+		case <-stopping:
+			stopping = nil
+			p.out.put(appendVarint(nil, frameEnding, 1))
+		case <-closed:
+			last = true
+		}
+		if p.out.flush(stream.SendMsg) != nil {
+			return // the pipe is broken: the reader learns of it
+		}
+	}
+}
+
+// task is a call that waits for a worker.
+type task struct {
+	call
+	ctx    context.Context //nolint:containedctx // a task is one call
+	cancel context.CancelFunc
+	buffer mem.Buffer // holds the payload
+}
+
+// begin gives a call to a worker. It waits for a place, which a client that keeps to
+// MaxCalls never has to.
+func (p *serverPipe) begin(c call, f *frame) {
+	p.places <- struct{}{}
+	t := task{call: c, buffer: f.in}
+	t.buffer.Ref()
+	t.ctx, t.cancel = p.callContext(c)
+	p.mu.Lock()
+	p.running[c.number] = t.cancel
+	p.mu.Unlock()
+	select {
+	case p.work <- t:
+	default:
+		p.workers.Go(func() { p.worker(t) })
+	}
+}
+
+func (p *serverPipe) callContext(c call) (context.Context, context.CancelFunc) {
+	ctx := p.ctx
+	if c.traceparent != "" {
+		carrier := propagation.MapCarrier{traceparentKey: c.traceparent, tracestateKey: c.tracestate}
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier)
+	}
+	if c.timeout > 0 {
+		return context.WithTimeout(ctx, c.timeout)
+	}
+	return context.WithCancel(ctx)
+}
+
+func (p *serverPipe) cancel(number uint64) {
+	p.mu.Lock()
+	cancel := p.running[number]
+	p.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// idleWorkers is how many goroutines of a pipe wait for work. They keep the stacks
+// that handlers have grown.
+const idleWorkers = 64
+
+func (p *serverPipe) worker(t task) {
+	for ok := true; ok; {
+		p.serve(t)
+		if p.idle.Add(1) <= idleWorkers {
+			t, ok = <-p.work
+		} else {
+			ok = false
+		}
+		p.idle.Add(-1)
+	}
+}
+
+// serve runs a handler and answers.
+func (p *serverPipe) serve(t task) {
+	reply, err := p.invoke(t)
+	t.cancel()
+	p.mu.Lock()
+	delete(p.running, t.number)
+	p.mu.Unlock()
+	p.answer(t.number, reply, err)
+	<-p.places
+}
+
+// invoke calls the handler.
+func (p *serverPipe) invoke(t task) (reply any, err error) {
+	if t.method >= uint64(len(p.methods)) || p.methods[t.method].handler == nil {
+		t.buffer.Free()
+		return nil, grpcstatus.Error(codes.Unimplemented, "unknown method")
+	}
+	m := p.methods[t.method]
+	defer p.server.boundary(t.ctx, m.name, &err)
+	return m.handler(m.service, t.ctx, func(request any) error {
+		defer t.buffer.Free()
+		if err := proto.Unmarshal(t.payload, request.(proto.Message)); err != nil {
+			return grpcstatus.Errorf(codes.Internal, "read a request: %v", err)
+		}
+		return nil
+	}, nil)
+}
+
+// answer adds the answer to the outbox.
+func (p *serverPipe) answer(number uint64, reply any, err error) {
+	memory := p.server.scratch
+	b := memory.get()
+	defer memory.put(b)
+	if err == nil {
+		if *b, err = p.appendReply(*b, number, reply.(proto.Message)); err != nil {
+			*b = (*b)[:0]
+		}
+	}
+	if err != nil {
+		*b = appendStatus(*b, number, err)
+	}
+	p.out.put(*b)
+}
+
+func (p *serverPipe) appendReply(b []byte, number uint64, reply proto.Message) ([]byte, error) {
+	size := proto.Size(reply)
+	b = answer{number: number}.head(b, answerPayload, size)
+	if most := p.server.mostBytes; len(b)+size > most {
+		return b, grpcstatus.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", size, most)
+	}
+	return appendMessage(b, reply)
+}
+
+func appendStatus(b []byte, number uint64, err error) []byte {
+	s, marshalErr := proto.Marshal(grpcstatus.Convert(err).Proto())
+	if marshalErr != nil { // a text that is not UTF-8
+		s, _ = proto.Marshal(grpcstatus.New(grpcstatus.Code(err), "").Proto())
+	}
+	b = answer{number: number}.head(b, answerStatus, len(s))
+	return append(b, s...)
+}

@@ -1,0 +1,67 @@
+package rpc
+
+import (
+	"context"
+	"slices"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+)
+
+// recordsSpans reports whether calls get spans: not where the process has set the
+// tracer provider that does nothing. The handlers of OpenTelemetry cost as much as
+// the rest of a small unary call even when no span is recorded.
+func recordsSpans() bool {
+	_, off := otel.GetTracerProvider().(noop.TracerProvider)
+	return !off
+}
+
+// traced tells whether a call gets a span.
+func traced(but []string) otelgrpc.Filter {
+	return func(info *stats.RPCTagInfo) bool { return !slices.Contains(but, info.FullMethodName) }
+}
+
+const (
+	traceparentHeader = "traceparent"
+	tracestateHeader  = "tracestate"
+)
+
+// sendTrace adds the trace of ctx, if it has one, to the metadata of a call.
+func sendTrace(ctx context.Context) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	for key, value := range carrier {
+		ctx = metadata.AppendToOutgoingContext(ctx, key, value)
+	}
+	return ctx
+}
+
+// receiveTrace takes up the trace of a call's metadata.
+func receiveTrace(ctx context.Context) context.Context {
+	parent := metadata.ValueFromIncomingContext(ctx, traceparentHeader)
+	if len(parent) == 0 {
+		return ctx
+	}
+	carrier := propagation.MapCarrier{traceparentHeader: parent[0]}
+	if state := metadata.ValueFromIncomingContext(ctx, tracestateHeader); len(state) > 0 {
+		carrier[tracestateHeader] = state[0]
+	}
+	return propagation.TraceContext{}.Extract(ctx, carrier)
+}
+
+// tracedStream is a stream in its caller's trace.
+type tracedStream struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // a stream is one call
+}
+
+func (s tracedStream) Context() context.Context { return s.ctx }

@@ -1,0 +1,126 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// replies gives the answers of the server to the appends that wait for them. All answers come
+// by one subscription. An append costs no context, inbox or timer of its own.
+type replies struct {
+	inbox string // in front of the number of an append
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]*waiter
+	idle    []*waiter
+}
+
+// waiter waits for one answer at a time.
+type waiter struct {
+	answer chan *nats.Msg // holds one
+	limit  *time.Timer
+}
+
+// maxIdle is how many waiters are kept for later appends.
+const maxIdle = 1 << 10
+
+// listen subscribes to the answers.
+func (r *replies) listen(nc *nats.Conn) error {
+	r.inbox, r.waiting = nc.NewInbox()+".", map[uint64]*waiter{}
+	_, err := nc.Subscribe(r.inbox+"*", r.take)
+	return err
+}
+
+// expect returns a waiter for the answer to the subject.
+func (r *replies) expect() (number uint64, subject string, w *waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.idle); n > 0 {
+		w, r.idle = r.idle[n-1], r.idle[:n-1]
+		w.limit.Reset(requestTimeout)
+	} else {
+		w = &waiter{answer: make(chan *nats.Msg, 1), limit: time.NewTimer(requestTimeout)}
+	}
+	r.last++
+	r.waiting[r.last] = w
+	return r.last, r.inbox + strconv.FormatUint(r.last, 36), w
+}
+
+// forget ends the wait, with or without an answer.
+func (r *replies) forget(number uint64, w *waiter) {
+	w.limit.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, number) // take sends nothing from here on
+	select {
+	case <-w.answer:
+	default:
+	}
+	if len(r.idle) < maxIdle {
+		r.idle = append(r.idle, w)
+	}
+}
+
+func (r *replies) take(m *nats.Msg) {
+	number, err := strconv.ParseUint(m.Subject[len(r.inbox):], 36, 64)
+	if err != nil {
+		return // an answer to nothing
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.waiting[number]; w != nil {
+		delete(r.waiting, number)
+		w.answer <- m // there is room: an append has one answer
+	}
+}
+
+// exchange publishes the message and waits for its answer, until ctx ends, the connection is lost,
+// or for requestTimeout.
+func (l *Log) exchange(ctx context.Context, message *nats.Msg) (*nats.Msg, error) {
+	up := l.connection()
+	number, subject, w := l.replies.expect()
+	defer l.replies.forget(number, w)
+	message.Reply = subject
+	if err := l.nc.PublishMsg(message); err != nil {
+		return nil, err
+	}
+	select {
+	case m := <-w.answer:
+		if len(m.Data) == 0 && m.Header.Get(headerCode) == "503" {
+			return nil, nats.ErrNoResponders
+		}
+		return m, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-up.Done():
+		return nil, nats.ErrDisconnected
+	case <-w.limit.C:
+		return nil, nats.ErrTimeout
+	}
+}
+
+// The acknowledgement of a message as the server writes it: {"stream":"<name>","seq":<number>}.
+var (
+	ackStream   = []byte(`{"stream":"`)
+	ackSequence = []byte(`","seq":`)
+)
+
+// readAcknowledgement returns the sequence of a stored message. What is not exactly the answer
+// that is expected is decoded as JSON, refusals too: see readAnswer.
+func readAcknowledgement(data []byte) (uint64, error) {
+	if rest, ok := bytes.CutPrefix(data, ackStream); ok && len(rest) > 0 && rest[len(rest)-1] == '}' {
+		if name, number, ok := bytes.Cut(rest[:len(rest)-1], ackSequence); ok && bytes.IndexByte(name, '"') < 0 {
+			if sequence, err := strconv.ParseUint(string(number), 10, 64); err == nil {
+				return sequence, nil
+			}
+		}
+	}
+	answer, err := readAnswer(data)
+	return answer.Sequence, err
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
+	"github.com/holdfast-run/holdfast/services/stream/internal/log"
+)
+
+// The body of a message is its records as they stand in SessionRecords, so readers get the bytes
+// that are stored. The numbers of the fields that are read or written by hand:
+const (
+	fieldRecords  = 1 // ReadResponse.records
+	fieldSession  = 1 // SessionRecords.session_id
+	fieldSequence = 1 // Record.sequence
+	fieldChunk    = 2 // Record.chunks
+)
+
+// maxFrameHeader is what a frame takes at most beside its SessionRecords.
+const maxFrameHeader = 16
+
+// bodyOf encodes records: TooLarge (RECORD_TOO_LARGE).
+func (s *Server) bodyOf(records []*streamv2.Record) ([]byte, error) {
+	body, err := proto.Marshal(&streamv2.SessionRecords{Records: records})
+	if err != nil {
+		return nil, recordInvalid("the records cannot be encoded: a text in them is not valid UTF-8")
+	}
+	if len(body) > s.recordBytes {
+		return nil, fault.New(fault.TooLarge, "RECORD_TOO_LARGE",
+			"the records take %d bytes, and at most %d are stored; send fewer chunks at once", len(body), s.recordBytes)
+	}
+	return body, nil
+}
+
+// cut splits the first record, with its tag, off a body, and returns the sequence of its last
+// frame. A body that is no row of records is one record without a sequence.
+func cut(body []byte) (record, rest []byte, last int64) {
+	_, _, tag := protowire.ConsumeTag(body)
+	if tag < 0 {
+		return body, nil, 0
+	}
+	fields, n := protowire.ConsumeBytes(body[tag:])
+	if n < 0 {
+		return body, nil, 0
+	}
+	return body[:tag+n], body[tag+n:], lastOf(fields)
+}
+
+// lastOf returns the sequence of a record's last frame.
+func lastOf(record []byte) int64 {
+	var sequence uint64
+	chunks := int64(0)
+	for len(record) > 0 {
+		number, kind, n := protowire.ConsumeTag(record)
+		if n < 0 {
+			return 0
+		}
+		record = record[n:]
+		if number == fieldSequence {
+			sequence, _ = protowire.ConsumeVarint(record)
+		} else if number == fieldChunk {
+			chunks++
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, record); n < 0 {
+			return 0
+		}
+		record = record[n:]
+	}
+	return int64(sequence) + max(chunks, 1) - 1 //nolint:gosec // a position
+}
+
+// behind returns the records of a body whose last frame is behind the sequence.
+func behind(body []byte, sequence int64) []byte {
+	for len(body) > 0 {
+		_, rest, last := cut(body)
+		if last > sequence {
+			break
+		}
+		body = rest
+	}
+	return body
+}
+
+// see shows the survey the records of a message.
+func see(attempts livelog.Survey, m *log.Message) {
+	for body := m.Body; len(body) > 0; {
+		var last int64
+		_, body, last = cut(body)
+		attempts.See(m.Session, last)
+	}
+}
+
+// standing returns the records of a body that are not of a replaced attempt.
+func standing(attempts livelog.Survey, session string, body []byte) []byte {
+	if len(attempts) == 0 {
+		return body
+	}
+	kept := make([]byte, 0, len(body))
+	for len(body) > 0 {
+		record, rest, last := cut(body)
+		if !attempts.Replaced(session, last) {
+			kept = append(kept, record...)
+		}
+		body = rest
+	}
+	return kept
+}
+
+// frameOf makes a frame of the records of a body. They are not decoded.
+func frameOf(session string, body []byte) *streamv2.ReadResponse {
+	size := protowire.SizeTag(fieldSession) + protowire.SizeBytes(len(session)) + len(body)
+	frame := make([]byte, 0, size+maxFrameHeader)
+	frame = protowire.AppendTag(frame, fieldRecords, protowire.BytesType)
+	frame = protowire.AppendVarint(frame, uint64(size))
+	frame = protowire.AppendTag(frame, fieldSession, protowire.BytesType)
+	frame = protowire.AppendString(frame, session)
+	frame = append(frame, body...)
+	response := &streamv2.ReadResponse{}
+	response.ProtoReflect().SetUnknown(frame)
+	return response
+}
+
+func caughtUpFrame() *streamv2.ReadResponse {
+	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}
+}
