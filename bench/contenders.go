@@ -1,0 +1,28 @@
+package main
+
+import (
+	"github.com/holdfast-run/holdfast/bench/floor"
+	"github.com/holdfast-run/holdfast/bench/holdfast"
+	"github.com/holdfast-run/holdfast/bench/internal/peer"
+)
+
+// contender is a row of the table.
+type contender struct {
+	name    string
+	promise string // what a user of the runtime can rely on
+	make    func() peer.Peer
+}
+
+const holdfastPromise = "every step is committed to Postgres, synced to disk, before the next one begins: messages in tables, state, usage; " +
+	"writers are fenced by epoch in the database and in the log; all 5 chunks of a step go through JetStream (synced every 5 s) and can be " +
+	"replayed from any position, live or after the step."
+
+// contenders are all rows in the order of the table.
+func contenders() []contender {
+	return []contender{
+		{"holdfast", "Four processes on TCP. " + holdfastPromise, holdfast.FourProcesses},
+		{"holdfast-one", "`holdfast dev`, one process, on Postgres. " + holdfastPromise, holdfast.OneProcess},
+		{"floor", "no runtime: 2 fenced transactions on Postgres, synced to disk, and 5 publishes on an embedded JetStream a step, in one process. " +
+			"Nothing recovers a run, and nobody can read one.", floor.New},
+	}
+}
