@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/holdfast-run/holdfast/bench/dbos"
 	"github.com/holdfast-run/holdfast/bench/floor"
 	"github.com/holdfast-run/holdfast/bench/holdfast"
 	"github.com/holdfast-run/holdfast/bench/internal/peer"
@@ -17,6 +18,9 @@ const holdfastPromise = "every step is committed to Postgres, synced to disk, be
 	"writers are fenced by epoch in the database and in the log; all 5 chunks of a step go through JetStream (synced every 5 s) and can be " +
 	"replayed from any position, live or after the step."
 
+const dbosPromise = "Each record is a transaction on Postgres, synced to disk, that checks the owner of the workflow. " +
+	"Messages are results of steps as JSON, in no table of their own. "
+
 // contenders are all rows in the order of the table.
 func contenders() []contender {
 	return []contender{
@@ -24,5 +28,11 @@ func contenders() []contender {
 		{"holdfast-one", "`holdfast dev`, one process, on Postgres. " + holdfastPromise, holdfast.OneProcess},
 		{"floor", "no runtime: 2 fenced transactions on Postgres, synced to disk, and 5 publishes on an embedded JetStream a step, in one process. " +
 			"Nothing recovers a run, and nobody can read one.", floor.New},
+		{"dbos-stream", "Model and tool are steps of DBOS, and the 5 chunks of a step are one write to a stream. " + dbosPromise +
+			"Chunks are replayable step by step.", dbos.New(dbos.Options{Stream: true})},
+		{"dbos", "The same without a stream. " + dbosPromise + "No chunks.", dbos.New(dbos.Options{})},
+		{"dbos-one-record-stream", "Model and tool are one step of DBOS: a crash between the two repeats the model call. One write to a stream. " + dbosPromise +
+			"Chunks are replayable step by step.", dbos.New(dbos.Options{OneRecord: true, Stream: true})},
+		{"dbos-one-record", "The same without a stream. " + dbosPromise + "No chunks.", dbos.New(dbos.Options{OneRecord: true})},
 	}
 }
