@@ -5,6 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/bench/floor"
 	"github.com/holdfast-run/holdfast/bench/holdfast"
 	"github.com/holdfast-run/holdfast/bench/internal/peer"
+	"github.com/holdfast-run/holdfast/bench/restate"
 )
 
 // contender is a row of the table.
@@ -21,6 +22,10 @@ const holdfastPromise = "every step is committed to Postgres, synced to disk, be
 const dbosPromise = "Each record is a transaction on Postgres, synced to disk, that checks the owner of the workflow. " +
 	"Messages are results of steps as JSON, in no table of their own. "
 
+const restatePromise = "The result of each is in the journal before the next one begins: the log of a single node, " +
+	"synced to disk (RocksDB with its WAL, default settings; no Postgres). One writer at a time for each key. " +
+	"Messages are entries of the journal, in no table of their own. No chunks."
+
 // contenders are all rows in the order of the table.
 func contenders() []contender {
 	return []contender{
@@ -34,5 +39,8 @@ func contenders() []contender {
 		{"dbos-one-record-stream", "Model and tool are one step of DBOS: a crash between the two repeats the model call. One write to a stream. " + dbosPromise +
 			"Chunks are replayable step by step.", dbos.New(dbos.Options{OneRecord: true, Stream: true})},
 		{"dbos-one-record", "The same without a stream. " + dbosPromise + "No chunks.", dbos.New(dbos.Options{OneRecord: true})},
+		{"restate", "Model and tool are steps (Run) of a virtual object. " + restatePromise, restate.New(restate.Options{})},
+		{"restate-one-record", "Model and tool are one step: a crash between the two repeats the model call. " + restatePromise,
+			restate.New(restate.Options{OneRecord: true})},
 	}
 }
