@@ -5,6 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/bench/floor"
 	"github.com/holdfast-run/holdfast/bench/holdfast"
 	"github.com/holdfast-run/holdfast/bench/internal/peer"
+	"github.com/holdfast-run/holdfast/bench/langgraph"
 	"github.com/holdfast-run/holdfast/bench/restate"
 )
 
@@ -42,5 +43,8 @@ func contenders() []contender {
 		{"restate", "Model and tool are steps (Run) of a virtual object. " + restatePromise, restate.New(restate.Options{})},
 		{"restate-one-record", "Model and tool are one step: a crash between the two repeats the model call. " + restatePromise,
 			restate.New(restate.Options{OneRecord: true})},
+		{"langgraph", "A graph of two nodes, model and tools, with PostgresSaver and durability \"sync\": the whole conversation is a checkpoint in Postgres, " +
+			"synced to disk, before each node. No fencing: two workers may go on with one thread. The 5 chunks of a step reach the reader in the process " +
+			"and are not kept.", langgraph.New},
 	}
 }
