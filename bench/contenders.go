@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/bench/internal/peer"
 	"github.com/holdfast-run/holdfast/bench/langgraph"
 	"github.com/holdfast-run/holdfast/bench/restate"
+	"github.com/holdfast-run/holdfast/bench/temporal"
 )
 
 // contender is a row of the table.
@@ -46,5 +47,7 @@ func contenders() []contender {
 		{"langgraph", "A graph of two nodes, model and tools, with PostgresSaver and durability \"sync\": the whole conversation is a checkpoint in Postgres, " +
 			"synced to disk, before each node. No fencing: two workers may go on with one thread. The 5 chunks of a step reach the reader in the process " +
 			"and are not kept.", langgraph.New},
+		{"temporal", "The dev server, one process on a SQLite file with synchronous=full (no Postgres; production runs four services on a larger database). " +
+			"Model and tool are activities, and each is in the history before the next one begins. Fenced by the history. No chunks.", temporal.New},
 	}
 }
