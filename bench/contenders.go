@@ -17,8 +17,8 @@ type contender struct {
 	make    func() peer.Peer
 }
 
-const holdfastPromise = "every step is committed to Postgres, synced to disk, before the next one begins: messages in tables, state, usage; " +
-	"writers are fenced by epoch in the database and in the log; all 5 chunks of a step go through JetStream (synced every 5 s) and can be " +
+const holdfastPromise = "Every step is committed to Postgres, synced to disk, before the next one begins: messages in tables, state, usage. " +
+	"Writers are fenced by epoch in the database and in the log. All 5 chunks of a step go through JetStream (synced every 5 s) and can be " +
 	"replayed from any position, live or after the step."
 
 const dbosPromise = "Each record is a transaction on Postgres, synced to disk, that checks the owner of the workflow. " +
@@ -33,7 +33,7 @@ func contenders() []contender {
 	return []contender{
 		{"holdfast", "Four processes on TCP. " + holdfastPromise, holdfast.FourProcesses},
 		{"holdfast-one", "`holdfast dev`, one process, on Postgres. " + holdfastPromise, holdfast.OneProcess},
-		{"floor", "no runtime: 2 fenced transactions on Postgres, synced to disk, and 5 publishes on an embedded JetStream a step, in one process. " +
+		{"floor", "No runtime: 2 fenced transactions on Postgres, synced to disk, and 5 publishes on an embedded JetStream a step, in one process. " +
 			"Nothing recovers a run, and nobody can read one.", floor.New},
 		{"dbos-stream", "Model and tool are steps of DBOS, and the 5 chunks of a step are one write to a stream. " + dbosPromise +
 			"Chunks are replayable step by step.", dbos.New(dbos.Options{Stream: true})},

@@ -36,13 +36,20 @@ type options struct {
 	details bool
 }
 
+// The defaults, and what -quick has in their place.
+const (
+	rounds, quickRounds = 3, 1
+	window, quickWindow = 6 * time.Second, 3 * time.Second
+	warmUp, quickWarmUp = 2 * time.Second, time.Second
+)
+
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{warmUp: 2 * time.Second, runs: []int{1, 16, 64}, peers: contenders()}
+	o := options{warmUp: warmUp, runs: []int{1, 16, 64}, peers: contenders()}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.IntVar(&o.rounds, "rounds", 3, "how many times each peer is measured")
-	flags.DurationVar(&o.window, "window", 6*time.Second, "how long a measurement takes at least; batches of runs that have begun are finished")
-	quick := flags.Bool("quick", false, "one round with windows of 3s, for a first look")
+	flags.IntVar(&o.rounds, "rounds", rounds, "how many times each peer is measured")
+	flags.DurationVar(&o.window, "window", window, "how long a measurement takes at least; batches of runs that have begun are finished")
+	quick := flags.Bool("quick", false, "one round with windows of 3s, unless other flags say otherwise: for a first look")
 	flags.BoolVar(&o.details, "details", false, "print each measurement with its parts")
 	flags.Func("runs", "how many runs go on at the same time, separated by commas (default 1,16,64)", func(text string) (err error) {
 		o.runs, err = numbers(text)
@@ -56,7 +63,15 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return options{}, err
 	}
 	if *quick {
-		o.rounds, o.window, o.warmUp = 1, 3*time.Second, time.Second
+		given := map[string]bool{}
+		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		o.warmUp = quickWarmUp
+		if !given["rounds"] {
+			o.rounds = quickRounds
+		}
+		if !given["window"] {
+			o.window = quickWindow
+		}
 	}
 	if flags.NArg() > 0 || o.rounds < 1 || o.window <= 0 {
 		return options{}, errors.New("rounds and window must be above 0, and there are no arguments beside flags")

@@ -31,10 +31,13 @@ func (d *driver) report(w io.Writer) error {
 			d.cell(last, 0, func(s sample) float64 { return s.rate }))
 		rows = append(rows, row)
 	}
-	fmt.Fprintf(w, "\nThe same agent on each runtime: %d steps a run, each but the last with a tool; median (smallest..largest) of %d rounds,\n"+
-		"windows of %v, %d processors, Postgres with %s. All processes of the runtime and of Postgres count, the client does not\n"+
-		"where it is a process of its own.\n\n",
-		agent.Steps, d.rounds, d.window, runtime.NumCPU(), strings.Join(postgres.Settings, ", "))
+	fmt.Fprintf(w, `
+The same agent on each runtime: %d steps a run, each but the last with a tool.
+Median (smallest..largest) of %d rounds with windows of %v, on %d processors.
+Postgres with %s.
+All processes of a runtime and of Postgres count. A client counts where the runtime is a library in its process.
+
+`, agent.Steps, d.rounds, d.window, runtime.NumCPU(), strings.Join(postgres.Settings, ", "))
 	if err := figures.Table(w, head, rows); err != nil {
 		return err
 	}

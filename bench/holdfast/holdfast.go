@@ -104,10 +104,11 @@ func (h *holdfast) Run(ctx context.Context, n int) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	last := h.took[n]
-	wait(ctx, last*9/10-time.Since(begin))
+	if err := wait(ctx, h.took[n]*9/10-time.Since(begin)); err != nil {
+		return err
+	}
 	for i := range n {
-		if err := h.await(ctx, session(i), max(last/10, minPause)); err != nil {
+		if err := h.await(ctx, session(i), begin); err != nil {
 			return err
 		}
 	}
@@ -118,8 +119,9 @@ func (h *holdfast) Run(ctx context.Context, n int) error {
 // minPause is the shortest time between two questions about a run.
 const minPause = 2 * time.Millisecond
 
-// await waits for the end of a run.
-func (h *holdfast) await(ctx context.Context, session string, pause time.Duration) error {
+// await waits for the end of a run. The pauses grow with the time since begin, so that long
+// runs are not asked about more often than short ones.
+func (h *holdfast) await(ctx context.Context, session string, begin time.Time) error {
 	for {
 		got, err := h.client.Get(ctx, &agentv1.GetRequest{SessionId: session})
 		if err != nil {
@@ -134,7 +136,7 @@ func (h *holdfast) await(ctx context.Context, session string, pause time.Duratio
 		case "failed":
 			return fmt.Errorf("the run of %s failed: %s", session, got.GetError())
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := wait(ctx, max(time.Since(begin)/10, minPause)); err != nil {
 			return err
 		}
 	}
