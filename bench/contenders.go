@@ -18,6 +18,7 @@ type contender struct {
 }
 
 const holdfastPromise = "Every step is committed to Postgres, synced to disk, before the next one begins: messages in tables, state, usage. " +
+	"The model's answer is recorded before a tool runs. " +
 	"Writers are fenced by epoch in the database and in the log. All 5 chunks of a step go through JetStream (synced every 5 s) and can be " +
 	"replayed from any position, live or after the step."
 

@@ -22,11 +22,14 @@ import (
 
 const (
 	name = "temporal"
-	// tool is the newest version whose go.mod allows go install: later ones replace a module.
-	tool = "github.com/temporalio/cli/cmd/temporal@v1.5.1"
+	tool = "github.com/temporalio/cli/cmd/temporal"
+	// version is one whose go.mod allows go install: that of v1.9.1 replaces a module.
+	version = "v1.5.1"
 )
 
 type temporal struct {
+	program string // the tool, known once it is prepared
+
 	server, worker *process.Process
 	client         client.Client // nil while it is stopped
 	batch          int
@@ -36,8 +39,8 @@ type temporal struct {
 func New() peer.Peer { return &temporal{} }
 
 // Prepare implements peer.Peer.
-func (t *temporal) Prepare(ctx context.Context, bin string) error {
-	if err := peer.GoInstall(ctx, bin, name, tool); err != nil {
+func (t *temporal) Prepare(ctx context.Context, bin string) (err error) {
+	if t.program, err = peer.GoInstall(ctx, bin, tool, version); err != nil {
 		return err
 	}
 	return peer.BuildWorker(ctx, bin, name)
@@ -54,7 +57,7 @@ func (t *temporal) Start(ctx context.Context, w peer.World) error {
 		return err
 	}
 	if t.server, err = process.Start(process.Spec{
-		Name: name, Path: filepath.Join(w.Bin, name), Dir: w.Dir, Args: []string{
+		Name: name, Path: t.program, Dir: w.Dir, Args: []string{
 			"server", "start-dev", "--headless", "--ip", host, "--port", port, "--log-level", "error",
 			"--db-filename", filepath.Join(w.Dir, "temporal.db"), "--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=full",
 		},

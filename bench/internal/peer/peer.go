@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 )
 
@@ -61,12 +62,16 @@ func Install(ctx context.Context, folder string) error {
 	return command(ctx, "npm", "ci", "--prefix", folder, "--no-audit", "--no-fund", "--loglevel=error")
 }
 
-// GoInstall builds a main package of another module, unless the folder bin has it.
-func GoInstall(ctx context.Context, bin, name, packageAtVersion string) error {
-	if _, err := os.Stat(filepath.Join(bin, name)); !errors.Is(err, os.ErrNotExist) {
-		return err
+// GoInstall builds a main package of another module into a folder of its own below bin,
+// unless it is there, and returns the path of the program.
+func GoInstall(ctx context.Context, bin, mainPackage, version string) (program string, err error) {
+	name := path.Base(mainPackage)
+	folder := filepath.Join(bin, name+"-"+version)
+	program = filepath.Join(folder, name)
+	if _, err := os.Stat(program); !errors.Is(err, os.ErrNotExist) {
+		return program, err
 	}
-	return command(ctx, "env", "GOBIN="+bin, "GOFLAGS=", "go", "install", packageAtVersion)
+	return program, command(ctx, "env", "GOBIN="+folder, "GOFLAGS=", "go", "install", mainPackage+"@"+version)
 }
 
 func command(ctx context.Context, name string, args ...string) error {

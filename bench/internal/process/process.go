@@ -50,6 +50,7 @@ func Start(s Spec) (*Process, error) {
 	p := &Process{name: s.Name, log: &tail{}, ended: make(chan struct{})}
 	p.cmd = exec.Command(s.Path, s.Args...) // ends by Stop
 	p.cmd.Dir = s.Dir
+	p.cmd.WaitDelay = stopGrace // nobody may read Output any more when the process ends
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, s.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if s.Output != nil {
