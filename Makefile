@@ -9,10 +9,10 @@ PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
 PROTOC_GEN_CONNECT_GO := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 
-.PHONY: help dev test setup lint generate check bench e2e
+.PHONY: help dev test setup lint generate check bench bench-peers e2e
 
 help: ## Show what there is
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 dev: ## Start all four services in one process, with demo agents
 	go run ./cmd/holdfast dev
@@ -46,6 +46,9 @@ check: lint generate ## Everything that has to be green before a change lands
 
 bench: setup ## Measure, beside raw baselines in the same run
 	go test -run "^$$" -bench . -benchtime 1x -timeout 40m ./e2e/bench
+
+bench-peers: ## Measure the same agent on Holdfast and on its peers; ARGS=-quick for a first look
+	cd bench && go vet ./... && go test ./... && go run . -details $(ARGS)
 
 $(BIN)/buf:
 	GOBIN=$(BIN) go install $(BUF)

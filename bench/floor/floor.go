@@ -1,0 +1,26 @@
+// Package floor is no runtime: one Go process that does nothing but two transactions and
+// five publishes a step. It is what the database and the log cost at least.
+package floor
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/bench/internal/peer"
+	"github.com/holdfast-run/holdfast/bench/internal/process"
+	"github.com/holdfast-run/holdfast/bench/internal/worker"
+)
+
+const name = "floor"
+
+// New returns the floor.
+func New() peer.Peer {
+	return &worker.Library{
+		Build: func(ctx context.Context, bin string) error { return peer.BuildWorker(ctx, bin, name) },
+		Spec: func(w peer.World) process.Spec {
+			return process.Spec{
+				Name: name, Path: peer.Worker(w.Bin, name), Dir: w.Dir,
+				Env: []string{"DATABASE_URL=" + w.Database, "STREAM_DIR=" + w.Dir},
+			}
+		},
+	}
+}
