@@ -201,6 +201,24 @@ func (n *NATS) Streams() []string {
 	return names
 }
 
+// Stored returns how many messages the streams have ever stored, and how many bytes they hold.
+func (n *NATS) Stored() (messages, bytes int64) {
+	n.t.Helper()
+	err := n.ask(func(ctx context.Context, js jetstream.JetStream) error {
+		messages, bytes = 0, 0
+		list := js.ListStreams(ctx)
+		for info := range list.Info() {
+			messages += int64(info.State.LastSeq) //nolint:gosec // far below
+			bytes += int64(info.State.Bytes)      //nolint:gosec // likewise
+		}
+		return list.Err()
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return messages, bytes
+}
+
 // Leader returns which server leads a stream; it waits until one that is alive
 // does.
 func (n *NATS) Leader(stream string) int {
