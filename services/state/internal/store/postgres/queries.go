@@ -69,11 +69,12 @@ var (
 	readResults = prepared(`SELECT v.n, ` + resultShown.names("r.") + ` FROM ` + asked() + listed("r", "results", "") + `
 		ORDER BY v.n, r.position`)
 
-	readCheckpoints = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("checkpoint_id text") +
-		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id"))
-	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("checkpoint_id text") +
-		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id") + between("c") + ` ORDER BY v.n, st.version`)
-	readWithin = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
+	checkpointNamed = asked("checkpoint_id text, first bigint, last bigint") + `
+		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+			AND step >= v.first AND step <= v.last AND checkpoint_id = v.checkpoint_id ORDER BY step LIMIT 1) c`
+	readCheckpoints      = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + checkpointNamed)
+	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + checkpointNamed + between("c") + ` ORDER BY v.n, st.version`)
+	readWithin           = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
 	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))

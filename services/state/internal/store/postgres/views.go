@@ -297,7 +297,12 @@ func (r *reader) states() {
 		}
 	}, func(s *shown, row *row) { s.state.scan(row) })
 
-	checkpoint := named(func(n *session.Need) string { return n.CheckpointID })
+	checkpoint := func(w *wanted, s *shown) {
+		if id := s.Need.CheckpointID; id != "" {
+			first, last := session.CheckpointSteps(id)
+			w.add(s).text(id).number(int64(first), int64(last))
+		}
+	}
 	r.read(readCheckpoints, checkpoint, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
 	r.read(readCheckpointStates, checkpoint, func(s *shown, row *row) { s.checkpoint.scan(row) })
 	r.read(readWithin, func(w *wanted, s *shown) {
