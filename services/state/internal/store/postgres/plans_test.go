@@ -218,7 +218,10 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 			return err
 		},
 		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], ""); return err },
-		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], session.CheckpointID(keys[1].SessionID, 1000, 1, "abcdef")); return err },
+		func() error {
+			_, _, err := s.Checkpoint(t.Context(), keys[1], session.CheckpointID(keys[1].SessionID, 1000, 1, "abcdef"))
+			return err
+		},
 		func() error { _, err := s.Owners(t.Context(), keys[1], []string{"old-1000", "old-1"}); return err },
 		func() error { _, err := s.Family(t.Context(), keys[1], 5); return err },
 	}

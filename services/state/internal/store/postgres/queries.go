@@ -50,7 +50,7 @@ func between(owner string) string {
 // column is the place of the view among those; the rows of one view come in the
 // order in which it shows them.
 var (
-	// It says too which transaction has written the row, which one has locked it since, and which one this is.
+	// written and locked are as they were before this lock. The third is this transaction.
 	lockSessions = prepared(`SELECT v.n, s.written, s.locked, pg_current_xact_id()::xid, ` + sessionShown.names("s.") + ` FROM ` + asked() + `
 		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
 		ORDER BY v.n`)

@@ -25,9 +25,9 @@ type shown struct {
 	change *session.Change // what the command has decided; nil for nothing
 }
 
-// know makes the view of what is known of the session. It reports false when the session
+// useHot makes the view of what is known of the session. It reports false when the session
 // has to be read.
-func (s *shown) know(hot *hotSession) (ok bool) {
+func (s *shown) useHot(hot *hotSession) (ok bool) {
 	if hot == nil {
 		return false
 	}
@@ -37,8 +37,8 @@ func (s *shown) know(hot *hotSession) (ok bool) {
 	return ok
 }
 
-// unknow lets the session be read.
-func (s *shown) unknow() { *s = shown{Target: s.Target, view: &session.View{}} }
+// reread drops the view, so that the session is read.
+func (s *shown) reread() { *s = shown{Target: s.Target, view: &session.View{}} }
 
 // states are the rows of a custom state: the last whole one, and the writes to
 // it.
