@@ -17,7 +17,10 @@ type effect struct {
 }
 
 // keyed reports whether the tool runs again after a crash, under the same key.
-func (e effect) keyed() bool { return e.tool == "record_safe" }
+func (e effect) keyed() bool { return e.tool == "record_safe" || e.looksUp() }
+
+// looksUp reports whether the tool is read-only: the ledger counts how often it runs.
+func (e effect) looksUp() bool { return e.tool == "look_up" }
 
 // recorded gives the calls that have effects, in the order of the conversation.
 func recorded(messages []*eventv1.Message) []*effect {
@@ -54,7 +57,7 @@ func (e effect) problem(there harness.Entry, stops bool) string {
 		return fmt.Sprintf("it was done %d times, and must never be done again", there.Posts)
 	case e.known && there.Posts == 0:
 		return "the conversation says that it was done, and it was not"
-	case !e.known && !e.uncertain && there.Posts > 0:
+	case !e.known && !e.uncertain && !e.looksUp() && there.Posts > 0:
 		return "it was done, and the conversation says that it was not"
 	case e.keyed() && e.uncertain && !stops:
 		return "it may be done again, and its outcome was left open"

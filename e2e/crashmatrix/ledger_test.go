@@ -185,17 +185,21 @@ func (l *ledgerRun) converse(session string) error {
 
 // report compares every conversation with the ledger, and prints what there was.
 func (l *ledgerRun) report() {
-	var calls, uncertain, without, repeats, problems int
+	var calls, uncertain, without, repeats, lookUps, problems int
 	for _, session := range l.sessions {
 		p := &talk{T: l.T, world: l.world, ctx: l.ctx, session: session}
 		effects := recorded(p.messages())
-		if len(effects) != 4 {
-			l.Errorf("session %s has %d calls, want 4", session, len(effects))
+		if len(effects) != 7 {
+			l.Errorf("session %s has %d calls, want 7", session, len(effects))
 		}
 		for _, e := range effects {
 			there := l.ledger.Entry(e.label)
 			calls++
-			repeats += max(there.Posts-1, 0)
+			if e.looksUp() {
+				lookUps += there.Posts
+			} else {
+				repeats += max(there.Posts-1, 0)
+			}
 			if e.uncertain {
 				uncertain++
 			}
@@ -208,6 +212,6 @@ func (l *ledgerRun) report() {
 			}
 		}
 	}
-	l.Logf("%d kills, %d runs, %d calls with effects: %d told to be uncertain (%d of them had no effect), %d posts again under the same key, %d wrong",
-		l.kills.Load(), len(l.sessions), calls, uncertain, without, repeats, problems)
+	l.Logf("%d kills, %d runs, %d calls: %d told to be uncertain (%d of them had no effect), %d posts again under the same key, %d look-ups, %d wrong",
+		l.kills.Load(), len(l.sessions), calls, uncertain, without, repeats, lookUps, problems)
 }

@@ -129,8 +129,12 @@ func (s script) compare(t *testing.T, k kill, got, want snapshot) {
 	t.Errorf("what is left is\n%v\nwant what the undisturbed run left:\n%v", got, want)
 }
 
-// openUntilRecorded are the points at which a call may have begun and left no record.
-var openUntilRecorded = []string{"plan_recorded", "call_begins", "call_ended"}
+// Points at which a call may have begun and left no record: one that is recorded, and the last one of
+// a step, which the commit makes durable.
+var (
+	openUntilRecorded  = []string{"plan_recorded", "call_begins", "call_ended"}
+	openUntilCommitted = []string{"plan_recorded", "call_begins", "call_ended", "call_recorded", "call_told", "calls_ended", "commit_begins"}
+)
 
 // neverDone matches, in every text, the end of a call that never runs twice.
 var neverDone = regexp.MustCompile(`(?m)(SESSION never"\}) (-> ok|output-available) .*$`)
@@ -149,27 +153,42 @@ func (s script) allowed(k kill, want snapshot) []snapshot {
 			return before + " -> unknown"
 		})
 	})
-	window := slices.Contains(openUntilRecorded, k.point)
-	switch {
-	case uncertain == want:
-		return []snapshot{want}
-	case s.name == "never tool" && window:
-		return []snapshot{uncertain}
-	case window || s.name == "parallel calls and state" && strings.HasPrefix(k.point, "call_"):
-		return []snapshot{want, uncertain}
-	default:
-		return []snapshot{want}
+	open := slices.Contains(openUntilCommitted, k.point)
+	switch s.name {
+	case "never tool", "client tool": // the call is alone in the first step
+		if open && k.after == 1 {
+			return []snapshot{uncertain}
+		}
+	case "parallel calls and state": // it may be the last one of the first step
+		if open && (k.after == 1 || strings.HasPrefix(k.point, "call_")) {
+			return []snapshot{want, uncertain}
+		}
+	case "look-up beside effects": // it is alone in the second step
+		if open {
+			return []snapshot{want, uncertain}
+		}
+	case "approvals": // answers are recorded as they are used
+		if slices.Contains(openUntilRecorded, k.point) {
+			return []snapshot{want, uncertain}
+		}
 	}
+	return []snapshot{want}
 }
 
 // partial matches what was said of a reply that is cut short, and what counts it.
 var partial = regexp.MustCompile(`(?m)^assistant step \d+ interrupted=\w+:\n( .*\n)+|^assistant:\n(  text .*\n)*(  data-error\n)?|^ *(step_started|step_committed|text ".*")\n| steps \d+`)
+
+// lookedUp matches what is said of look-ups, and what counts their step and its tokens.
+var lookedUp = regexp.MustCompile(`(?m)^(assistant|tool)( step \d+)?:\n( .*\n)+|^tool_(start|end) .*\n|^ *(step_started|step_committed)\n| steps \d+|^tokens .*\n|\{"promptTokens.*`)
 
 // loose gives what to leave out before two snapshots are compared; nil for nothing. A
 // reply in flight that is stopped or fails is told as far as it came, and taken back when
 // its executor dies before its end is durable. How far it comes until a deadline is up to
 // the machine.
 func (s script) loose(k kill) func(string) string {
+	if s.name == "interrupt of look-ups" { // before their commit nothing of them is durable
+		return func(text string) string { return lookedUp.ReplaceAllString(text, "") }
+	}
 	if s.timeout == 0 && !slices.Contains(s.voided, k.point) {
 		return nil
 	}

@@ -70,6 +70,20 @@ var scripts = []script{
 			}}})
 		}
 	}},
+	{name: "look-ups", agent: "looking", end: completed},
+	{name: "look-up that writes", agent: "recalling", end: completed},
+	{name: "look-up beside effects", agent: "mixed", end: completed},
+	{name: "look-up beside a client tool", agent: "looking_client", end: completed, pauses: true, drive: func(p *talk) {
+		got := p.awaitStatus(statev1.SessionStatus_SESSION_STATUS_SUSPENDED_STEP_PARTIAL)
+		for _, c := range got.GetCalls() {
+			p.answer(c, &statev1.CallAnswer{Answer: &statev1.CallAnswer_Result{Result: `{"much": 42}`}})
+		}
+	}},
+	{name: "interrupt of look-ups", agent: "looking_held", end: interrupted, stops: true, drive: func(p *talk) {
+		p.ledger.Await(p, p.session+" held")
+		p.awaitEnd("look_up")
+		p.stop(statev1.StopKind_STOP_KIND_INTERRUPT)
+	}},
 	{name: "shutdown", agent: "draining", end: completed, drive: func(p *talk) {
 		p.awaitText("one two three four")
 		p.victim.Terminate()
@@ -95,12 +109,18 @@ func (p *talk) awaitText(text string) {
 // the short one open too where its executor died before its record.
 func (p *talk) awaitHeld() {
 	p.Helper()
+	p.awaitEnd("remember")
+	p.ledger.Await(p, p.session+" safe")
+}
+
+// awaitEnd waits until readers have been told the end of a call of the tool.
+func (p *talk) awaitEnd(tool string) {
+	p.Helper()
 	s := p.Native(p, p.session, 0)
-	s.Until("the result of the short call", func(n *harness.NativeStream) bool {
-		return slices.ContainsFunc(n.Chunks, func(c harness.NativeChunk) bool { return c.Type == "tool_end" && c.ToolName == "remember" })
+	s.Until("the end of a call of "+tool, func(n *harness.NativeStream) bool {
+		return slices.ContainsFunc(n.Chunks, func(c harness.NativeChunk) bool { return c.Type == "tool_end" && c.ToolName == tool })
 	})
 	s.Close()
-	p.ledger.Await(p, p.session+" safe")
 }
 
 func (p *talk) stop(kind statev1.StopKind) {

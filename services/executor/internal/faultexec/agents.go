@@ -113,27 +113,80 @@ models:
   mute:
     rules:
       - reply: [{error: {code: provider_denied, message: 'not today'}}]
+  looking:
+    rules:
+      - when: {step: 3}
+        reply: [{text: 'That is all.'}, {usage: {prompt: 30, completion: 3}}]
+      - when: {step: 2}
+        reply: [{call: {name: look_up, arguments: {label: '{{.LastUser}} look 3'}}}, {usage: {prompt: 20, completion: 2}}]
+      - reply:
+          - text: 'Let me see.'
+          - calls:
+              - {name: look_up, arguments: {label: '{{.LastUser}} look 1'}}
+              - {name: look_up, arguments: {label: '{{.LastUser}} look 2'}}
+              - {name: no_such_tool, arguments: {}}
+          - usage: {prompt: 10, completion: 5}
+  recalling:
+    rules:
+      - when: {step: 2}
+        reply: 'That is all.'
+      - reply:
+          - calls:
+              - {name: recall, arguments: {item: first}}
+              - {name: look_up, arguments: {label: '{{.LastUser}} look'}}
+          - usage: {prompt: 10, completion: 5}
+  mixed:
+    rules:
+      - when: {step: 3}
+        reply: [{text: 'All is done.'}, {usage: {prompt: 30, completion: 3}}]
+      - when: {step: 2}
+        reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} never'}}}, {usage: {prompt: 20, completion: 2}}]
+      - reply:
+          - calls:
+              - {name: look_up, arguments: {label: '{{.LastUser}} look', holdMs: 100}}
+              - {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}
+              - {name: recall, arguments: {item: first}}
+          - usage: {prompt: 10, completion: 5}
+  looking_client:
+    rules:
+      - when: {step: 2}
+        reply: 'The answer is {{.Results.ask}}.'
+      - reply:
+          - call: {name: look_up, arguments: {label: '{{.LastUser}} look'}}
+          - call: {name: ask, arguments: {question: 'How much?'}}
+  looking_held:
+    rules:
+      - reply:
+          - calls:
+              - {name: look_up, arguments: {label: '{{.LastUser}} look'}}
+              - {name: look_up, arguments: {label: '{{.LastUser}} held', holdMs: 60000}}
   ledger:
     rules:
-      - when: {step: 4}
+      - when: {step: 5}
         reply: 'All is done.'
+      - when: {step: 4}
+        reply: [{call: {name: record_safe, arguments: {label: '{{.LastUser}} safe 4'}}}, {call: {name: remember, arguments: {item: fourth}}}]
       - when: {step: 3}
-        reply: [{call: {name: record_safe, arguments: {label: '{{.LastUser}} safe 3'}}}, {call: {name: remember, arguments: {item: third}}}]
+        reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} never 3'}}}]
       - when: {step: 2}
-        reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} never 2'}}}]
+        reply: [{call: {name: look_up, arguments: {label: '{{.LastUser}} look 2'}}}, {call: {name: look_up, arguments: {label: '{{.LastUser}} look 3'}}}]
       - reply:
-          - text: 'Let me do three.'
+          - text: 'Let me do four.'
           - calls:
               - {name: record_safe, arguments: {label: '{{.LastUser}} safe 1'}}
               - {name: record_never, arguments: {label: '{{.LastUser}} never 1'}}
+              - {name: look_up, arguments: {label: '{{.LastUser}} look 1'}}
               - {name: remember, arguments: {item: first}}
 `
 
 // agents gives the agents: named as their model is.
 func (c *crew) agents() []agent.Agent {
-	safe, never, remember := c.record("record_safe", agent.RetrySafe), c.record("record_never", agent.RetryNever), remember()
+	safe, never := c.record("record_safe", agent.RetrySafe), c.record("record_never", agent.RetryNever)
 	pay, payAgain := c.record("pay", agent.RetryNever), c.record("pay_again", agent.RetryNever)
 	pay.Approval, payAgain.Approval = true, true
+	// The ledger counts look-ups too. Nothing in it depends on how often they are made.
+	lookUp, recall, remember := c.record("look_up", agent.RetryNever), remember("recall"), remember("remember")
+	lookUp.ReadOnly, recall.ReadOnly = true, true
 	ask := agent.Tool{
 		Name: "ask", Description: "Asks the user.", Client: true,
 		InputSchema: json.RawMessage(`{"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}`),
@@ -153,7 +206,12 @@ func (c *crew) agents() []agent.Agent {
 		{Name: "approval", Tools: []agent.Tool{pay, payAgain}},
 		{Name: "failing"},
 		{Name: "mute"},
-		{Name: "ledger", Tools: []agent.Tool{safe, never, remember}},
+		{Name: "looking", Tools: []agent.Tool{lookUp}, Hooks: agent.Hooks{BeforeModel: noteStep}},
+		{Name: "recalling", Tools: []agent.Tool{lookUp, recall}, Hooks: agent.Hooks{BeforeModel: noteStep}},
+		{Name: "mixed", Tools: []agent.Tool{lookUp, recall, safe, never}, Hooks: agent.Hooks{BeforeModel: noteStep}},
+		{Name: "looking_client", Tools: []agent.Tool{lookUp, ask}},
+		{Name: "looking_held", Tools: []agent.Tool{lookUp}},
+		{Name: "ledger", Tools: []agent.Tool{safe, never, lookUp, remember}},
 	}
 	for i := range agents {
 		agents[i].Model = "scripted/" + agents[i].Name
@@ -200,10 +258,10 @@ func (c *crew) post(ctx context.Context, entry map[string]any) (any, error) {
 	return json.RawMessage(text), nil
 }
 
-// remember appends to the custom state and counts there.
-func remember() agent.Tool {
+// remember appends to the custom state.
+func remember(name string) agent.Tool {
 	return agent.Tool{
-		Name: "remember", Description: "Keeps something in mind.", Retry: agent.RetrySafe,
+		Name: name, Description: "Keeps something in mind.", Retry: agent.RetrySafe,
 		InputSchema: json.RawMessage(`{"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}`),
 		Execute: func(_ context.Context, call *agent.Call) (any, error) {
 			var input struct {

@@ -53,7 +53,7 @@ func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
 		return errArguments + "are not JSON; send one JSON object"
 	}
 	var text string
-	quoted := json.Unmarshal(arguments, &text) == nil && bytes.TrimLeft(arguments, jsonSpace)[0] == '"'
+	quoted := bytes.TrimLeft(arguments, jsonSpace)[0] == '"' && json.Unmarshal(arguments, &text) == nil
 	switch {
 	case depth(arguments) > maxArgumentDepth, quoted && json.Valid([]byte(text)) && depth([]byte(text)) > maxArgumentDepth:
 		return fmt.Sprintf(errArguments+"are nested deeper than %d levels; make them flatter", maxArgumentDepth)

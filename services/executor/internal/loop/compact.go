@@ -37,10 +37,15 @@ type group struct {
 	user     bool // a user has said it: a turn begins
 }
 
-// shown is what a model is shown of a conversation. Where older messages are given, a
-// summary of them is wanted first.
-func (p *Planner) shown(transcript []agent.Message) (messages, older []agent.Message) {
+// shown is what a model is shown: of the conversation, and the notices behind it. Where older messages
+// are given, a summary of them is wanted first.
+func (p *Planner) shown(notices []agent.Message) (messages, older []agent.Message) {
 	policy := p.start.Agent.Context
+	whole := p.conversation.of(p.transcript)
+	if policy.MaxTokens <= 0 && !p.conversation.summed && p.shortening.summary == nil {
+		return append(whole, notices...), nil
+	}
+	transcript := slices.Concat(p.transcript, notices)
 	if p.shortening.summary != nil {
 		transcript = append(transcript, *p.shortening.summary)
 	}

@@ -124,7 +124,7 @@ func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string)
 // behind decides what follows a step that has not ended the run by itself: its end, or
 // the note that begins the forced phase, or neither.
 func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
-	transcript := slices.Concat(p.transcript, c.Messages)
+	transcript := p.with(c.Messages)
 	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a Asked) bool {
 		return slices.ContainsFunc(c.Consumed, func(consumed Consumed) bool { return consumed.CallID == a.CallID })
 	})
@@ -229,7 +229,7 @@ func (p *Planner) endMissed() Effect {
 		p.standIn(&note)
 		c.Messages = append(c.Messages, note)
 	}
-	c.Outcome, _ = p.limits(slices.Concat(p.transcript, c.Messages))
+	c.Outcome, _ = p.limits(p.with(c.Messages))
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -442,6 +443,10 @@ func (m *machine) shown(e loop.CallModel) {
 	}
 	if m.world.start.Agent.Context.MaxTokens > 0 {
 		return
+	}
+	// A planner shows what a new one would that has the conversation whole.
+	if fresh, ok := loop.New(m.world.begins()).Next().(loop.CallModel); !ok || !reflect.DeepEqual(fresh.Request.Messages, messages) {
+		m.Fatalf("the model is shown\n%swant what a new owner shows\n%s", describe(e), describe(fresh))
 	}
 	for _, s := range m.world.start.Transcript { // nothing is left out
 		failed := s.Metadata[agent.MetadataFailed] != ""

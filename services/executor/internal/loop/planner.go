@@ -18,14 +18,16 @@ type Planner struct {
 	state      agent.State     // behind the committed steps
 	pending    []Asked         // the calls whose answers no step has taken
 	late       []Asked         // those of whose late answers the model was not told
-	step       int             // the step in flight
-	trial      trial
-	shortening shortening
-	work       work
-	stop       *Stop
-	cut        bool // calls or a function were cut: Stopped, which says why, takes the place of any effect
-	uncounted  bool // the agent's Count is not asked any more
-	next       Effect
+
+	conversation conversationCache // of the transcript
+	step         int               // the step in flight
+	trial        trial
+	shortening   shortening
+	work         work
+	stop         *Stop
+	cut          bool // calls or a function were cut: Stopped, which says why, takes the place of any effect
+	uncounted    bool // the agent's Count is not asked any more
+	next         Effect
 }
 
 // New plans a run from where its journal and transcript stand.
@@ -137,7 +139,7 @@ func (p *Planner) Committed() {
 		p.next = Done{*commit.Outcome}
 		return
 	}
-	p.transcript = append(p.transcript, commit.Messages...)
+	p.transcript = p.with(commit.Messages)
 	for _, m := range commit.Messages {
 		for _, call := range m.Calls() {
 			p.taken[call.ID] = true
@@ -151,6 +153,12 @@ func (p *Planner) Committed() {
 	p.step++
 	p.work, p.trial, p.shortening = work{}, trial{}, shortening{}
 	p.next = p.begin()
+}
+
+// with gives the transcript with messages behind it, until the next call.
+func (p *Planner) with(messages []agent.Message) []agent.Message {
+	p.transcript = slices.Grow(p.transcript, len(messages))
+	return append(p.transcript, messages...)
 }
 
 // Finished answers Finish.

@@ -22,7 +22,7 @@ func (p *Planner) callModel() Effect { return due{} }
 // modelCall is the next call of the step, or the summary that has to be made before it.
 func (p *Planner) modelCall() Effect {
 	late, _ := p.notices()
-	messages, older := p.shown(slices.Concat(p.transcript, late))
+	messages, older := p.shown(late)
 	if len(older) > 0 && !p.cut {
 		return p.compact(older)
 	}
@@ -82,9 +82,10 @@ func (p *Planner) offered() []model.Tool {
 // not kept.
 func (p *Planner) closed(messages []agent.Message) []agent.Message {
 	last := agent.RoleAssistant
-	for _, m := range messages {
+	for _, m := range slices.Backward(messages) {
 		if m.Role != agent.RoleContext && m.Role != agent.RoleSystem {
 			last = m.Role
+			break
 		}
 	}
 	if last != agent.RoleAssistant {

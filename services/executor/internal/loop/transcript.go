@@ -49,15 +49,12 @@ func Refused(message agent.Message, result agent.ToolResult) bool {
 // that was cut short the thoughts are left out. A message that has failed is left out with
 // its results: the model did not mean it as a reply. The transcript itself stays as it is.
 func conversation(transcript []agent.Message) []agent.Message {
-	results := map[string]agent.ToolResult{}
-	for _, m := range transcript {
-		for _, r := range m.Results() {
-			if _, repeated := results[r.CallID]; !repeated {
-				results[r.CallID] = r
-			}
-		}
-	}
-	messages := make([]agent.Message, 0, len(transcript))
+	return appendConversation(make([]agent.Message, 0, len(transcript)), transcript)
+}
+
+// appendConversation appends the conversation of a transcript whose results are all of its own calls.
+func appendConversation(messages, transcript []agent.Message) []agent.Message {
+	results := resultsByCall(transcript)
 	for _, m := range transcript {
 		if m.Role == agent.RoleTool {
 			continue // stands behind its calls already
@@ -77,6 +74,51 @@ func conversation(transcript []agent.Message) []agent.Message {
 		}
 	}
 	return messages
+}
+
+// resultsByCall gives the first result of each call.
+func resultsByCall(transcript []agent.Message) map[string]agent.ToolResult {
+	results := map[string]agent.ToolResult{}
+	for _, m := range transcript {
+		for _, part := range m.Parts {
+			if r, ok := part.(agent.ToolResult); ok {
+				if _, repeated := results[r.CallID]; !repeated {
+					results[r.CallID] = r
+				}
+			}
+		}
+	}
+	return results
+}
+
+// conversationCache keeps the conversation of a transcript that grows. The zero value is that of none.
+type conversationCache struct {
+	messages []agent.Message // the conversation
+	covered  int             // how much of the transcript it has
+	summed   bool            // summaries are among that
+}
+
+// of gives the conversation of a transcript that begins with the former one. It is not to be changed.
+func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
+	added := transcript[c.covered:]
+	if c.covered > 0 && answersOthers(added) { // as the results of a drain do
+		*c, added = conversationCache{}, transcript
+	}
+	c.messages = appendConversation(c.messages, added)
+	c.covered = len(transcript)
+	c.summed = c.summed || slices.ContainsFunc(added, isSummary)
+	return c.messages[:len(c.messages):len(c.messages)]
+}
+
+// answersOthers reports whether one of the messages has a result of a call that none of them has.
+func answersOthers(messages []agent.Message) bool {
+	calls := callIDs(messages)
+	for id := range answeredIDs(messages) {
+		if !calls[id] {
+			return true
+		}
+	}
+	return false
 }
 
 // hasFailed reports whether the message is what came of a reply that has failed.

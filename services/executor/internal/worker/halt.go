@@ -75,12 +75,15 @@ func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()
 	if h.news {
 		cancel(Stopped{h.stop.Kind})
 	}
-	return cuttable, sync.OnceFunc(func() {
+	ended := false
+	return cuttable, func() {
 		h.mu.Lock()
-		h.cut = outer
-		h.mu.Unlock()
-		cancel(nil)
-	})
+		defer h.mu.Unlock()
+		if !ended {
+			h.cut, ended = outer, true
+			cancel(nil)
+		}
+	}
 }
 
 // outlasting gives a context that ends stopPatience after a stop, with the cause Stopped. It is

@@ -24,6 +24,10 @@ const (
 	modelGrace     = 3 * time.Second
 )
 
+// eventsAhead is how many events a model may be ahead of the runner. An event costs no switch between
+// their goroutines then, where the model has several at once.
+const eventsAhead = 4
+
 // errTooLong ends the context of an agent's code that takes too long.
 var errTooLong = errors.New("it did not end in time")
 
@@ -120,8 +124,9 @@ func (s *sandbox) listen(ctx context.Context, what string, engine model.Model, r
 		err   error
 	}
 	var end error = errNoReturn
-	events, enough, ended := make(chan item), make(chan struct{}), make(chan struct{})
+	events, enough, ended := make(chan item, eventsAhead), make(chan struct{}), make(chan struct{})
 	s.running.Go(func() {
+		defer close(events)
 		defer close(ended)
 		end = s.contain(ctx, what, func() error {
 			for event, err := range engine.Generate(ctx, request) {
@@ -137,13 +142,14 @@ func (s *sandbox) listen(ctx context.Context, what string, engine model.Model, r
 	defer close(enough)
 	for over, late := ctx.Done(), (<-chan time.Time)(nil); ; {
 		select {
-		case next := <-events:
+		case next, more := <-events:
+			if !more {
+				return end
+			}
 			if err := each(next.event, next.err); err != nil {
 				s.abandon(ctx, what, ended)
 				return err
 			}
-		case <-ended:
-			return end
 		case <-over:
 			timer := time.NewTimer(modelGrace)
 			defer timer.Stop()

@@ -78,18 +78,22 @@ func newBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *batch 
 // cuttable ends, the running tools are cut and the other calls do not begin.
 func (t *toolCaller) run(ctx, cuttable context.Context, e *batch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
+	run := func(ctx, tools context.Context, i int) error {
+		return guarded(ctx, t.log, func(ctx context.Context) (err error) {
+			outcomes[i], err = t.runCall(ctx, tools, e, e.Calls[i])
+			return err
+		})
+	}
+	if len(e.Calls) == 1 {
+		return outcomes, run(ctx, cuttable, 0)
+	}
 	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(t.parallel)
 	tools, endTools := context.WithCancelCause(grouped)
 	defer endTools(nil)
 	defer context.AfterFunc(cuttable, func() { endTools(context.Cause(cuttable)) })()
-	for i, c := range e.Calls {
-		group.Go(func() error {
-			return guarded(grouped, t.log, func(ctx context.Context) (err error) {
-				outcomes[i], err = t.runCall(ctx, tools, e, c)
-				return err
-			})
-		})
+	for i := range e.Calls {
+		group.Go(func() error { return run(grouped, tools, i) })
 	}
 	return outcomes, group.Wait()
 }
