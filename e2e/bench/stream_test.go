@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
+	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
 // What all benchmarks of the stream have in common. With -short they are small: a
@@ -82,7 +83,7 @@ func dialStream(b *testing.B, address string) []*grpc.ClientConn {
 	b.Helper()
 	var conns []*grpc.ClientConn
 	for range streamConns {
-		conns = append(conns, harness.DialInternal(b, address))
+		conns = append(conns, harness.DialInternal(b, address, streamv2.StreamService_Append_FullMethodName))
 	}
 	return conns
 }

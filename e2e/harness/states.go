@@ -33,10 +33,10 @@ func StartStates(t testing.TB, replicas int, env ...string) []*Process {
 }
 
 // DialInternal connects to a service's gRPC port as the other services do. The
-// connection ends with the test.
-func DialInternal(t testing.TB, address string) *grpc.ClientConn {
+// connection ends with the test. The calls of the piped methods share one stream.
+func DialInternal(t testing.TB, address string, piped ...string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := rpc.Dial(rpc.TCP(), address, rpc.ClientConfig{Security: rpc.Security{Token: internalToken}})
+	conn, err := rpc.Dial(rpc.TCP(), address, rpc.ClientConfig{Security: rpc.Security{Token: internalToken}, Piped: piped})
 	if err != nil {
 		t.Fatalf("dial %s: %v", address, err)
 	}

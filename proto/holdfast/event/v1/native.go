@@ -26,23 +26,30 @@ func (c *Chunk) Type() string {
 // there; fields of the event always too, but for empty JSON texts, which are
 // left out. It fails when no event is set or a JSON text is not JSON.
 func MarshalChunk(c *Chunk) ([]byte, error) {
+	if text := c.GetTextDelta(); text != nil { // most chunks are, and need no reflection
+		b := appendHead(make([]byte, 0, 192+len(text.GetDelta())), c, "text_delta")
+		return append(appendText(b, "delta", text.GetDelta()), '}'), nil
+	}
 	m := c.ProtoReflect()
 	event := m.WhichOneof(m.Descriptor().Oneofs().ByName("event"))
 	if event == nil {
 		return nil, fmt.Errorf("chunk of run %q has no event", c.GetAgentId())
 	}
-	b := append(make([]byte, 0, 128+proto.Size(c)), `{"type":"`...)
-	b = append(b, event.Name()...)
-	b = append(b, '"')
-	b = appendText(b, "agentId", c.GetAgentId())
-	b = appendText(b, "agentType", c.GetAgentType())
-	b = strconv.AppendInt(append(b, `,"timestamp":`...), c.GetTimestamp(), 10)
-	b = strconv.AppendInt(append(b, `,"step":`...), int64(c.GetStep()), 10)
+	b := appendHead(make([]byte, 0, 128+proto.Size(c)), c, string(event.Name()))
 	b, err := appendFields(b, m.Get(event).Message())
 	if err != nil {
 		return nil, fmt.Errorf("chunk %s: %w", event.Name(), err)
 	}
 	return append(b, '}'), nil
+}
+
+// appendHead appends what all chunks have.
+func appendHead(b []byte, c *Chunk, event string) []byte {
+	b = append(append(append(b, `{"type":"`...), event...), '"')
+	b = appendText(b, "agentId", c.GetAgentId())
+	b = appendText(b, "agentType", c.GetAgentType())
+	b = strconv.AppendInt(append(b, `,"timestamp":`...), c.GetTimestamp(), 10)
+	return strconv.AppendInt(append(b, `,"step":`...), int64(c.GetStep()), 10)
 }
 
 func appendFields(b []byte, m protoreflect.Message) ([]byte, error) {
@@ -110,11 +117,27 @@ func appendOneLine(b []byte, text string) []byte {
 }
 
 func appendText(b []byte, name, value string) []byte {
+	if isPlain(value) {
+		b = append(append(appendName(b, name), '"'), value...)
+		return append(b, '"')
+	}
 	quoted, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // a string always marshals
 	}
 	return append(appendName(b, name), quoted...)
+}
+
+// isPlain reports whether a text stands in JSON as it is: ASCII without the characters that
+// package json escapes.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ' || c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return true
 }
 
 func appendName(b []byte, name string) []byte {

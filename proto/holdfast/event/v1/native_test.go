@@ -65,6 +65,39 @@ func TestAChunkIsOneFlatObjectWithTheNamesOfTheSpecification(t *testing.T) {
 	}
 }
 
+func TestEveryTextIsQuotedAsPackageJSONDoes(t *testing.T) {
+	t.Parallel()
+	texts := []string{"", "plain text, 100 % {of} [it]!", "\u2028", "☃", "a\xffb"}
+	for c := range 256 {
+		texts = append(texts, string([]byte{'a', byte(c), 'b'}), string(rune(c)))
+	}
+	for _, text := range texts {
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":1700000000123,"step":2,"delta":` + string(quoted) + "}"
+		got, err := eventv1.MarshalChunk(chunk(func(c *eventv1.Chunk) {
+			c.Event = &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: text}}
+		}))
+		if string(got) != want || err != nil {
+			t.Errorf("%q: got %s, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+func BenchmarkMarshalChunk(b *testing.B) {
+	c := chunk(func(c *eventv1.Chunk) {
+		c.Event = &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: " some words of a text"}}
+	})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := eventv1.MarshalChunk(c); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func TestEveryEventHasANativeForm(t *testing.T) {
 	t.Parallel()
 	m := (&eventv1.Chunk{}).ProtoReflect()

@@ -129,9 +129,12 @@ func (f *Frame) Event() []byte {
 		if name == "" {
 			return nil
 		}
-		return sse.AppendEvent(nil, f.Sequence, name, data)
+		return sse.AppendEvent(make([]byte, 0, len(data)+eventRoom), f.Sequence, name, data)
 	})
 }
+
+// eventRoom is what an event takes beside its data.
+const eventRoom = 64
 
 // Message is the frame as a message of a WebSocket: {"type": …} with the fields of the
 // event, and the sequence where there is one; empty when the wire has no word for it.
