@@ -166,7 +166,9 @@ func (s *Server) handlerContext(ctx context.Context) (context.Context, context.C
 }
 
 // valueless is a context without the values of another.
-type valueless struct{ parent context.Context }
+type valueless struct {
+	parent context.Context //nolint:containedctx // it is one
+}
 
 func (v valueless) Deadline() (time.Time, bool) { return v.parent.Deadline() }
 func (v valueless) Done() <-chan struct{}       { return v.parent.Done() }

@@ -73,7 +73,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 		HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{{
 			StreamName: streamName, ClientStreams: true, ServerStreams: true,
-			Handler: func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },
+			Handler: serve,
 		}},
 	}, s)
 }
@@ -82,8 +82,9 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // have closed them, with every call answered.
 func (s *Server) Stop() { s.stopOnce.Do(func() { close(s.stopping) }) }
 
-// serve serves one pipe. It returns when no handler of it runs any more.
-func (s *Server) serve(stream grpc.ServerStream) error {
+// serve serves one pipe of a Server. It returns when no handler of the pipe runs any more.
+func serve(server any, stream grpc.ServerStream) error {
+	s := server.(*Server)
 	p := &serverPipe{
 		server: s, ctx: stream.Context(), out: newOutbox(), places: make(chan struct{}, MaxCalls),
 		work: make(chan task), running: map[uint64]context.CancelFunc{},
