@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
@@ -145,5 +144,5 @@ func checkTaken(r *statev1.CommitStepRequest) error {
 // from a fresh id.
 func checkpointID(sessionID string, step int32, now session.Millis, id string) string {
 	digest := sha256.Sum256([]byte(id))
-	return fmt.Sprintf("cpv1-%s-s%d-t%d-%s", sessionID, step, now, hex.EncodeToString(digest[:3]))
+	return session.CheckpointID(sessionID, step, now, hex.EncodeToString(digest[:3]))
 }

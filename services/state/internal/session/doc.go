@@ -294,6 +294,16 @@
 // A rewound session keeps its next write as a whole, since the count of those
 // before is not known.
 //
+// # Known without reading
+//
+// Hot is what a store knows of a claimed session from its own last write, so that the
+// next command of the executor needs no read: Heat begins it with a view and the
+// change that was decided on it, After leads from one change to the next, and View gives the views
+// that need no more. It has the session, the claimed run and the journal, and the custom
+// state where it was shown or written. It has no checkpoint: a command about
+// the last committed step is a repetition, and is read. The store makes sure that it holds
+// when it writes, and reads before it refuses.
+//
 // # The rules and their proofs
 //
 // Sections are those of the specification (behaviour.md), H is its list of
@@ -405,4 +415,7 @@
 //	state: kept writes read as the merged text        TestWhatIsKeptOfTheStateReadsAsTheMergedText
 //	state: a small write is kept alone                TestAWriteThatIsSmallBesideTheStateIsKeptAlone
 //	state: what stays as it is is not kept again      TestAStateThatStaysAsItIsIsNotKeptAgain
+//	known: only what was shown or written             TestAClaimedSessionIsShownWithoutAReadOnlyWhatIsKnownOfIt
+//	                                                  TestAStateThatWasNotReadIsNotKnown
+//	                                                  TestNothingIsKnownOfASessionWhoseRunIsNotClaimed
 package session

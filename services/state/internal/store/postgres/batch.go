@@ -66,7 +66,7 @@ var errOutdated = errors.New("another process has written the session")
 // turn out to be outdated; then all of them are read.
 func (t *transaction) run(ctx context.Context) ([]error, error) {
 	if t.gather() {
-		each, err := t.writeUnread(ctx)
+		each, err := t.writeWithoutRead(ctx)
 		if !errors.Is(err, errOutdated) {
 			return each, err
 		}
@@ -87,7 +87,7 @@ func (t *transaction) gather() (known bool) {
 	for _, c := range t.batch {
 		for _, target := range c.targets {
 			s := shown{Target: target}
-			if !s.know(t.hot.get(target.Key)) {
+			if !s.useHot(t.hot.get(target.Key)) {
 				s.view = &session.View{}
 				known = false
 			}
@@ -101,16 +101,15 @@ func (t *transaction) gather() (known bool) {
 func (t *transaction) forget() {
 	t.hot.drop(t.all)
 	for i := range t.all {
-		t.all[i].unknow()
+		t.all[i].reread()
 	}
 }
 
-// writeUnread decides by what is known of the sessions, and writes on condition that it
-// still holds, in one round trip. It gives errOutdated, with nothing written, when it does
-// not, and when that cannot be found out: nothing verifies a refusal or a
-// command that writes nothing, and the database refuses a message that is there already
-// without saying whose it is.
-func (t *transaction) writeUnread(ctx context.Context) ([]error, error) {
+// writeWithoutRead decides by what is known of the sessions, and writes on condition that
+// their rows are as they are known, in one round trip. It gives errOutdated, with nothing
+// written, when one is not, and when a command refuses or writes nothing: no condition
+// verifies that. So it does when a message is there already, which nobody has looked for.
+func (t *transaction) writeWithoutRead(ctx context.Context) ([]error, error) {
 	each, err := t.decide()
 	if err != nil {
 		return nil, err
@@ -122,7 +121,7 @@ func (t *transaction) writeUnread(ctx context.Context) ([]error, error) {
 	w := newWriter()
 	defer w.release()
 	changed := t.changed()
-	w.unread(changed)
+	w.withoutLock(changed)
 	for _, s := range changed {
 		w.change(s)
 	}
@@ -141,8 +140,8 @@ func (t *transaction) writeUnread(ctx context.Context) ([]error, error) {
 	return each, err
 }
 
-// verifiable reports whether every command writes something or asks to see more. The
-// sessions of the others are to be read.
+// verifiable reports whether every command writes something or asks to see more. It lets
+// the sessions of the others be read.
 func (t *transaction) verifiable(each []error) bool {
 	sure := true
 	all := t.all
@@ -158,14 +157,14 @@ func (t *transaction) verifiable(each []error) bool {
 		}
 		sure = false
 		for j := range mine {
-			mine[j].unknow()
+			mine[j].reread()
 		}
 	}
 	return sure
 }
 
-// readAndWrite takes two round trips. The first locks all sessions and reads what any
-// command wants to see and nothing is known of, the second writes what the commands have decided and commits.
+// readAndWrite takes two round trips. The first locks all sessions and reads those that
+// are not known. The second writes what the commands have decided, and commits.
 func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
 	r := reader{all: t.all}
 	r.exec(begin)

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// The limits of what is kept of claimed sessions. A session beyond the last one is read
-// with every command, as one is whose journal is large.
+// The limits of what is kept of claimed sessions: their number, their bytes together and the
+// bytes of one. A session that is not kept is read with every command.
 const (
 	mostHot      = 16_384
 	mostHotBytes = 64 << 20

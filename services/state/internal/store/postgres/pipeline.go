@@ -108,7 +108,7 @@ type memory struct {
 	sent       traffic
 }
 
-// traffic is what has travelled over a connection.
+// traffic counts what a connection has sent.
 type traffic struct{ statements, trips int }
 
 // Plans are made anew, at first soon and then every oldestPlan: a plan that was

@@ -137,7 +137,7 @@ func grow(t *testing.T, s *Store, key session.Key, n int) {
 		`INSERT INTO states (tenant, session_id, version, base_version, state) SELECT $1, $2, i, i, '{"seen":[]}' FROM generate_series(2, $3) i`,
 		`INSERT INTO checkpoints (tenant, session_id, step, checkpoint_id, run_id, epoch, version, message_count, status, state_version,
 			state_base, warnings, created_at)
-			SELECT $1, $2, i, 'old-' || i, 'old-' || i, 1, i, i, 'active', i, i, '', 0 FROM generate_series(1, $3) i`,
+			SELECT $1, $2, i, 'cpv1-' || $2 || '-s' || i || '-t1-abcdef', 'old-' || i, 1, i, i, 'active', i, i, '', 0 FROM generate_series(1, $3) i`,
 		`INSERT INTO calls (tenant, root_id, call_id, session_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash, created_at,
 			deadline_at, answer, revision, response, answered_at, consumed_at, late, late_at, told)
 			SELECT $1, $2, 'old-' || i, $2, 'old-' || i, i, '', '', 'client_tool', '', '', '', 0, 0, 'client', 1, '', 1, 1, '', 0, false FROM generate_series(1, $3) i`,
@@ -191,7 +191,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	count("steps", 5)
 	w.must(w.run(t.Context(), keys[1], session.Need{
 		RunID: "old-7", RequestKey: "old-8", AgentType: agent, MessageIDs: []string{"old-1", "old-2"}, CallIDs: []string{"old-3"},
-		CheckpointID: "old-1999", Current: true, Open: true, State: true, Journal: true, Calls: true, Children: true,
+		CheckpointID: session.CheckpointID(keys[1].SessionID, 1999, 1, "abcdef"), Current: true, Open: true, State: true, Journal: true, Calls: true, Children: true,
 		Tail: session.Tail{Messages: 3, Bytes: 1 << 20}, Waiting: true, Busy: true, Undo: true,
 	}, func(v *session.View) (*session.Change, error) {
 		if v.Run == nil || v.Keyed == nil || len(v.Taken) != 2 || len(v.Named) != 1 || v.Checkpoint == nil || v.Current == nil || v.Live == nil || len(v.Tail) != 3 {
@@ -218,7 +218,10 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 			return err
 		},
 		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], ""); return err },
-		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], "old-1000"); return err },
+		func() error {
+			_, _, err := s.Checkpoint(t.Context(), keys[1], session.CheckpointID(keys[1].SessionID, 1000, 1, "abcdef"))
+			return err
+		},
 		func() error { _, err := s.Owners(t.Context(), keys[1], []string{"old-1000", "old-1"}); return err },
 		func() error { _, err := s.Family(t.Context(), keys[1], 5); return err },
 	}

@@ -1,29 +1,3 @@
-// Package postgres keeps the rows of the state service in PostgreSQL, for any
-// number of processes.
-//
-// The row of a session is the lock of everything that belongs to the session.
-// A command locks it first, reads what else it needs, and writes; each statement
-// has a snapshot of its own (read committed), taken after the lock, so it sees
-// what the former holder of the lock has written. A session that is new has no
-// row to lock: of two commands that create it, the second runs into the primary
-// key and is shown the first one's session in another attempt.
-//
-// Commands that wait at the same time are one transaction (package group), and
-// each of its statements works for all of them: what a commit costs is
-// shared, and so is what a statement costs. The statements travel in two pipelines:
-//
-//	BEGIN, lock the sessions in the order of their keys, read what is needed ->
-//	   <- the rows; the commands decide
-//	write, table by table, COMMIT ->
-//	   <- durable
-//
-// The plans of the statements must not depend on how many rows there are today,
-// since a connection keeps them for a while: every statement finds its rows by
-// key, and the planner is told to want nothing else.
-//
-// What a caller is told about a commit is what PostgreSQL says of it: with
-// synchronous_commit on, as is its default, an answered command survives the
-// crash of the server.
 package postgres
 
 import (

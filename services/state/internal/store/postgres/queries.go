@@ -50,7 +50,7 @@ func between(owner string) string {
 // column is the place of the view among those; the rows of one view come in the
 // order in which it shows them.
 var (
-	// It says too which transaction has written the row, which one has locked it since, and which one this is.
+	// written and locked are as they were before this lock. The third is this transaction.
 	lockSessions = prepared(`SELECT v.n, s.written, s.locked, pg_current_xact_id()::xid, ` + sessionShown.names("s.") + ` FROM ` + asked() + `
 		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
 		ORDER BY v.n`)
@@ -69,11 +69,12 @@ var (
 	readResults = prepared(`SELECT v.n, ` + resultShown.names("r.") + ` FROM ` + asked() + listed("r", "results", "") + `
 		ORDER BY v.n, r.position`)
 
-	readCheckpoints = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("checkpoint_id text") +
-		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id"))
-	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("checkpoint_id text") +
-		found("c", "checkpoints", "checkpoint_id", "v.checkpoint_id") + between("c") + ` ORDER BY v.n, st.version`)
-	readWithin = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
+	checkpointNamed = asked("checkpoint_id text, first bigint, last bigint") + `
+		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+			AND step >= v.first AND step <= v.last AND checkpoint_id = v.checkpoint_id ORDER BY step LIMIT 1) c`
+	readCheckpoints      = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + checkpointNamed)
+	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + checkpointNamed + between("c") + ` ORDER BY v.n, st.version`)
+	readWithin           = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
 	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))

@@ -197,10 +197,12 @@ func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) 
 	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
 }
 
-// A checkpoint is found by its id, and the newest by its step.
+// A checkpoint is found by the step that its id tells, and the newest by its own.
 var (
-	checkpointByID = foundBy("checkpoints", "checkpoint_id", "text")
-	checkpointLast = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND $3::text = '' ORDER BY step DESC LIMIT 1)`
+	checkpointByID = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text
+		AND step >= $4::bigint AND step <= $5::bigint AND checkpoint_id = $3::text ORDER BY step LIMIT 1)`
+	checkpointLast = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text
+		AND step >= $4::bigint AND step <= $5::bigint AND $3::text = '' ORDER BY step DESC LIMIT 1)`
 
 	readCheckpoint          = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM ` + checkpointByID + ` c`)
 	readCheckpointState     = prepared(`SELECT st.whole, st.state FROM ` + checkpointByID + ` c` + between("c") + ` ORDER BY st.version`)
@@ -215,9 +217,11 @@ func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (che
 		one, ofState = readLastCheckpoint, readLastCheckpointState
 	}
 	var texts states
+	first, last := session.CheckpointSteps(id)
 	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(one, keyParams(key, text(id)), func(r *row) { checkpoint = r.checkpoint() })
-		p.queue(ofState, keyParams(key, text(id)), texts.scan)
+		params := keyParams(key, text(id), number(first), number(last))
+		p.queue(one, params, func(r *row) { checkpoint = r.checkpoint() })
+		p.queue(ofState, params, texts.scan)
 	})
 	switch {
 	case err != nil:

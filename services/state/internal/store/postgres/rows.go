@@ -74,9 +74,8 @@ func (t table) update(key int) string {
 		t.name, strings.Join(sets, ", "), t.unnest(), t.names(""), t.matches(key))
 }
 
-// updateKnown is update for rows that are as the transaction of their last column has
-// left them: nobody has written them since, nor locked them, as a release does that writes
-// other rows of the session alone. It gives the transaction that it is.
+// updateKnown is update for rows that the transaction in their last column, written, was the
+// last to write and to lock. It fails when one is not. It returns the transaction's own id.
 func (t table) updateKnown(key int) string {
 	known := table{t.name, append(slices.Clip(t.columns), [2]string{"written", "bigint"})}
 	var sets []string

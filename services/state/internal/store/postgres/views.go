@@ -25,9 +25,9 @@ type shown struct {
 	change *session.Change // what the command has decided; nil for nothing
 }
 
-// know makes the view of what is known of the session. It reports false when the session
+// useHot makes the view of what is known of the session. It reports false when the session
 // has to be read.
-func (s *shown) know(hot *hotSession) (ok bool) {
+func (s *shown) useHot(hot *hotSession) (ok bool) {
 	if hot == nil {
 		return false
 	}
@@ -37,8 +37,8 @@ func (s *shown) know(hot *hotSession) (ok bool) {
 	return ok
 }
 
-// unknow lets the session be read.
-func (s *shown) unknow() { *s = shown{Target: s.Target, view: &session.View{}} }
+// reread drops the view, so that the session is read.
+func (s *shown) reread() { *s = shown{Target: s.Target, view: &session.View{}} }
 
 // states are the rows of a custom state: the last whole one, and the writes to
 // it.
@@ -297,7 +297,12 @@ func (r *reader) states() {
 		}
 	}, func(s *shown, row *row) { s.state.scan(row) })
 
-	checkpoint := named(func(n *session.Need) string { return n.CheckpointID })
+	checkpoint := func(w *wanted, s *shown) {
+		if id := s.Need.CheckpointID; id != "" {
+			first, last := session.CheckpointSteps(id)
+			w.add(s).text(id).number(int64(first), int64(last))
+		}
+	}
 	r.read(readCheckpoints, checkpoint, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
 	r.read(readCheckpointStates, checkpoint, func(s *shown, row *row) { s.checkpoint.scan(row) })
 	r.read(readWithin, func(w *wanted, s *shown) {

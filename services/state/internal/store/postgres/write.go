@@ -149,17 +149,17 @@ func (w *writer) release() {
 	}
 }
 
-// unread is called before the changes of sessions that were not read. One statement
-// writes all their rows, and so locks them in their order.
-func (w *writer) unread(changed []*shown) {
+// withoutLock is called before the changes of sessions that were neither locked nor read.
+// One statement writes all their rows, and so locks them in their order.
+func (w *writer) withoutLock(changed []*shown) {
 	w.known = sessionPacedKnown
 	if slices.ContainsFunc(changed, func(s *shown) bool { return s.change.Session != nil && !paced(s.view.Session, s.change.Session) }) {
 		w.known = sessionEditedKnown
 	}
 }
 
-// change adds what one command writes in one session. The session's row is written with
-// every change: that tells whoever knows the session without reading it.
+// change adds what one command writes in one session. Every change writes the session's
+// row, so that its xmin says whether anything of the session has changed.
 func (w *writer) change(s *shown) {
 	c := s.change
 	if c.Delete {
@@ -195,7 +195,7 @@ func (w *writer) change(s *shown) {
 	w.children(s.Key, c.Children)
 }
 
-// run writes little of a run that goes on: most steps do no more than count themselves.
+// run writes no more of a run that goes on than a step changes.
 func (w *writer) run(s *shown, after *session.Run) {
 	if before := s.view.Run; before != nil && before.RunID == after.RunID {
 		counted := *before
@@ -339,8 +339,7 @@ func (w *writer) children(k session.Key, children []session.Child) {
 }
 
 // queue adds the statements that have something to write. It reports false
-// when none has. id gets the transaction that it is, as an int4, where a statement tells
-// that.
+// when none has. id gets the id of the transaction, as an int4, when a statement returns it.
 func (w *writer) queue(p *pipeline) (id *int64, something bool, err error) {
 	id = new(int64)
 	if w.gone.count > 0 {

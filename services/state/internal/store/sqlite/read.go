@@ -125,7 +125,7 @@ func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (k *
 		if id == "" {
 			k, err = readCheckpoint(ctx, c, key, ``)
 		} else {
-			k, err = readCheckpoint(ctx, c, key, `AND k.checkpoint_id = ?`, id)
+			k, err = readCheckpointNamed(ctx, c, key, id)
 		}
 		if err != nil {
 			return err

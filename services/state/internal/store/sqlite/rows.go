@@ -159,6 +159,12 @@ func readCheckpoint(ctx context.Context, c *connection, key session.Key, conditi
 	return &k, nil
 }
 
+// readCheckpointNamed finds a checkpoint by the step that its id tells.
+func readCheckpointNamed(ctx context.Context, c *connection, key session.Key, id string) (*session.Checkpoint, error) {
+	first, last := session.CheckpointSteps(id)
+	return readCheckpoint(ctx, c, key, `AND k.step BETWEEN ? AND ? AND k.checkpoint_id = ?`, first, last, id)
+}
+
 const callColumns = `l.call_id, l.session_id, l.run_id, l.step, l.step_id, l.tool_name, l.kind, l.approval_id, l.input, l.stash,
 	l.created_at, l.deadline_at, l.answer, l.revision, l.response, l.answered_at, l.consumed_at, l.consumed_step, l.late, l.late_at, l.told,
 	l.told_step`

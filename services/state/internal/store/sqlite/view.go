@@ -119,7 +119,7 @@ func viewJournal(ctx context.Context, c *connection, key session.Key, need sessi
 func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	switch {
 	case need.CheckpointID != "":
-		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.checkpoint_id = ?`, need.CheckpointID)
+		v.Checkpoint, err = readCheckpointNamed(ctx, c, key, need.CheckpointID)
 		if v.Checkpoint != nil {
 			v.CheckpointState, err = readState(ctx, c, key, v.Checkpoint.StateBase, v.Checkpoint.StateVersion)
 		}
