@@ -67,6 +67,8 @@ func fill(v reflect.Value, n int64) {
 		for i := range v.NumField() {
 			fill(v.Field(i), n)
 		}
+	default:
+		panic("a Need has a field of another kind: " + v.Kind().String())
 	}
 }
 
