@@ -102,7 +102,7 @@ func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, 
 		return fault.New(fault.Unavailable, "LISTEN_FAILED", "%v; choose another address with --listen", err)
 	}
 	defer listener.Close()
-	h, err := open(ctx, c, agents, rpc.NewMemory(), log)
+	h, err := open(ctx, c, agents, rpc.NewProcess(), log)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,9 @@ type Dev struct {
 }
 
 // StartDev starts `holdfast dev` with the agents and waits until it is ready.
-// It ends with the test; its data folder outlives Kill and Start.
-func StartDev(t testing.TB, agents string) *Dev {
+// It ends with the test; its data folder outlives Kill and Start. Further variables of its
+// environment win over those that it has otherwise.
+func StartDev(t testing.TB, agents string, env ...string) *Dev {
 	t.Helper()
 	dir := t.TempDir()
 	address := FreeAddress(t)
@@ -24,7 +25,7 @@ func StartDev(t testing.TB, agents string) *Dev {
 		path:    Binary(t, "holdfast"),
 		args: []string{"dev", "--listen", address, "--data", filepath.Join(dir, "data"),
 			"--agents", writeFile(t, dir, "agents.yaml", agents)},
-		env:   append(baseEnv(), "HOLDFAST_LOG_LEVEL=debug", "HOLDFAST_EXECUTOR_NOTES_DIR="+dir),
+		env:   append(append(baseEnv(), "HOLDFAST_LOG_LEVEL=debug", "HOLDFAST_EXECUTOR_NOTES_DIR="+dir), env...),
 		ready: ok("http://" + address + "/readyz"),
 	}
 	t.Cleanup(p.cleanup)

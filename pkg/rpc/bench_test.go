@@ -17,15 +17,16 @@ import (
 
 func BenchmarkCall(b *testing.B) {
 	for _, callers := range []int{1, 16, 64} {
-		for name, methods := range map[string][]string{"unary": nil, "pipe": piped} {
-			b.Run(fmt.Sprintf("%s/callers=%d", name, callers), func(b *testing.B) { benchmarkCall(b, callers, methods) })
-		}
+		b.Run(fmt.Sprintf("unary/callers=%d", callers), func(b *testing.B) { benchmarkCall(b, rpc.TCP(), callers, nil) })
+		b.Run(fmt.Sprintf("pipe/callers=%d", callers), func(b *testing.B) { benchmarkCall(b, rpc.TCP(), callers, piped) })
+		b.Run(fmt.Sprintf("memory/callers=%d", callers), func(b *testing.B) { benchmarkCall(b, rpc.NewMemory(), callers, nil) })
+		b.Run(fmt.Sprintf("process/callers=%d", callers), func(b *testing.B) { benchmarkCall(b, rpc.NewProcess(), callers, nil) })
 	}
 }
 
 // benchmarkCall measures calls with the token, a deadline and 1 KiB each way between two ends in
-// this process, over TCP, without spans. It reports the processor time of both ends and the kernel.
-func benchmarkCall(b *testing.B, callers int, methods []string) {
+// this process, without spans. It reports the processor time of both ends and the kernel.
+func benchmarkCall(b *testing.B, network rpc.Network, callers int, methods []string) {
 	provider := otel.GetTracerProvider()
 	otel.SetTracerProvider(noop.NewTracerProvider())
 	defer otel.SetTracerProvider(provider)
@@ -35,7 +36,7 @@ func benchmarkCall(b *testing.B, callers int, methods []string) {
 		b.Fatal(err)
 	}
 	grpc_testing.RegisterTestServiceServer(server, service{})
-	listener, err := rpc.TCP().Listen(b.Context(), "127.0.0.1:0")
+	listener, err := network.Listen(b.Context(), "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func benchmarkCall(b *testing.B, callers int, methods []string) {
 	served.Go(func() { _ = rpc.Serve(ctx, server, listener, 0) })
 	defer served.Wait()
 	defer stop()
-	conn, err := rpc.Dial(rpc.TCP(), listener.Addr().String(), rpc.ClientConfig{Security: security, Piped: methods})
+	conn, err := rpc.Dial(network, listener.Addr().String(), rpc.ClientConfig{Security: security, Piped: methods})
 	if err != nil {
 		b.Fatal(err)
 	}

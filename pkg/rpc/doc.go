@@ -26,13 +26,26 @@
 //
 // # Networks
 //
-// Services that share a process talk over NewMemory, others over TCP. Nothing
-// else differs: the same server and client code runs on both, interceptors,
-// credentials and codecs included.
+// Services that share a process call each other's handlers over NewProcess, others
+// meet on TCP. NewMemory has connections without a machine's network: tests use it
+// to have everything that a connection has. Nothing else differs: the same server and
+// client code runs on all of them.
+//
+// # Pipes
+//
+// The calls that a client names in ClientConfig.Piped share one long-lived stream for each
+// connection, whose frames hold whatever waits: see internal/pipe. Every Server takes them. All other
+// calls, and those to a server that knows no pipes, are ordinary ones.
+//
+// # Traces
+//
+// A trace goes through every call. Calls have spans of their own where the process
+// records spans, that is unless its tracer provider is the one that does nothing.
+// Calls over a pipe and within a process have none: what is worth a span there is a step.
 //
 // # The end of a server
 //
 // Serve ends always. Calls in flight get a grace, streams that are open for
 // ever are then cut, and a handler that ignores its ended context is reported
-// rather than waited for.
+// rather than waited for. Pipes end on their own: the server asks their clients for it.
 package rpc

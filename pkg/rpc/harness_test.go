@@ -116,23 +116,35 @@ func drain[T any](receive func() (T, error)) error {
 	}
 }
 
-// networks are both networks, with an address to listen on.
-var networks = map[string]struct {
+// network is one of the networks, with an address to listen on.
+type network struct {
 	make    func() rpc.Network
 	address string
-}{
+}
+
+// connected are the networks with connections.
+var connected = map[string]network{
 	"memory": {func() rpc.Network { return rpc.NewMemory() }, "state"},
 	"tcp":    {rpc.TCP, "127.0.0.1:0"},
 }
 
-func onEachNetwork(t *testing.T, test func(t *testing.T, network rpc.Network, address string)) {
+func onEachConnection(t *testing.T, test func(t *testing.T, network rpc.Network, address string)) {
 	t.Helper()
-	for name, n := range networks {
+	for name, n := range connected {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, n.make(), n.address)
 		})
 	}
+}
+
+func onEachNetwork(t *testing.T, test func(t *testing.T, network rpc.Network, address string)) {
+	t.Helper()
+	onEachConnection(t, test)
+	t.Run("process", func(t *testing.T) {
+		t.Parallel()
+		test(t, rpc.NewProcess(), "state")
+	})
 }
 
 // serve serves s until the test ends and returns its address.

@@ -24,7 +24,7 @@ func listen(t *testing.T, network rpc.Network, address string) net.Listener {
 
 func TestBytesReachTheListenersSide(t *testing.T) {
 	t.Parallel()
-	onEachNetwork(t, func(t *testing.T, network rpc.Network, address string) {
+	onEachConnection(t, func(t *testing.T, network rpc.Network, address string) {
 		l := listen(t, network, address)
 		echoed := make(chan error, 1)
 		go func() {
@@ -55,7 +55,7 @@ func TestBytesReachTheListenersSide(t *testing.T) {
 
 func TestAnAddressBelongsToOneListenerAtATime(t *testing.T) {
 	t.Parallel()
-	onEachNetwork(t, func(t *testing.T, network rpc.Network, address string) {
+	onEachConnection(t, func(t *testing.T, network rpc.Network, address string) {
 		first := listen(t, network, address)
 		address = first.Addr().String()
 		if second, err := network.Listen(t.Context(), address); err == nil {
@@ -86,7 +86,7 @@ func TestASecondCloseLeavesTheSuccessorAlone(t *testing.T) {
 
 func TestDialFailsAtOnceWhenNobodyListens(t *testing.T) {
 	t.Parallel()
-	onEachNetwork(t, func(t *testing.T, network rpc.Network, address string) {
+	onEachConnection(t, func(t *testing.T, network rpc.Network, address string) {
 		l := listen(t, network, address)
 		l.Close()
 		if conn, err := network.DialContext(t.Context(), l.Addr().String()); err == nil {

@@ -39,7 +39,7 @@ func startPiped(t *testing.T, network rpc.Network, address string, c rpc.ServerC
 
 func TestAPipedCallIsAnsweredOverThePipe(t *testing.T) {
 	t.Parallel()
-	onEachNetwork(t, func(t *testing.T, network rpc.Network, address string) {
+	onEachConnection(t, func(t *testing.T, network rpc.Network, address string) {
 		var over atomic.Bool
 		client := startPiped(t, network, address, rpc.ServerConfig{}, service{fail: func(ctx context.Context) error {
 			over.Store(overPipe(ctx))
@@ -102,7 +102,7 @@ func (s sizedService) UnaryCall(context.Context, *grpc_testing.SimpleRequest) (*
 
 func TestTenThousandCallsAtOnceGetTheirOwnAnswers(t *testing.T) {
 	t.Parallel()
-	onEachNetwork(t, func(t *testing.T, network rpc.Network, address string) {
+	onEachConnection(t, func(t *testing.T, network rpc.Network, address string) {
 		client := startPiped(t, network, address, rpc.ServerConfig{}, service{})
 		var calls sync.WaitGroup
 		for i := range 10_000 {

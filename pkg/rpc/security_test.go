@@ -26,7 +26,7 @@ import (
 
 func TestOnlyTheRightTokenIsLetIn(t *testing.T) {
 	t.Parallel()
-	onEachNetwork(t, func(t *testing.T, network rpc.Network, address string) {
+	onEachConnection(t, func(t *testing.T, network rpc.Network, address string) {
 		address = serve(t, network, address, rpc.ServerConfig{Security: rpc.Security{Token: "right"}}, service{})
 		for token, want := range map[string]string{"right": "", "wrong": "BAD_TOKEN", "righ": "BAD_TOKEN", "right2": "BAD_TOKEN", "": "BAD_TOKEN"} {
 			conn := dial(t, network, address, rpc.ClientConfig{Security: rpc.Security{Token: token}})
@@ -140,7 +140,7 @@ func TestOnlyCertificatesOfTheAuthorityMeet(t *testing.T) {
 		"another authority's trust":  {rpc.Security{CertFile: client.CertFile, KeyFile: client.KeyFile, CAFile: theirs.file}, false},
 		"plain":                      {rpc.Security{}, false},
 	}
-	onEachNetwork(t, func(t *testing.T, network rpc.Network, address string) {
+	onEachConnection(t, func(t *testing.T, network rpc.Network, address string) {
 		address = serve(t, network, address, rpc.ServerConfig{Security: server}, service{})
 		for name, c := range clients {
 			err := firstAnswer(t, dialSecure(t, network, address, c.security))

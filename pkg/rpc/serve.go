@@ -21,6 +21,9 @@ const handlerGrace = 5 * time.Second
 // A server serves once. A handler that waits for more to say should watch for
 // the service's own end, or every shutdown takes the whole grace.
 func Serve(ctx context.Context, server *Server, listener net.Listener, grace time.Duration) error {
+	if l, ok := listener.(*processListener); ok {
+		return l.serve(ctx, server.process, grace)
+	}
 	tracked := &trackedListener{Listener: listener, open: map[*trackedConn]struct{}{}}
 	served := make(chan error, 1) // room for its one result, so that the goroutine ends whoever listens
 	go func() { served <- server.Serve(tracked) }()

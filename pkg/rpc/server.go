@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc/internal/inproc"
 	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
 
@@ -47,15 +48,18 @@ type ServerConfig struct {
 	Untraced        []string     // as in ClientConfig
 }
 
-// Server is a gRPC server that takes calls over pipes as well (ClientConfig.Piped).
+// Server is a gRPC server that takes calls over pipes (ClientConfig.Piped) and
+// within its process (Process) as well.
 type Server struct {
 	*grpc.Server
-	pipes *pipe.Server
+	pipes   *pipe.Server
+	process *inproc.Server
 }
 
 // RegisterService adds a service, before Serve.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	s.pipes.Add(desc, service)
+	s.process.Add(desc, service)
 	s.Server.RegisterService(desc, service)
 }
 
@@ -76,7 +80,7 @@ func NewServer(c ServerConfig) (*Server, error) {
 	}
 	guard := newGuard(c)
 	limit := messageLimit(c.MaxMessageBytes)
-	server := &Server{pipes: pipe.NewServer(limit, guard.close)}
+	server := &Server{pipes: pipe.NewServer(limit, guard.close), process: inproc.NewServer(guard.close)}
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(pipe.Codec()),
 		grpc.Creds(transport),
@@ -94,7 +98,7 @@ func NewServer(c ServerConfig) (*Server, error) {
 			otelgrpc.WithFilter(filters.All(filters.Not(filters.HealthCheck()), traced(c.Untraced))))))
 	}
 	server.Server = grpc.NewServer(options...)
-	grpc_health_v1.RegisterHealthServer(server.Server, health.NewServer())
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	server.pipes.Register(server.Server)
 	return server, nil
 }

@@ -39,10 +39,10 @@ func sendTrace(ctx context.Context) context.Context {
 	}
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
-	for key, value := range carrier {
-		ctx = metadata.AppendToOutgoingContext(ctx, key, value)
+	if state := carrier[tracestateHeader]; state != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, tracestateHeader, state)
 	}
-	return ctx
+	return metadata.AppendToOutgoingContext(ctx, traceparentHeader, carrier[traceparentHeader])
 }
 
 // receiveTrace takes up the trace of a call's metadata.

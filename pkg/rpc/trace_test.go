@@ -53,9 +53,12 @@ func TestATracePassesThroughAProcessThatRecordsNoSpans(t *testing.T) {
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true,
 		TraceState: traceState(t, "vendor=a"),
 	})
-	for name, methods := range map[string][]string{"unary": nil, "piped": piped} {
+	for name, methods := range map[string][]string{"unary": nil, "piped": piped, "process": nil} {
 		seen := make(chan trace.SpanContext, 1) // each call sends one and is read before the next
-		network := rpc.NewMemory()
+		var network rpc.Network = rpc.NewMemory()
+		if name == "process" {
+			network = rpc.NewProcess()
+		}
 		serve(t, network, "state", rpc.ServerConfig{}, service{fail: func(ctx context.Context) error {
 			seen <- trace.SpanContextFromContext(ctx)
 			return nil

@@ -64,7 +64,7 @@ func (c *Client) Call(ctx context.Context, conn grpc.ClientConnInterface, method
 	entry := call{method: index}
 	entry.traceparent, entry.tracestate = sampled(ctx)
 	for {
-		p := c.pipe(conn)
+		p := c.pipe(conn) //nolint:contextcheck // a pipe outlives the call that opens it
 		if p == nil {
 			return false, nil
 		}
@@ -113,8 +113,8 @@ func (c *Client) run(p *clientPipe, conn grpc.ClientConnInterface) {
 // ended is what the calls of a pipe get that has ended with err. What would meet a
 // unary call as well comes through; everything else is a connection that broke.
 func ended(err error) error {
-	switch grpcstatus.Code(err) {
-	case codes.Unauthenticated, codes.PermissionDenied, codes.Unavailable:
+	code := grpcstatus.Code(err)
+	if code == codes.Unauthenticated || code == codes.PermissionDenied || code == codes.Unavailable {
 		return err
 	}
 	return grpcstatus.Errorf(codes.Unavailable, "the pipe broke: %v", err)

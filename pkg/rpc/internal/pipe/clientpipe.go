@@ -122,9 +122,7 @@ func (p *clientPipe) giveUp(number uint64) {
 func (p *clientPipe) run(conn grpc.ClientConnInterface, methods []string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for _, method := range methods {
-		ctx = metadata.AppendToOutgoingContext(ctx, methodsKey, method)
-	}
+	ctx = metadata.NewOutgoingContext(ctx, metadata.MD{methodsKey: methods})
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{StreamName: streamName, ClientStreams: true, ServerStreams: true}, FullName,
 		grpc.ForceCodecV2(Codec()))
 	if err != nil {

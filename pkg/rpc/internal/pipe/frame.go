@@ -150,6 +150,7 @@ func readCall(b []byte) (c call, err error) {
 			c.tracestate = string(text)
 		case callPayload:
 			c.payload = text
+		default: // of a later version
 		}
 		return nil
 	})
@@ -165,6 +166,7 @@ func readAnswer(b []byte) (a answer, err error) {
 			a.payload = text
 		case answerStatus:
 			a.status = text
+		default: // of a later version
 		}
 		return nil
 	})

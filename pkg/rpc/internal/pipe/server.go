@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
@@ -72,7 +73,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 		HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{{
 			StreamName: streamName, ClientStreams: true, ServerStreams: true,
-			Handler: func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },
+			Handler: serve,
 		}},
 	}, s)
 }
@@ -81,8 +82,9 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // have closed them, with every call answered.
 func (s *Server) Stop() { s.stopOnce.Do(func() { close(s.stopping) }) }
 
-// serve serves one pipe. It returns when no handler of it runs any more.
-func (s *Server) serve(stream grpc.ServerStream) error {
+// serve serves one pipe of a Server. It returns when no handler of the pipe runs any more.
+func serve(server any, stream grpc.ServerStream) error {
+	s := server.(*Server)
 	p := &serverPipe{
 		server: s, ctx: stream.Context(), out: newOutbox(), places: make(chan struct{}, MaxCalls),
 		work: make(chan task), running: map[uint64]context.CancelFunc{},
@@ -96,7 +98,11 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 		defer close(written)
 		p.write(stream, closed)
 	}()
+	p.mu.Lock()
+	p.thinning = time.AfterFunc(idleTime, p.thin)
+	p.mu.Unlock()
 	err := p.read(stream)
+	p.stopThinning()
 	close(p.work)
 	p.workers.Wait()
 	close(closed)
@@ -112,12 +118,13 @@ type serverPipe struct {
 	out     *outbox
 	places  chan struct{} // one for each call in flight
 
-	work    chan task // to a worker that waits
+	work    chan task // to a worker that waits; the zero task lets it leave
 	workers sync.WaitGroup
 	idle    atomic.Int32 // workers that wait
 
-	mu      sync.Mutex
-	running map[uint64]context.CancelFunc
+	mu       sync.Mutex
+	running  map[uint64]context.CancelFunc
+	thinning *time.Timer // nil at the end
 }
 
 // read takes calls until the client closes the pipe, which is no error, or the pipe breaks.
@@ -201,20 +208,51 @@ func (p *serverPipe) cancel(number uint64) {
 	}
 }
 
-// idleWorkers is how many goroutines of a pipe wait for work. They keep the stacks
-// that handlers have grown.
-const idleWorkers = 64
+// Workers wait for more work, since they keep the stacks that handlers have grown. At most
+// idleWorkers of a pipe do, and one of those leaves in each idleTime.
+const (
+	idleWorkers = 64
+	idleTime    = time.Second
+)
 
 func (p *serverPipe) worker(t task) {
 	for ok := true; ok; {
 		p.serve(t)
-		if p.idle.Add(1) <= idleWorkers {
-			t, ok = <-p.work
-		} else {
-			ok = false
-		}
-		p.idle.Add(-1)
+		t, ok = p.next()
 	}
+}
+
+// next waits for work. It reports false when the worker has to leave.
+func (p *serverPipe) next() (t task, ok bool) {
+	defer p.idle.Add(-1)
+	if p.idle.Add(1) > idleWorkers {
+		return task{}, false
+	}
+	t = <-p.work // closed at the end of the pipe
+	return t, t.cancel != nil
+}
+
+// thin lets one idle worker leave, and is called again after idleTime while the pipe
+// lives. One timer for all workers costs a call nothing.
+func (p *serverPipe) thin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.thinning == nil {
+		return
+	}
+	select {
+	case p.work <- task{}:
+	default: // nobody is idle
+	}
+	p.thinning.Reset(idleTime)
+}
+
+// stopThinning ends it.
+func (p *serverPipe) stopThinning() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.thinning.Stop()
+	p.thinning = nil
 }
 
 // serve runs a handler and answers.

@@ -1,0 +1,191 @@
+// Package inproc carries gRPC calls between services that share a process. It calls the
+// handlers that a gRPC server would call, without bytes, frames or connections between.
+//
+// Both sides have messages of their own, as if they were apart: each message is
+// copied once, and neither side sees what the other does with it. A handler has the deadline,
+// the cancellation and the trace of its caller's context, and none of its values. Faults
+// go through the boundary of the server.
+//
+// A unary handler runs on its caller's goroutine. A handler that ignores its
+// ended context therefore holds its caller up, which over a connection it would not. The
+// handler of a stream runs on its own, and the sides wait for each other
+// when streamBuffer messages are on their way.
+//
+// There are no spans, metadata, call options and limits on messages: all of them serve
+// those who are apart.
+package inproc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Boundary is deferred around every handler. It turns what the handler returns into a
+// gRPC status, and its panic as well.
+type Boundary func(ctx context.Context, fullMethod string, err *error)
+
+// Server calls the handlers of the services that it has been given.
+type Server struct {
+	boundary Boundary
+	unary    map[string]unary
+	streams  map[string]stream
+
+	mu      sync.Mutex
+	open    int           // calls that have not ended
+	stopped bool          // no call begins any more
+	ended   chan struct{} // closed when stopped and nothing is open
+
+	whole context.Context //nolint:containedctx // ended by Cut; streams end with it
+	cut   context.CancelFunc
+}
+
+type unary struct {
+	handler grpc.MethodHandler
+	service any
+}
+
+type stream struct {
+	handler grpc.StreamHandler
+	service any
+}
+
+// NewServer returns a server without services.
+func NewServer(boundary Boundary) *Server {
+	s := &Server{boundary: boundary, unary: map[string]unary{}, streams: map[string]stream{}, ended: make(chan struct{})}
+	s.whole, s.cut = context.WithCancel(context.Background())
+	return s
+}
+
+// Add makes a service callable. It must not be called once calls are made.
+func (s *Server) Add(desc *grpc.ServiceDesc, service any) {
+	for _, m := range desc.Methods {
+		s.unary["/"+desc.ServiceName+"/"+m.MethodName] = unary{m.Handler, service}
+	}
+	for _, m := range desc.Streams {
+		s.streams["/"+desc.ServiceName+"/"+m.StreamName] = stream{m.Handler, service}
+	}
+}
+
+// Stop lets no further call begin: they fail with UNAVAILABLE. The channel is closed when
+// those that are open have ended.
+func (s *Server) Stop() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.stopped = true
+		s.checkEnded()
+	}
+	return s.ended
+}
+
+// Cut ends the contexts of the calls that are open.
+func (s *Server) Cut() { s.cut() }
+
+// begin reports whether a call may begin; end has to follow.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return false
+	}
+	s.open++
+	return true
+}
+
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	s.checkEnded()
+}
+
+// checkEnded closes ended when it is time.
+func (s *Server) checkEnded() {
+	if s.stopped && s.open == 0 {
+		close(s.ended)
+	}
+}
+
+// Invoke makes a unary call. The error is a gRPC status.
+func (s *Server) Invoke(ctx context.Context, method string, request, reply any) error {
+	m, ok := s.unary[method]
+	if !ok {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	if !s.begin() {
+		return errStopped()
+	}
+	defer s.end()
+	ctx, cancel := s.handlerContext(ctx)
+	defer cancel()
+	answer, err := s.call(ctx, m, method, request.(proto.Message))
+	if err != nil {
+		return err
+	}
+	to := reply.(proto.Message)
+	proto.Reset(to)
+	proto.Merge(to, answer.(proto.Message))
+	return nil
+}
+
+func (s *Server) call(ctx context.Context, m unary, method string, request proto.Message) (answer any, err error) {
+	defer s.boundary(ctx, method, &err)
+	return m.handler(m.service, ctx, func(to any) error {
+		proto.Merge(to.(proto.Message), request)
+		return nil
+	}, nil)
+}
+
+func errStopped() error { return status.Error(codes.Unavailable, "the server has stopped") }
+
+// handlerContext returns the context of a handler: that of its caller without its values,
+// which ends with the server and with the call as well.
+func (s *Server) handlerContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	span := trace.SpanContextFromContext(ctx)
+	ctx = valueless{ctx}
+	if span.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, span)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(s.whole, cancel)
+	return ctx, func() {
+		release()
+		cancel()
+	}
+}
+
+// valueless is a context without the values of another.
+type valueless struct {
+	parent context.Context //nolint:containedctx // it is one
+}
+
+func (v valueless) Deadline() (time.Time, bool) { return v.parent.Deadline() }
+func (v valueless) Done() <-chan struct{}       { return v.parent.Done() }
+func (v valueless) Err() error                  { return v.parent.Err() }
+func (v valueless) Value(any) any               { return nil }
+
+// AfterFunc spares the contexts that are derived from v a goroutine each: package context
+// asks for it.
+func (v valueless) AfterFunc(f func()) func() bool { return context.AfterFunc(v.parent, f) }
+
+// move makes to what from is. From must not be used any more: both share what it refers to.
+func move(to, from proto.Message) {
+	proto.Reset(to)
+	target := to.ProtoReflect()
+	from.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		target.Set(field, value)
+		return true
+	})
+	target.SetUnknown(from.ProtoReflect().GetUnknown())
+}

@@ -1,0 +1,169 @@
+package inproc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// streamBuffer is how many messages wait in each direction of a stream before who sends
+// has to wait. It spares the sides a switch for every message.
+const streamBuffer = 8
+
+// NewStream begins a streaming call and its handler. The errors are gRPC statuses. The
+// call is over when RecvMsg has given an error, or when ctx has ended.
+func (s *Server) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
+	m, ok := s.streams[method]
+	if !ok {
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	if !s.begin() {
+		return nil, errStopped()
+	}
+	p := &path{
+		requests: make(chan proto.Message, streamBuffer), answers: make(chan proto.Message, streamBuffer),
+		closed: make(chan struct{}), over: make(chan struct{}),
+	}
+	handlerCtx, cancel := s.handlerContext(ctx)
+	go func() { // Stop waits for it
+		defer s.end()
+		defer cancel()
+		p.err = s.handle(handlerCtx, m, method, p)
+		close(p.over)
+	}()
+	return &clientStream{path: p, ctx: ctx, one: !desc.ServerStreams}, nil
+}
+
+func (s *Server) handle(ctx context.Context, m stream, method string, p *path) (err error) {
+	defer s.boundary(ctx, method, &err)
+	return m.handler(m.service, &serverStream{path: p, ctx: ctx})
+}
+
+// path is what the two sides of a stream share.
+type path struct {
+	requests  chan proto.Message
+	answers   chan proto.Message
+	closeOnce sync.Once
+	closed    chan struct{} // the client sends no more
+	over      chan struct{} // the handler has returned
+	err       error         // what it returned, once over
+}
+
+// clientStream is the caller's side.
+type clientStream struct {
+	*path
+	ctx context.Context //nolint:containedctx // a stream is one call
+	one bool            // the handler answers once
+}
+
+func (c *clientStream) Context() context.Context     { return c.ctx }
+func (c *clientStream) Header() (metadata.MD, error) { return metadata.MD{}, nil }
+func (c *clientStream) Trailer() metadata.MD         { return nil }
+
+func (c *clientStream) CloseSend() error {
+	c.closeOnce.Do(func() { close(c.closed) })
+	return nil
+}
+
+// SendMsg returns io.EOF when the handler has returned: RecvMsg knows why.
+func (c *clientStream) SendMsg(m any) error {
+	select {
+	case <-c.over:
+		return io.EOF
+	default:
+	}
+	select {
+	case c.requests <- proto.Clone(m.(proto.Message)):
+		return nil
+	case <-c.over:
+		return io.EOF
+	case <-c.ctx.Done():
+		return status.FromContextError(c.ctx.Err()).Err()
+	}
+}
+
+// RecvMsg gives the answers first, then the end.
+func (c *clientStream) RecvMsg(m any) error {
+	if err := c.receive(m); err != nil || !c.one {
+		return err
+	}
+	// The answer of a call that has one counts when the handler has ended well.
+	select {
+	case <-c.over:
+		return c.err
+	case <-c.ctx.Done():
+		return status.FromContextError(c.ctx.Err()).Err()
+	}
+}
+
+func (c *clientStream) receive(m any) error {
+	select {
+	case answer := <-c.answers:
+		move(m.(proto.Message), answer)
+		return nil
+	case <-c.ctx.Done():
+		return status.FromContextError(c.ctx.Err()).Err()
+	case <-c.over:
+	}
+	select {
+	case answer := <-c.answers: // from before the end
+		move(m.(proto.Message), answer)
+		return nil
+	default:
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return io.EOF
+}
+
+// serverStream is the handler's side.
+type serverStream struct {
+	*path
+	ctx context.Context //nolint:containedctx // a stream is one call
+}
+
+var errNoMetadata = errors.New("there is no metadata within a process")
+
+func (s *serverStream) Context() context.Context     { return s.ctx }
+func (s *serverStream) SetHeader(metadata.MD) error  { return errNoMetadata }
+func (s *serverStream) SendHeader(metadata.MD) error { return nil } // callers that wait for it have the stream already
+func (s *serverStream) SetTrailer(metadata.MD)       {}
+
+func (s *serverStream) SendMsg(m any) error {
+	if err := s.ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	select {
+	case s.answers <- proto.Clone(m.(proto.Message)):
+		return nil
+	case <-s.ctx.Done():
+		return status.FromContextError(s.ctx.Err()).Err()
+	}
+}
+
+// RecvMsg gives what the client has sent before it closed, then io.EOF.
+func (s *serverStream) RecvMsg(m any) error {
+	select {
+	case request := <-s.requests:
+		move(m.(proto.Message), request)
+		return nil
+	case <-s.ctx.Done():
+		return status.FromContextError(s.ctx.Err()).Err()
+	case <-s.closed:
+	}
+	select {
+	case request := <-s.requests:
+		move(m.(proto.Message), request)
+		return nil
+	default:
+		return io.EOF
+	}
+}
