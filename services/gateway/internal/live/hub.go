@@ -3,12 +3,14 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fanout"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -175,13 +177,27 @@ func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, 
 		return false, err
 	}
 	for {
-		got, err := call.Recv()
+		got, err := receive(call)
 		if err != nil {
 			return heard, err
 		}
 		heard = true
 		t.put(recordsOf(ref.GetSessionId(), got)...)
 	}
+}
+
+// receive gives the next frame. The stream service writes frames by hand, in bytes. Within one
+// process nothing has decoded them on the way.
+func receive(call streamv2.StreamService_ReadClient) (*streamv2.ReadResponse, error) {
+	got, err := call.Recv()
+	if err != nil || got.GetFrame() != nil {
+		return got, err
+	}
+	decoded := &streamv2.ReadResponse{}
+	if err := proto.Unmarshal(got.ProtoReflect().GetUnknown(), decoded); err != nil {
+		return nil, fmt.Errorf("decode a frame of the live log: %w", err)
+	}
+	return decoded, nil
 }
 
 func recordsOf(session string, got *streamv2.ReadResponse) []*Record {
@@ -228,7 +244,7 @@ func (h *Hub) Stored(ctx context.Context, ref *streamv2.StreamRef, after int64, 
 		return err
 	}
 	for {
-		got, err := call.Recv()
+		got, err := receive(call)
 		switch {
 		case errors.Is(err, io.EOF):
 			return fault.New(fault.Unavailable, "STREAM_DROPPED", "the live log ended before its end")
