@@ -38,6 +38,7 @@ type Committer[C any] struct {
 	mu     sync.Mutex // guards what follows
 	queue  queue[C]
 	free   []*lane[C] // that have no goroutine
+	taking bool       // a caller is about to take a batch
 	closed bool
 }
 
@@ -77,11 +78,15 @@ func (c *Committer[C]) Do(ctx context.Context, keys []session.Key, bytes int, co
 	e := c.entries.Get().(*entry[C])
 	defer c.reuse(e)
 	e.command, e.bytes, e.arrived = command, bytes, time.Now()
-	if err := c.enter(e, keys); err != nil {
-		if errors.Is(err, fault.Exhausted) {
-			c.meters.refused.Add(ctx, 1) // not under mu, which a collection asks for
-		}
+	l, err := c.enter(e, keys)
+	if errors.Is(err, fault.Exhausted) {
+		c.meters.refused.Add(ctx, 1) // not under mu, which a collection asks for
+	}
+	if err != nil {
 		return err
+	}
+	if l != nil {
+		l.lead()
 	}
 	select {
 	case err := <-e.done:
@@ -101,19 +106,36 @@ func (c *Committer[C]) reuse(e *entry[C]) {
 	c.entries.Put(e)
 }
 
-// enter puts the entry into the queue, or says why not.
-func (c *Committer[C]) enter(e *entry[C], keys []session.Key) error {
+// enter puts the entry into the queue, or says why not. It returns the lane that the caller is
+// to lead; nil where others will write the entry.
+func (c *Committer[C]) enter(e *entry[C], keys []session.Key) (*lane[C], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return closing()
+		return nil, closing()
 	}
 	if q := &c.queue; q.length >= c.config.Queue || (q.length > 0 && q.bytes+e.bytes > c.config.QueueBytes) {
-		return c.full
+		return nil, c.full
 	}
 	c.queue.add(e, keys)
-	c.start()
-	return nil
+	if !c.startable() {
+		return nil, nil
+	}
+	c.taking = true
+	c.lanes.Add(1) // lead ends it
+	return c.reserve(), nil
+}
+
+// startable reports whether a command is ready and a lane is free for it. The caller holds mu.
+func (c *Committer[C]) startable() bool {
+	return !c.taking && c.queue.first != nil && len(c.free) > 0
+}
+
+// reserve returns a lane that was free. The caller holds mu.
+func (c *Committer[C]) reserve() *lane[C] {
+	l := c.free[len(c.free)-1]
+	c.free = c.free[:len(c.free)-1]
+	return l
 }
 
 func full(c Config) error {
@@ -138,9 +160,8 @@ func (c *Committer[C]) leave(e *entry[C]) bool {
 
 // start gives what is ready to the lanes that are free. The caller holds mu.
 func (c *Committer[C]) start() {
-	for c.queue.first != nil && len(c.free) > 0 {
-		l := c.free[len(c.free)-1]
-		c.free = c.free[:len(c.free)-1]
+	for c.startable() {
+		l := c.reserve()
 		l.take()
 		c.lanes.Go(l.run)
 	}

@@ -20,8 +20,9 @@
 // Each key has a line of the commands that lock it. A command that is the first
 // of all its lines is ready. A lane takes the longest ready ones, as many as one
 // transaction may hold; they keep their places in the lines until their batch has
-// ended. There are Config.Lanes lanes. One that finds work gets a goroutine, runs
-// batches until nothing is ready, and ends it: who is idle has none.
+// ended. There are Config.Lanes lanes. A caller who finds one free writes the first batch on
+// its own goroutine, after it has let those run who arrive at the same time. When more is ready
+// behind it, the lane gets a goroutine, runs batches until nothing is ready, and ends it.
 //
 // # Order
 //

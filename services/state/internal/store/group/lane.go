@@ -23,18 +23,43 @@ func newLane[C any](c *Committer[C]) *lane[C] {
 	return l
 }
 
+// lead takes a batch and writes it on the goroutine of a caller, whose command is
+// in it or in flight already. Further batches get a goroutine. Callers that arrive together
+// share the batch, since lead lets them arrive first.
+func (l *lane[C]) lead() {
+	defer l.c.lanes.Done()
+	runtime.Gosched()
+	if l.begin() && l.writeBatch() {
+		l.c.lanes.Go(l.run)
+	}
+}
+
+// begin takes the first batch, or gives the lane back where another one has taken it.
+func (l *lane[C]) begin() bool {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	l.c.taking = false
+	return l.takeNext()
+}
+
 // work writes the batch that the lane has, and further ones until nothing is
 // ready.
 func (l *lane[C]) work() {
-	for more := true; more; more = l.next() {
-		l.measure()
-		l.commit()
-		l.release()
-		l.answer()
-		// Callers who have their answer and ask again belong into the next
-		// batch, not into the one after it.
-		runtime.Gosched()
+	for more := true; more; {
+		more = l.writeBatch()
 	}
+}
+
+// writeBatch writes the batch that the lane has, and reports whether it has another one.
+func (l *lane[C]) writeBatch() (more bool) {
+	l.measure()
+	l.commit()
+	l.release()
+	l.answer()
+	// Callers who have their answer and ask again belong into the next
+	// batch, not into the one after it.
+	runtime.Gosched()
+	return l.next()
 }
 
 // take fills the lane with what is ready. The caller holds the committer's mu.
@@ -45,9 +70,14 @@ func (l *lane[C]) take() {
 
 // next takes another batch, or gives the lane back.
 func (l *lane[C]) next() bool {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.takeNext()
+}
+
+// takeNext is next for a caller that holds the committer's mu.
+func (l *lane[C]) takeNext() bool {
 	c := l.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.queue.first == nil {
 		c.free = append(c.free, l)
 		return false
