@@ -18,9 +18,10 @@ type contender struct {
 }
 
 const holdfastPromise = "Every step is committed to Postgres, synced to disk, before the next one begins: messages in tables, state, usage. " +
-	"The model's answer is recorded before a tool runs. " +
 	"Writers are fenced by epoch in the database and in the log. All 5 chunks of a step go through JetStream (synced every 5 s) and can be " +
 	"replayed from any position, live or after the step."
+
+const holdfastOneRecord = "The tool is declared read-only, so model and tool are one record: a crash between the two repeats the model call. "
 
 const dbosPromise = "Each record is a transaction on Postgres, synced to disk, that checks the owner of the workflow. " +
 	"Messages are results of steps as JSON, in no table of their own. "
@@ -32,8 +33,10 @@ const restatePromise = "The result of each is in the journal before the next one
 // contenders are all rows in the order of the table.
 func contenders() []contender {
 	return []contender{
-		{"holdfast", "Four processes on TCP. " + holdfastPromise, holdfast.FourProcesses},
-		{"holdfast-one", "`holdfast dev`, one process, on Postgres. " + holdfastPromise, holdfast.OneProcess},
+		{"holdfast", "Four processes on TCP. The model's answer is recorded before the tool runs, the result with the step. " + holdfastPromise,
+			holdfast.FourProcessesRecorded},
+		{"holdfast-one-record", "Four processes on TCP. " + holdfastOneRecord + holdfastPromise, holdfast.FourProcesses},
+		{"holdfast-dev-one-record", "`holdfast dev`, one process, on Postgres. " + holdfastOneRecord + holdfastPromise, holdfast.OneProcess},
 		{"floor", "No runtime: 2 fenced transactions on Postgres, synced to disk, and 5 publishes on an embedded JetStream a step, in one process. " +
 			"Nothing recovers a run, and nobody can read one.", floor.New},
 		{"dbos-stream", "Model and tool are steps of DBOS, and the 5 chunks of a step are one write to a stream. " + dbosPromise +

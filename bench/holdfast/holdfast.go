@@ -24,8 +24,10 @@ import (
 // source is the folder of Holdfast's own module.
 const source = ".."
 
-// agents is the agent. Its last step has no call.
-var agents = fmt.Sprintf(`
+// agents is the agent. Its last step has no call. The tool is read-only, or is taken to have
+// effects.
+func agents(readOnly bool) string {
+	return fmt.Sprintf(`
 models:
   scripted:
     script: |
@@ -38,12 +40,14 @@ models:
               reply: '%s'
             - reply: [{call: {name: calculate, arguments: {expression: '6 * 7'}}}]
 agents:
-  - {name: steps, model: scripted/steps, tools: [calculate]}
-`, agent.Steps, agent.Final)
+  - {name: steps, model: scripted/steps, tools: [{use: calculate, readOnly: %t}]}
+`, agent.Steps, agent.Final, readOnly)
+}
 
 // holdfast is one of the two ways to run it.
 type holdfast struct {
 	packages []string
+	agents   string
 	start    func(ctx context.Context, h *holdfast, w peer.World, agents string) error
 
 	processes []*process.Process
@@ -61,7 +65,7 @@ func (h *holdfast) Prepare(ctx context.Context, bin string) error {
 // Start implements peer.Peer.
 func (h *holdfast) Start(ctx context.Context, w peer.World) error {
 	file := filepath.Join(w.Dir, "agents.yaml")
-	if err := os.WriteFile(file, []byte(agents), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(h.agents), 0o600); err != nil {
 		return err
 	}
 	h.took = map[int]time.Duration{}
@@ -171,9 +175,9 @@ func (h *holdfast) Stop() {
 	h.processes = nil
 }
 
-// OneProcess returns Holdfast in one process: `holdfast dev`, on Postgres.
+// OneProcess returns Holdfast in one process: `holdfast dev`, on Postgres. Its tool is read-only.
 func OneProcess() peer.Peer {
-	return &holdfast{packages: []string{"./cmd/holdfast"}, start: func(_ context.Context, h *holdfast, w peer.World, agents string) error {
+	return &holdfast{packages: []string{"./cmd/holdfast"}, agents: agents(true), start: func(_ context.Context, h *holdfast, w peer.World, agents string) error {
 		gateway, err := process.FreeAddress()
 		if err != nil {
 			return err
@@ -187,10 +191,15 @@ func OneProcess() peer.Peer {
 	}}
 }
 
-// FourProcesses returns Holdfast with a process for each service.
-func FourProcesses() peer.Peer {
+// FourProcesses returns Holdfast with a process for each service. Its tool is read-only.
+func FourProcesses() peer.Peer { return fourProcesses(agents(true)) }
+
+// FourProcessesRecorded is FourProcesses with a tool that is taken to have effects.
+func FourProcessesRecorded() peer.Peer { return fourProcesses(agents(false)) }
+
+func fourProcesses(agents string) peer.Peer {
 	services := []string{"state", "stream", "executor", "gateway"}
-	h := &holdfast{start: startFour}
+	h := &holdfast{agents: agents, start: startFour}
 	for _, s := range services {
 		h.packages = append(h.packages, "./services/"+s+"/cmd/"+s)
 	}
