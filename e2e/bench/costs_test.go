@@ -29,24 +29,17 @@ const (
 	storedSessions = 200
 )
 
-// costAgents are as stepAgents, with a tool that has an effect beside the one that has none, and
-// with a reply that is typed word by word.
-var costAgents = stepAgents + strings.ReplaceAll(`
-  - {name: effects, model: scripted/effects, tools: [note]}
+// costAgents are as stepAgents, with a tool that is taken to have effects beside the one that has
+// none, and with a reply that is typed word by word.
+var costAgents = stepAgents + `
+  - {name: effects, model: scripted/steps, tools: [{use: calculate, readOnly: false}]}
   - {name: text, model: scripted/text}
   - {name: typed, model: scripted/typed}
   - {name: careful, model: scripted/careful, tools: [{use: calculate, approval: always}]}
-`, "STEPS", fmt.Sprint(stepsOfRun))
+`
 
 // costModels are more models for the script of stepAgents.
-var costModels = strings.NewReplacer("STEPS", fmt.Sprint(stepsOfRun), "WORDS", strings.TrimSpace(strings.Repeat("word ", costDeltas))).Replace(`
-        effects:
-          chunk: whole
-          delay: 0s
-          rules:
-            - when: {step: STEPS}
-              reply: 'That is all.'
-            - reply: [{call: {name: note, arguments: {text: 'six'}}}]
+var costModels = strings.ReplaceAll(`
         text:
           chunk: whole
           delay: 0s
@@ -64,7 +57,7 @@ var costModels = strings.NewReplacer("STEPS", fmt.Sprint(stepsOfRun), "WORDS", s
             - when: {toolResult: calculate}
               reply: 'It is {{.LastResult}}.'
             - reply: [{text: 'May I? '}, {call: {name: calculate, arguments: {expression: '6 * 7'}}}]
-agents:`)
+agents:`, "WORDS", strings.TrimSpace(strings.Repeat("word ", costDeltas)))
 
 // BenchmarkCosts counts what the things cost that Holdfast does: statements and round trips to the
 // database, bytes of its write-ahead log, messages and bytes of the live log, processor time. It
@@ -136,7 +129,7 @@ func (c *costs) print(what string, before tally, n float64) {
 	c.b.Helper()
 	after := c.tally()
 	each := func(before, after int64) float64 { return float64(after-before) / n }
-	used := after.spent.since(before.spent, n)
+	used := after.spent.since(before.spent, n).without("clients")
 	fmt.Printf("%-44s %9.2f %9.2f %9.0f %9.2f %9.0f %9.3f  %v\n", what, each(before.statements, after.statements), each(before.trips, after.trips),
 		each(before.wal, after.wal), each(before.messages, after.messages), each(before.bytes, after.bytes), ms(used.sum()), used)
 }

@@ -3,6 +3,7 @@ package bench_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,11 @@ func (c spending) since(before spending, n float64) spending {
 		each[i] = share{s.name, time.Duration(float64(s.used-before[i].used) / max(n, 1))}
 	}
 	return each
+}
+
+// without leaves out who has the name.
+func (c spending) without(name string) spending {
+	return slices.DeleteFunc(slices.Clone(c), func(s share) bool { return s.name == name })
 }
 
 func (c spending) sum() (sum time.Duration) {
