@@ -272,7 +272,7 @@ func newTap(b *testing.B, databaseURL string) *tap {
 	query := u.Query()
 	dir := b.TempDir()
 	t := &tap{target: filepath.Join(query.Get("host"), socketName)}
-	listener, err := net.Listen("unix", filepath.Join(dir, socketName)) //nolint:noctx // it listens as long as the benchmark runs
+	listener, err := net.Listen("unix", filepath.Join(dir, socketName))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func (t *tap) accept(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("unix", t.target) //nolint:noctx // likewise
+		server, err := net.Dial("unix", t.target)
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -83,7 +83,7 @@ func (e *Exchange) RunID() string { return e.run.GetRunId() }
 // connection has to be broken, which a client takes for a drop, and resumes.
 func (e *Exchange) Tell(ctx context.Context, out Out) error {
 	d := &delivery{Exchange: e, ctx: retry.Stream(ctx), out: out}
-	err := d.tell() //nolint:contextcheck // the delivery has ctx
+	err := d.tell()
 	if err != nil {
 		e.chat.log.DebugContext(ctx, "chat stream cut", "run", e.RunID(), "error", err)
 	}
