@@ -207,6 +207,15 @@ const (
 	edited    = "submit-message behind user of a message"
 )
 
+// awaitRuns waits until the pages have run the tools.
+func (c *chat) awaitRuns(want string) {
+	c.t.Helper()
+	harness.WaitFor(c.t, shownLimit, "the pages to run "+want, func() (bool, string) {
+		got := c.app.runs(c.session)
+		return got == want, got
+	})
+}
+
 // checkRuns compares which tools the pages have run.
 func (c *chat) checkRuns(want string) {
 	c.t.Helper()

@@ -81,6 +81,7 @@ var tools = map[string]func(*testing.T, *chat){
 		a.keeps(user("where am I, hold on"), agent(waits))
 		b := c.open("")
 		b.keeps(user("where am I, hold on"), agent(waits))
+		c.awaitRuns("locate locate") // a page shows a call before it runs its tool
 		c.app.release(c.session)
 		done := []string{user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome)}
 		a.keeps(done...)
