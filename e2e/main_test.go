@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// together is how many tests run at a time. They wait for timers and other
+// parallel is how many tests run at a time. They wait for timers and other
 // processes most of the time, so that it is more than there are processors.
-const together = 4
+const parallel = 4
 
-func TestMain(m *testing.M) { harness.Main(m, together) }
+func TestMain(m *testing.M) { harness.Main(m, parallel) }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// together is how many tests run at a time: the versions of the client.
-const together = 3
+// parallel is how many tests run at a time: the versions of the client.
+const parallel = 3
 
-func TestMain(m *testing.M) { harness.Main(m, together) }
+func TestMain(m *testing.M) { harness.Main(m, parallel) }

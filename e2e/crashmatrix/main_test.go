@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// together is how many cases run at a time. They wait for silent executors to be given
+// parallel is how many cases run at a time. They wait for silent executors to be given
 // up most of the time.
-const together = 14
+const parallel = 14
 
 var (
 	everyPassing = flag.Bool("crashmatrix.every", false, "kill at every passing of a point instead of the first and the last")
@@ -22,4 +22,4 @@ var (
 	ledgerSeed   = flag.Uint64("ledger.seed", 0, "where the executors are killed over the ledger; 0 takes one from the clock")
 )
 
-func TestMain(m *testing.M) { harness.Main(m, together) }
+func TestMain(m *testing.M) { harness.Main(m, parallel) }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// together is how many tests run at a time, each with processes of its own.
-const together = 4
+// parallel is how many tests run at a time, each with processes of its own.
+const parallel = 4
 
-func TestMain(m *testing.M) { harness.Main(m, together) }
+func TestMain(m *testing.M) { harness.Main(m, parallel) }

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// together is how many tests and rounds run at a time. They wait for other processes
+// parallel is how many tests and rounds run at a time. They wait for other processes
 // most of the time.
-const together = 8
+const parallel = 8
 
-func TestMain(m *testing.M) { harness.Main(m, together) }
+func TestMain(m *testing.M) { harness.Main(m, parallel) }

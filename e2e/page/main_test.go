@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// together is how many browsers run at a time.
-const together = 2
+// parallel is how many browsers run at a time.
+const parallel = 2
 
-func TestMain(m *testing.M) { harness.Main(m, together) }
+func TestMain(m *testing.M) { harness.Main(m, parallel) }

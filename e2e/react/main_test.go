@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// together is how many tests run at a time, in one browser.
-const together = 3
+// parallel is how many tests run at a time, in one browser.
+const parallel = 3
 
-func TestMain(m *testing.M) { harness.Main(m, together) }
+func TestMain(m *testing.M) { harness.Main(m, parallel) }
