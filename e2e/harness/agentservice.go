@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 )
 
-// AgentService is the gateway's API over Connect. Its errors are faults where the
-// gateway has given a reason: see Fault.
+// AgentService is the gateway's API over Connect. Fault turns its errors into faults.
 func (c Client) AgentService(t testing.TB) agentv1connect.AgentServiceClient {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -26,7 +25,7 @@ func (c Client) AgentService(t testing.TB) agentv1connect.AgentServiceClient {
 	return agentv1connect.NewAgentServiceClient(&http.Client{Transport: transport}, c.URL, connect.WithInterceptors(authorize))
 }
 
-// Fault gives the fault that an error of AgentService is.
+// Fault returns the fault behind an error of AgentService.
 func Fault(err error) error {
 	if e, ok := errors.AsType[*connect.Error](err); ok {
 		return rpc.FromConnect(e)

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// ChatPost is a POST /chat with any conversation, as the AI SDK's chat class sends it.
+// ChatPost is a POST /chat in the form of the AI SDK's chat class.
 type ChatPost struct {
 	Session, Agent string
 	Messages       []UIMessage
@@ -21,8 +21,8 @@ type ChatPost struct {
 	RequestKey     string // of the header; empty sends none
 }
 
-// Post sends the conversation. Where its last message is the assistant's, the answer
-// goes on with that message. A Refusal says that there is no answer.
+// Post sends the conversation. If the last message is the assistant's, the answer continues that message. It
+// returns a Refusal if the gateway refuses.
 func (c Client) Post(ctx context.Context, p ChatPost) (*UIStream, error) {
 	body := map[string]any{"id": p.Session, "agentType": p.Agent, "trigger": "submit-message", "messages": p.Messages}
 	for name, value := range map[string]string{"trigger": p.Trigger, "messageId": p.MessageID, "onBusy": p.OnBusy} {
@@ -44,8 +44,7 @@ func (c Client) Post(ctx context.Context, p ChatPost) (*UIStream, error) {
 	return stream, nil
 }
 
-// Reconnect follows the answer of a session again; nil when there is nothing to
-// follow (204).
+// Reconnect follows the answer of a session again. It returns nil on 204, nothing to follow.
 func (c Client) Reconnect(ctx context.Context, session string) (*UIStream, error) {
 	stream, err := c.open(ctx, request{method: http.MethodGet, path: resumePath(session)})
 	if refusal, ok := errors.AsType[*notOKError](err); ok && refusal.code == http.StatusNoContent {
@@ -54,12 +53,12 @@ func (c Client) Reconnect(ctx context.Context, session string) (*UIStream, error
 	return stream, err
 }
 
-// UserMessage is a text of a user.
+// UserMessage returns a user's text message.
 func UserMessage(id, text string) UIMessage {
 	return UIMessage{ID: id, Role: "user", Parts: []UIPart{{Type: "text", Text: text}}}
 }
 
-// Clone shares nothing with the message.
+// Clone returns a deep copy.
 func (m UIMessage) Clone() UIMessage {
 	m.Parts = slices.Clone(m.Parts)
 	for i := range m.Parts {
@@ -73,7 +72,7 @@ func (m UIMessage) Clone() UIMessage {
 	return m
 }
 
-// Call gives the part of the newest call of the tool; nil when there is none.
+// Call returns the part of the newest call of the tool, or nil.
 func (m UIMessage) Call(tool string) *UIPart {
 	for i := len(m.Parts) - 1; i >= 0; i-- {
 		if m.Parts[i].Tool() == tool {
@@ -83,7 +82,7 @@ func (m UIMessage) Call(tool string) *UIPart {
 	return nil
 }
 
-// ToolAnswer is the body of a submit: what is set is sent.
+// ToolAnswer is the body of a submitted answer. Empty fields are omitted.
 type ToolAnswer struct {
 	SessionID  string          `json:"sessionId,omitempty"`
 	ToolCallID string          `json:"toolCallId,omitempty"`
@@ -95,14 +94,14 @@ type ToolAnswer struct {
 	Reason     string          `json:"reason,omitempty"`
 }
 
-// Submitted is what a submit says.
+// Submitted is the response to a submitted answer.
 type Submitted struct {
 	Status       string `json:"status"`
 	Continuation string `json:"continuation"`
 	RunID        string `json:"runId"`
 }
 
-// Submit answers a call. A Refusal says that it was not taken.
+// Submit answers a call. It returns a Refusal if the gateway refuses.
 func (c Client) Submit(ctx context.Context, session string, a ToolAnswer) (Submitted, error) {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -128,10 +127,10 @@ func (c Client) Submit(ctx context.Context, session string, a ToolAnswer) (Submi
 	return s, nil
 }
 
-// Passes reports whether a client that does not give up tries again after the error.
+// Passes reports whether a persistent client retries after the error.
 func Passes(err error) bool { return err != nil && passes(err) }
 
-// RefusalCode gives the code of a refusal; empty for another error.
+// RefusalCode returns the code of a refusal, or "" for another error.
 func RefusalCode(err error) string {
 	refusal, ok := errors.AsType[*notOKError](err)
 	if !ok {

@@ -1,9 +1,9 @@
 package harness
 
-// Apply adds to an answer what a chunk of the native stream tells of it.
+// Apply adds a chunk of the native stream to an answer.
 func (m *UIMessage) Apply(c NativeChunk) {
 	switch c.Type {
-	case "run_started": // it writes its message from the beginning
+	case "run_started": // the run writes its message from the beginning
 		m.Parts = nil
 	case "step_started":
 		m.Parts = append(m.Parts, UIPart{Type: "step-start"})
@@ -24,7 +24,7 @@ func (m *UIMessage) Apply(c NativeChunk) {
 	}
 }
 
-// call finds the part of a call, or begins it.
+// call finds or adds the part of a call.
 func (m *UIMessage) call(c NativeChunk) *UIPart {
 	for i := range m.Parts {
 		if m.Parts[i].ToolCallID == c.ToolCallID {

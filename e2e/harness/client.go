@@ -15,11 +15,10 @@ import (
 	"time"
 )
 
-// callLimit bounds one call with its whole answer, streams included.
+// callLimit bounds one call including its whole response, also of a stream.
 const callLimit = 4 * time.Minute
 
-// Client speaks HTTP with a gateway. Methods that take a T fail it when the
-// gateway does not answer as it should.
+// Client is an HTTP client of a gateway. Methods with a testing.TB fail the test on an unexpected response.
 type Client struct {
 	URL string
 	Key string // the API key; empty sends none
@@ -27,14 +26,14 @@ type Client struct {
 	Traceparent string
 }
 
-// Answer is a whole HTTP answer.
+// Answer is a complete HTTP response.
 type Answer struct {
 	Code   int
 	Header http.Header
 	Body   string
 }
 
-// Do sends a request and reads the whole answer.
+// Do sends a request and reads the whole response.
 func (c Client) Do(t testing.TB, method, path string, body []byte) Answer {
 	t.Helper()
 	response, err := c.send(callContext(t), request{method: method, path: path, body: body})
@@ -59,7 +58,7 @@ func callContext(t testing.TB) context.Context {
 type request struct {
 	method, path string
 	body         []byte
-	requestKey   string // makes a repetition safe; empty sends none
+	requestKey   string // makes a repeated request safe; empty sends none
 	lastEventID  string // the cursor; empty sends none
 }
 
@@ -81,18 +80,17 @@ func (c Client) send(ctx context.Context, q request) (*http.Response, error) {
 	if c.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Key)
 	}
-	// A connection of its own: a server that was killed leaves none behind
-	// that the next request would stumble over.
+	// A connection of its own, because a killed server leaves a broken one in the pool.
 	r.Close = true
 	return http.DefaultClient.Do(r)
 }
 
-// ChatBody is the request that the AI SDK's transport sends for a new turn.
+// ChatBody is the request of the AI SDK's transport for a new turn.
 func ChatBody(session, agent, text string) []byte {
 	return chatBody(session, agent, text, "user-"+strconv.FormatInt(time.Now().UnixNano(), 36))
 }
 
-// chatBody is ChatBody with the message's id.
+// chatBody is ChatBody with a message id.
 func chatBody(session, agent, text, id string) []byte {
 	b, err := json.Marshal(map[string]any{
 		"id":        session,
@@ -117,8 +115,7 @@ func (c Client) Chat(t testing.TB, session, agent, text string) *UIStream {
 	return own(t, s, err)
 }
 
-// Attach follows the answer of a session again; nil when the gateway says that
-// there is nothing to follow (204).
+// Attach follows the answer of a session again. It returns nil on 204, nothing to follow.
 func (c Client) Attach(t testing.TB, session string) *UIStream {
 	t.Helper()
 	s, err := c.open(callContext(t), request{method: http.MethodGet, path: resumePath(session)})
@@ -128,9 +125,8 @@ func (c Client) Attach(t testing.TB, session string) *UIStream {
 	return own(t, s, err)
 }
 
-// Follow reads the stream to its end as a client does that never gives up: when
-// the connection breaks, it attaches again, to a gateway that has to be there.
-// It fails the test when an answer ends without being whole.
+// Follow reads the stream to its end like a persistent client: it attaches again when the connection breaks. It
+// fails the test if the answer ends incomplete.
 func (c Client) Follow(t testing.TB, stream *UIStream, session string) UIMessage {
 	t.Helper()
 	deadline := time.Now().Add(callLimit)
@@ -148,9 +144,8 @@ func (c Client) Follow(t testing.TB, stream *UIStream, session string) UIMessage
 	}
 }
 
-// GoOn leaves the stream and follows the same answer from the last event that
-// it has seen, as Last-Event-ID tells: the stream that it returns has the
-// message so far.
+// GoOn closes the stream and resumes the same answer with Last-Event-ID. The returned stream has the message so
+// far.
 func (c Client) GoOn(t testing.TB, session string, former *UIStream) *UIStream {
 	t.Helper()
 	former.Close()
@@ -162,7 +157,7 @@ func (c Client) GoOn(t testing.TB, session string, former *UIStream) *UIStream {
 
 func resumePath(session string) string { return "/chat/" + url.PathEscape(session) + "/stream" }
 
-// own makes the stream one of the test.
+// own ties the stream to the test.
 func own(t testing.TB, s *UIStream, err error) *UIStream {
 	t.Helper()
 	if err != nil {
@@ -173,7 +168,7 @@ func own(t testing.TB, s *UIStream, err error) *UIStream {
 	return s
 }
 
-// notOKError is an answer other than 200.
+// notOKError is a response with a status other than 200.
 type notOKError struct {
 	request request
 	code    int
@@ -184,7 +179,7 @@ func (e *notOKError) Error() string {
 	return fmt.Sprintf("%s %s: got %d %s", e.request.method, e.request.path, e.code, e.body)
 }
 
-// open opens a UI message stream; a *notOKError says that there is none.
+// open opens a UI message stream. It returns a *notOKError if there is none.
 func (c Client) open(ctx context.Context, q request) (*UIStream, error) {
 	response, err := c.send(ctx, q)
 	if err != nil {
@@ -204,7 +199,7 @@ func (c Client) open(ctx context.Context, q request) (*UIStream, error) {
 	return &UIStream{events: newEvents(response.Body)}, nil
 }
 
-// Native opens GET /sse behind the cursor.
+// Native opens GET /sse after the cursor.
 func (c Client) Native(t testing.TB, session string, from int64) *NativeStream {
 	t.Helper()
 	path := "/sse?sessionId=" + url.QueryEscape(session) + "&fromSequence=" + strconv.FormatInt(from, 10)
@@ -220,7 +215,7 @@ func (c Client) Native(t testing.TB, session string, from int64) *NativeStream {
 	return &NativeStream{t: t, events: newEvents(response.Body)}
 }
 
-// Messages returns the whole conversation as GET /messages tells it.
+// Messages returns the whole conversation from GET /messages.
 func (c Client) Messages(t testing.TB, session string) []UIMessage {
 	t.Helper()
 	var all []UIMessage
@@ -242,7 +237,7 @@ func (c Client) Messages(t testing.TB, session string) []UIMessage {
 	}
 }
 
-// waitAgents waits until an executor has announced what can be talked to.
+// waitAgents waits until an executor has announced the system's agents.
 func (c Client) waitAgents(t testing.TB) {
 	t.Helper()
 	WaitFor(t, startLimit, "an executor to announce its agents", func() (bool, string) {
@@ -260,7 +255,7 @@ func (c Client) WaitAgent(t testing.TB, agent string) {
 	})
 }
 
-// Status is what GET /status tells.
+// Status is the response of GET /status.
 type Status struct {
 	SessionID   string          `json:"sessionId"`
 	Status      string          `json:"status"`
@@ -270,7 +265,7 @@ type Status struct {
 	IsExecuting bool            `json:"isExecuting"`
 }
 
-// Status asks how a session stands.
+// Status returns the status of a session.
 func (c Client) Status(t testing.TB, session string) Status {
 	t.Helper()
 	var s Status
@@ -278,7 +273,7 @@ func (c Client) Status(t testing.TB, session string) Status {
 	return s
 }
 
-// WaitStatus waits until the session has the status.
+// WaitStatus waits for the session's status.
 func (c Client) WaitStatus(t testing.TB, session, want string) {
 	t.Helper()
 	WaitFor(t, callLimit, "session "+session+" to be "+want, func() (bool, string) {
@@ -289,7 +284,7 @@ func (c Client) WaitStatus(t testing.TB, session, want string) {
 	})
 }
 
-// load reads a JSON answer; a *notOKError says that there is none.
+// load reads a JSON response. It returns a *notOKError if there is none.
 func (c Client) load(ctx context.Context, path string, answer any) error {
 	q := request{method: http.MethodGet, path: path}
 	response, err := c.send(ctx, q)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Span is a span as it reached the collector.
+// Span is a span received by the collector.
 type Span struct {
 	Service  string // the resource's service.name
 	Instance string // the name of the Process
@@ -29,7 +29,7 @@ func (s Span) String() string {
 	return fmt.Sprintf("trace %s: %s %s [%s] %v", s.TraceID, s.Service, s.Name, s.Kind, s.Attrs)
 }
 
-// Collector is an OpenTelemetry collector that keeps everything.
+// Collector is an OpenTelemetry collector. It keeps everything.
 type Collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 
@@ -38,7 +38,7 @@ type Collector struct {
 
 	mu      sync.Mutex
 	spans   []Span
-	metrics map[string]int // by name: how often it came
+	metrics map[string]int // arrivals by name
 }
 
 // StartCollector starts a collector; it ends with the test.
@@ -58,7 +58,7 @@ func StartCollector(t testing.TB) *Collector {
 	return c
 }
 
-// Export implements the collector's one call.
+// Export implements the collector's trace service.
 func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,13 +82,13 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 	return &collectorv1.ExportTraceServiceResponse{}, nil
 }
 
-// measures takes what is measured.
+// measures implements the collector's metrics service.
 type measures struct {
 	metricsv1.UnimplementedMetricsServiceServer
 	collector *Collector
 }
 
-// Export implements the one call of measurements.
+// Export implements the collector's metrics service.
 func (m measures) Export(_ context.Context, r *metricsv1.ExportMetricsServiceRequest) (*metricsv1.ExportMetricsServiceResponse, error) {
 	m.collector.mu.Lock()
 	defer m.collector.mu.Unlock()
@@ -102,14 +102,14 @@ func (m measures) Export(_ context.Context, r *metricsv1.ExportMetricsServiceReq
 	return &metricsv1.ExportMetricsServiceResponse{}, nil
 }
 
-// Measured reports whether a measurement of the name has arrived.
+// Measured reports whether a metric of this name has arrived.
 func (c *Collector) Measured(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.metrics[name] > 0
 }
 
-// Trace returns the spans of a trace that have arrived so far.
+// Trace returns the spans of a trace received so far.
 func (c *Collector) Trace(id string) []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,7 @@ package harness
 
 import "testing"
 
-// ConfigureGateway starts the gateway again with more variables: NAME=value.
+// ConfigureGateway restarts the gateway with additional variables: NAME=value.
 func (s *System) ConfigureGateway(env ...string) {
 	s.t.Helper()
 	s.Gateway.env = append(s.Gateway.env, env...)
@@ -10,8 +10,8 @@ func (s *System) ConfigureGateway(env ...string) {
 	s.waitAgents(s.t)
 }
 
-// StartStream starts a stream service alone, with an embedded log in the folder, and
-// waits until it is ready. It ends with the test.
+// StartStream starts a single stream service with an embedded log in the folder and waits until it is ready. It
+// ends with the test.
 func StartStream(t testing.TB, dir string, env ...string) *Process {
 	t.Helper()
 	o := Options{LogLevel: "warn"}
@@ -21,5 +21,5 @@ func StartStream(t testing.TB, dir string, env ...string) *Process {
 	return p
 }
 
-// PID is the id of the process, which runs.
+// PID returns the id of the running process.
 func (p *Process) PID() int { return p.life.cmd.Process.Pid }

@@ -8,14 +8,12 @@ import (
 	"time"
 )
 
-// retryPause is the time between two attempts of a client that does not give up.
+// retryPause is the time between two attempts of a persistent client.
 const retryPause = 100 * time.Millisecond
 
-// Converse makes one turn as a client does that never gives up: it repeats the
-// request under the same key until it has a stream, attaches again when the
-// connection breaks, and asks for the whole answer once more when it is told
-// that there is nothing to attach to. The error is ctx's, or says what a client
-// must never see.
+// Converse makes one turn like a persistent client. It repeats the request with the same key until it receives a
+// stream, attaches again when the connection breaks, and requests the whole answer again when there is nothing
+// to attach to. The error is ctx's, or describes a violation of the protocol.
 func (c Client) Converse(ctx context.Context, session, agent, text string) (UIMessage, error) {
 	ask := turn(session, agent, text)
 	attach := request{method: http.MethodGet, path: resumePath(session)}
@@ -49,15 +47,14 @@ func (c Client) Converse(ctx context.Context, session, agent, text string) (UIMe
 	}
 }
 
-// turn is the request for a turn, the same however often it is made.
+// turn returns the request for a turn. It is equal on every call.
 func turn(session, agent, text string) request {
 	key := session + " " + text
 	return request{method: http.MethodPost, path: "/chat", body: chatBody(session, agent, text, key), requestKey: key}
 }
 
-// Ask makes a turn and goes away as soon as it is accepted: it repeats the
-// request under the same key until then. Nobody listens to the answer; Converse
-// with the same text gets it.
+// Ask starts a turn and disconnects as soon as the gateway accepts it. It repeats the request with the same key
+// until then. Converse with the same text reads the answer.
 func (c Client) Ask(ctx context.Context, session, agent, text string) error {
 	q := turn(session, agent, text)
 	for {
@@ -67,7 +64,7 @@ func (c Client) Ask(ctx context.Context, session, agent, text string) error {
 			return nil
 		}
 		if refusal, ok := errors.AsType[*notOKError](err); ok && refusal.code == http.StatusNoContent {
-			return nil // it is over already
+			return nil // the answer has ended already
 		}
 		if !passes(err) {
 			return err

@@ -5,15 +5,14 @@ import (
 	"testing"
 )
 
-// Dev is `holdfast dev`: everything in one process over a data folder.
+// Dev is `holdfast dev`: all services in one process with a data folder.
 type Dev struct {
 	Client
 	*Process
 }
 
-// StartDev starts `holdfast dev` with the agents and waits until it is ready.
-// It ends with the test; its data folder outlives Kill and Start. Further variables of its
-// environment win over those that it has otherwise.
+// StartDev starts `holdfast dev` with the agents and waits until it is ready. It ends with the test. Its data
+// folder survives Kill and Start. env overrides its other variables.
 func StartDev(t testing.TB, agents string, env ...string) *Dev {
 	t.Helper()
 	dir := t.TempDir()

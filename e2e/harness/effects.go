@@ -9,14 +9,13 @@ import (
 	"testing"
 )
 
-// Effects reads what the note tools have done to the outside world: a line in
-// a file for every time that one has run.
+// Effects reads the effects of the note tools: one line in a file per execution.
 type Effects struct {
 	t   testing.TB
 	dir string
 }
 
-// Lines returns the lines that hold the text.
+// Lines returns the lines with the text.
 func (e Effects) Lines(text string) []string {
 	e.t.Helper()
 	var lines []string
@@ -41,7 +40,7 @@ func (e Effects) Lines(text string) []string {
 	return lines
 }
 
-// Wait waits until there is a line with the text.
+// Wait waits for a line with the text.
 func (e Effects) Wait(text string) {
 	e.t.Helper()
 	WaitFor(e.t, startLimit, "the effect "+text, func() (bool, string) {

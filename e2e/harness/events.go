@@ -12,23 +12,23 @@ import (
 // Event is one server-sent event.
 type Event struct {
 	ID   string
-	Name string // empty where the server named none
+	Name string // empty if the server sent none
 	Data string
 }
 
 func (e Event) String() string { return fmt.Sprintf("%s %s %s", e.ID, e.Name, e.Data) }
 
-// holds reports whether one of the events has the text.
+// holds reports whether an event has the text.
 func holds(events []Event, text string) bool {
 	return slices.ContainsFunc(events, func(e Event) bool { return strings.Contains(e.String(), text) })
 }
 
-// ErrDropped says that a body broke off instead of ending.
+// ErrDropped means that a body broke off before its end.
 var ErrDropped = errors.New("the connection broke")
 
-// Events reads the events of a body, or of a socket.
+// Events reads the events of a response body or a socket.
 type Events struct {
-	// Seen is everything that Next has returned.
+	// Seen holds everything returned by Next.
 	Seen []Event
 
 	source interface {
@@ -41,8 +41,7 @@ func newEvents(body io.ReadCloser) *Events {
 	return &Events{source: &lines{body, bufio.NewReader(body)}}
 }
 
-// Next returns the next event; io.EOF at the clean end of the body, ErrDropped
-// when it breaks off.
+// Next returns the next event. It returns io.EOF at the end of the body and ErrDropped if the body breaks off.
 func (e *Events) Next() (Event, error) {
 	event, err := e.source.next()
 	if err == nil {
@@ -51,7 +50,7 @@ func (e *Events) Next() (Event, error) {
 	return event, err
 }
 
-// Close goes away in the middle, as a browser does.
+// Close disconnects before the end, as a browser does.
 func (e *Events) Close() { e.source.close() }
 
 // lines reads the server-sent events of a body.

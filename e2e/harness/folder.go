@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Snapshot copies a data folder as the disk of its process has it at one
-// moment, which is what a power cut would leave: the process, where it runs, is
-// frozen meanwhile. The copy ends with the test.
+// Snapshot copies the data folder of a process as a power cut would leave it. It freezes a running process
+// meanwhile. The copy ends with the test.
 func Snapshot(t testing.TB, p *Process, folder string) (copied string) {
 	t.Helper()
 	if p.Running() {
@@ -20,8 +19,7 @@ func Snapshot(t testing.TB, p *Process, folder string) (copied string) {
 	return copied
 }
 
-// PutBack gives the folder the content of the copy, and no other. The process of
-// the folder must not run.
+// PutBack replaces the folder's content by the copy. The process of the folder must not run.
 func PutBack(t testing.TB, copied, folder string) {
 	t.Helper()
 	if err := os.RemoveAll(folder); err != nil {

@@ -5,8 +5,7 @@ import (
 	"syscall"
 )
 
-// Goroutines ends the process, which runs, and counts the goroutines that it had: Go
-// writes their stacks when it is told to quit.
+// Goroutines ends the running process with SIGQUIT and counts the goroutines in its stack dump.
 func (p *Process) Goroutines() (n int) {
 	p.t.Helper()
 	p.end(syscall.SIGQUIT, killLimit)

@@ -10,26 +10,25 @@ import (
 	"time"
 )
 
-// Ledger is a fake outside system: it has effects, and counts them. As a careful
-// payment system does, it has no effect for a key that it knows.
+// Ledger is a fake external system. Like a payment system, it counts its effects and has none for a known key.
 type Ledger struct {
-	// URL takes a POST of {"key", "label", "holdMs"}, holds the answer back for as long
-	// as it says, and answers {"label"}. The key may stand in the header Idempotency-Key.
+	// URL accepts a POST of {"key", "label", "holdMs"}, waits for holdMs, and answers {"label"}. The header
+	// Idempotency-Key may carry the key instead.
 	URL string
 
 	mu      sync.Mutex
 	entries map[string]Entry
-	changed chan struct{} // closed and made anew with every post
+	changed chan struct{} // closed and replaced at every post
 }
 
-// Entry is what the ledger has of a label.
+// Entry holds the posts of one label.
 type Entry struct {
-	Keys  map[string]int // how often each came
+	Keys  map[string]int // posts by key
 	Posts int
 }
 
-// StartLedger starts a ledger; it ends with the test. lag, where it is set, is called
-// before and behind each effect and gives the time that passes there.
+// StartLedger starts a ledger. It ends with the test. lag, if set, returns the delay before and after each
+// effect.
 func StartLedger(t testing.TB, lag func() time.Duration) *Ledger {
 	t.Helper()
 	l := &Ledger{entries: map[string]Entry{}, changed: make(chan struct{})}
@@ -46,7 +45,7 @@ func StartLedger(t testing.TB, lag func() time.Duration) *Ledger {
 		l.add(cmp.Or(post.Key, r.Header.Get("Idempotency-Key")), post.Label)
 		wait(r, func() time.Duration { return time.Duration(post.HoldMs) * time.Millisecond })
 		wait(r, lag)
-		_ = json.NewEncoder(w).Encode(map[string]string{"label": post.Label}) // fails when nobody listens any more
+		_ = json.NewEncoder(w).Encode(map[string]string{"label": post.Label}) // fails if the caller has disconnected
 	}))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -56,7 +55,7 @@ func StartLedger(t testing.TB, lag func() time.Duration) *Ledger {
 	return l
 }
 
-// wait lets time pass, or the caller go away.
+// wait waits for lag or for the caller to disconnect.
 func wait(r *http.Request, lag func() time.Duration) {
 	if lag == nil {
 		return
@@ -81,7 +80,7 @@ func (l *Ledger) add(key, label string) {
 	l.changed = make(chan struct{})
 }
 
-// Entry gives what there is of a label.
+// Entry returns the posts of a label.
 func (l *Ledger) Entry(label string) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,22 +13,19 @@ import (
 	"testing"
 )
 
-// Listen makes one connection to the native stream of a session, for what comes
-// after the sequence.
+// Listen opens the native stream of a session after the sequence.
 func (c Client) Listen(ctx context.Context, session string, wire Wire, after int64) (*Events, error) {
 	r := Reader{Client: c, Session: session, Wire: wire, base: after}
 	return r.open(ctx)
 }
 
-// ListenAgain is Listen as an EventSource reconnects: with the id of the last event
-// that it has seen.
+// ListenAgain is Listen as an EventSource reconnects: with the id of its last event.
 func (c Client) ListenAgain(ctx context.Context, session string, lastEventID int64) (*Events, error) {
 	r := Reader{Client: c, Session: session, Wire: SSE, lastID: strconv.FormatInt(lastEventID, 10)}
 	return r.open(ctx)
 }
 
-// Body reads the bytes of GET /sse after the sequence, as many as limit says, or all
-// of them where it is 0. The connection is gone afterwards.
+// Body reads limit bytes of GET /sse after the sequence, or all of them if limit is 0, and then disconnects.
 func (c Client) Body(ctx context.Context, session string, after, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -45,8 +42,7 @@ func (c Client) Body(ctx context.Context, session string, after, limit int64) ([
 	return body, err
 }
 
-// Comments reads GET /sse until it has been given a number of heartbeats, and
-// returns all comments.
+// Comments reads GET /sse until a number of heartbeats has arrived, and returns all comments.
 func (c Client) Comments(ctx context.Context, session string, beats int) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,7 +82,7 @@ func (c Client) sse(ctx context.Context, session string, after int64) (*http.Res
 	return response, nil
 }
 
-// Stored is a page of GET /history: each chunk as its bytes came.
+// Stored is a page of GET /history, with the original bytes of each chunk.
 type Stored struct {
 	Chunks []struct {
 		Sequence int64    `json:"sequence"`
@@ -97,7 +93,7 @@ type Stored struct {
 	LatestSequence int64 `json:"latestSequence"`
 }
 
-// RawChunk is the JSON of a chunk as it was sent.
+// RawChunk is the JSON of a chunk, unchanged.
 type RawChunk string
 
 // UnmarshalJSON keeps the text.
@@ -106,7 +102,7 @@ func (c *RawChunk) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// History asks for one page of what is stored after the sequence.
+// History returns one page of stored chunks after the sequence.
 func (c Client) History(t testing.TB, session string, after int64, limit int) Stored {
 	t.Helper()
 	var page Stored
@@ -114,7 +110,7 @@ func (c Client) History(t testing.TB, session string, after int64, limit int) St
 	return page
 }
 
-// SessionSnapshot is what GET /snapshot tells.
+// SessionSnapshot is the response of GET /snapshot.
 type SessionSnapshot struct {
 	RunID          string      `json:"runId"`
 	Messages       []UIMessage `json:"messages"`
@@ -122,15 +118,14 @@ type SessionSnapshot struct {
 	Status         string      `json:"status"`
 }
 
-// Snapshot asks for the conversation, the unfinished answer included.
+// Snapshot returns the conversation with the unfinished answer.
 func (c Client) Snapshot(ctx context.Context, session string) (SessionSnapshot, error) {
 	var s SessionSnapshot
 	err := c.load(ctx, "/snapshot?sessionId="+url.QueryEscape(session), &s)
 	return s, err
 }
 
-// Refusal gives the status and the body of an answer that was no stream; ok is false
-// when the error is something else.
+// Refusal returns the status and the body of a response without a stream. ok is false for other errors.
 func Refusal(err error) (status int, body string, ok bool) {
 	refusal, ok := errors.AsType[*notOKError](err)
 	if !ok {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// tick is the unit in which the kernel tells of processor time: USER_HZ.
+// tick is the kernel's unit of processor time: USER_HZ.
 const tick = 10 * time.Millisecond
 
-// CPU is how much processor time the process has used.
+// CPU returns the processor time used by the process.
 func (p *Process) CPU() time.Duration {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		p.t.Fatalf("read the processor time of %s: %v", p.Name, err)
 	}
-	// The name of the program, which may hold spaces, ends with the last parenthesis;
-	// utime and stime are the 12th and 13th fields behind it (proc_pid_stat(5)).
+	// The program's name may hold spaces and ends with the last parenthesis. utime and stime are the 12th and
+	// 13th fields after it (proc_pid_stat(5)).
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	var sum time.Duration
 	for _, field := range fields[11:13] {
@@ -32,7 +32,7 @@ func (p *Process) CPU() time.Duration {
 	return sum
 }
 
-// Resident is how many bytes of memory the process holds, as the kernel counts them.
+// Resident returns the resident memory of the process in bytes.
 func (p *Process) Resident() int64 {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))

@@ -11,26 +11,25 @@ import (
 	"testing"
 )
 
-// NativeStream is an answer of GET /sse. It holds what a reader holds who drops
-// what the stream takes back.
+// NativeStream is a response of GET /sse. It keeps the chunks that a correct reader keeps: rewound chunks are
+// dropped.
 type NativeStream struct {
-	// Chunks are those that stand.
+	// Chunks are the current chunks.
 	Chunks []NativeChunk
-	// Cursor is the sequence up to which the reader has everything: the highest one
-	// seen, or where the last frame rewound went back to.
+	// Cursor is the sequence up to which the reader has everything: the highest one seen, or the target of the
+	// last rewound frame.
 	Cursor int64
-	// Rewinds counts how often something was taken back, and RewoundAt is where
-	// that began the last time.
+	// Rewinds counts rewound frames, and RewoundAt is the sequence of the last one.
 	Rewinds   int
 	RewoundAt int64
-	// End is the terminal frame: its name and its data. Empty before it came.
+	// End is the name and EndData the data of the terminal frame. Both are empty before it arrives.
 	End, EndData string
 
 	t      testing.TB
 	events *Events
 }
 
-// NativeChunk has the fields of all types of chunk that tests look at.
+// NativeChunk has the fields of all chunk types that tests examine.
 type NativeChunk struct {
 	Sequence   int64           `json:"-"`
 	SessionID  string          `json:"-"` // of a descendant's chunk; empty for the session's own
@@ -54,9 +53,8 @@ func (c NativeChunk) String() string {
 	return fmt.Sprintf("%d step %d %s %s%s%s%s", c.Sequence, c.Step, c.Type, c.ToolName, c.Delta, c.Result, c.Error)
 }
 
-// Next reads one frame. The error is io.EOF at the clean end of the body,
-// ErrDropped where the connection broke, and another one where what came is not
-// the wire.
+// Next reads one frame. It returns io.EOF at the end of the body, ErrDropped if the connection breaks, and
+// another error on a violation of the protocol.
 func (s *NativeStream) Next() error {
 	e, err := s.events.Next()
 	if err != nil {
@@ -71,8 +69,7 @@ func (s *NativeStream) Next() error {
 	return nil
 }
 
-// Whole reads to the end of the body. It fails the test when that does not
-// follow a terminal frame.
+// Whole reads to the end of the body. It fails the test if the body ends without a terminal frame.
 func (s *NativeStream) Whole() {
 	s.t.Helper()
 	for {
@@ -86,8 +83,7 @@ func (s *NativeStream) Whole() {
 	}
 }
 
-// Until reads until look is satisfied. It fails the test when the stream ends
-// before.
+// Until reads until look is satisfied. It fails the test if the stream ends first.
 func (s *NativeStream) Until(what string, look func(*NativeStream) bool) {
 	s.t.Helper()
 	for !look(s) {
@@ -113,7 +109,7 @@ func (s *NativeStream) apply(e Event) error {
 	}
 }
 
-// rewound drops what the frame takes back, of the session that it names.
+// rewound drops the rewound chunks of the session in the frame.
 func (s *NativeStream) rewound(e Event) error {
 	var frame struct {
 		At        int64  `json:"at"`
@@ -174,7 +170,7 @@ func (s *NativeStream) advance(id string) error {
 	return nil
 }
 
-// Text returns the text that stands.
+// Text returns the current text.
 func (s *NativeStream) Text() string {
 	var b strings.Builder
 	for _, c := range s.Chunks {
@@ -185,7 +181,7 @@ func (s *NativeStream) Text() string {
 	return b.String()
 }
 
-// Count counts the chunks of a type that stand.
+// Count counts the current chunks of a type.
 func (s *NativeStream) Count(kind string) int {
 	n := 0
 	for _, c := range s.Chunks {
@@ -196,9 +192,8 @@ func (s *NativeStream) Count(kind string) int {
 	return n
 }
 
-// Content writes down what the stream tells of the run's work, in a form in
-// which two streams that tell the same are the same string: however the text
-// was cut, whatever the ids and sequences.
+// Content describes the content of the stream. Two streams with the same content have equal descriptions,
+// regardless of how the text was divided, and of ids and sequences.
 func (s *NativeStream) Content() string {
 	var b strings.Builder
 	text := ""
@@ -229,11 +224,11 @@ func (s *NativeStream) Content() string {
 	return b.String()
 }
 
-// Close goes away in the middle.
+// Close disconnects before the end.
 func (s *NativeStream) Close() { s.events.Close() }
 
-// Heard prints the stream so far, for messages of failures.
+// Heard prints the stream so far, for failure messages.
 func (s *NativeStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }
 
-// Holds reports whether a frame of the stream so far has the text.
+// Holds reports whether a received frame has the text.
 func (s *NativeStream) Holds(text string) bool { return holds(s.events.Seen, text) }

@@ -14,15 +14,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// askLimit bounds one question to a NATS system; leaderLimit is how long a
-// stream may be without a leader.
+// askLimit bounds one request to a NATS system. leaderLimit is how long a stream may have no leader.
 const (
 	askLimit    = 5 * time.Second
 	leaderLimit = 3 * time.Minute
 )
 
-// NATS is a NATS system with JetStream: its servers are processes on loopback.
-// It is used by one goroutine at a time.
+// NATS is a NATS system with JetStream. Its servers are processes on loopback. One goroutine may use it at a
+// time.
 type NATS struct {
 	t     testing.TB
 	nodes []*natsNode
@@ -34,9 +33,8 @@ type natsNode struct {
 	frozen bool
 }
 
-// StartNATS starts one server, or a cluster of several, and waits until it can
-// keep streams. It ends with the test. options are lines for each server's
-// configuration.
+// StartNATS starts one server or a cluster and waits until it can store streams. It ends with the test. options
+// are lines for each server's configuration.
 func StartNATS(t testing.TB, nodes int, options ...string) *NATS {
 	t.Helper()
 	n := &NATS{t: t}
@@ -93,7 +91,7 @@ func quoted(prefix string, addresses []string) string {
 	return strings.Join(all, ", ")
 }
 
-// URL names all servers of the system.
+// URL returns the addresses of all servers.
 func (n *NATS) URL() string {
 	var all []string
 	for _, node := range n.nodes {
@@ -102,36 +100,36 @@ func (n *NATS) URL() string {
 	return strings.Join(all, ",")
 }
 
-// Nodes is how many servers there are.
+// Nodes returns the number of servers.
 func (n *NATS) Nodes() int { return len(n.nodes) }
 
-// Node is the process of a server.
+// Node returns the process of a server.
 func (n *NATS) Node(i int) *Process { return n.nodes[i].Process }
 
-// StoreDir is where a server keeps its streams.
+// StoreDir returns the store folder of a server.
 func (n *NATS) StoreDir(i int) string { return n.nodes[i].store }
 
-// Kill kills a server (SIGKILL), frozen or not.
+// Kill kills a running or frozen server (SIGKILL).
 func (n *NATS) Kill(i int) {
 	n.t.Helper()
 	n.nodes[i].Kill()
 	n.nodes[i].frozen = false
 }
 
-// Start starts a server that was killed, and does not wait for it.
+// Start starts a killed server and does not wait for it.
 func (n *NATS) Start(i int) {
 	n.t.Helper()
 	n.nodes[i].StartOnly()
 }
 
-// Freeze stops a server where it stands (SIGSTOP).
+// Freeze pauses a server (SIGSTOP).
 func (n *NATS) Freeze(i int) {
 	n.t.Helper()
 	n.nodes[i].Freeze()
 	n.nodes[i].frozen = true
 }
 
-// Thaw lets a frozen server go on.
+// Thaw resumes a frozen server.
 func (n *NATS) Thaw(i int) {
 	n.t.Helper()
 	n.nodes[i].Thaw()
@@ -152,8 +150,7 @@ func (n *NATS) Snapshot(i int) (copied string) {
 	return Snapshot(n.t, n.nodes[i].Process, n.nodes[i].store)
 }
 
-// SnapshotAll copies the stores of all servers, which run, as a power cut of all of them
-// at one moment would leave them.
+// SnapshotAll copies the stores of all running servers as a simultaneous power cut would leave them.
 func (n *NATS) SnapshotAll() (copied []string) {
 	n.t.Helper()
 	for i := range n.nodes {
@@ -168,7 +165,7 @@ func (n *NATS) SnapshotAll() (copied []string) {
 	return copied
 }
 
-// copyStore copies the store of a server that is frozen or does not run.
+// copyStore copies the store of a frozen or stopped server.
 func (n *NATS) copyStore(i int) (copied string) {
 	n.t.Helper()
 	copied = filepath.Join(n.t.TempDir(), "copy")
@@ -176,7 +173,7 @@ func (n *NATS) copyStore(i int) (copied string) {
 	return copied
 }
 
-// Restore puts the copy back as the store of a server, which must not run.
+// Restore replaces the store of a stopped server by the copy.
 func (n *NATS) Restore(i int, copied string) {
 	n.t.Helper()
 	PutBack(n.t, copied, n.nodes[i].store)
@@ -219,8 +216,7 @@ func (n *NATS) Stored() (messages, bytes int64) {
 	return messages, bytes
 }
 
-// Leader returns which server leads a stream; it waits until one that is alive
-// does.
+// Leader returns the index of the server that leads a stream. It waits for a live leader.
 func (n *NATS) Leader(stream string) int {
 	n.t.Helper()
 	leader := 0
@@ -242,7 +238,7 @@ func (n *NATS) Leader(stream string) int {
 	return leader
 }
 
-// ask asks the servers that are alive.
+// ask runs a request against the live servers.
 func (n *NATS) ask(question func(context.Context, jetstream.JetStream) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
@@ -264,7 +260,7 @@ func (n *NATS) ask(question func(context.Context, jetstream.JetStream) error) er
 	return question(ctx, js)
 }
 
-// ok looks whether the URL answers with 200.
+// ok returns a probe for status 200 at the URL.
 func ok(url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

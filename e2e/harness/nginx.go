@@ -8,16 +8,15 @@ import (
 	"testing"
 )
 
-// nginxConf is the configuration that the distribution's package installs.
+// nginxConf is the configuration of the distribution's package.
 const nginxConf = "/etc/nginx/nginx.conf"
 
-// nginxSites is where that one takes its servers from.
+// nginxSites is the line of nginxConf that includes the sites.
 const nginxSites = "include /etc/nginx/sites-enabled/*;"
 
-// StartNginx starts an nginx in front of the address, and returns where it
-// listens. Its configuration is the distribution's own but for the places of files,
-// and a server that passes everything on: options are lines of its location. It
-// ends with the test.
+// StartNginx starts nginx in front of the address and returns its URL. Its configuration is the distribution's,
+// except for file locations and one forwarding server. options are lines of the server's location. It ends with
+// the test.
 func StartNginx(t testing.TB, target string, options ...string) (url string) {
 	t.Helper()
 	address := FreeAddress(t)
@@ -43,11 +42,10 @@ func nginxPath(t testing.TB) string {
 	if path, err := exec.LookPath("nginx"); err == nil {
 		return path
 	}
-	return "/usr/sbin/nginx" // which is not in everybody's PATH
+	return "/usr/sbin/nginx" // often missing in PATH
 }
 
-// nginxConfig is the distribution's configuration with another server, and with files
-// of its own.
+// nginxConfig returns the distribution's configuration with another server and private files.
 func nginxConfig(t testing.TB, dir, server string) string {
 	t.Helper()
 	text, err := os.ReadFile(nginxConf)

@@ -13,21 +13,19 @@ import (
 	"testing"
 )
 
-// Ports are taken from below the range from which the kernel gives ports to
-// outgoing connections, so that the port of a killed process is still free
-// when the process is started again; and each test process has a block of them
-// to itself, so that no other one takes it meanwhile.
+// Ports lie below the kernel's range for outgoing connections, so the port of a killed process stays free until
+// its restart. Each test process reserves a block of ports, so other test processes do not take it meanwhile.
 const (
 	firstPort, lastPort = 10_000, 30_000
 	blockSize           = 1000
-	// kernelPort is where the kernel's range begins by default.
+	// kernelPort is the default start of the kernel's range.
 	kernelPort = 32_768
 )
 
-// block is the range of ports of this process.
+// block is the port range of this process.
 type block struct {
 	first int
-	lock  *os.File // held as long as the process lives; nil where there was none to get
+	lock  *os.File // held for the life of the process; nil if no block was free
 
 	mu    sync.Mutex
 	taken int
@@ -35,7 +33,7 @@ type block struct {
 
 var ports = sync.OnceValue(takeBlock)
 
-// takeBlock takes a block that no other test process has.
+// takeBlock reserves a block of ports.
 func takeBlock() *block {
 	end := min(lastPort, kernelRange())
 	blocks := max(1, (end-firstPort)/blockSize)
@@ -47,11 +45,11 @@ func takeBlock() *block {
 			return b
 		}
 	}
-	// More test processes than blocks: two share one, and look what is free.
+	// More test processes than blocks: two share one and check for free ports.
 	return &block{first: firstPort + os.Getpid()%blocks*blockSize}
 }
 
-// lockFile locks a file until the process ends; it fails where another one has it.
+// lockFile locks a file until the process ends. It fails if another process holds the lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
@@ -64,7 +62,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// kernelRange is the first port that the kernel gives to outgoing connections.
+// kernelRange returns the first port of the kernel's range for outgoing connections.
 func kernelRange() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -80,7 +78,7 @@ func kernelRange() int {
 	return first
 }
 
-// next gives the ports of the block in turn.
+// next returns the ports of the block in turn.
 func (b *block) next() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,8 +86,7 @@ func (b *block) next() int {
 	return b.first + b.taken%blockSize
 }
 
-// FreeAddress returns a loopback address on which nobody listens, and which
-// this process will not give out again soon.
+// FreeAddress returns a free loopback address. This process does not reuse it soon.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range blockSize {
@@ -108,7 +105,7 @@ func FreeAddress(t testing.TB) string {
 	return ""
 }
 
-// listen listens on loopback, on a port that the kernel chooses.
+// listen listens on a loopback port chosen by the kernel.
 func listen(t testing.TB) net.Listener {
 	t.Helper()
 	var c net.ListenConfig

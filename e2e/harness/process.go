@@ -13,23 +13,21 @@ import (
 )
 
 const (
-	// startLimit is how long a process may take until it is ready.
+	// startLimit is how long a process may take to become ready.
 	startLimit = 3 * time.Minute
-	// killLimit is how long a killed process may take to be gone.
+	// killLimit is how long a killed process may take to disappear.
 	killLimit = time.Minute
-	// logKept is how many bytes of a log are kept, logShown how many are printed
-	// beside a failure of the process itself.
+	// logKept is how many bytes of a log are retained. logShown is how many are printed when the process itself
+	// fails.
 	logKept  = 1 << 20
 	logShown = 8 << 10
-	// endLines of endWidth bytes each are printed of every process of a test that
-	// has failed. All that is kept is in a file then: many logs would bury what
-	// the test itself says.
+	// endLines lines of endWidth bytes are printed for every process of a failed test. The retained log goes to
+	// a file.
 	endLines = 5
 	endWidth = 240
 )
 
-// Process is one process of the system under test. It is used by one
-// goroutine at a time.
+// Process is a process of the system under test. One goroutine may use it at a time.
 type Process struct {
 	Name    string
 	Address string
@@ -43,22 +41,22 @@ type Process struct {
 	life  *life // nil before the first start
 }
 
-// life is one run of the process, from exec to exit.
+// life is one execution of the process, from exec to exit.
 type life struct {
 	cmd     *exec.Cmd
-	ended   chan struct{} // closed when the process is gone; err is set before
+	ended   chan struct{} // closed after the exit; err is set before
 	err     error
-	ordered bool // the test has asked for the end
+	ordered bool // the test requested the exit
 }
 
-// Start starts the process, which must not run, and waits until it is ready.
+// Start starts the stopped process and waits until it is ready.
 func (p *Process) Start() {
 	p.t.Helper()
 	p.StartOnly()
 	p.WaitReady()
 }
 
-// StartOnly starts the process and does not wait for anything.
+// StartOnly starts the process without waiting.
 func (p *Process) StartOnly() {
 	p.t.Helper()
 	if p.Running() {
@@ -73,13 +71,13 @@ func (p *Process) StartOnly() {
 	}
 	l := &life{cmd: cmd, ended: make(chan struct{})}
 	p.life = l
-	go func() { // ends with the process, which end waits for
+	go func() { // ends with the process; end waits for it
 		l.err = cmd.Wait()
 		close(l.ended)
 	}()
 }
 
-// WaitReady waits until the process says that it is ready.
+// WaitReady waits until the process is ready.
 func (p *Process) WaitReady() {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
@@ -99,7 +97,7 @@ func (p *Process) WaitReady() {
 	}
 }
 
-// Running reports whether the process has been started and has not ended.
+// Running reports whether the process was started and has not exited.
 func (p *Process) Running() bool {
 	if p.life == nil {
 		return false
@@ -112,28 +110,27 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Kill ends the process as a power cut does (SIGKILL) and waits until it is gone.
+// Kill kills the process (SIGKILL) and waits for its exit.
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.end(syscall.SIGKILL, killLimit)
 }
 
-// Freeze stops the process where it stands (SIGSTOP), as a machine does that
-// hangs: its connections stay open, and nobody answers. Thaw lets it go on.
+// Freeze pauses the process (SIGSTOP), like a machine that hangs: its connections stay open without answers.
+// Thaw resumes it.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
 }
 
-// Thaw ends Freeze.
+// Thaw resumes a frozen process.
 func (p *Process) Thaw() {
 	p.t.Helper()
 	p.signal(syscall.SIGCONT)
 }
 
-// Stop asks the process to end (SIGTERM). It fails the test when the process
-// takes longer than the limit or does not end with exit status 0, and returns
-// how long it took.
+// Stop terminates the process (SIGTERM) and returns how long the exit took. It fails the test if the process
+// exceeds the limit or exits with a status other than 0.
 func (p *Process) Stop(limit time.Duration) time.Duration {
 	p.t.Helper()
 	start := time.Now()
@@ -145,8 +142,7 @@ func (p *Process) Stop(limit time.Duration) time.Duration {
 	return took
 }
 
-// Restart kills the process where it runs and starts it again with the same
-// address, arguments and environment.
+// Restart kills the process if it runs and starts it with the same address, arguments and environment.
 func (p *Process) Restart() {
 	p.t.Helper()
 	if p.Running() {
@@ -155,8 +151,7 @@ func (p *Process) Restart() {
 	p.Start()
 }
 
-// Terminate sends SIGTERM, where the process has not ended by itself, and does not wait:
-// see Ended.
+// Terminate sends SIGTERM unless the process has exited, and does not wait. See Ended.
 func (p *Process) Terminate() {
 	p.t.Helper()
 	p.life.ordered = true
@@ -165,13 +160,13 @@ func (p *Process) Terminate() {
 	}
 }
 
-// Doom says that the process, which runs, may end by itself from now on.
+// Doom permits the running process to exit on its own.
 func (p *Process) Doom() { p.life.ordered = true }
 
-// Ended is closed when the process, which was started, is gone.
+// Ended is closed after the exit of a started process.
 func (p *Process) Ended() <-chan struct{} { return p.life.ended }
 
-// Log returns what the process has written lately.
+// Log returns the retained end of the log.
 func (p *Process) Log() string { return p.log.last(logKept) }
 
 func (p *Process) end(signal syscall.Signal, limit time.Duration) {
@@ -197,11 +192,10 @@ func (p *Process) signal(signal syscall.Signal) {
 	}
 }
 
-// MustNotStart starts a binary that has to end by itself, with an exit status
-// other than 0, and returns what it has written.
+// MustNotStart starts a binary that must exit with a status other than 0, and returns its output.
 func MustNotStart(t testing.TB, binary string, env ...string) string {
 	t.Helper()
-	path := Binary(t, binary) // which may take longer than the limit
+	path := Binary(t, binary) // may take longer than the limit
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path)
@@ -214,11 +208,11 @@ func MustNotStart(t testing.TB, binary string, env ...string) string {
 	return string(out)
 }
 
-// cleanup is the end of the test.
+// cleanup kills the process at the end of the test.
 func (p *Process) cleanup() {
 	if p.Running() {
 		p.life.ordered = true
-		_ = p.life.cmd.Process.Kill() // fails only when it is gone
+		_ = p.life.cmd.Process.Kill() // fails only after the exit
 		<-p.life.ended
 	}
 	if p.life != nil && !p.life.ordered {
@@ -229,20 +223,20 @@ func (p *Process) cleanup() {
 	}
 }
 
-// saveLog writes what is kept of the log to a file, which stays behind the test.
+// saveLog writes the retained log to a file. The file outlives the test.
 func (p *Process) saveLog() (path string) {
 	file, err := os.CreateTemp("", "holdfast-"+p.Name+"-*.log")
 	if err != nil {
 		return err.Error()
 	}
-	defer func() { _ = file.Close() }() // what is missing then is the log of a test that has failed
+	defer func() { _ = file.Close() }() // a lost log line does not matter
 	if _, err := file.WriteString(p.Log()); err != nil {
 		return err.Error()
 	}
 	return file.Name()
 }
 
-// ending is the end of a text, in few lines that are not long.
+// ending returns the last lines of a text, shortened.
 func ending(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	lines = lines[max(0, len(lines)-endLines):]
@@ -254,7 +248,7 @@ func ending(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// tail keeps the end of what is written to it. Safe for concurrent use.
+// tail retains the end of its input. Safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -270,7 +264,7 @@ func (l *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// last gives whole lines of at most n bytes.
+// last returns whole lines of at most n bytes.
 func (l *tail) last(n int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

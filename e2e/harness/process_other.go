@@ -4,6 +4,6 @@ package harness
 
 import "syscall"
 
-// dieWithParent is a Linux thing; elsewhere a test process that dies without
-// its cleanups leaves its children behind.
+// dieWithParent works on Linux only. Elsewhere a test process that dies without cleanup leaves its children
+// running.
 func dieWithParent() *syscall.SysProcAttr { return nil }

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// StartProgram starts a program of the test's own and waits until somebody listens on
-// the address. It gets the variables and nothing else of the environment, and ends with
-// the test.
+// StartProgram starts a program with only the given environment and waits until its address accepts connections.
+// It ends with the test.
 func StartProgram(t testing.TB, name, path, address string, env ...string) *Process {
 	t.Helper()
 	p := &Process{

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// Provider is a fake of the model providers that speaks the wires of OpenAI's chat
-// completions and of Anthropic's messages. What it says is up to its Say.
+// Provider is a fake model provider. It implements OpenAI's chat completions and Anthropic's messages; its
+// callback writes the answers.
 type Provider struct {
-	// URL is for baseURL of either provider.
+	// URL is the baseURL for both providers.
 	URL string
 
 	mu       sync.Mutex
 	requests []ProviderRequest
 }
 
-// ProviderRequest is a request as it came.
+// ProviderRequest is a received request.
 type ProviderRequest struct {
 	Wire string // openai or anthropic
 	Body map[string]any
 	At   time.Time
 }
 
-// LastUser is the newest text of a user in the request.
+// LastUser returns the newest user text in the request.
 func (r ProviderRequest) LastUser() string {
 	users := r.Users()
 	if len(users) == 0 {
@@ -37,7 +37,7 @@ func (r ProviderRequest) LastUser() string {
 	return users[len(users)-1]
 }
 
-// Users are the texts of the user in the request, in order.
+// Users returns the user texts in the request, in order.
 func (r ProviderRequest) Users() []string {
 	var texts []string
 	messages, _ := r.Body["messages"].([]any)
@@ -73,13 +73,12 @@ type Speech struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	begun bool
-	block int  // the index of Anthropic's block that is open; below 0 for none
-	texts bool // it is one of text
-	calls int  // that were made
+	block int  // the index of Anthropic's open block; below 0 for none
+	texts bool // the open block is a text
+	calls int  // number of calls so far
 }
 
-// StartProvider starts a provider, which calls say for every request. It ends with
-// the test.
+// StartProvider starts a provider. It runs say for every request, and ends with the test.
 func StartProvider(t testing.TB, say func(*Speech)) *Provider {
 	t.Helper()
 	p := &Provider{}
@@ -106,7 +105,7 @@ func StartProvider(t testing.TB, say func(*Speech)) *Provider {
 	return p
 }
 
-// Asked gives the requests so far in which the user's newest text is the one given.
+// Asked returns the requests so far whose newest user text is lastUser.
 func (p *Provider) Asked(lastUser string) []ProviderRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +118,7 @@ func (p *Provider) Asked(lastUser string) []ProviderRequest {
 	return asked
 }
 
-// Text says a piece of text.
+// Text sends a piece of text.
 func (s *Speech) Text(text string) {
 	s.begin()
 	if s.Wire == "anthropic" {
@@ -133,7 +132,7 @@ func (s *Speech) Text(text string) {
 	s.openAI(fmt.Sprintf(`{"content":%s}`, jsonString(text)), "null")
 }
 
-// Call makes a call of a tool, with arguments that are JSON, behind the answer's text.
+// Call sends a tool call with JSON arguments after the answer's text.
 func (s *Speech) Call(id, name, arguments string) {
 	s.begin()
 	index := s.calls
@@ -164,7 +163,7 @@ func (s *Speech) End() {
 	s.event("", "[DONE]")
 }
 
-// open opens a block of Anthropic's, and close closes the one that is open.
+// open opens one of Anthropic's blocks; close closes the open one.
 func (s *Speech) open(block string) {
 	s.block++
 	s.event("content_block_start", fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, s.block, block))
@@ -176,7 +175,7 @@ func (s *Speech) close() {
 	}
 }
 
-// Refuse answers with an HTTP status, an error of the kind, and headers: name, value, ….
+// Refuse answers with an HTTP status, an error kind, and headers: name, value, ….
 func (s *Speech) Refuse(status int, kind string, headers ...string) {
 	for i := 0; i+1 < len(headers); i += 2 {
 		s.w.Header().Set(headers[i], headers[i+1])
@@ -187,14 +186,13 @@ func (s *Speech) Refuse(status int, kind string, headers ...string) {
 	if s.Wire == "anthropic" {
 		text = `{"type":"error","error":{"type":%[1]q,"message":"refused by the test"}}`
 	}
-	_, _ = fmt.Fprintf(s.w, text, kind) // fails when nobody listens any more
+	_, _ = fmt.Fprintf(s.w, text, kind) // fails if the caller has disconnected
 }
 
-// Cut breaks the connection where the answer stands.
+// Cut breaks the connection in the middle of the answer.
 func (*Speech) Cut() { panic(http.ErrAbortHandler) }
 
-// Hang says nothing more until the caller has closed its socket, and reports whether
-// it did within the limit.
+// Hang sends nothing more until the caller disconnects. It reports whether the caller did so within the limit.
 func (s *Speech) Hang(limit time.Duration) bool {
 	s.begin()
 	select {
@@ -205,8 +203,7 @@ func (s *Speech) Hang(limit time.Duration) bool {
 	}
 }
 
-// Await says nothing until the channel is closed, and reports whether it was: not when
-// the caller has gone away before.
+// Await sends nothing until the channel is closed. It reports false if the caller disconnects first.
 func (s *Speech) Await(closed <-chan struct{}) bool {
 	s.begin()
 	select {
@@ -237,7 +234,7 @@ func (s *Speech) openAI(delta, finish string) {
 
 func (s *Speech) event(name, data string) {
 	if name != "" {
-		_, _ = fmt.Fprintf(s.w, "event: %s\n", name) // fails when nobody listens any more, as below
+		_, _ = fmt.Fprintf(s.w, "event: %s\n", name) // fails if the caller has disconnected; the same below
 	}
 	_, _ = fmt.Fprintf(s.w, "data: %s\n\n", data)
 	_ = http.NewResponseController(s.w).Flush()

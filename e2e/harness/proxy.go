@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// longestMark is the longest text, in bytes, behind which a proxy can cut.
+// longestMark is the longest text, in bytes, accepted by CutOnceBehind.
 const longestMark = 64
 
-// Proxy is a TCP proxy that can cut the connections that pass through it.
+// Proxy is a TCP proxy. It can cut its connections.
 type Proxy struct {
-	// URL is the address of the proxy as an HTTP URL, Address without that.
+	// URL is the HTTP URL of the proxy, Address its host and port.
 	URL, Address string
 
 	listener net.Listener
@@ -24,18 +24,18 @@ type Proxy struct {
 	mu     sync.Mutex
 	target string
 	pairs  map[*pair]struct{}
-	// cutAt and cutBehind say where the next cut is due; zero values ask for none.
+	// cutAt and cutBehind define the next cut; zero values define none.
 	cutAt     int64
 	cutBehind string
 	cuts      int
 	ended     bool
 }
 
-// pair is a connection of a client and its continuation to the target.
+// pair is a client connection with its connection to the target.
 type pair struct {
 	client, server net.Conn
 	answered       int64
-	heard          []byte // the end of what was answered, in which a text may have begun
+	heard          []byte // the end of the answer so far, possibly with the start of a mark
 }
 
 // StartProxy starts a proxy to the address; it ends with the test.
@@ -52,27 +52,25 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// CutOnceAfter makes the proxy reset the next connection whose answer reaches
-// the number of bytes; connections after that one pass whole.
+// CutOnceAfter resets the next connection whose answer reaches the number of bytes. Later connections pass.
 func (p *Proxy) CutOnceAfter(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutAt = bytes
 }
 
-// CutOnceBehind makes the proxy reset the next connection whose answer holds the text,
-// behind the piece of it in which the text ends; connections after that one pass whole.
+// CutOnceBehind resets the next connection whose answer holds the text, after the piece in which the text ends.
+// Later connections pass.
 func (p *Proxy) CutOnceBehind(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutBehind = text
 }
 
-// CutAll resets every connection that is open now; new ones pass.
+// CutAll resets every open connection. New ones pass.
 func (p *Proxy) CutAll() { p.CutSome(1) }
 
-// CutSome resets a share of the connections that are open now, from 0 to 1:
-// each with that probability. It returns how many.
+// CutSome resets each open connection with probability share (0 to 1) and returns the number of resets.
 func (p *Proxy) CutSome(share float64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +88,7 @@ func (p *Proxy) CutSome(share float64) int {
 	return n
 }
 
-// Switch has new connections go to another address; CutAll makes the open ones
-// follow.
+// Switch sends new connections to another address. CutAll moves the open ones.
 func (p *Proxy) Switch(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +105,7 @@ func (p *Proxy) dial() (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", target)
 }
 
-// Cuts tells how many connections the proxy has reset.
+// Cuts returns how many connections the proxy has reset.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +146,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// answer passes on what the server says until the cut or the end.
+// answer forwards the server's output until the cut or the end.
 func (p *Proxy) answer(c *pair) {
 	buffer := make([]byte, 4096)
 	for {
@@ -169,7 +166,7 @@ func (p *Proxy) answer(c *pair) {
 	}
 }
 
-// due notes a piece of the answer, and reports whether the connection is cut behind it.
+// due records a piece of the answer and reports whether the connection is cut after it.
 func (p *Proxy) due(c *pair, piece []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +183,7 @@ func (p *Proxy) due(c *pair, piece []byte) bool {
 	return true
 }
 
-// begin reports whether the pair may live: not when the proxy has ended.
+// begin reports whether the pair may start. It may not after the proxy has ended.
 func (p *Proxy) begin(c *pair) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +204,7 @@ func (p *Proxy) end() {
 	}
 }
 
-// reset closes with RST, so that the other end sees an error and not an end.
+// reset closes with RST, so the peer sees an error instead of an end.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

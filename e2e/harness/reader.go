@@ -15,40 +15,38 @@ import (
 	"time"
 )
 
-// Wire is how a Reader reads.
+// Wire is the transport of a Reader.
 type Wire string
 
-// The wires of the native frames.
+// The transports of native frames.
 const (
 	SSE       Wire = "sse"
 	WebSocket Wire = "ws"
 )
 
-// Reader reads the native stream of a session as a client does that never gives
-// up and holds to the rules: it goes on from the last sequence where its
-// connection breaks, drops what is taken back, and loads the conversation anew
-// where it is told that it cannot have everything.
+// Reader reads the native stream of a session like a persistent, correct client: it resumes from the last
+// sequence after a break, drops rewound chunks, and reloads the conversation when the gateway cannot deliver
+// everything.
 type Reader struct {
 	Client  Client
 	Session string
 	Wire    Wire
 
-	// Held is what it holds, over all connections since the last reload.
+	// Held is the current content over all connections since the last reload.
 	Held NativeStream
-	// Loaded are the answers as the last reload had them, the oldest first; what
-	// Held has comes behind them.
+	// Loaded are the answers of the last reload, oldest first. Held follows them.
 	Loaded []UIMessage
-	// Frames are all that it has been given.
+	// Frames are all received frames.
 	Frames []Event
-	// Connections, Drops and Reloads count: connections that were answered, those
-	// of them that ended without a terminal frame, and loads of the conversation.
+	// Connections counts answered connections, Drops those without a terminal frame, Reloads the loads of the
+	// conversation.
 	Connections, Drops, Reloads int
 
-	base   int64  // the sequence up to which Loaded goes
-	lastID string // of the last frame since, which is what an EventSource sends; "" for none
+	base   int64  // the sequence at the end of Loaded
+	lastID string // the id of the last frame since, as an EventSource sends it; "" for none
 }
 
-// Text is the text of all answers that the reader holds.
+// Text returns the text of all answers held by the reader.
 func (r *Reader) Text() string {
 	var text strings.Builder
 	for _, m := range r.Loaded {
@@ -57,18 +55,18 @@ func (r *Reader) Text() string {
 	return text.String() + r.Held.Text()
 }
 
-// Heard prints what the reader has been given, for messages of failures.
+// Heard prints the received frames, for failure messages.
 func (r *Reader) Heard() string { return "the reader was given\n" + show(r.Frames) }
 
-// Read reads on until the frame that ends the stream, `end` or `fail`, which Held
-// then has. The error is ctx's, or says what a client must never see.
+// Read reads until the terminal frame, `end` or `fail`. The error is ctx's, or describes a violation of the
+// protocol.
 func (r *Reader) Read(ctx context.Context) error {
 	r.Held.End, r.Held.EndData = "", ""
 	for reload := false; ; {
 		var err error
 		if reload {
 			err = r.reload(ctx)
-			reload = err != nil // what the reader has stays void until it is loaded again
+			reload = err != nil // the content stays void until it is reloaded
 		} else if err = r.connection(ctx); err == nil {
 			return nil
 		}
@@ -85,10 +83,10 @@ func (r *Reader) Read(ctx context.Context) error {
 	}
 }
 
-// errReload says that what was loaded is taken back.
+// errReload means that loaded content was rewound.
 var errReload = errors.New("load the conversation again")
 
-// passes reports whether a client tries again after the error.
+// passes reports whether a client retries after the error.
 func passes(err error) bool {
 	if refusal, ok := errors.AsType[*notOKError](err); ok {
 		return refusal.code == http.StatusServiceUnavailable || refusal.code == http.StatusTooManyRequests
@@ -97,7 +95,7 @@ func passes(err error) bool {
 	return unreachable || errors.Is(err, ErrDropped)
 }
 
-// connection reads one connection, to the terminal frame: nil.
+// connection reads one connection. It returns nil at the terminal frame.
 func (r *Reader) connection(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -118,7 +116,7 @@ func (r *Reader) connection(ctx context.Context) error {
 		if err == nil {
 			r.lastID = cmp.Or(events.Seen[len(events.Seen)-1].ID, r.lastID)
 			if r.Held.Rewinds > rewinds && r.Held.Cursor == 0 {
-				r.lastID = "" // it goes back to the beginning, which has no id
+				r.lastID = "" // rewound to the beginning, which has no id
 			}
 		}
 		switch {
@@ -128,7 +126,7 @@ func (r *Reader) connection(ctx context.Context) error {
 			err = fmt.Errorf("%w: it ended without a terminal frame", ErrDropped)
 		}
 		if errors.Is(err, ErrDropped) && r.Held.End != "" {
-			return nil // it was cut behind the terminal frame
+			return nil // the cut came after the terminal frame
 		}
 		if errors.Is(err, ErrDropped) {
 			r.Drops++
@@ -145,8 +143,7 @@ func (r *Reader) connection(ctx context.Context) error {
 	}
 }
 
-// beginAnew drops what the reader has of a run that begins: after a reload a run
-// may be told again from its start.
+// beginAnew drops the chunks of a run that starts again: after a reload a run may be replayed from its start.
 func (r *Reader) beginAnew() error {
 	chunks := r.Held.Chunks
 	if len(chunks) == 0 || chunks[len(chunks)-1].Type != "run_started" {
@@ -161,8 +158,7 @@ func (r *Reader) beginAnew() error {
 	return nil
 }
 
-// onceCaughtUp says what is wrong when the last event is the second of its
-// connection that tells that the reader has caught up.
+// onceCaughtUp returns an error if the last event is the second caught-up event of its connection.
 func onceCaughtUp(seen []Event) error {
 	if len(seen) == 0 || seen[len(seen)-1].Name != "caught-up" {
 		return nil
@@ -194,8 +190,7 @@ func (r *Reader) open(ctx context.Context) (*Events, error) {
 	return newEvents(response.Body), nil
 }
 
-// reload loads the conversation, the unfinished answer included, and goes on from
-// where it ends.
+// reload loads the conversation with the unfinished answer and continues from its end.
 func (r *Reader) reload(ctx context.Context) error {
 	snapshot, err := r.Client.Snapshot(ctx, r.Session)
 	if err != nil {

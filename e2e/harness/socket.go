@@ -13,16 +13,16 @@ import (
 	"github.com/coder/websocket"
 )
 
-// messageLimit is the largest message of a socket.
+// messageLimit is the largest message on a socket, in bytes.
 const messageLimit = 16 << 20
 
-// socket reads the frames of a WebSocket as the events that they are on /sse.
+// socket reads WebSocket frames as the events of /sse.
 type socket struct {
 	ctx  context.Context //nolint:containedctx // of the one connection, which is read with it
 	conn *websocket.Conn
 }
 
-// dialSocket opens GET /ws behind the cursor.
+// dialSocket opens GET /ws after the cursor.
 func (c Client) dialSocket(ctx context.Context, session, from string) (*Events, error) {
 	path := "/ws?sessionId=" + url.QueryEscape(session) + "&fromSequence=" + from
 	header := http.Header{}

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// StartStates starts replicas of the state service alone, over one database,
-// and waits until they are ready. They end with the test.
+// StartStates starts replicas of the state service over one database and waits until they are ready. They end
+// with the test.
 func StartStates(t testing.TB, replicas int, env ...string) []*Process {
 	t.Helper()
 	o := Options{LogLevel: "warn"}
@@ -32,8 +32,8 @@ func StartStates(t testing.TB, replicas int, env ...string) []*Process {
 	return states
 }
 
-// DialInternal connects to a service's gRPC port as the other services do. The
-// connection ends with the test. The calls of the piped methods share one stream.
+// DialInternal connects to a service's gRPC port like another service. The connection ends with the test. Calls
+// of the piped methods share one stream.
 func DialInternal(t testing.TB, address string, piped ...string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := rpc.Dial(rpc.TCP(), address, rpc.ClientConfig{Security: rpc.Security{Token: internalToken}, Piped: piped})

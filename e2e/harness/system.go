@@ -22,71 +22,62 @@ import (
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 )
 
-// The API keys of the two tenants that every system has.
+// The API keys of the two tenants of every system.
 const (
 	Key      = "e2e-key-of-the-first-tenant"
 	OtherKey = "e2e-key-of-the-other-tenant"
 )
 
-// internalToken is set in every system, so that every call between services
-// carries and checks it.
+// internalToken secures the calls between services.
 const internalToken = "e2e-internal-token"
 
-// How processes end after SIGTERM. Steps in flight are cut soon, so that tests
-// meet executors that give half a step back; StopLimit is how long any process
-// may take.
+// Shutdown after SIGTERM. A short drainGrace interrupts steps in flight, so tests meet executors that return
+// half a step. StopLimit is how long any process may take.
 const (
 	grace      = 15 * time.Second
 	drainGrace = 500 * time.Millisecond
 	StopLimit  = grace + 45*time.Second
 )
 
-// PatientState is for the StateEnv of a system in which no executor dies: none of them is
-// given up for lost on a machine that lets it wait for its processor.
+// PatientState is for the StateEnv of a system without dying executors: a busy machine then does not lose one.
 const PatientState = "HOLDFAST_STATE_SILENT_AFTER=30s"
 
-// Options say how a system differs from the plain one.
+// Options configure a system.
 type Options struct {
 	Agents    string // the YAML of the agents
 	Executors int    // 0 means 1, NoExecutors none
-	// States and Gateways are how many replicas these services have; 0 means 1. A
-	// gateway asks the state replica of its number, and executors ask the first.
+	// States and Gateways are the numbers of replicas; 0 means 1. Gateway n calls state replica n, and executors
+	// call the first.
 	States, Gateways int
 	Endpoint         string // of an OpenTelemetry collector; empty sends no spans
-	// ExecutorEnv, StreamEnv, StateEnv and GatewayEnv are added to the environment of
-	// the executors, of the stream service, of the state service and of the gateways:
-	// NAME=value.
+	// These variables, NAME=value, are added to the environment of each service.
 	ExecutorEnv, StreamEnv, StateEnv, GatewayEnv []string
 	LogLevel                                     string // of every process; empty means debug
-	// NATS keeps the chunks in this system, a copy on each of its servers,
-	// instead of in the stream service itself.
+	// NATS stores the chunks in this system, with a copy on each server, instead of an embedded log.
 	NATS *NATS
-	// Streams is how many replicas the stream service has, which needs NATS when
-	// it is more than one; 0 means 1.
+	// Streams is the number of stream replicas; 0 means 1, more need NATS.
 	Streams int
 }
 
-// NoExecutors is for a system to which executors are added.
+// NoExecutors starts a system without executors.
 const NoExecutors = -1
 
-// System is the four services as processes of their own over a database of
-// their own: state on Postgres, stream with an embedded JetStream or on NATS,
-// executors, a gateway that asks for API keys.
+// System runs the four services as processes with a database of their own: state on Postgres, stream with an
+// embedded JetStream or on NATS, executors, and a gateway with API keys.
 type System struct {
 	Client // of the first tenant
 
 	State, Stream, Gateway *Process
 	Executors              []*Process
-	// States and Gateways are all replicas, of which State and Gateway are the first.
+	// States and Gateways are all replicas. State and Gateway are the first ones.
 	States, Gateways []*Process
-	// Streams are all replicas of the stream service, of which Stream is the
-	// first. Of several the gateway reads from the first and the executors write
-	// to the second, each through a proxy that can be switched to another one.
+	// Streams are all stream replicas; Stream is the first. With several, the gateway reads from the first and
+	// the executors write to the second, each through a switchable proxy.
 	Streams                     []*Process
 	GatewayFront, ExecutorFront *Proxy // nil with one replica
-	// StreamDir is where the stream service keeps its chunks; on NATS, nowhere.
+	// StreamDir is the data folder of the stream service; unused with NATS.
 	StreamDir string
-	// Effects is the file of the tools' effects.
+	// Effects reads the file of the tools' effects.
 	Effects Effects
 
 	t           testing.TB
@@ -123,7 +114,7 @@ func Start(t testing.TB, o Options) *System {
 	return s
 }
 
-// addStates adds the replicas of the state service, over one database.
+// addStates adds the state replicas over one database.
 func (s *System) addStates(o Options, url string) {
 	s.t.Helper()
 	env := append([]string{"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL=" + url}, o.StateEnv...)
@@ -133,7 +124,7 @@ func (s *System) addStates(o Options, url string) {
 	s.State = s.States[0]
 }
 
-// addGateways adds the replicas of the gateway.
+// addGateways adds the gateway replicas.
 func (s *System) addGateways(o Options, keys, readFrom string) {
 	s.t.Helper()
 	for i := range max(o.Gateways, 1) {
@@ -141,7 +132,7 @@ func (s *System) addGateways(o Options, keys, readFrom string) {
 			"HOLDFAST_GATEWAY_API_KEYS=" + keys,
 			"HOLDFAST_GATEWAY_STATE_ADDRESS=" + s.States[i%len(s.States)].Address,
 			"HOLDFAST_GATEWAY_STREAM_ADDRESS=" + readFrom,
-			// A state service that has to wait for its processor is no failure of a request.
+			// A state service that waits for a processor must not fail a request.
 			"HOLDFAST_GATEWAY_STATE_PATIENCE=" + startLimit.String(),
 		}, o.GatewayEnv...)...)
 		p.ready = ok("http://" + p.Address + "/readyz")
@@ -150,7 +141,7 @@ func (s *System) addGateways(o Options, keys, readFrom string) {
 	s.Gateway = s.Gateways[0]
 }
 
-// replica is what a name ends with where there are several.
+// replica returns the suffix of a replica's name.
 func replica(of, i int) string {
 	if of <= 1 {
 		return ""
@@ -158,13 +149,12 @@ func replica(of, i int) string {
 	return fmt.Sprintf("-%d", i+1)
 }
 
-// At is the client of the first tenant at one of the gateways.
+// At returns the first tenant's client of a gateway replica.
 func (s *System) At(gateway int) Client {
 	return Client{URL: "http://" + s.Gateways[gateway].Address, Key: Key}
 }
 
-// addStreams adds the replicas of the stream service, and returns the address
-// that the gateway gets and the one that the executors get.
+// addStreams adds the stream replicas and returns the addresses for the gateway and for the executors.
 func (s *System) addStreams(o Options) (readFrom, writeTo string) {
 	s.t.Helper()
 	env := []string{"HOLDFAST_STREAM_BUS=embedded", "HOLDFAST_STREAM_DATA_DIR=" + s.StreamDir}
@@ -174,7 +164,7 @@ func (s *System) addStreams(o Options) (readFrom, writeTo string) {
 			fmt.Sprintf("HOLDFAST_STREAM_REPLICAS=%d", o.NATS.Nodes()),
 		}
 	}
-	// A service that boots while its NATS servers are broken waits as long as the test does.
+	// A service without working NATS servers keeps waiting during its boot.
 	env = append(env, "HOLDFAST_STREAM_BOOT_TIMEOUT="+startLimit.String())
 	env = append(env, o.StreamEnv...)
 	if o.Streams <= 1 {
@@ -190,7 +180,7 @@ func (s *System) addStreams(o Options) (readFrom, writeTo string) {
 	return s.GatewayFront.Address, s.ExecutorFront.Address
 }
 
-// start starts everything at once: services wait for each other by themselves.
+// start starts all processes at once. Services wait for each other.
 func (s *System) start() {
 	s.t.Helper()
 	all := slices.Concat(s.States, s.Gateways, s.Streams, s.Executors)
@@ -210,8 +200,7 @@ func (s *System) start() {
 	}
 }
 
-// Executor makes one more executor, of a binary, which the caller starts. It ends with
-// the test, which need not be that of the system.
+// Executor adds another executor with its own binary; the caller starts it. It ends with the given test.
 func (s *System) Executor(t testing.TB, name, path string, env ...string) *Process {
 	t.Helper()
 	p := s.options.service(t, "executor", "", append(slices.Clone(s.executorEnv), env...)...)
@@ -238,16 +227,14 @@ func (o Options) service(t testing.TB, name, suffix string, env ...string) *Proc
 	}
 	p.env = append(p.env, env...)
 	if o.Endpoint != "" {
-		// The spans of a killed process are lost with it unless they have
-		// left it before.
+		// Export at once: a killed process loses its buffered spans.
 		p.env = append(p.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+o.Endpoint, "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=500",
 			"OTEL_RESOURCE_ATTRIBUTES=service.instance.id="+p.Name)
 	}
 	return p
 }
 
-// baseEnv is what every process gets; nothing else of the test's own
-// environment reaches it.
+// baseEnv is the environment of every process. Nothing else is inherited.
 func baseEnv() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
 }
@@ -267,7 +254,7 @@ func grpcReady(address string) func(context.Context) error {
 	}
 }
 
-// Other is the client of the other tenant.
+// Other returns the client of the other tenant.
 func (s *System) Other() Client { return Client{URL: s.URL, Key: OtherKey} }
 
 // Busy waits until an executor holds a run, and returns it.
@@ -286,7 +273,7 @@ func (s *System) Busy() *Process {
 	return busy
 }
 
-// Live counts the runs that an executor holds.
+// Live counts the runs held by an executor.
 func (s *System) Live(p *Process) int { return len(s.liveRuns(p)) }
 
 func (s *System) liveRuns(p *Process) []string {

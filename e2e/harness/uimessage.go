@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// UIMessage is a message as the AI SDK knows it.
+// UIMessage is a message in the AI SDK's form.
 type UIMessage struct {
 	ID    string   `json:"id"`
 	Role  string   `json:"role"`
 	Parts []UIPart `json:"parts"`
 }
 
-// UIPart is one part of a UIMessage: text, reasoning, step-start, tool-<name>,
-// dynamic-tool or data-<name>.
+// UIPart is one part of a UIMessage: text, reasoning, step-start, tool-<name>, dynamic-tool or data-<name>.
 type UIPart struct {
 	Type       string          `json:"type"`
 	Text       string          `json:"text,omitempty"`
@@ -23,21 +22,21 @@ type UIPart struct {
 	ToolName   string          `json:"toolName,omitempty"`
 	ToolCallID string          `json:"toolCallId,omitempty"`
 	Input      json.RawMessage `json:"input,omitempty"`
-	RawInput   json.RawMessage `json:"rawInput,omitempty"` // in the place of Input where a call was refused; before version 7
+	RawInput   json.RawMessage `json:"rawInput,omitempty"` // replaces Input for a refused call; before version 7
 	Output     json.RawMessage `json:"output,omitempty"`
 	ErrorText  string          `json:"errorText,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`     // of a part data-NAME
-	Approval   *UIApproval     `json:"approval,omitempty"` // nil where nobody was asked
+	Approval   *UIApproval     `json:"approval,omitempty"` // nil without an approval request
 }
 
-// UIApproval is a question whether a call may be made, and its answer.
+// UIApproval is an approval request and its answer.
 type UIApproval struct {
 	ID       string `json:"id"`
 	Approved *bool  `json:"approved,omitempty"` // nil while it is open
 	Reason   string `json:"reason,omitempty"`
 }
 
-// Tool returns the name of the part's tool; empty when it is no tool part.
+// Tool returns the tool's name, or "" for another kind of part.
 func (p UIPart) Tool() string {
 	if p.Type == "dynamic-tool" {
 		return p.ToolName
@@ -56,9 +55,8 @@ func (p UIPart) input() json.RawMessage {
 	return p.Input
 }
 
-// Content writes down what a reader of the message learns, one part a line, in
-// a form in which two messages with the same content are the same string: ids,
-// which differ from run to run, and step boundaries are left out.
+// Content describes the content of the message, one part per line. Messages with the same content have equal
+// descriptions: run-specific ids and step boundaries are left out.
 func (m UIMessage) Content() string {
 	var b strings.Builder
 	for _, p := range m.Parts {
@@ -75,7 +73,7 @@ func (m UIMessage) Content() string {
 	return b.String()
 }
 
-// Text returns the message's text parts, joined.
+// Text returns the joined text parts.
 func (m UIMessage) Text() string {
 	var text string
 	for _, p := range m.Parts {
@@ -86,7 +84,7 @@ func (m UIMessage) Text() string {
 	return text
 }
 
-// Transcript writes down a conversation for comparisons and failures.
+// Transcript describes a conversation for comparisons and failures.
 func Transcript(messages []UIMessage) string {
 	var b strings.Builder
 	for _, m := range messages {

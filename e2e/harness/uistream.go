@@ -9,24 +9,23 @@ import (
 	"testing"
 )
 
-// UIStream is an answer in the AI SDK's UI message stream. It assembles the
-// message by the rules of the SDK and is as strict: what the SDK would refuse
-// fails the test.
+// UIStream is an answer in the AI SDK's UI message stream. It assembles the message by the rules of the SDK and
+// fails the test where the SDK would refuse a chunk.
 type UIStream struct {
 	Message UIMessage
 	// Finished is set by a finish part, Done by [DONE].
 	Finished, Done bool
-	// ErrorText is that of an error part.
+	// ErrorText is the text of an error part.
 	ErrorText string
 
 	t      testing.TB
 	events *Events
-	lastID string            // of the last event that had one
-	goesOn bool              // start goes on with the message, which the client has already
-	inputs map[string]string // of calls whose input comes in pieces, as far as it has come
+	lastID string            // the last event id
+	goesOn bool              // start continues a message known to the client
+	inputs map[string]string // partial inputs by call id
 }
 
-// uiChunk has the fields of all types of chunk that the gateway sends.
+// uiChunk has the fields of all chunk types of the gateway.
 type uiChunk struct {
 	Type           string          `json:"type"`
 	ID             string          `json:"id"`
@@ -45,9 +44,8 @@ type uiChunk struct {
 	Transient      bool            `json:"transient"`
 }
 
-// Next reads one event and adds it to the message. The error is io.EOF at the
-// clean end of the body, ErrDropped where the connection broke, and another one
-// where the SDK would refuse what came.
+// Next reads one event and adds it to the message. It returns io.EOF at the end of the body, ErrDropped if the
+// connection breaks, and another error where the SDK would refuse the event.
 func (s *UIStream) Next() error {
 	e, err := s.events.Next()
 	switch {
@@ -72,7 +70,7 @@ func (s *UIStream) Next() error {
 	return nil
 }
 
-// Rest reads to the clean end of the body; an error is one of Next.
+// Rest reads to the end of the body. Its errors are those of Next.
 func (s *UIStream) Rest() error {
 	var err error
 	for err == nil {
@@ -84,8 +82,7 @@ func (s *UIStream) Rest() error {
 	return err
 }
 
-// Complete says what the message lacks to be a whole answer; nil when it is
-// one.
+// Complete returns an error that describes what the answer lacks, or nil.
 func (s *UIStream) Complete() error {
 	if !s.Finished || !s.Done || s.ErrorText != "" {
 		return fmt.Errorf("the stream ended with finish=%v [DONE]=%v error=%q, want finish and [DONE] and no error", s.Finished, s.Done, s.ErrorText)
@@ -93,8 +90,7 @@ func (s *UIStream) Complete() error {
 	return nil
 }
 
-// Until reads until the message satisfies look. It fails the test when the
-// stream ends before.
+// Until reads until the message satisfies look. It fails the test if the stream ends first.
 func (s *UIStream) Until(what string, look func(UIMessage) bool) {
 	s.t.Helper()
 	for !look(s.Message) {
@@ -104,14 +100,13 @@ func (s *UIStream) Until(what string, look func(UIMessage) bool) {
 	}
 }
 
-// UntilText reads until the message has a number of bytes of text.
+// UntilText reads until the message has that many bytes of text.
 func (s *UIStream) UntilText(bytes int) {
 	s.t.Helper()
 	s.Until(fmt.Sprintf("%d bytes of text", bytes), func(m UIMessage) bool { return len(m.Text()) >= bytes })
 }
 
-// Whole reads to the end and returns the message. It fails the test when that
-// is not a whole answer.
+// Whole reads to the end and returns the message. It fails the test if the answer is incomplete.
 func (s *UIStream) Whole() UIMessage {
 	s.t.Helper()
 	err := s.Rest()
@@ -124,13 +119,13 @@ func (s *UIStream) Whole() UIMessage {
 	return s.Message
 }
 
-// Close goes away in the middle.
+// Close disconnects before the end.
 func (s *UIStream) Close() { s.events.Close() }
 
-// Heard prints the stream so far, for messages of failures.
+// Heard prints the stream so far, for failure messages.
 func (s *UIStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }
 
-// Holds reports whether a frame of the stream so far has the text.
+// Holds reports whether a received frame has the text.
 func (s *UIStream) Holds(text string) bool { return holds(s.events.Seen, text) }
 
 func (s *UIStream) apply(c uiChunk) error {
@@ -141,7 +136,7 @@ func (s *UIStream) apply(c uiChunk) error {
 			m.ID = c.MessageID
 			return nil
 		}
-		*m = UIMessage{ID: c.MessageID, Role: "assistant"} // a second one begins the message anew
+		*m = UIMessage{ID: c.MessageID, Role: "assistant"} // a second start begins the message again
 	case "start-step":
 		m.Parts = append(m.Parts, UIPart{Type: "step-start"})
 	case "reset-step":
@@ -187,8 +182,7 @@ func (s *UIStream) resetStep() error {
 	return nil
 }
 
-// block continues a text or reasoning. While it is open its id stands in the
-// place of a call id.
+// block continues a text or reasoning block. An open block is found by its id.
 func (s *UIStream) block(c uiChunk) error {
 	kind, event, _ := strings.Cut(c.Type, "-")
 	for i := range s.Message.Parts {
@@ -205,7 +199,7 @@ func (s *UIStream) block(c uiChunk) error {
 	return fmt.Errorf("no %s %q is open", kind, c.ID)
 }
 
-// call begins a call, or goes on with it within the same step.
+// call begins a call, or continues it within the same step.
 func (s *UIStream) call(c uiChunk) {
 	p := toolIn(s.step(), c.ToolCallID)
 	if p == nil {
@@ -229,7 +223,7 @@ func (s *UIStream) call(c uiChunk) {
 	s.inputs[c.ToolCallID] = ""
 }
 
-// input adds a piece to the input of a call, which is there when it is whole.
+// input adds a piece to the input of a call. The input is set once it is complete.
 func (s *UIStream) input(c uiChunk) error {
 	text, begun := s.inputs[c.ToolCallID]
 	p := toolIn(s.step(), c.ToolCallID)
@@ -244,7 +238,7 @@ func (s *UIStream) input(c uiChunk) error {
 	return nil
 }
 
-// outcome is about a call wherever in the message it stands.
+// outcome sets the outcome of a call anywhere in the message.
 func (s *UIStream) outcome(c uiChunk) error {
 	p := toolIn(s.step(), c.ToolCallID)
 	if p == nil {
@@ -266,7 +260,7 @@ func (s *UIStream) outcome(c uiChunk) error {
 	return nil
 }
 
-// decision is how an approval was answered.
+// decision sets the answer to an approval request.
 func (s *UIStream) decision(c uiChunk) error {
 	for i := range s.Message.Parts {
 		p := &s.Message.Parts[i]
@@ -280,7 +274,7 @@ func (s *UIStream) decision(c uiChunk) error {
 	return fmt.Errorf("no approval %q was asked for", c.ApprovalID)
 }
 
-// step gives the parts behind the last step-start.
+// step returns the parts after the last step-start.
 func (s *UIStream) step() []UIPart {
 	parts := s.Message.Parts
 	for i := len(parts) - 1; i >= 0; i-- {

@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// pollPause is the time between two looks at the same thing.
+// pollPause is the time between two polls.
 const pollPause = 20 * time.Millisecond
 
-// WaitFor polls until look reports true, and fails the test with what look
-// said last when it does not within the limit.
+// WaitFor polls until look reports true. After the limit it fails the test with look's last description.
 func WaitFor(t testing.TB, limit time.Duration, what string, look func() (bool, string)) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
@@ -27,8 +26,7 @@ func WaitFor(t testing.TB, limit time.Duration, what string, look func() (bool, 
 	}
 }
 
-// The first and the last values are shown where there are many, and the beginning of
-// each: a failure that is too long is not read.
+// show prints the first and the last values and shortens each, so that a failure stays readable.
 const (
 	firstShown = 5
 	lastShown  = 25
