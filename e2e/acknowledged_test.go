@@ -20,15 +20,14 @@ import (
 const (
 	ackWriters = 24
 	ackKills   = 5
-	// ackBetween is how many appends are acknowledged before the next kill, so that
-	// each meets writers at work.
+	// ackBetween is the number of acknowledged appends between two kills, so that each kill meets active
+	// writers.
 	ackBetween = 400
 	ackLimit   = 5 * time.Minute
 	ackPause   = 20 * time.Millisecond
 )
 
-// What an acknowledged chunk survives, of the log that the stream service keeps
-// itself: the death of the process at any moment, and not a single record less.
+// An acknowledged chunk in the embedded log survives the death of the process at any moment.
 func TestWhatWasAcknowledgedSurvivesTheDeathOfAnEmbeddedLog(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string]string{
@@ -67,8 +66,7 @@ func TestWhatWasAcknowledgedSurvivesTheDeathOfAnEmbeddedLog(t *testing.T) {
 	}
 }
 
-// ackWriter appends one attempt to the log of one session and remembers what was
-// acknowledged.
+// ackWriter appends one attempt to one session's log and records acknowledgements.
 type ackWriter struct {
 	client  streamv2.StreamServiceClient
 	session string
@@ -81,7 +79,7 @@ func (w *ackWriter) stream() *streamv2.StreamRef {
 	return &streamv2.StreamRef{Tenant: tenant, RootSessionId: w.session, SessionId: w.session}
 }
 
-// write appends one chunk after the other. What was not answered is asked again.
+// write appends chunks one by one and repeats unanswered requests.
 func (w *ackWriter) write(ctx context.Context, stop <-chan struct{}) {
 	var last int64
 	for n := int32(1); ; n++ {

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// What the agents say. Every word of the story is another one, so that a lost,
-// repeated or swapped word shows.
+// The answers of the agents. The words of the story are all different, so a lost, repeated or swapped word
+// shows.
 const (
 	storyWords = 120
 	// wordDelay makes the story last about two seconds.
@@ -24,8 +24,7 @@ func story() string {
 	return strings.Join(words, " ")
 }
 
-// agents is the agents file of these tests: a talker, and a worker whose tools
-// leave effects behind.
+// agents returns the agents file of these tests: a talker, and a worker whose tools leave effects.
 func agents() string {
 	return strings.NewReplacer("STORY", story(), "DELAY", wordDelay).Replace(`
 models:
@@ -76,15 +75,15 @@ agents:
 `)
 }
 
-// said is what the assistant's message holds when the text is all of it.
+// said is the content of an assistant message with only this text.
 func said(text string) string { return fmt.Sprintf("text %q\n", text) }
 
-// noted is what the assistant's message holds of a call of a note tool.
+// noted is the content of a call of a note tool in an assistant message.
 func noted(tool, input, output string) string {
 	return fmt.Sprintf("%s%s output-available %s\n", tool, input, output)
 }
 
-// checkContent compares what a reader holds with what it should hold.
+// checkContent compares a reader's message with the expected content.
 func checkContent(t *testing.T, where string, got harness.UIMessage, want string) {
 	t.Helper()
 	if got.Content() != want {

@@ -19,7 +19,7 @@ const (
 	installLimit  = 5 * time.Minute
 )
 
-// installSDK brings the npm packages up to the lock file, once.
+// installSDK installs the npm packages of the lock file, once.
 var installSDK = sync.OnceValues(func() (string, error) {
 	lock, err := os.Stat("aisdk/package-lock.json")
 	if err != nil {
@@ -37,7 +37,7 @@ var installSDK = sync.OnceValues(func() (string, error) {
 	return string(out), err
 })
 
-// chatOptions are what a scenario is told.
+// chatOptions are the input of a scenario.
 type chatOptions struct {
 	API     string   `json:"api"`
 	Gateway string   `json:"gateway"`
@@ -48,7 +48,7 @@ type chatOptions struct {
 	Half    int      `json:"half,omitempty"` // characters
 }
 
-// chatResult is what the SDK's chat held at the end.
+// chatResult is the final state of the SDK's chat.
 type chatResult struct {
 	Status    string              `json:"status"`
 	Error     string              `json:"error"`
@@ -61,12 +61,11 @@ type chatResult struct {
 		IsError      bool   `json:"isError"`
 		FinishReason string `json:"finishReason"`
 	} `json:"finishes"`
-	// Cut is the same at the moment when the connection was lost.
+	// Cut is the state when the connection broke.
 	Cut *chatResult `json:"cut"`
 }
 
-// runScenario runs a scenario of aisdk/scenarios.mjs and calls told, where it is
-// not nil, for everything that the scenario tells in the middle.
+// runScenario runs a scenario of aisdk/scenarios.mjs. It calls told, if set, for every intermediate report.
 func runScenario(t *testing.T, name string, o chatOptions, told func(string)) chatResult {
 	t.Helper()
 	if out, err := installSDK(); err != nil {
@@ -112,7 +111,7 @@ func runScenario(t *testing.T, name string, o chatOptions, told func(string)) ch
 	return *result
 }
 
-// answer is the last message, which has to be an assistant's one.
+// answer returns the last message. It must be the assistant's.
 func (r chatResult) answer(t *testing.T) harness.UIMessage {
 	t.Helper()
 	if r.Status != "ready" || r.Error != "" {
@@ -124,8 +123,7 @@ func (r chatResult) answer(t *testing.T) harness.UIMessage {
 	return r.Messages[len(r.Messages)-1]
 }
 
-// checkCut makes sure that the connection was lost in the middle: a test that
-// cuts nothing proves nothing.
+// checkCut verifies that the connection broke in the middle; otherwise the test proves nothing.
 func (r chatResult) checkCut(t *testing.T, whole string) {
 	t.Helper()
 	if r.Cut == nil || len(r.Cut.Messages) != 2 {

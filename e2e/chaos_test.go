@@ -14,8 +14,7 @@ import (
 
 const (
 	conversations = 12
-	// deaths come at random moments, deathPause apart on average: often enough
-	// to meet services that are still recovering from the last one.
+	// deaths happen at random moments, deathPause apart on average, so some hit services during recovery.
 	deaths     = 10
 	deathPause = 700 * time.Millisecond
 	chaosLimit = 5 * time.Minute
@@ -45,7 +44,7 @@ func TestManyConversationsSurviveDeathsAtRandomMoments(t *testing.T) {
 	}
 }
 
-// killAtRandom kills processes with SIGKILL, one at a time, and starts them again.
+// killAtRandom kills processes with SIGKILL, one at a time, and restarts them.
 func killAtRandom(t *testing.T, s *harness.System) {
 	t.Helper()
 	victims := append([]*harness.Process{s.Gateway, s.Stream, s.State}, s.Executors...)
@@ -53,7 +52,7 @@ func killAtRandom(t *testing.T, s *harness.System) {
 	t.Logf("the seed is %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range deaths {
-		// No event to wait for: that the moment is arbitrary is the point.
+		// The moment is arbitrary on purpose, so there is no event to wait for.
 		time.Sleep(time.Duration(random.Int64N(int64(2 * deathPause))))
 		victim := victims[random.IntN(len(victims))]
 		t.Logf("%s dies", victim.Name)
@@ -61,8 +60,7 @@ func killAtRandom(t *testing.T, s *harness.System) {
 	}
 }
 
-// A chaotic conversation is a turn with words alone or with a tool, and one
-// that remembers it.
+// A chaotic conversation is a turn with text alone or with a tool, and a second turn.
 func chaotic(i int) (agent string, texts []string) {
 	if i%2 == 0 {
 		return "talker", []string{"tell me a story", "recite"}
@@ -99,8 +97,8 @@ func chaoticAnswer(text string) string {
 	}
 }
 
-// checkChaotic looks at what is stored of the conversation: every message once,
-// every step once in the stream, and no effect twice.
+// checkChaotic checks the stored conversation: every message once, every step once in the stream, no effect
+// twice.
 func checkChaotic(t *testing.T, s *harness.System, i int) {
 	t.Helper()
 	session := chaoticSession(i)

@@ -78,9 +78,8 @@ func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T)
 	}
 }
 
-// checkThreeNotes looks at the answer whose tools were interrupted: the tool
-// that must not run twice has no known outcome, and the one that may has run
-// again under the same key, since it found its own line written.
+// checkThreeNotes checks the answer with interrupted tools: the outcome of the unsafe tool is unknown, and the
+// safe tool ran again with the same key, since it found its own line.
 func checkThreeNotes(t *testing.T, answer harness.UIMessage) {
 	t.Helper()
 	tools := map[string]string{}
@@ -118,7 +117,7 @@ func TestAConversationSurvivesTheDeathOf(t *testing.T) {
 			t.Parallel()
 			o := harness.Options{Agents: agents()}
 			if name != "executor" {
-				o.StateEnv = []string{harness.PatientState} // the tool's executor is not lost
+				o.StateEnv = []string{harness.PatientState} // the tool's executor must not be declared lost
 			}
 			s := harness.Start(t, o)
 			victim := pick(s)
@@ -140,8 +139,8 @@ func TestAConversationSurvivesTheDeathOf(t *testing.T) {
 	}
 }
 
-// checkSlowNote looks at the answer to "note slowly": the tool has run once, and
-// its result is known unless its executor died under it.
+// checkSlowNote checks the answer to "note slowly": the tool ran once, and its result is known unless its
+// executor died meanwhile.
 func checkSlowNote(t *testing.T, s *harness.System, answer harness.UIMessage, known bool) {
 	t.Helper()
 	if got := s.Effects.Lines("slowly"); len(got) != 1 {
@@ -185,8 +184,7 @@ func processes() map[string]func(*harness.System) *harness.Process {
 	}
 }
 
-// checkWhole looks at a finished session from all sides: its status, its
-// messages, and its native stream from the beginning.
+// checkWhole checks a finished session: its status, its messages, and its native stream from the beginning.
 func checkWhole(t *testing.T, s *harness.System, session, native string, transcript ...string) {
 	t.Helper()
 	s.WaitStatus(t, session, "completed")
@@ -203,7 +201,7 @@ func checkNative(t *testing.T, who string, s *harness.NativeStream, want string)
 	}
 }
 
-// told is what the native stream holds of a run that says one text.
+// told is the native stream of a run with one text.
 func told(text string) string {
 	return "run_started\nstep_started\n" + said(text) + "step_committed\nrun_completed\n"
 }

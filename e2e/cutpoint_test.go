@@ -64,7 +64,7 @@ func TestAFinishedRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 	t.Parallel()
 	const session, ways = "live", 5
-	// A reader that is cut where the run stands has come back before it goes on.
+	// The run waits until a cut reader has reconnected.
 	model := newPacer(t, func(frames, back int) bool { return back >= ways*min(frames+1, maxFrames) })
 	s := harness.Start(t, harness.Options{Agents: model.agents()})
 	s.Chat(t, session, "long", "go").Close()
@@ -110,7 +110,7 @@ func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 
 func TestASnapshotOfALiveRunAndTheRestAreTheWhole(t *testing.T) {
 	t.Parallel()
-	// The snapshot of what the run has told is made before it goes on.
+	// The run waits for the snapshot of its output so far.
 	model := newPacer(t, func(frames, back int) bool { return back >= frames })
 	s := harness.Start(t, harness.Options{Agents: model.agents()})
 	const session = "live"
@@ -149,10 +149,10 @@ func TestASnapshotOfALiveRunAndTheRestAreTheWhole(t *testing.T) {
 	}
 }
 
-// transcript is what a reader was given over all its connections.
+// transcript holds the frames of a reader over all its connections.
 type transcript struct {
 	frames []frame // without marks
-	live   bool    // something came after the last connection had caught up, the terminal frame apart
+	live   bool    // a frame other than the terminal one followed caught-up on the last connection
 }
 
 func (r transcript) bytes() string {
@@ -176,8 +176,7 @@ func (r transcript) cursor() int64 {
 	return cursor
 }
 
-// read reads as many frames as limit says, which is to the terminal one where it is
-// 0, and drops the connection.
+// read reads limit frames, or up to the terminal frame if limit is 0, and disconnects.
 func read(ctx context.Context, open wire, after int64, limit int, listens func()) (transcript, error) {
 	c, err := open(ctx, after)
 	if err != nil {
@@ -219,8 +218,8 @@ func mustRead(ctx context.Context, t *testing.T, open wire, after int64, limit i
 	return r
 }
 
-// cutAt reads n frames, drops the connection, and reads the rest by another one. It
-// calls back when that has caught up.
+// cutAt reads n frames, disconnects, and reads the rest through another connection. It calls back once that has
+// caught up.
 func cutAt(ctx context.Context, t *testing.T, open wire, n int, back func()) transcript {
 	t.Helper()
 	var head transcript
@@ -228,13 +227,13 @@ func cutAt(ctx context.Context, t *testing.T, open wire, n int, back func()) tra
 		head = mustRead(ctx, t, open, 0, n, func() {})
 	}
 	if last := len(head.frames) - 1; last >= 0 && head.frames[last].terminal {
-		return head // there was nothing left to cut
+		return head // nothing left to cut
 	}
 	tail := mustRead(ctx, t, open, head.cursor(), 0, back)
 	return transcript{slices.Concat(head.frames, tail.frames), tail.live}
 }
 
-// cutEverywhere reads one frame by each connection.
+// cutEverywhere reads one frame per connection.
 func cutEverywhere(ctx context.Context, t *testing.T, open wire) transcript {
 	t.Helper()
 	var all transcript
@@ -247,7 +246,7 @@ func cutEverywhere(ctx context.Context, t *testing.T, open wire) transcript {
 	}
 }
 
-// checkLength makes sure that the cuts mean something, and that none is missing.
+// checkLength verifies that the transcript is long enough for meaningful cuts and complete.
 func checkLength(t *testing.T, whole transcript) {
 	t.Helper()
 	if n := len(whole.frames); n < minFrames || n > maxFrames {
@@ -262,8 +261,8 @@ func checkJoined(t *testing.T, cut int, joined, whole transcript) {
 	}
 }
 
-// checkSameContent compares what two readers hold in the end. A step that one has seen
-// live and the other has from the database is cut into chunks differently.
+// checkSameContent compares the final content of two readers. The same step has different chunks live and from
+// the database.
 func checkSameContent(t *testing.T, cut int, joined, whole transcript) {
 	t.Helper()
 	if got, want := joined.content(t), whole.content(t); got != want {
@@ -271,7 +270,7 @@ func checkSameContent(t *testing.T, cut int, joined, whole transcript) {
 	}
 }
 
-// content is what a reader of the frames holds in the end, without sequences.
+// content returns a reader's final content without sequences.
 func (r transcript) content(t *testing.T) string {
 	t.Helper()
 	var held harness.NativeStream
@@ -301,12 +300,11 @@ func show(frames []frame) string {
 	return b.String()
 }
 
-// halfEvent is the distance between two cuts in the middle of events: odd, so that
-// they come to lie everywhere in one.
+// halfEvent is the distance between two cuts inside events. It is odd, so the cuts hit every offset.
 const halfEvent = 41
 
-// checkHalfEvents cuts the body between any two bytes: the reader drops the half
-// event and goes on behind the last whole one.
+// checkHalfEvents cuts the body between any two bytes. The reader drops the partial event and resumes after the
+// last whole one.
 func checkHalfEvents(t *testing.T, s *harness.System, session string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), cutLimit)
@@ -336,8 +334,7 @@ func checkHalfEvents(t *testing.T, s *harness.System, session string) {
 	}
 }
 
-// events gives the bytes of the whole events of a body, without comments and
-// caught-up, and the id of the last one.
+// events returns the bytes of the whole events in a body, without comments and caught-up, and the last id.
 func events(t *testing.T, body []byte) (text string, cursor int64) {
 	t.Helper()
 	var b strings.Builder
@@ -362,7 +359,7 @@ func events(t *testing.T, body []byte) (text string, cursor int64) {
 	}
 }
 
-// checkPages reads the stored chunks by pages of every size, and from every place.
+// checkPages reads the stored chunks in pages of every size and from every position.
 func checkPages(t *testing.T, s *harness.System, session string) {
 	t.Helper()
 	native := s.Native(t, session, 0)
@@ -412,8 +409,8 @@ func checkPagesOf[C any](t *testing.T, s *harness.System, session string, limit 
 	}
 }
 
-// snapshotAndRest puts the answer together from a snapshot and what the stream tells
-// behind it; more reports whether that were chunks. It calls listens when it reads the rest.
+// snapshotAndRest assembles the answer from a snapshot and the stream after it. more reports whether that stream
+// had chunks. It calls listens before it reads the stream.
 func snapshotAndRest(t *testing.T, c harness.Client, session string, listens func()) (answer harness.UIMessage, more bool) {
 	t.Helper()
 	snapshot, err := c.Snapshot(t.Context(), session)

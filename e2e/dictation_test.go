@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// dictation is a server of models that say what a test dictates, when it dictates
-// it: what a reader has of an answer then does not depend on any clock.
+// dictation is a model server under control of the test: it answers the dictated words on request, so no result
+// depends on a clock.
 type dictation struct {
 	url string
 
@@ -26,11 +26,10 @@ type dictated struct {
 	words chan string // closed at the end of the answer
 }
 
-// dictationLimit is how long an answer may wait for its next word, and a word for
-// the model to be asked.
+// dictationLimit bounds the wait for the next word, and for the request of the model.
 const dictationLimit = 2 * time.Minute
 
-// startDictation starts the server; it ends with the test.
+// startDictation starts the server. It ends with the test.
 func startDictation(t *testing.T) *dictation {
 	t.Helper()
 	d := &dictation{answers: map[string]*dictated{}}
@@ -40,7 +39,7 @@ func startDictation(t *testing.T) *dictation {
 	return d
 }
 
-// agents is an agents file with the agent "secretary", who says what is dictated.
+// agents returns an agents file with the agent "secretary", which answers the dictated words.
 func (d *dictation) agents() string {
 	return fmt.Sprintf(`
 models:
@@ -50,7 +49,7 @@ agents:
 `, d.url)
 }
 
-// answer begins the answer to a message, which is sent once. It ends with the test.
+// answer begins the answer to a message that is sent once. It ends with the test.
 func (d *dictation) answer(t *testing.T, message string) *dictated {
 	t.Helper()
 	a := &dictated{t: t, words: make(chan string)}
@@ -60,7 +59,7 @@ func (d *dictation) answer(t *testing.T, message string) *dictated {
 	return a
 }
 
-// say gives the model its next words, and returns when it has sent them.
+// say sends the model's next words and returns afterwards.
 func (a *dictated) say(words string) {
 	a.t.Helper()
 	select {
@@ -101,7 +100,7 @@ func (d *dictation) serve(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, "data: [DONE]\n\n")
 			return
 		}
-		_ = http.NewResponseController(w).Flush() // who has gone away is told by the context
+		_ = http.NewResponseController(w).Flush() // the context reports a disconnected caller
 	}
 }
 

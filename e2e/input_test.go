@@ -135,7 +135,7 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// checkSession uses a session on every route. No other one has the text.
+// checkSession uses a session on every route. No other session has the text.
 func checkSession(t *testing.T, c harness.Client, model *teller, session, text string) {
 	t.Helper()
 	asking := c.Chat(t, session, "teller", text)
@@ -158,10 +158,10 @@ func checkSession(t *testing.T, c harness.Client, model *teller, session, text s
 	checkContent(t, "the second answer", c.Chat(t, session, "teller", "recite").Whole(), said("You said: "+text+", recite"))
 }
 
-// internals are words that no answer to a client may hold.
+// internals are words that no client may see.
 var internals = []string{"rpc error", "pgx", "SQLSTATE", "nats", "jetstream", "goroutine", "127.0.0.1", ".go:", "holdfast-run"}
 
-// checkRefused looks for an error with a code, a sentence, and no internals.
+// checkRefused expects an error with a code, a sentence, and no internals.
 func checkRefused(t *testing.T, a harness.Answer, code int, reason string) {
 	t.Helper()
 	var body struct{ Error, Code, Detail string }
@@ -181,7 +181,7 @@ func checkRefused(t *testing.T, a harness.Answer, code int, reason string) {
 	}
 }
 
-// checkTranscript compares the conversation that GET /messages tells.
+// checkTranscript compares the conversation of GET /messages.
 func checkTranscript(t *testing.T, c harness.Client, session string, want ...string) {
 	t.Helper()
 	text := ""

@@ -1,5 +1,5 @@
-// Package e2e holds the tests of Holdfast as a whole, from the outside: real
-// processes, a real Postgres, clients that users have.
+// Package e2e tests Holdfast as a whole from the outside: real processes, a real Postgres, and the clients of
+// its users.
 package e2e
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// parallel is how many tests run at a time. They wait for timers and other
-// processes most of the time, so that it is more than there are processors.
+// parallel is how many tests run at a time. They mostly wait for timers and other processes, so it exceeds the
+// number of processors.
 const parallel = 4
 
 func TestMain(m *testing.M) { harness.Main(m, parallel) }

@@ -10,34 +10,32 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// The run that is cut: text, two steps with a tool, text. Its words come at the pace
-// of its readers, one by one: no machine is so busy that they are merged, or said
-// before a reader is there.
+// The run under test: text, two steps with a tool, text. The model waits for its readers after each word, so
+// words are never merged or sent before a reader is ready.
 const (
 	cutWords  = 30
-	paceLimit = 2 * time.Minute // for the readers to follow one word
-	// minFrames and maxFrames is how many frames it has.
+	paceLimit = 2 * time.Minute // for the readers to receive one word
+	// minFrames and maxFrames bound its number of frames.
 	minFrames = 40
 	maxFrames = 64
-	// minStored is how many frames it has at least when it is read from the database.
+	// minStored is the least number of frames when it is read from the database.
 	minStored = 20
 )
 
-// pacer is a model that goes on when its readers have what it said.
+// pacer is a model that waits for its readers after each word.
 type pacer struct {
 	provider *harness.Provider
-	follows  func(frames, back int) bool // whether the readers have followed that many frames
+	follows  func(frames, back int) bool // whether the readers have received that many frames
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at every change
-	heard   string        // by the watching reader
-	frames  int           // that it has
-	back    int           // how many readers have come back after a cut
-	late    bool          // the readers do not follow: the model waits for none any more
+	heard   string        // text received by the watching reader
+	frames  int           // frames received by the watching reader
+	back    int           // readers that reconnected after a cut
+	late    bool          // the readers fell behind: the model waits no more
 }
 
-// newPacer starts the model, which answers with the run that is cut. Follows may be nil:
-// then it only waits for the watching reader.
+// newPacer starts the model. follows may be nil: then the model waits for the watching reader only.
 func newPacer(t *testing.T, follows func(frames, back int) bool) *pacer {
 	t.Helper()
 	p := startPacer(t, func(p *pacer, s *harness.Speech) {
@@ -60,8 +58,7 @@ func newPacer(t *testing.T, follows func(frames, back int) bool) *pacer {
 	return p
 }
 
-// startPacer starts a model that answers as it is told, and only waits for the watching
-// reader.
+// startPacer starts a model with the given answer. It waits for the watching reader only.
 func startPacer(t *testing.T, answer func(*pacer, *harness.Speech)) *pacer {
 	t.Helper()
 	p := &pacer{follows: func(int, int) bool { return true }, changed: make(chan struct{})}
@@ -72,12 +69,12 @@ func startPacer(t *testing.T, answer func(*pacer, *harness.Speech)) *pacer {
 	return p
 }
 
-// results is how many results of tools the model is asked with.
+// results returns the number of tool results in the model's request.
 func results(s *harness.Speech) int {
 	return strings.Count(fmt.Sprint(s.Body["messages"]), "role:tool")
 }
 
-// agents is an agents file with the agent "long", which the model speaks for.
+// agents returns an agents file with the agent "long" on this model.
 func (p *pacer) agents() string {
 	return fmt.Sprintf(`
 models:
@@ -114,10 +111,10 @@ func (p *pacer) change(f func()) {
 	p.changed = make(chan struct{})
 }
 
-// cameBack says that a reader that was cut has caught up again.
+// cameBack reports that a cut reader has caught up again.
 func (p *pacer) cameBack() { p.change(func() { p.back++ }) }
 
-// watch listens to the session beside all others, until the test ends.
+// watch reads the session until the test ends, beside all other readers.
 func (p *pacer) watch(t *testing.T, s *harness.System, session string) {
 	t.Helper()
 	stream := s.Native(t, session, 0)

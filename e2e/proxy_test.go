@@ -15,17 +15,16 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// dictatedWords is how many times a reader behind a proxy has to be given what was
-// said before more is said.
+// dictatedWords is the number of words sent one by one through a proxy.
 const dictatedWords = 6
 
-// proxyLimit is how long a reader may wait for something that was said.
+// proxyLimit is how long a reader may wait for a word.
 const proxyLimit = 3 * time.Minute
 
-// documentation tells people how to set a proxy up.
+// documentation explains the configuration of a proxy.
 const documentation = "../services/gateway/STREAM.md"
 
-// upgradeLines are the lines that it tells for WebSockets behind nginx.
+// upgradeLines returns its nginx configuration lines for WebSockets.
 func upgradeLines(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(documentation)
@@ -44,8 +43,8 @@ func upgradeLines(t *testing.T) []string {
 	return lines
 }
 
-// behindNginx is a system whose model says what is dictated, and a client that
-// reaches it through an nginx of the distribution's configuration.
+// behindNginx is a system with a dictated model, and a client behind an nginx with the distribution's
+// configuration.
 type behindNginx struct {
 	*harness.System
 	*dictation
@@ -62,8 +61,8 @@ func startBehindNginx(t *testing.T, gateway []string, nginx ...string) *behindNg
 	return &behindNginx{s, d, harness.Client{URL: harness.StartNginx(t, s.Gateway.Address, nginx...), Key: harness.Key}}
 }
 
-// checkSteps dictates word by word, the next one when the reader has the one before;
-// has waits until it has so much of the text.
+// checkSteps dictates word by word and waits for the reader after each. has waits until the reader has the text
+// so far.
 func checkSteps(a *dictated, has func(text string)) {
 	text := ""
 	for i := range dictatedWords {
@@ -135,7 +134,7 @@ func TestAReaderBehindNginxGoesOnFromItsCursor(t *testing.T) {
 	asking := s.through.Chat(t, "cut", "secretary", "dictate")
 	native := &harness.NativeStream{}
 	text := ""
-	checkSteps(a, func(want string) { // by a connection for each word
+	checkSteps(a, func(want string) { // one connection per word
 		asking.UntilText(len(want))
 		asking = s.through.GoOn(t, "cut", asking)
 		native = s.through.Native(t, "cut", native.Cursor)
@@ -196,7 +195,7 @@ func TestAQuietStreamOutlivesThePatienceOfNginx(t *testing.T) {
 	a.say("Well, ")
 	asking.UntilText(len("Well, "))
 	native := s.through.Native(t, "quiet", 0)
-	checkQuiet(t, s.through, "quiet", 7) // of which each is a fifth of the patience
+	checkQuiet(t, s.through, "quiet", 7) // each a fifth of the proxy's timeout
 	a.say("that was long.")
 	a.end()
 	checkContent(t, "who had asked", asking.Whole(), said("Well, that was long."))
@@ -247,7 +246,7 @@ func TestARunGoesOnWhenItsOnlyReaderBehindNginxHasLeft(t *testing.T) {
 	checkTranscript(t, s.through, "alone", "user:", said("dictate"), "assistant:", said("Are you still there?"))
 }
 
-// nextDelta gives the text of the next frame, empty where it has none.
+// nextDelta returns the text of the next frame, or "".
 func nextDelta(t *testing.T, c connection) string {
 	t.Helper()
 	f, err := c.next()

@@ -11,11 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// goneLimit is how long chunks may take to be gone whose time has come, and a reader
-// to get everything after a loss.
+// goneLimit bounds the expiry of chunks, and a reader's recovery after a loss.
 const goneLimit = 3 * time.Minute
 
-// onNATS are options for a stream service with its log on a NATS server of its own.
+// onNATS returns options for a stream service with a NATS server of its own.
 func onNATS(t *testing.T) harness.Options {
 	return harness.Options{Agents: agents(), NATS: harness.StartNATS(t, 1)}
 }
@@ -29,7 +28,7 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 		options func(*testing.T) harness.Options
 		lose    func(*testing.T, *harness.System, harness.Options)
 	}{
-		// The answer is over long before its first chunk is too old.
+		// The answer ends long before its first chunk expires.
 		"which are too old":         {embedded("HOLDFAST_STREAM_TTL=12s", "HOLDFAST_STREAM_PARTITIONS=1"), waitGone},
 		"whose folder is lost":      {embedded(), loseFolder},
 		"whose NATS volume is lost": {onNATS, loseNATS},
@@ -54,19 +53,19 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 // noteAndTell is the content of the answer to "note and tell".
 func noteAndTell() string { return strings.Join(notedAndTold()[3:], "") }
 
-// notedAndTold is the conversation that this answer makes, a line an element.
+// notedAndTold is the resulting conversation, one line per element.
 func notedAndTold() []string {
 	return []string{"user:", said("note and tell"), "assistant:",
 		said("Let me see. "), noted("note", `{"text":"it"}`, `{"written":true}`), said(story())}
 }
 
-// waitGone waits until retention has taken the session's chunks.
+// waitGone waits until the session's chunks have expired.
 func waitGone(t *testing.T, s *harness.System, _ harness.Options) {
 	t.Helper()
 	waitExpired(t, s, "old")
 }
 
-// loseFolder loses the disk of the stream service with its embedded log.
+// loseFolder deletes the data folder of the stream service with its embedded log.
 func loseFolder(t *testing.T, s *harness.System, _ harness.Options) {
 	t.Helper()
 	s.Stream.Kill()
@@ -76,7 +75,7 @@ func loseFolder(t *testing.T, s *harness.System, _ harness.Options) {
 	s.Stream.Start()
 }
 
-// loseNATS loses the disk of the one NATS server.
+// loseNATS deletes the data of the NATS server.
 func loseNATS(t *testing.T, _ *harness.System, o harness.Options) {
 	t.Helper()
 	o.NATS.Kill(0)
@@ -87,8 +86,7 @@ func loseNATS(t *testing.T, _ *harness.System, o harness.Options) {
 	o.NATS.WaitReady()
 }
 
-// checkOutlived looks at the conversation "old", whose first chunks are gone, from
-// all sides.
+// checkOutlived checks the conversation "old" on all routes after its first chunks are gone.
 func checkOutlived(t *testing.T, s *harness.System) {
 	t.Helper()
 	checkTranscript(t, s.Client, "old", notedAndTold()...)
@@ -118,8 +116,7 @@ func checkOutlived(t *testing.T, s *harness.System) {
 	checkReader(t, s, "old", "Let me see. "+story())
 }
 
-// checkReader reads the session as a client that begins from nothing and never gives
-// up.
+// checkReader reads the session from the beginning as a persistent client.
 func checkReader(t *testing.T, s *harness.System, session, want string) {
 	t.Helper()
 	for _, wire := range []harness.Wire{harness.SSE, harness.WebSocket} {
@@ -188,8 +185,8 @@ func TestALiveRunGoesOnWhenItsLogIsLost(t *testing.T) {
 	}
 }
 
-// checkLoss reads a chat's answer whose beginning the log does not have any more: it
-// goes on whole all the same, or breaks off, or says that it has to be loaded anew.
+// checkLoss reads a chat answer whose beginning is missing in the log. The answer must continue whole, break
+// off, or ask for a reload.
 func checkLoss(t *testing.T, asking *harness.UIStream) {
 	t.Helper()
 	err := asking.Rest()

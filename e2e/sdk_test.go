@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// The AI SDK's chat against a gateway on which nothing is killed.
+// The AI SDK's chat against a gateway without failures.
 func TestTheAISDK(t *testing.T) {
 	t.Parallel()
 	model := newTeller(t)
@@ -135,7 +135,7 @@ func TestTheAISDKHoldsTheWholeTextWhenTheExecutorIsKilledUnderIt(t *testing.T) {
 	}
 }
 
-// checkStored compares what the client holds with what GET /messages tells.
+// checkStored compares the client's messages with GET /messages.
 func checkStored(t *testing.T, c harness.Client, session string, held []harness.UIMessage) {
 	t.Helper()
 	stored := c.Messages(t, session)
@@ -149,7 +149,7 @@ func checkStored(t *testing.T, c harness.Client, session string, held []harness.
 	}
 }
 
-// checkUncut compares a resumed answer with one that was never cut, part by part.
+// checkUncut compares a resumed answer with an uninterrupted one, part by part.
 func checkUncut(t *testing.T, resumed, uncut chatResult) {
 	t.Helper()
 	got, want := resumed.Messages[len(resumed.Messages)-1], uncut.answer(t)

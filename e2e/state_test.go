@@ -31,7 +31,7 @@ func TestFiveReplicasBootAtOnceOnAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-// announce makes an agent known, and waits until it is.
+// announce registers an agent and waits for it.
 func announce(t *testing.T, work statev1.WorkServiceClient) {
 	t.Helper()
 	stream, err := work.ClaimRuns(t.Context())

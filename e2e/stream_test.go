@@ -11,7 +11,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// impatient executors go on without readers after a second.
+// impatient executors continue without readers after a second.
 func impatient(executors int) harness.Options {
 	return harness.Options{
 		Agents: agents(), Executors: executors,
@@ -100,7 +100,7 @@ func waitExpired(t *testing.T, s *harness.System, session string) {
 	})
 }
 
-// storedRecords reads what the live log holds of a session.
+// storedRecords reads the session's records from the live log.
 func storedRecords(ctx context.Context, log streamv2.StreamServiceClient, session string) ([]*streamv2.Record, error) {
 	ref := &streamv2.StreamRef{Tenant: tenant, RootSessionId: session, SessionId: session}
 	call, err := log.Read(ctx, &streamv2.ReadRequest{Stream: ref, StoredOnly: true})
@@ -123,7 +123,7 @@ func storedRecords(ctx context.Context, log streamv2.StreamServiceClient, sessio
 func TestALargeAnswerArrivesWhole(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Options{Agents: agents()})
-	large := strings.Repeat("é🙂", 100_000) // 600,000 bytes: more than one chunk may have
+	large := strings.Repeat("é🙂", 100_000) // 600,000 bytes: more than the limit of a chunk
 	checkLarge := func(who string, got harness.UIMessage) {
 		t.Helper()
 		if want := "You said: " + large; got.Text() != want {
@@ -141,7 +141,7 @@ func TestALargeAnswerArrivesWhole(t *testing.T) {
 	}
 }
 
-// differ is the first byte in which two texts differ.
+// differ returns the first byte at which two texts differ.
 func differ(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {

@@ -9,12 +9,11 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// tellerHolds is the word of the story at which a teller holds: more than half of the
-// story is told before it.
+// tellerHolds is the word at which a teller pauses, after more than half of the story.
 const tellerHolds = 3 * storyWords / 4
 
-// teller is a model that tells the story so far and goes on when the test says so. What
-// a test does in the middle of the story, it does there on any machine.
+// teller is a model that tells part of the story and continues on request. A test can thus act in the middle of
+// the story on any machine.
 type teller struct {
 	provider *harness.Provider
 
@@ -22,13 +21,13 @@ type teller struct {
 	gates map[string]*gate
 }
 
-// gate is closed until the story goes on that a user's text has asked for.
+// gate is closed until the story for a user's text may continue.
 type gate struct {
 	once sync.Once
 	open chan struct{}
 }
 
-// newTeller starts the model, which ends with the test.
+// newTeller starts the model. It ends with the test.
 func newTeller(t *testing.T) *teller {
 	t.Helper()
 	m := &teller{gates: map[string]*gate{}}
@@ -36,15 +35,14 @@ func newTeller(t *testing.T) *teller {
 	return m
 }
 
-// agents is the agents file of these tests with one more agent, the "teller": it tells a
-// story to "tell me a story", whatever stands behind that, and to "note and tell", and
-// repeats what else the user has said.
+// agents adds the agent "teller" to the agents file of these tests. It tells a story if the text begins with
+// "tell me a story" or is "note and tell", and otherwise repeats the user's text.
 func (m *teller) agents() string {
 	file := strings.Replace(agents(), "models:\n", fmt.Sprintf("models:\n  openai: {baseURL: %q}\n", m.provider.URL), 1)
 	return file + "  - {name: teller, description: Tells a story., model: openai/teller, tools: [note]}\n"
 }
 
-// goOn has the stories go on, now and from now on, that were asked for with the text.
+// goOn lets all stories for the text continue, present and future.
 func (m *teller) goOn(text string) {
 	g := m.gate(text)
 	g.once.Do(func() { close(g.open) })

@@ -21,7 +21,7 @@ func TestATraceGoesOnInTheExecutorThatTakesOver(t *testing.T) {
 	c := s.Client
 	c.Traceparent = "00-" + trace + "-b7ad6b7169203331-01"
 
-	// The first executor commits a step with a tool, and dies in the second.
+	// The first executor commits a step with a tool and dies in the second step.
 	asking := c.Chat(t, "traced", "teller", "note and tell")
 	asking.UntilText(len("Let me see. ") + len(story())/2)
 	first := s.Busy()
@@ -48,7 +48,7 @@ func TestATraceGoesOnInTheExecutorThatTakesOver(t *testing.T) {
 	}
 }
 
-// approving is an agents file whose tool waits for a yes.
+// approving is an agents file with a tool that needs approval.
 const approving = `
 models:
   scripted:

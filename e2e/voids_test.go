@@ -12,7 +12,7 @@ func TestTheTextOfAFailedAttemptIsTakenBackWhenTheRunIsStoppedBeforeTheNextAttem
 	t.Parallel()
 	seen := make(chan struct{})
 	p := harness.StartProvider(t, func(s *harness.Speech) {
-		s.Text("These words are void. ") // the reply breaks off behind them, which is tried again a second later
+		s.Text("These words are void. ") // the reply breaks off here and is retried a second later
 		s.Await(seen)
 	})
 	s := harness.Start(t, harness.Options{Agents: fmt.Sprintf(`
@@ -61,7 +61,7 @@ agents:
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			asking := s.Chat(t, c.asked, "failing", c.asked)
-			_ = asking.Rest() // it ends with an error, which is what the test is about
+			_ = asking.Rest() // ends with an error, as the test expects
 			s.WaitStatus(t, c.asked, "failed")
 			messages := s.Messages(t, c.asked)
 			if len(messages) != 2 || messages[1].Role != "assistant" || messages[1].Text() != c.partial {

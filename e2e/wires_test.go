@@ -20,24 +20,24 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// frame is a frame of any wire of the native stream.
+// frame is a native frame on any transport.
 type frame struct {
 	sequence int64
-	bytes    string // as it came, without what the wire puts around it
+	bytes    string // unchanged, without the transport's envelope
 	readable string
-	mark     bool // caught-up, which tells nothing of the run
+	mark     bool // caught-up, without content of the run
 	terminal bool
-	chunk    json.RawMessage // of a chunk: as the native wire has it
-	rewound  bool            // what came behind at is void
+	chunk    json.RawMessage // a chunk in the native form
+	rewound  bool            // everything after at is void
 	at       int64
-	end      string // of the terminal frame: its name
+	end      string // name of the terminal frame
 }
 
 func (f frame) String() string { return f.readable }
 
 // connection is one connection of a reader.
 type connection interface {
-	// next gives the next frame; io.EOF at a clean end.
+	// next returns the next frame, or io.EOF at the end.
 	next() (frame, error)
 	close()
 }
@@ -45,8 +45,7 @@ type connection interface {
 // wire opens a connection for everything after the sequence.
 type wire func(ctx context.Context, after int64) (connection, error)
 
-// wires are all ways to read a session of the first tenant, by their names. No
-// connection is shared between two readers.
+// wires returns every way to read a session of the first tenant, by name. Readers share no connection.
 func wires(t *testing.T, s *harness.System, session string) map[string]wire {
 	t.Helper()
 	return map[string]wire{
@@ -64,10 +63,10 @@ func wires(t *testing.T, s *harness.System, session string) map[string]wire {
 	}
 }
 
-// tenant is that of the key of harness.System's client.
+// tenant is the tenant of harness.System's client.
 const tenant = "first"
 
-// listening reads events, of a body or of a socket.
+// listening reads events of a body or a socket.
 type listening struct{ events *harness.Events }
 
 func listen(open func(ctx context.Context, after int64) (*harness.Events, error)) wire {
@@ -104,15 +103,14 @@ func (l listening) next() (frame, error) {
 	return f, err
 }
 
-// called reads from the gateway's public API.
+// called reads from the public Connect API.
 type called struct {
 	stream    *connect.ServerStreamForClient[agentv1.StreamResponse]
 	cancel    context.CancelFunc
 	transport *http.Transport
 }
 
-// calling calls through a transport of its own for each connection, so that nothing
-// is left of one that was cut.
+// calling uses a separate transport per connection, so a cut connection leaves nothing behind.
 func calling(s *harness.System, transport *http.Transport, session string, options ...connect.ClientOption) wire {
 	return func(ctx context.Context, after int64) (connection, error) {
 		own := transport.Clone()
@@ -151,7 +149,7 @@ func (c *called) next() (frame, error) {
 	return f, err
 }
 
-// message is what every frame of a protocol message has.
+// message fills the fields common to all frames of a protocol message.
 func message(m proto.Message) (frame, error) {
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -169,7 +167,7 @@ func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	return k.RoundTripper.RoundTrip(r)
 }
 
-// cleartextHTTP2 speaks HTTP/2 from the first byte, as gRPC needs it without TLS.
+// cleartextHTTP2 speaks HTTP/2 from the first byte, as gRPC requires without TLS.
 func cleartextHTTP2() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)

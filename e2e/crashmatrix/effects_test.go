@@ -8,21 +8,21 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// effect is what a conversation says of a call that has an effect on the ledger.
+// effect is the state of a call with an effect on the ledger, according to the conversation.
 type effect struct {
 	tool, label string
-	told        bool // there is a result
-	known       bool // and it says that the effect is there
-	uncertain   bool // or that nobody knows
+	told        bool // the call has a result
+	known       bool // the result confirms the effect
+	uncertain   bool // the result says that the outcome is unknown
 }
 
-// keyed reports whether the tool runs again after a crash, under the same key.
+// keyed reports whether the tool runs again after a crash, with the same key.
 func (e effect) keyed() bool { return e.tool == "record_safe" || e.looksUp() }
 
-// looksUp reports whether the tool is read-only: the ledger counts how often it runs.
+// looksUp reports whether the tool is read-only. The ledger counts its executions.
 func (e effect) looksUp() bool { return e.tool == "look_up" }
 
-// recorded gives the calls that have effects, in the order of the conversation.
+// recorded returns the calls with effects, in the order of the conversation.
 func recorded(messages []*eventv1.Message) []*effect {
 	byID := map[string]*effect{}
 	var all []*effect
@@ -45,8 +45,8 @@ func recorded(messages []*eventv1.Message) []*effect {
 	return all
 }
 
-// problem says what is wrong with what the outside world knows of the call, "" when
-// nothing is. stops says that calls are cut short.
+// problem compares the call with the ledger's entry and describes a contradiction, or returns "". stops means
+// that a stop may interrupt calls.
 func (e effect) problem(there harness.Entry, stops bool) string {
 	switch {
 	case !e.told:

@@ -16,25 +16,23 @@ import (
 )
 
 const (
-	// mortals is how many executors die all the time, and talkers how many sessions are
-	// live at any time.
+	// mortals is the number of executors that die repeatedly, and talkers the number of concurrent sessions.
 	mortals = 4
 	talkers = 16
-	// passings is within how many passings of points an executor dies; every other one
-	// dies up to lateness behind the point, which is in the middle of something.
+	// passings bounds the number of points that an executor passes before it dies. Every other executor dies up
+	// to lateness after the point.
 	passings = 150
 	lateness = 20 * time.Millisecond
-	// fewestKills is how many executors are killed however long it takes.
+	// fewestKills is the least number of kills, regardless of time.
 	fewestKills = 20
-	// killLimit bounds the time to the next kill, and with it the whole test.
+	// killLimit bounds the time to the next kill, and thus the whole test.
 	killLimit = 20 * time.Second
-	// ledgerAgent is what all executors serve here.
+	// ledgerAgent is the agent of all executors in this test.
 	ledgerAgent = "ledger@all"
 )
 
-// TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie kills executors at random
-// points, -ledger.kills of them or as many as -ledger.window leaves time for, but fewestKills
-// at least.
+// TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie kills executors at random points: -ledger.kills
+// times, or as often as -ledger.window permits, but at least fewestKills times.
 func TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*ledgerSeed, uint64(time.Now().UnixNano()))
@@ -80,15 +78,15 @@ func TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie(t *testing.T) 
 	}
 }
 
-// ledgerRun is one run of the test.
+// ledgerRun is one execution of the test.
 type ledgerRun struct {
 	*testing.T
 	*world
 	ctx   context.Context //nolint:containedctx // a run of the test ends when everything has to be over
 	seed  uint64
-	begun atomic.Int64 // executors that die, or have died
-	over  atomic.Bool  // no session begins any more
-	kills atomic.Int64 // that were
+	begun atomic.Int64 // executors with a planned death
+	over  atomic.Bool  // no new session begins
+	kills atomic.Int64 // completed kills
 	// window is the time for the dying.
 	window context.Context //nolint:containedctx // as ctx
 
@@ -96,7 +94,7 @@ type ledgerRun struct {
 	sessions []string
 }
 
-// die runs an executor that kills itself, again and again.
+// die repeatedly starts an executor that kills itself.
 func (l *ledgerRun) die(i int) {
 	for generation := 0; l.begun.Add(1) <= int64(*ledgerKills); generation++ {
 		env := []string{
@@ -117,8 +115,8 @@ func (l *ledgerRun) die(i int) {
 	}
 }
 
-// awaitEnd waits until the executor has killed itself. It reports that it need not once the
-// time for the dying is over, and enough of them have.
+// awaitEnd waits until the executor has killed itself. It reports false once the window is over and enough
+// executors have died.
 func (l *ledgerRun) awaitEnd(p *harness.Process) (ended bool) {
 	select {
 	case <-p.Ended():
@@ -139,7 +137,7 @@ func (l *ledgerRun) awaitEnd(p *harness.Process) (ended bool) {
 	return false
 }
 
-// talk begins one session after the other, and waits for each.
+// talk starts one session after the other and waits for each.
 func (l *ledgerRun) talk(i int) {
 	for n := 0; !l.over.Load() && l.ctx.Err() == nil; n++ {
 		session := fmt.Sprintf("%d/%d", i, n)
@@ -154,7 +152,7 @@ func (l *ledgerRun) talk(i int) {
 }
 
 func (l *ledgerRun) converse(session string) error {
-	// Nobody serves the agent before the first executor has announced it.
+	// The agent is unknown until the first executor announces it.
 	for l.ctx.Err() == nil {
 		err := l.Ask(l.ctx, session, ledgerAgent, session)
 		if status, _, ok := harness.Refusal(err); !ok || status != 404 {
@@ -183,7 +181,7 @@ func (l *ledgerRun) converse(session string) error {
 	}
 }
 
-// report compares every conversation with the ledger, and prints what there was.
+// report compares every conversation with the ledger and prints totals.
 func (l *ledgerRun) report() {
 	var calls, uncertain, without, repeats, lookUps, problems int
 	for _, session := range l.sessions {

@@ -1,6 +1,5 @@
-// Package crashmatrix_test kills executors between any two effects of a run and looks
-// at what is left: another executor goes on, and in the end everything is as if nobody
-// had died, but for what is promised to differ.
+// Package crashmatrix_test kills executors between any two effects of a run. Another executor continues, and the
+// final result must equal an undisturbed run except for documented differences.
 package crashmatrix_test
 
 import (
@@ -11,8 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// parallel is how many cases run at a time. They wait for silent executors to be given
-// up most of the time.
+// parallel is how many cases run at a time. They mostly wait for the detection of dead executors.
 const parallel = 14
 
 var (

@@ -17,16 +17,16 @@ import (
 // pointsFile declares the points between two effects of a run.
 const pointsFile = "../../services/executor/internal/worker/point.go"
 
-// kill is where an executor dies.
+// kill is the place of an executor's death.
 type kill struct {
 	point string
-	after int // the passing at which it does, from 1
+	after int // count of the passing, from 1
 	last  bool
 }
 
 func TestARunEndsAsIfNobodyHadDiedWhereverItsExecutorIsKilled(t *testing.T) {
 	t.Parallel()
-	// An executor that lives is not given up where the machine is busy.
+	// A busy machine must not lose a live executor.
 	w := newWorld(t, nil, []string{"HOLDFAST_STATE_SILENT_AFTER=5s"})
 	var mu sync.Mutex
 	killed := map[string]bool{}
@@ -63,7 +63,7 @@ func TestARunEndsAsIfNobodyHadDiedWhereverItsExecutorIsKilled(t *testing.T) {
 	}
 }
 
-// points reads the points' names where they are declared.
+// points reads the names of the points from their declaration.
 func points(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), pointsFile, nil, 0)
@@ -101,7 +101,7 @@ func passed(t *testing.T, file string) []string {
 	return strings.Fields(string(text))
 }
 
-// kills gives where to kill: at the first and the last passing of each point.
+// kills returns the first and the last passing of each point.
 func kills(trace []string) []kill {
 	count := map[string]int{}
 	var all []kill
@@ -115,7 +115,7 @@ func kills(trace []string) []kill {
 	return slices.DeleteFunc(all, func(k kill) bool { return !*everyPassing && k.after > 1 && !k.last })
 }
 
-// compare compares what is left with what the undisturbed run left.
+// compare compares the result with an undisturbed run.
 func (s script) compare(t *testing.T, k kill, got, want snapshot) {
 	t.Helper()
 	for _, allowed := range s.allowed(k, want) {
@@ -129,19 +129,18 @@ func (s script) compare(t *testing.T, k kill, got, want snapshot) {
 	t.Errorf("what is left is\n%v\nwant what the undisturbed run left:\n%v", got, want)
 }
 
-// Points at which a call may have begun and left no record: one that is recorded, and the last one of
-// a step, which the commit makes durable.
+// Points at which a call may have begun without a record: a recorded call, and the last call of a step, which
+// the commit makes durable.
 var (
 	openUntilRecorded  = []string{"plan_recorded", "call_begins", "call_ended"}
 	openUntilCommitted = []string{"plan_recorded", "call_begins", "call_ended", "call_recorded", "call_told", "calls_ended", "commit_begins"}
 )
 
-// neverDone matches, in every text, the end of a call that never runs twice.
+// neverDone matches the end of a call that never runs twice, in every text.
 var neverDone = regexp.MustCompile(`(?m)(SESSION never"\}) (-> ok|output-available) .*$`)
 
-// allowed gives what may be left: what the undisturbed run left and, where a call
-// that never runs twice may have been under way, that with an outcome which is not
-// known. A call that was alone had left no record for sure.
+// allowed returns the permitted results: the undisturbed one and, if a call that never runs twice may have been
+// in progress, the same with an unknown outcome. A single call in a step certainly had no record.
 func (s script) allowed(k kill, want snapshot) []snapshot {
 	uncertain := want.each(func(text string) string {
 		return neverDone.ReplaceAllStringFunc(text, func(line string) string {
@@ -155,19 +154,19 @@ func (s script) allowed(k kill, want snapshot) []snapshot {
 	})
 	open := slices.Contains(openUntilCommitted, k.point)
 	switch s.name {
-	case "never tool", "client tool": // the call is alone in the first step
+	case "never tool", "client tool": // the only call of the first step
 		if open && k.after == 1 {
 			return []snapshot{uncertain}
 		}
-	case "parallel calls and state": // it may be the last one of the first step
+	case "parallel calls and state": // possibly the last call of the first step
 		if open && (k.after == 1 || strings.HasPrefix(k.point, "call_")) {
 			return []snapshot{want, uncertain}
 		}
-	case "look-up beside effects": // it is alone in the second step
+	case "look-up beside effects": // the only call of the second step
 		if open {
 			return []snapshot{want, uncertain}
 		}
-	case "approvals": // answers are recorded as they are used
+	case "approvals": // answers are recorded when they are applied
 		if slices.Contains(openUntilRecorded, k.point) {
 			return []snapshot{want, uncertain}
 		}
@@ -175,18 +174,17 @@ func (s script) allowed(k kill, want snapshot) []snapshot {
 	return []snapshot{want}
 }
 
-// partial matches what was said of a reply that is cut short, and what counts it.
+// partial matches the text of a truncated reply, and its counters.
 var partial = regexp.MustCompile(`(?m)^assistant step \d+ interrupted=\w+:\n( .*\n)+|^assistant:\n(  text .*\n)*(  data-error\n)?|^ *(step_started|step_committed|text ".*")\n| steps \d+`)
 
-// lookedUp matches what is said of look-ups, and what counts their step and its tokens.
+// lookedUp matches look-ups, and the counters of their step and tokens.
 var lookedUp = regexp.MustCompile(`(?m)^(assistant|tool)( step \d+)?:\n( .*\n)+|^tool_(start|end) .*\n|^ *(step_started|step_committed)\n| steps \d+|^tokens .*\n|\{"promptTokens.*`)
 
-// loose gives what to leave out before two snapshots are compared; nil for nothing. A
-// reply in flight that is stopped or fails is told as far as it came, and taken back when
-// its executor dies before its end is durable. How far it comes until a deadline is up to
-// the machine.
+// loose removes what may differ before two snapshots are compared; nil removes nothing. A reply in flight that
+// is stopped or fails is streamed in part, and voided if its executor dies before the end is durable. Its length
+// at a deadline depends on the machine.
 func (s script) loose(k kill) func(string) string {
-	if s.name == "interrupt of look-ups" { // before their commit nothing of them is durable
+	if s.name == "interrupt of look-ups" { // nothing is durable before their commit
 		return func(text string) string { return lookedUp.ReplaceAllString(text, "") }
 	}
 	if s.timeout == 0 && !slices.Contains(s.voided, k.point) {

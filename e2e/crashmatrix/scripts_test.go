@@ -10,27 +10,24 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// script is a conversation: an agent of faultexec, what users do meanwhile, and how it
-// ends.
+// script is a conversation: an agent of faultexec, the actions of its users, and the expected end.
 type script struct {
 	name  string
 	agent string
-	// drive does what users do; nil when they do nothing. It is the same whether and
-	// where the executor dies.
+	// drive performs the users' actions; nil for none. It does not depend on the executor's death.
 	drive func(*talk)
 	// timeout bounds the run; 0 for no bound.
 	timeout time.Duration
-	// pauses says that the session is suspended in between, where its stream ends.
+	// pauses means that the session suspends in between, which ends its stream.
 	pauses bool
 	end    statev1.SessionStatus
-	// stops says that calls are cut short, whose outcomes are left open then.
+	// stops means that a stop interrupts calls, so their outcome may be open.
 	stops bool
-	// voided are the points at which a death takes back what was told of a reply that
-	// was cut short anyway.
+	// voided are the points at which a death voids the text of a reply that a stop truncates anyway.
 	voided []string
 }
 
-// deadline leaves room for what is said before, on a machine that is busy.
+// deadline allows for the text before it on a busy machine.
 const deadline = 10 * time.Second
 
 var scripts = []script{
@@ -96,7 +93,7 @@ const (
 	interrupted = statev1.SessionStatus_SESSION_STATUS_INTERRUPTED
 )
 
-// awaitText waits until readers have been told the text.
+// awaitText waits until readers have received the text.
 func (p *talk) awaitText(text string) {
 	p.Helper()
 	s := p.Native(p, p.session, 0)
@@ -104,16 +101,16 @@ func (p *talk) awaitText(text string) {
 	s.Close()
 }
 
-// awaitHeld waits until, of the calls of the agent "held", the short one has ended
-// and its result is told, and the long one is under way. Sooner, a stop would find
-// the short one open too where its executor died before its record.
+// awaitHeld waits until, among the calls of the agent "held", the short one has ended with a streamed result and
+// the long one is running. An earlier stop might find the short call open if its executor died before the
+// record.
 func (p *talk) awaitHeld() {
 	p.Helper()
 	p.awaitEnd("remember")
 	p.ledger.Await(p, p.session+" safe")
 }
 
-// awaitEnd waits until readers have been told the end of a call of the tool.
+// awaitEnd waits until readers have received the end of a call of the tool.
 func (p *talk) awaitEnd(tool string) {
 	p.Helper()
 	s := p.Native(p, p.session, 0)
@@ -143,7 +140,7 @@ func (p *talk) answer(c *statev1.Call, a *statev1.CallAnswer) {
 	}
 }
 
-// startWithin starts the run with a time after which it has to be over.
+// startWithin starts the run with a deadline.
 func (p *talk) startWithin(limit time.Duration) {
 	p.Helper()
 	_, err := statev1.NewRunServiceClient(p.conn).StartRun(p.ctx, &statev1.StartRunRequest{

@@ -16,21 +16,20 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// snapshot is what is left of a conversation, from all sides, in a form in which two
-// conversations that are the same are the same texts: ids are left out.
+// snapshot describes a conversation from all sides without ids. Equal conversations have equal snapshots.
 type snapshot struct {
-	Messages string // as the state service has them
-	Shown    string // as GET /messages shows them
-	Session  string // status, steps, output, custom state, its runs, and what they have used
-	Stream   string // as who comes late is told
-	Ends     string // what that says of outputs and ends, word for word
+	Messages string // from the state service
+	Shown    string // from GET /messages
+	Session  string // status, steps, output, custom state, runs, usage
+	Stream   string // for a reader that comes late
+	Ends     string // its outputs and ends, word for word
 }
 
 func (s snapshot) String() string {
 	return "messages:\n" + s.Messages + "shown:\n" + s.Shown + "session:\n" + s.Session + "stream:\n" + s.Stream + "ends:\n" + s.Ends
 }
 
-// each gives the snapshot with all its texts changed.
+// each applies change to every text.
 func (s snapshot) each(change func(string) string) snapshot {
 	return snapshot{change(s.Messages), change(s.Shown), change(s.Session), change(s.Stream), change(s.Ends)}
 }
@@ -52,7 +51,7 @@ func (p *talk) await() snapshot {
 	}
 }
 
-// ends writes down what the stream says of the outputs and ends of runs, and its own end.
+// ends describes the outputs and ends of runs in the stream, and the stream's own end.
 func (p *talk) ends() string {
 	p.Helper()
 	events, err := p.Listen(p.ctx, p.session, harness.SSE, 0)
@@ -92,11 +91,10 @@ func (p *talk) ends() string {
 	}
 }
 
-// World is the world, past the methods of the test.
+// World returns the world instead of the method of the embedded test.
 func (p *talk) World() *world { return p.world }
 
-// plain takes the session's name out, the ids of calls, and the words in which an
-// unknown outcome is shown.
+// plain removes the session's name, call ids, and the wording of unknown outcomes.
 func (p *talk) plain(text string) string {
 	text = calls.ReplaceAllString(strings.ReplaceAll(text, p.session, "SESSION"), "call")
 	return shownUnknown.ReplaceAllString(text, "unknown")
@@ -104,7 +102,7 @@ func (p *talk) plain(text string) string {
 
 var shownUnknown = regexp.MustCompile(`(?m)output-error .*not known.*$`)
 
-// calls are the ids that the scripted model gives to calls.
+// calls matches the call ids of the scripted model.
 var calls = regexp.MustCompile(`call_[a-zA-Z0-9_:-]+`)
 
 func (p *talk) messages() []*eventv1.Message {
@@ -124,7 +122,7 @@ func (p *talk) messages() []*eventv1.Message {
 	}
 }
 
-// write writes a conversation down, a part a line.
+// write describes a conversation, one part per line.
 func (p *talk) write(messages []*eventv1.Message) string {
 	var b strings.Builder
 	arguments := map[string]string{}
@@ -155,8 +153,7 @@ func (p *talk) write(messages []*eventv1.Message) string {
 	return p.plain(b.String())
 }
 
-// outcome writes the end of a call down. One that is not known is told in words that
-// are not looked at.
+// outcome describes the end of a call. The wording of an unknown outcome is ignored.
 func outcome(result, failure string) string {
 	switch {
 	case unknown(failure):
@@ -168,8 +165,7 @@ func outcome(result, failure string) string {
 	}
 }
 
-// unknown reports whether a failed result says that nobody knows whether the tool took
-// effect.
+// unknown reports whether a failed result says that the effect is unknown.
 func unknown(failure string) bool { return strings.Contains(failure, "not known") }
 
 func (p *talk) about(got *statev1.GetSessionResponse) string {
@@ -195,8 +191,8 @@ func (p *talk) about(got *statev1.GetSessionResponse) string {
 	return p.plain(b.String())
 }
 
-// tell writes down what a reader of the stream holds, however the text was cut. Calls
-// that run at the same time end in any order: their lines are sorted.
+// tell describes the content of a stream's reader, regardless of how the text was divided. Parallel calls end in
+// any order, so their lines are sorted.
 func (p *talk) tell(chunks []harness.NativeChunk) string {
 	var lines, sorted []string
 	arguments := map[string]string{}
@@ -232,8 +228,7 @@ func (p *talk) tell(chunks []harness.NativeChunk) string {
 	return p.plain(strings.Join(lines, "\n") + "\n")
 }
 
-// checkLedger compares what the conversation says of each call with what the outside
-// world knows of it.
+// checkLedger compares each call of the conversation with the ledger.
 func (p *talk) checkLedger(messages []*eventv1.Message) {
 	p.Helper()
 	for _, c := range recorded(messages) {

@@ -16,23 +16,21 @@ import (
 )
 
 const (
-	// tenant is the one that harness.Key belongs to.
+	// tenant is the tenant of harness.Key.
 	tenant = "first"
-	// caseLimit bounds one case: a process starts, is killed, is given up, and another
-	// one does the rest.
+	// caseLimit bounds one case: an executor starts, is killed and declared lost, and another one finishes.
 	caseLimit = 4 * time.Minute
 )
 
-// world is what all cases share: the services that do not die, an executor that takes
-// over, and the outside system.
+// world is shared by all cases: the surviving services, the executor that takes over, and the external system.
 type world struct {
 	*harness.System
 	ledger  *harness.Ledger
 	conn    *grpc.ClientConn
-	control string // of the executor that takes over
+	control string // address of the executor that takes over
 }
 
-// newWorld starts everything but executors that die.
+// newWorld starts everything except the victims.
 func newWorld(t *testing.T, lag func() time.Duration, stateEnv []string, env ...string) *world {
 	t.Helper()
 	w := &world{ledger: harness.StartLedger(t, lag)}
@@ -47,13 +45,13 @@ func newWorld(t *testing.T, lag func() time.Duration, stateEnv []string, env ...
 	return w
 }
 
-// executor makes an executor that the caller starts.
+// executor returns an executor for the caller to start.
 func (w *world) executor(t *testing.T, name string, env ...string) *harness.Process {
 	t.Helper()
 	return w.Executor(t, name, harness.Binary(t, "faultexec"), env...)
 }
 
-// rescue lets the executor that takes over serve an agent as well.
+// rescue lets the executor that takes over serve another agent.
 func (w *world) rescue(ctx context.Context, agent string) error {
 	address := "http://" + w.control + "/serve?agent=" + url.QueryEscape(agent)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
@@ -70,7 +68,7 @@ func (w *world) rescue(ctx context.Context, agent string) error {
 	return nil
 }
 
-// talk is one session with the executor that dies under it.
+// talk is one session with its victim, the executor that dies.
 type talk struct {
 	*testing.T
 	*world
@@ -80,8 +78,8 @@ type talk struct {
 	victim  *harness.Process
 }
 
-// play makes the script's run in a session of its own, on an executor that dies as env
-// says, and gives what is left in the end.
+// play runs the script in a session of its own, on an executor that dies as env configures, and returns the
+// final snapshot.
 func (w *world) play(t *testing.T, s script, session string, env ...string) (left snapshot, died bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), caseLimit)
@@ -124,7 +122,7 @@ func (w *world) play(t *testing.T, s script, session string, env ...string) (lef
 	return left, died
 }
 
-// succeed lets another executor take over when the victim is gone.
+// succeed lets another executor take over after the victim's death.
 func (p *talk) succeed() error {
 	select {
 	case <-p.victim.Ended():
@@ -157,7 +155,7 @@ func (p *talk) awaitAgent() {
 	})
 }
 
-// look asks how the session stands.
+// look returns the session.
 func (p *talk) look() *statev1.GetSessionResponse {
 	p.Helper()
 	got, err := p.sessions().GetSession(p.ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: p.session})
@@ -178,5 +176,5 @@ func (p *talk) awaitStatus(want statev1.SessionStatus) *statev1.GetSessionRespon
 	return got
 }
 
-// trace is a file for the points that an executor passes.
+// trace returns a file for the points that an executor passes.
 func trace(t *testing.T) string { return filepath.Join(t.TempDir(), "points") }

@@ -1,6 +1,5 @@
-// Package executor_test holds the tests of executors from the outside: how runs are
-// stopped, how executors are replaced, and the programs, providers and tool servers that
-// they work with.
+// Package executor_test tests executors from the outside: stopping runs, replacing executors, and the programs,
+// providers and tool servers around them.
 package executor_test
 
 import (

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// everything is the program of the MCP server from npm that make setup installs.
+// everything is the npm MCP server installed by make setup.
 const everything = "../mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 
-// mcpFile declares an agent with the tools of two MCP servers: one over HTTP, and one
-// over the standard input and output of a child.
+// mcpFile declares an agent with the tools of two MCP servers: one over HTTP, and one over the standard input
+// and output of a child.
 func mcpFile(t *testing.T, url string) string {
 	t.Helper()
 	program, err := filepath.Abs(everything)
@@ -84,7 +84,7 @@ func TestAYAMLAgentUsesMCPServersAndSurvivesTheirDeaths(t *testing.T) {
 			t.Fatalf("kill the MCP server: %v", err)
 		}
 		checkFailedCall(t, asking.Whole())
-		// A server that dies soon after its start is not started again at once.
+		// A server that dies soon after its start is restarted with a delay.
 		tries := 0
 		harness.WaitFor(t, hangLimit, "calls to work again", func() (bool, string) {
 			tries++
@@ -94,7 +94,7 @@ func TestAYAMLAgentUsesMCPServersAndSurvivesTheirDeaths(t *testing.T) {
 	})
 }
 
-// checkCall makes a turn with one call and looks for what its result has to hold.
+// checkCall makes a turn with one call and checks its result.
 func checkCall(t *testing.T, s *harness.System, say, want string) {
 	t.Helper()
 	answer := s.Chat(t, "session of "+say, "caller", say).Whole()
@@ -103,7 +103,7 @@ func checkCall(t *testing.T, s *harness.System, say, want string) {
 	}
 }
 
-// checkFailedCall looks at an answer whose call has failed: the run went on.
+// checkFailedCall checks an answer whose call failed: the run continued.
 func checkFailedCall(t *testing.T, answer harness.UIMessage) {
 	t.Helper()
 	if !strings.Contains(answer.Content(), "output-error") || !strings.HasPrefix(answer.Text(), "It said ") {
@@ -111,7 +111,7 @@ func checkFailedCall(t *testing.T, answer harness.UIMessage) {
 	}
 }
 
-// childOf finds the process below the parent whose command line holds the text.
+// childOf finds the child process whose command line holds the text.
 func childOf(t *testing.T, parent int, text string) int {
 	t.Helper()
 	folders, err := filepath.Glob("/proc/[0-9]*")
@@ -121,7 +121,7 @@ func childOf(t *testing.T, parent int, text string) int {
 	for _, folder := range folders {
 		status, err := os.ReadFile(folder + "/status")
 		if err != nil || !strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", parent)) {
-			continue // it is another's, or gone
+			continue // another parent's, or gone
 		}
 		if command, err := os.ReadFile(folder + "/cmdline"); err == nil && strings.Contains(string(command), text) {
 			pid, err := strconv.Atoi(filepath.Base(folder))
@@ -135,7 +135,7 @@ func childOf(t *testing.T, parent int, text string) int {
 	return 0
 }
 
-// read is how many bytes the process has read so far.
+// read returns how many bytes the process has read.
 func read(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// programLines is what a program with an agent, two tools and its own executor takes.
+// programLines is the size of a program with an agent, two tools and its own executor.
 const programLines = 40
 
 func TestAGoProgramOfUnderFortyLinesRunsItsAgentBesideTheStockExecutors(t *testing.T) {
@@ -51,7 +51,7 @@ func TestAGoProgramOfUnderFortyLinesRunsItsAgentBesideTheStockExecutors(t *testi
 	}
 }
 
-// toolResults gives the results of tools in a request of OpenAI's wire.
+// toolResults returns the tool results in a request of OpenAI's API.
 func toolResults(s *harness.Speech) []string {
 	var results []string
 	messages, _ := s.Body["messages"].([]any)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// providersFile declares agents of both providers, at a fake of them.
+// providersFile declares agents of both providers with a fake base URL.
 func providersFile(url string) string {
 	return strings.ReplaceAll(`
 models:
@@ -24,10 +24,10 @@ agents:
 `, "ADDRESS", url)
 }
 
-// fakeKey is the API key of the providers, which look at none.
+// fakeKey is the API key of the fake providers. They do not check it.
 const fakeKey = "FAKE_KEY=a-key"
 
-// retryAfter is what the provider asks for: more than the runtime waits by itself.
+// retryAfter is the provider's requested delay: longer than the runtime's own.
 const retryAfter = 3 * time.Second
 
 func TestARunSurvivesTheFaultsOfItsProvider(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 const (
 	rollers     = 10 // conversations at a time
 	rollingTime = 5 * time.Minute
-	// drainTime is what a step in flight gets: its tool takes rollingTool.
+	// drainTime is the time for a step in flight: its tool takes rollingTool.
 	drainTime   = "20s"
 	rollingTool = 400
 )
 
-// rollingFile declares an agent whose runs take three steps, each with a tool that must
-// not run twice but the last.
+// rollingFile declares an agent with runs of three steps. The first two steps call a tool that must not run
+// twice.
 var rollingFile = fmt.Sprintf(`
 models:
   scripted:
@@ -70,8 +70,7 @@ func TestARollingRestartOfTheExecutorsIsSeenByNobody(t *testing.T) {
 	t.Logf("%d runs saw four restarts", runs)
 }
 
-// roll makes one run after the other until the executors are restarted, and gives how
-// many.
+// roll starts runs one after the other until the executors are restarted, and returns their number.
 func roll(ctx context.Context, t *testing.T, s *harness.System, i int, rolled <-chan struct{}) int {
 	for n := 0; ; n++ {
 		select {
@@ -91,8 +90,7 @@ func roll(ctx context.Context, t *testing.T, s *harness.System, i int, rolled <-
 	}
 }
 
-// checkRolled looks at a run: it has completed, no tool has run twice, and every result
-// is known.
+// checkRolled checks a run: it has completed, no tool ran twice, and every result is known.
 func checkRolled(t *testing.T, s *harness.System, session string) {
 	t.Helper()
 	s.WaitStatus(t, session, "completed")

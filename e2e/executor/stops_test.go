@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// hangLimit is how long the provider waits for its caller to go away.
+	// hangLimit is how long the provider waits for its caller to disconnect.
 	hangLimit = 4 * time.Minute
-	// posts is how many messages come at once.
+	// posts is the number of simultaneous messages.
 	posts = 20
 )
 
-// hanging starts a provider that says the half of each first answer and then nothing,
-// and tells on closed when its caller has gone away.
+// hanging starts a provider that sends half of each first answer and then stalls. It reports disconnected
+// callers on closed.
 func hanging(t *testing.T) (p *harness.Provider, closed chan string) {
-	closed = make(chan string, 64) // more than there are runs, so that nobody waits
+	closed = make(chan string, 64) // larger than the number of runs, so sending never blocks
 	p = harness.StartProvider(t, func(s *harness.Speech) {
 		if len(p.Asked(s.LastUser())) > 1 || !strings.HasPrefix(s.LastUser(), "hang") {
 			s.Text("And that is all.")
@@ -40,8 +40,8 @@ func hanging(t *testing.T) (p *harness.Provider, closed chan string) {
 	return p, closed
 }
 
-// startReplicated starts a system with two of each of the services that stops go
-// through, and one executor, which talks to the first state replica.
+// startReplicated starts two replicas of each service on the path of a stop, and one executor with the first
+// state replica.
 func startReplicated(t *testing.T, agents string) *harness.System {
 	t.Helper()
 	return harness.Start(t, harness.Options{Agents: agents, States: 2, Gateways: 2, StateEnv: []string{harness.PatientState}, ExecutorEnv: []string{fakeKey}})
@@ -58,7 +58,7 @@ func TestAStopReachesTheProvidersSocketFromAnyReplica(t *testing.T) {
 			asking.UntilText(len("one two three"))
 			stop(t, s.At(gateway), session, "interrupt")
 			awaitClosed(t, closed, session)
-			_ = asking.Rest() // how a stream of an interrupted run ends is tested elsewhere
+			_ = asking.Rest() // other tests check how the stream of an interrupted run ends
 			s.WaitStatus(t, session, "interrupted")
 			checkSaid(t, s.Client, session, session, "one two three")
 
@@ -94,7 +94,7 @@ func TestAnAbortFailsTheRunFromAnyReplicaAndKeepsWhatItSaid(t *testing.T) {
 	}
 }
 
-// stop asks a gateway to stop the session, by its HTTP route.
+// stop stops the session through the gateway's HTTP route.
 func stop(t *testing.T, c harness.Client, session, kind string) {
 	t.Helper()
 	path := "/chat/" + strings.NewReplacer("/", "%2F", " ", "%20").Replace(session) + "/" + kind
@@ -115,7 +115,7 @@ func awaitClosed(t *testing.T, closed <-chan string, session string) {
 	}
 }
 
-// checkSaid looks at the conversation: a question, and what was answered to it.
+// checkSaid checks the conversation: a question and its answers.
 func checkSaid(t *testing.T, c harness.Client, session, question string, answers ...string) {
 	t.Helper()
 	messages := c.Messages(t, session)
@@ -150,7 +150,7 @@ func TestNoMessageIsSwallowedThatComesWhileARunIsLive(t *testing.T) {
 				stop(t, s.Client, session, "interrupt")
 				s.WaitStatus(t, session, "interrupted")
 			case agentv1.BusyPolicy_BUSY_POLICY_ENQUEUE:
-				stop(t, s.Client, session, "interrupt") // of the live run: those that wait go on
+				stop(t, s.Client, session, "interrupt") // stops the live run; waiting runs continue
 				fallthrough
 			default:
 				if len(refused) > 0 {
@@ -163,8 +163,8 @@ func TestNoMessageIsSwallowedThatComesWhileARunIsLive(t *testing.T) {
 	}
 }
 
-// postAtOnce sends messages through all gateways at the same time, and gives the texts
-// of those that were taken and the reasons of the others.
+// postAtOnce sends messages through all gateways simultaneously. It returns the accepted texts, and the reasons
+// of refusals.
 func postAtOnce(t *testing.T, s *harness.System, session string, policy agentv1.BusyPolicy) (taken, refused []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -190,8 +190,8 @@ func postAtOnce(t *testing.T, s *harness.System, session string, policy agentv1.
 	return taken, refused
 }
 
-// checkNotSwallowed waits until every message that was taken stands in the conversation,
-// and looks at it: each once, and nothing else of the user's.
+// checkNotSwallowed waits until every accepted message is in the conversation, exactly once and without other
+// user messages.
 func checkNotSwallowed(t *testing.T, c harness.Client, session, first string, taken []string, policy agentv1.BusyPolicy) {
 	t.Helper()
 	want := append([]string{first}, taken...)
@@ -212,7 +212,7 @@ func checkNotSwallowed(t *testing.T, c harness.Client, session, first string, ta
 	if rolledBack := policy == agentv1.BusyPolicy_BUSY_POLICY_ROLLBACK; kept == rolledBack {
 		t.Errorf("the conversation is\n%s\nwant the reply that was cut short in it: %v", harness.Transcript(messages), !rolledBack)
 	}
-	// The last message was answered, whatever became of the others.
+	// The last message was answered, regardless of the others.
 	if last := messages[len(messages)-1]; len(taken) > 0 && (last.Role != "assistant" || !strings.HasSuffix(last.Text(), "And that is all.")) {
 		t.Errorf("the conversation ends with %s: %q, want the answer to its last message", last.Role, last.Text())
 	}
