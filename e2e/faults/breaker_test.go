@@ -11,28 +11,27 @@ import (
 )
 
 const (
-	// round is how long the breaker takes to break everything once.
+	// round is the duration of one round of faults.
 	round = 20 * time.Second
-	// frozenFor is for how long an executor is frozen at least: so long that its runs
-	// are given away.
+	// frozenFor is the least time an executor is frozen: long enough to lose its runs.
 	frozenFor = 5 * time.Second
 )
 
-// breaker breaks things, on one goroutine. An event has a time, so that events
-// overlap: a server may still be down when the next one is frozen.
+// breaker injects faults on one goroutine. Every event has a time, so events overlap: a server may still be down
+// when the next one is frozen.
 type breaker struct {
 	t      *testing.T
 	nats   *harness.NATS
 	system *harness.System
 	random *rand.Rand
-	since  time.Time // an executor is frozen
+	since  time.Time // start of the executor's freeze
 
-	// What was done.
+	// Counters of injected faults.
 	leadersKilled, nodesFrozen, streamsKilled, executorsFrozen, switches int
 }
 
 type event struct {
-	at time.Duration // since the round began
+	at time.Duration // since the start of the round
 	do func()
 }
 
@@ -43,22 +42,22 @@ func newBreaker(t *testing.T, nats *harness.NATS, system *harness.System) *break
 	return &breaker{t: t, nats: nats, system: system, random: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// run breaks things in rounds, until the window closes. It leaves every process
-// started, though not yet ready: see mend.
+// run injects faults in rounds until the window closes. Afterwards every process has been started but may not be
+// ready: see mend.
 func (b *breaker) run(window time.Duration) {
 	b.t.Helper()
 	for end := time.Now().Add(window); time.Now().Before(end); {
 		b.mend()
 		began := time.Now()
 		for _, e := range b.plan() {
-			// No event to wait for: that the moment is arbitrary is the point.
+			// The moment is arbitrary on purpose, so there is no event to wait for.
 			time.Sleep(time.Until(began.Add(e.at)))
 			e.do()
 		}
 	}
 }
 
-// mend waits until everything that was broken is ready again.
+// mend waits until every process is ready again.
 func (b *breaker) mend() {
 	b.t.Helper()
 	for _, p := range b.system.Streams {
@@ -67,10 +66,9 @@ func (b *breaker) mend() {
 	b.nats.WaitReady()
 }
 
-// plan is one round. A leader dies; the stream service dies while there is none,
-// or while a server is frozen; an executor is frozen for so long that its runs
-// are given away, and then wakes up and does not know it; and a second leader
-// dies under the new owner.
+// plan is one round. A leader dies. The stream service dies without a leader, or while a server is frozen. An
+// executor is frozen until its runs are given to others, and wakes up as a stale owner. A second leader dies
+// under the new owner.
 func (b *breaker) plan() []event {
 	var events []event
 	add := func(at, jitter time.Duration, do func()) {
@@ -82,7 +80,7 @@ func (b *breaker) plan() []event {
 	add(4*time.Second, 2*time.Second, func() { b.killStream(0); b.switchTo(1) })
 	add(7*time.Second, time.Second, func() { b.system.Streams[0].StartOnly() })
 	add(8*time.Second, time.Second, func() { frozen = b.freezeNode() })
-	add(9*time.Second, 2*time.Second, func() { b.killStream(1) }) // nobody takes over: everybody waits
+	add(9*time.Second, 2*time.Second, func() { b.killStream(1) }) // no replica takes over: all readers wait
 	add(11500*time.Millisecond, time.Second, func() { b.system.Streams[1].StartOnly() })
 	add(13*time.Second, time.Second, func() { b.nats.Thaw(frozen) })
 	victim := b.system.Executors[b.random.IntN(len(b.system.Executors))]
@@ -102,7 +100,7 @@ func (b *breaker) killLeader() int {
 	return leader
 }
 
-// freezeNode freezes a server that leads a partition.
+// freezeNode freezes the leader of a partition.
 func (b *breaker) freezeNode() int {
 	leader := b.leader()
 	b.nats.Freeze(leader)
@@ -110,7 +108,7 @@ func (b *breaker) freezeNode() int {
 	return leader
 }
 
-// leader finds the leader of one partition.
+// leader finds the leader of a partition.
 func (b *breaker) leader() int {
 	streams := b.nats.Streams()
 	stream := streams[b.random.IntN(len(streams))]
@@ -124,7 +122,7 @@ func (b *breaker) killStream(i int) {
 	b.streamsKilled++
 }
 
-// switchTo has everybody use one replica of the stream service.
+// switchTo routes all traffic to one replica of the stream service.
 func (b *breaker) switchTo(i int) {
 	b.system.GatewayFront.Switch(b.system.Streams[i].Address)
 	b.system.ExecutorFront.Switch(b.system.Streams[i].Address)
@@ -137,8 +135,7 @@ func (b *breaker) freezeExecutor(p *harness.Process) {
 	b.executorsFrozen++
 }
 
-// thawExecutor waits until the executor was frozen for long enough, however late that
-// was in the round.
+// thawExecutor waits until the executor has been frozen for frozenFor, and thaws it.
 func (b *breaker) thawExecutor(p *harness.Process) {
 	time.Sleep(time.Until(b.since.Add(frozenFor)))
 	p.Thaw()

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// chats are clients of the chat stream that never give up.
+// chats are persistent clients of the chat stream.
 type chats struct {
 	t  *testing.T
 	wg sync.WaitGroup
@@ -16,8 +16,7 @@ type chats struct {
 
 func newChats(t *testing.T) *chats { return &chats{t: t} }
 
-// begin follows the last turn of the session, which has been asked for under the
-// same key.
+// begin follows the last turn of the session by repeating its request with the same key.
 func (c *chats) begin(ctx context.Context, client harness.Client, s *session) {
 	c.wg.Go(func() {
 		m, err := client.Converse(ctx, s.id, agentType, s.last().ask)

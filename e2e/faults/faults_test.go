@@ -11,8 +11,8 @@ func TestUnderFaultsNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*(*window)+settleWithin)
 	defer cancel()
-	// Tales last longer than the window, and are begun before it; on a slow machine a
-	// round of faults takes longer than it should.
+	// A tale begins before the window and outlasts it, also when a round of faults takes longer on a slow
+	// machine.
 	l := startLoad(ctx, t, lasting(*window+32*time.Second, shortStep))
 	during, over := context.WithCancel(ctx)
 	defer over()

@@ -13,25 +13,23 @@ import (
 
 const (
 	liveSessions = 200
-	// Every chatEvery-th session is read over the chat stream too, every socketEvery-th
-	// over a WebSocket, and every zombieEvery-th has a zombie, and a turn before the tale,
-	// whose writer's epoch is old.
+	// Every chatEvery-th session also has a reader on the chat stream, and every socketEvery-th one on a
+	// WebSocket. Every zombieEvery-th has a zombie, and a turn before the tale so that the zombie has an old
+	// epoch.
 	chatEvery   = 10
 	socketEvery = 8
 	zombieEvery = 8
 
-	// cutEvery is the mean time between two cuts of readers, cutShare the part of
-	// their connections that one cut meets.
+	// cutEvery is the mean time between two cuts, and cutShare the share of reader connections per cut.
 	cutEvery = 300 * time.Millisecond
 	cutShare = 0.08
 
-	// settleWithin is how long the end of all runs behind the window may take, and a
-	// look at all of them then; what the faults delay comes on top.
+	// settleWithin bounds the end of all runs after the window, and then the checks. Delays by faults come on
+	// top.
 	settleWithin = 5 * time.Minute
 )
 
-// load is live runs on a system with three NATS servers, and the readers of the runs,
-// whose connections are cut.
+// load consists of live runs on a system with three NATS servers, and of their readers with cut connections.
 type load struct {
 	t        *testing.T
 	start    time.Time
@@ -45,8 +43,8 @@ type load struct {
 	cutting sync.WaitGroup
 }
 
-// startLoad starts a system, and in it the runs. At any time one half of them are half a
-// step ahead of the others, so that a fault meets runs in the middle of a step.
+// startLoad starts a system and its runs. One half of the runs is half a step ahead of the others, so a fault
+// always hits runs inside a step.
 func startLoad(ctx context.Context, t *testing.T, tales script) *load {
 	t.Helper()
 	l := &load{t: t, start: time.Now(), readers: newReadings(t), chats: newChats(t)}
@@ -55,7 +53,7 @@ func startLoad(ctx context.Context, t *testing.T, tales script) *load {
 	l.system = harness.Start(t, harness.Options{
 		Agents: tales.agents(), Executors: 2, Streams: 2, NATS: l.nats, LogLevel: "info",
 		StreamEnv: []string{"HOLDFAST_STREAM_PARTITIONS=4"},
-		// Elections take up to nine seconds each; runs wait for their readers.
+		// An election takes up to nine seconds; runs wait for their readers.
 		ExecutorEnv: []string{"HOLDFAST_EXECUTOR_STREAM_PATIENCE=60s"},
 	})
 	l.front = harness.StartProxy(t, l.system.Gateway.Address)
@@ -76,14 +74,13 @@ func startLoad(ctx context.Context, t *testing.T, tales script) *load {
 	return l
 }
 
-// phase logs how long after the start something has come about.
+// phase logs an event with the time since the start.
 func (l *load) phase(format string, args ...any) {
 	l.t.Helper()
 	l.t.Logf("%s after %v", fmt.Sprintf(format, args...), time.Since(l.start).Round(time.Second))
 }
 
-// read starts the readers, which read to the end of their sessions. Their connections
-// are cut until during ends.
+// read starts readers that read to the end of their sessions. Their connections are cut until during ends.
 func (l *load) read(ctx, during context.Context) {
 	client := harness.Client{URL: l.front.URL, Key: harness.Key}
 	for i, one := range l.sessions {
@@ -98,7 +95,7 @@ func (l *load) read(ctx, during context.Context) {
 	l.cutting.Go(func() { l.cut(during) })
 }
 
-// readLate starts readers who come behind the faults.
+// readLate starts readers after the faults.
 func (l *load) readLate(ctx context.Context) {
 	client := harness.Client{URL: l.front.URL, Key: harness.Key}
 	for i := 0; i < len(l.sessions); i += chatEvery {
@@ -118,8 +115,8 @@ func (l *load) cut(ctx context.Context) {
 	}
 }
 
-// check waits until all readers have ended, and compares what they hold, what is stored,
-// and what somebody reads who comes afterwards, with what the answers have to be.
+// check waits for all readers. It compares their content, the stored conversation, and a late reader's content
+// with the expected answers.
 func (l *load) check() {
 	l.t.Helper()
 	l.cutting.Wait()
@@ -137,7 +134,7 @@ func (l *load) check() {
 	l.phase("all conversations have been read again")
 }
 
-// checkThatRunsLive looks whether the runs have lasted longer than the faults.
+// checkThatRunsLive verifies that the runs lasted longer than the faults.
 func (l *load) checkThatRunsLive() {
 	l.t.Helper()
 	const asked = 20
@@ -152,8 +149,7 @@ func (l *load) checkThatRunsLive() {
 	}
 }
 
-// checkThatMuchHappened keeps a test from passing because nothing was done: counts are
-// what was done, each of which must not be zero.
+// checkThatMuchHappened fails the test if a count is zero: then the test proved nothing.
 func (l *load) checkThatMuchHappened(counts map[string]int) {
 	l.t.Helper()
 	all := l.readers.all

@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// bootTime is the most that NATS servers get to boot before they are killed again.
+	// bootTime is the longest time NATS servers get to boot before they are killed again.
 	bootTime = time.Second
-	// liveSample is how many sessions must have new words before the next fault,
-	// liveWithin the longest that this may take, and livePause lies between two attempts
-	// to read one of them.
+	// liveSample is the number of sessions that must have new words before the next fault. liveWithin bounds
+	// this wait, and livePause separates two attempts to read a session.
 	liveSample = 20
 	liveWithin = 2 * time.Minute
 	livePause  = 100 * time.Millisecond
@@ -29,8 +28,8 @@ func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*(*copyAge)+settleWithin)
 	defer cancel()
-	// Runs do not wait for the log. So a tale lasts longer than all faults together, and a
-	// step longer than one outage: otherwise no step would lose a part and still go on.
+	// Runs do not wait for the log. A tale therefore outlasts all faults together, and a step outlasts one
+	// outage; otherwise no step would lose a part and continue.
 	l := startLoad(ctx, t, lasting(*copyAge+time.Minute, longStep))
 	during, over := context.WithCancel(ctx)
 	defer over()
@@ -52,16 +51,16 @@ func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	})
 }
 
-// losses takes the log from a load, on one goroutine.
+// losses destroys the log under load, on one goroutine.
 type losses struct {
 	*load
 
-	// What was done.
+	// Counters of injected losses.
 	killed, replaced, emptied, restored int
 }
 
-// run loses the log in every way, each of which begins a third of the copies' age after
-// the last one, or later. After each the log is ready again and has new words.
+// run loses the log in every way. Each loss begins at least a third of the copies' age after the previous one,
+// and when the log is ready with new words.
 func (f *losses) run(ctx context.Context) {
 	f.t.Helper()
 	copies := f.nats.SnapshotAll()
@@ -76,7 +75,7 @@ func (f *losses) run(ctx context.Context) {
 		{"the copies put back", func() { f.putBack(copies) }},
 	}
 	for i, way := range ways {
-		// No event to wait for: the copies have to become old.
+		// The copies have to age, so there is no event to wait for.
 		time.Sleep(time.Until(copied.Add(*copyAge * time.Duration(i) / time.Duration(len(ways)-1))))
 		age := time.Since(copied)
 		way.lose()
@@ -88,18 +87,18 @@ func (f *losses) run(ctx context.Context) {
 	}
 }
 
-// killTwice kills all servers, and again while they boot.
+// killTwice kills all servers, and kills them again during their boot.
 func (f *losses) killTwice() {
 	f.killAll()
 	f.startAll()
-	// No event to wait for: that the moment is arbitrary is the point.
+	// The moment is arbitrary on purpose, so there is no event to wait for.
 	time.Sleep(rand.N(bootTime))
 	f.killAll()
 	f.startAll()
 	f.killed++
 }
 
-// replaceOne replaces one server with another one of the same name that has an empty disk.
+// replaceOne replaces a server by one with the same name and an empty disk.
 func (f *losses) replaceOne() {
 	lost := rand.N(f.nats.Nodes())
 	f.nats.Kill(lost)
@@ -118,7 +117,7 @@ func (f *losses) empty() {
 	f.emptied++
 }
 
-// putBack gives all servers the disks of the copies.
+// putBack restores the disks of all servers from the copies.
 func (f *losses) putBack(copies []string) {
 	f.killAll()
 	for i, copied := range copies {
@@ -140,8 +139,8 @@ func (f *losses) startAll() {
 	}
 }
 
-// repeatedSteps counts how often a step in flight was repeated because the log had lost a
-// part of it. Each time the step has an attempt that is not the first one of its claim.
+// repeatedSteps counts repetitions of a step in flight after the log lost a part of it. Such a step has an
+// attempt other than the first of its claim.
 func repeatedSteps(readers []*reading) int {
 	attempts := map[place]bool{}
 	for _, one := range readers {
@@ -156,8 +155,7 @@ func repeatedSteps(readers []*reading) int {
 	return len(attempts)
 }
 
-// waitForLiveWords waits until the log brings new words of liveSample sessions, which lie
-// in all partitions.
+// waitForLiveWords waits until the log delivers new words of liveSample sessions across all partitions.
 func (f *losses) waitForLiveWords(ctx context.Context) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
@@ -181,11 +179,10 @@ func (f *losses) waitForLiveWords(ctx context.Context) {
 	})
 }
 
-// errRunOver says that no more words can come.
+// errRunOver means that no more words can arrive.
 var errRunOver = errors.New("the run is over")
 
-// waitForLiveWord waits until the log brings a word that the session's snapshot does not
-// have.
+// waitForLiveWord waits until the log delivers a word missing in the session's snapshot.
 func waitForLiveWord(ctx context.Context, c harness.Client, s *session) error {
 	snapshot, err := c.Snapshot(ctx, s.id)
 	if err != nil {
@@ -209,8 +206,7 @@ func waitForLiveWord(ctx context.Context, c harness.Client, s *session) error {
 	}
 }
 
-// isLiveWord reports whether the chunk is text of the step in flight. The text of a stored
-// step has positions of its own.
+// isLiveWord reports whether the chunk is text of the step in flight. Text of a stored step has other positions.
 func isLiveWord(e harness.Event) bool {
 	var frame struct {
 		Chunk struct {
@@ -221,8 +217,8 @@ func isLiveWord(e harness.Event) bool {
 		frame.Chunk.Type == "text_delta" && positionOf(e).Attempt != position.Stored
 }
 
-// positionOf is where an event leaves its reader; the beginning where it names no position.
+// positionOf returns the reader's position after an event; the beginning if the event has none.
 func positionOf(e harness.Event) position.Position {
-	sequence, _ := strconv.ParseInt(e.ID, 10, 64) // 0 when it has no id
+	sequence, _ := strconv.ParseInt(e.ID, 10, 64) // 0 without an id
 	return position.Of(sequence)
 }

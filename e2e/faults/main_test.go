@@ -1,12 +1,9 @@
-// Package faults_test checks what readers are told while servers die: runs that
-// go on all the time, readers whose connections are cut, and NATS servers,
-// stream services and executors that are killed or frozen meanwhile, or a log
-// that is emptied or replaced by an old copy. Whatever was told is compared by
-// its content with what had to be told.
+// Package faults_test checks readers under failures: runs continue while reader connections are cut, while NATS
+// servers, stream services and executors are killed or frozen, and while the log is emptied or replaced by an
+// old copy. It compares the content received by every reader with the expected content.
 //
-// Every text is one that no other session has, and every word of it says which
-// it is, so that a word that was lost, doubled, swapped or told to the wrong
-// reader shows.
+// Every text is unique to its session, and every word identifies its place. A lost, doubled, swapped or
+// misdirected word is therefore visible.
 package faults_test
 
 import (
@@ -18,7 +15,7 @@ import (
 )
 
 var (
-	// window is how long things break.
+	// window is how long faults are injected.
 	window = flag.Duration("faults.window", round, "how long servers are killed and frozen under load")
 	// copyAge is the least age of a copy of the log that is put back under load.
 	copyAge = flag.Duration("faults.copyage", 30*time.Second, "how old copies of the log are, at least, when they are put back under load")

@@ -15,20 +15,19 @@ const (
 	powerLimit = 5 * time.Minute
 )
 
-// cutScript is that of the tales that are told while the power goes.
+// cutScript is the script of tales interrupted by the power cut.
 var cutScript = script{steps: 5, chunks: shortStep}
 
-// power is where the log is, and how to take back what it has kept.
+// power locates the log and can reset it to an older copy.
 type power struct {
 	system *harness.System
-	// snapshot copies the log's folder; cut kills whoever keeps the log, puts the
-	// copy back, and starts it again.
+	// snapshot copies the log's folder. cut kills the owner of the log, restores the copy, and restarts the
+	// owner.
 	snapshot func() (copied string)
 	cut      func(copied string)
 }
 
-// The log is in more partitions than there are live runs, so that in some of them
-// nobody writes: what they have lost only a reader can notice.
+// More partitions than live runs: only a reader can notice the loss of a partition without writers.
 var cutEnv = []string{"HOLDFAST_STREAM_PARTITIONS=8"}
 
 func TestAPowerCutOfANATSServerCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
@@ -83,13 +82,13 @@ func embeddedPower(t *testing.T) power {
 	}
 }
 
-// The sessions of a power cut, by what of them the copy has.
+// The sessions of a power cut, by the part of them in the copy.
 type cutSessions struct {
-	kept  []*session // ended before the copy: all of it
+	kept  []*session // ended before the copy: complete
 	torn  []*session // one turn before the copy, one after
-	lost  []*session // begun after the copy: nothing
-	going []*session // a tale that was begun before the copy and is cut
-	young []*session // a tale that was begun after the copy and is cut
+	lost  []*session // begun after the copy: missing
+	going []*session // a tale begun before the copy and interrupted
+	young []*session // a tale begun after the copy and interrupted
 }
 
 func newCutSessions() *cutSessions {
@@ -118,7 +117,7 @@ func testPowerCut(t *testing.T, p power) {
 	client, all, readers := p.system.Client, newCutSessions(), newReadings(t)
 	over, live := slices.Concat(all.kept, all.torn, all.lost), slices.Concat(all.going, all.young)
 
-	// Before the copy is made, and behind it.
+	// Before and after the copy.
 	begin(ctx, t, client, slices.Concat(all.kept, all.torn))
 	begin(ctx, t, client, all.going)
 	there := readers.follow(ctx, client, "who was there", all.going)
@@ -142,7 +141,7 @@ func testPowerCut(t *testing.T, p power) {
 	p.cut(copied)
 	phase("the log is back")
 
-	// While the runs go on: who comes back, and who is new.
+	// During the runs: returning readers and new ones.
 	for i, s := range over {
 		seen[i].begin(ctx, s.text())
 	}
@@ -150,7 +149,7 @@ func testPowerCut(t *testing.T, p power) {
 	fresh := &readings{t: t, seen: readers.seen}
 	fresh.follow(ctx, client, "who came behind the cut", over)
 	fresh.check()
-	// When the conversations go on.
+	// When the conversations continue.
 	wait(seen)
 	phase("who came to runs that were over has ended")
 	talk(ctx, t, client, over, greeting("afterwards"))
@@ -184,7 +183,7 @@ func waitUntilOver(t *testing.T, c harness.Client, sessions []*session) {
 	}
 }
 
-// waitForWords waits until half of a step's words are told of each session.
+// waitForWords waits until readers have received half of a step's words of each session.
 func waitForWords(t *testing.T, c harness.Client, sessions []*session, tales script) {
 	t.Helper()
 	for _, s := range sessions {

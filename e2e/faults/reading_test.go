@@ -10,36 +10,36 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// readings are the readers of a test, and what they come to.
+// readings are the readers of a test and their results.
 type readings struct {
 	t *testing.T
 
 	mu  sync.Mutex
 	all []*reading
 
-	// Used by the checks alone.
+	// Used by the checks only.
 	seen   map[place]string
 	failed int
 }
 
-// failuresShown is how many of the failures of all readers are told at length.
+// failuresShown is how many failures of readers are printed in full.
 const failuresShown = 5
 
-// place is where a chunk stands, which no other one ever may.
+// place is the position of a chunk. No other chunk may ever have it.
 type place struct{ session, sequence string }
 
-// reading is one reader and what it has to hold in the end.
+// reading is one reader and its expected final content.
 type reading struct {
 	*harness.Reader
 	who  string
 	want string
 	done chan struct{}
-	err  error // once done
+	err  error // set when done
 }
 
 func newReadings(t *testing.T) *readings { return &readings{t: t, seen: map[place]string{}} }
 
-// begin starts a reader that has to come to the text.
+// begin starts a reader that must receive the text.
 func (r *readings) begin(ctx context.Context, who string, reader *harness.Reader, want string) *reading {
 	one := &reading{Reader: reader, who: who}
 	r.mu.Lock()
@@ -49,7 +49,7 @@ func (r *readings) begin(ctx context.Context, who string, reader *harness.Reader
 	return one
 }
 
-// follow starts a reader of each session.
+// follow starts a reader for each session.
 func (r *readings) follow(ctx context.Context, c harness.Client, who string, sessions []*session) (begun []*reading) {
 	for _, s := range sessions {
 		begun = append(begun, r.begin(ctx, who, &harness.Reader{Client: c, Session: s.id}, s.text()))
@@ -57,23 +57,23 @@ func (r *readings) follow(ctx context.Context, c harness.Client, who string, ses
 	return begun
 }
 
-// begin has the reader go on from where it is.
+// begin resumes the reader at its position.
 func (o *reading) begin(ctx context.Context, want string) {
 	o.want, o.done = want, make(chan struct{})
-	go func() { // ends with ctx, and check waits for it
+	go func() { // ends with ctx; check waits for it
 		defer close(o.done)
 		o.err = o.Read(ctx)
 	}()
 }
 
-// wait waits until the readers have come to an end.
+// wait waits for the end of the readers.
 func wait(readers []*reading) {
 	for _, one := range readers {
 		<-one.done
 	}
 }
 
-// check waits for all readers and looks at what they hold.
+// check waits for all readers and checks their content.
 func (r *readings) check() {
 	r.t.Helper()
 	wait(r.all)
@@ -84,7 +84,7 @@ func (r *readings) check() {
 	}
 }
 
-// fail is Errorf, of which only the first say what.
+// fail is Errorf, in full for the first failures only.
 func (r *readings) fail(format string, args ...any) {
 	r.t.Helper()
 	if r.failed++; r.failed > failuresShown {
@@ -107,8 +107,8 @@ func (r *readings) checkEnd(one *reading) (ended bool) {
 	return true
 }
 
-// checkPlaces compares the reader with all others: a sequence stands for one
-// chunk, whoever reads it, whenever, and however.
+// checkPlaces compares the reader with all others: a sequence identifies one chunk for every reader, at any time
+// and on any transport.
 func (r *readings) checkPlaces(one *reading) {
 	r.t.Helper()
 	for _, e := range one.Frames {
@@ -123,7 +123,7 @@ func (r *readings) checkPlaces(one *reading) {
 	}
 }
 
-// count adds up what happened to the readers.
+// count adds up a figure over the readers.
 func count(readers []*reading, of func(*reading) int) (n int) {
 	for _, one := range readers {
 		n += of(one)
@@ -133,7 +133,7 @@ func count(readers []*reading, of func(*reading) int) (n int) {
 
 func reloads(one *reading) int { return one.Reloads }
 
-// told counts the frames of a name that the reader was given.
+// told counts the reader's frames of a name.
 func told(name string) func(*reading) int {
 	return func(one *reading) (n int) {
 		for _, e := range one.Frames {
@@ -145,7 +145,7 @@ func told(name string) func(*reading) int {
 	}
 }
 
-// differ is the first byte in which two texts differ.
+// differ returns the first byte at which two texts differ.
 func differ(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
@@ -155,7 +155,7 @@ func differ(a, b string) int {
 	return min(len(a), len(b))
 }
 
-// compare shows two texts around where they begin to differ.
+// compare shows two texts around their first difference.
 func compare(got, want string) string {
 	const before, behind = 60, 200
 	show := func(text string) string {

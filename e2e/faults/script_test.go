@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The pace of the teller: every session writes a chunk each chunkEvery. A step has
-// shortStep chunks, or longStep chunks where it has to last longer than the log is away.
+// The teller's pace: a session writes a chunk every chunkEvery. A step has shortStep chunks, or longStep chunks
+// where it must outlast an outage of the log.
 const (
 	chunkEvery = 400 * time.Millisecond
 	chunkWords = 3
@@ -17,17 +17,16 @@ const (
 
 const agentType = "teller"
 
-// script says how many steps a tale has, and how many chunks a step.
+// script defines the number of steps in a tale, and of chunks in a step.
 type script struct{ steps, chunks int }
 
-// lasting is the script of tales that last at least as long.
+// lasting returns a script of tales with at least this duration.
 func lasting(least time.Duration, chunks int) script {
 	return script{steps: int(least/(chunkEvery*time.Duration(chunks))) + 1, chunks: chunks}
 }
 
-// tale is an answer of several steps, with the call of a tool between two of
-// them, so that steps are committed while it is told. No other session has its
-// name.
+// tale is an answer of several steps with tool calls between them, so steps are committed in the middle. The
+// name is unique to the session.
 func (s script) tale(name string) turn {
 	var b strings.Builder
 	for step := 1; step <= s.steps; step++ {
@@ -41,7 +40,7 @@ func (s script) tale(name string) turn {
 // greeting is a short answer.
 func greeting(name string) turn { return turn{"greet " + name, "Hello, " + name + ". "} }
 
-// agents is the agents file: a teller of such tales.
+// agents returns the agents file: a teller of such tales.
 func (s script) agents() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `

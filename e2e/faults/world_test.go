@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// tenant is the one that harness.Key belongs to.
+// tenant is the tenant of harness.Key.
 const tenant = "first"
 
-// beginners is how many sessions are talked to at once.
+// beginners is the number of concurrent sessions in atOnce.
 const beginners = 16
 
-// turn is what a user says, and what the answer has to be.
+// turn is a user's text and the expected answer.
 type turn struct{ ask, answer string }
 
 // session is one conversation.
@@ -27,10 +27,10 @@ type session struct {
 	turns []turn
 }
 
-// last is the newest turn.
+// last returns the newest turn.
 func (s *session) last() turn { return s.turns[len(s.turns)-1] }
 
-// text is what all answers of the session have to be together.
+// text returns the expected text of all answers.
 func (s *session) text() string {
 	var b strings.Builder
 	for _, t := range s.turns {
@@ -39,8 +39,7 @@ func (s *session) text() string {
 	return b.String()
 }
 
-// begin makes the turns of all sessions, several at once, and does not listen to
-// the last one.
+// begin makes the turns of all sessions concurrently and does not wait for the last answer.
 func begin(ctx context.Context, t *testing.T, c harness.Client, sessions []*session) {
 	t.Helper()
 	atOnce(t, sessions, func(s *session) error {
@@ -53,7 +52,7 @@ func begin(ctx context.Context, t *testing.T, c harness.Client, sessions []*sess
 	})
 }
 
-// talk adds a turn to each session and listens to its answer.
+// talk adds a turn to each session and reads its answer.
 func talk(ctx context.Context, t *testing.T, c harness.Client, sessions []*session, next turn) {
 	t.Helper()
 	atOnce(t, sessions, func(s *session) error {
@@ -66,7 +65,7 @@ func talk(ctx context.Context, t *testing.T, c harness.Client, sessions []*sessi
 	})
 }
 
-// atOnce does something with all sessions, with several at once.
+// atOnce runs do for all sessions, several at a time.
 func atOnce(t *testing.T, sessions []*session, do func(*session) error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -88,7 +87,7 @@ func atOnce(t *testing.T, sessions []*session, do func(*session) error) {
 	}
 }
 
-// checkStored looks at what the state service has of a session.
+// checkStored checks the stored conversation of a session.
 func checkStored(t *testing.T, c harness.Client, s *session) {
 	t.Helper()
 	c.WaitStatus(t, s.id, "completed")
@@ -104,8 +103,8 @@ func checkStored(t *testing.T, c harness.Client, s *session) {
 	}
 }
 
-// chunkOf is the chunk of a frame, however it came, without its time: the one that was shown
-// live has the executor's, and the one from the database has that of the commit.
+// chunkOf returns the chunk of a frame without its time: a live chunk has the executor's time, a stored one the
+// commit's.
 func chunkOf(t *testing.T, e harness.Event) string {
 	t.Helper()
 	var frame struct {

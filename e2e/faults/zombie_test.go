@@ -20,13 +20,12 @@ import (
 )
 
 const (
-	// zombieCall bounds one call of a zombie, zombiePause lies between two.
+	// zombieCall bounds one call of a zombie, and zombiePause separates two calls.
 	zombieCall  = 2 * time.Second
 	zombiePause = 15 * time.Millisecond
 )
 
-// zombies are writers whose time is over, and which do not know it: they go on
-// writing to sessions that belong to others.
+// zombies are stale writers: they keep writing to sessions that belong to others.
 type zombies struct {
 	t       *testing.T
 	clients []streamv2.StreamServiceClient
@@ -34,12 +33,10 @@ type zombies struct {
 	wg      sync.WaitGroup
 
 	mu sync.Mutex
-	// refused counts by reason what was refused, and unanswered what got no
-	// answer, which is no acceptance.
+	// refused counts refusals by reason. unanswered counts calls without an answer.
 	refused    map[string]int
 	unanswered int
-	// takeovers are the sessions whose owner was seen to change in the middle of
-	// the tale.
+	// takeovers are the sessions whose owner changed in the middle of the tale.
 	takeovers map[string]bool
 }
 
@@ -60,19 +57,19 @@ func (z *zombies) begin(ctx context.Context, s *session) {
 		for ctx.Err() == nil {
 			epoch := z.attack(ctx, s.id)
 			switch {
-			case epoch < int64(len(s.turns)): // not known, or that of the turn before the tale
+			case epoch < int64(len(s.turns)): // unknown, or the epoch of the turn before the tale
 			case first == 0:
 				first = epoch
 			case epoch > first:
 				z.note(func() { z.takeovers[s.id] = true })
 			}
-			time.Sleep(rand.N(2 * zombiePause)) // writers come when they come
+			time.Sleep(rand.N(2 * zombiePause)) // zombies write at random moments
 		}
 	})
 }
 
-// attack writes what only the owner of the tale may write, once that has written. It
-// returns the session's epoch, 0 when that is not known.
+// attack writes records that only the owner of the tale may write, after the owner has written. It returns the
+// session's epoch, or 0 if unknown.
 func (z *zombies) attack(ctx context.Context, id string) int64 {
 	asking, cancel := context.WithTimeout(ctx, zombieCall)
 	defer cancel()
@@ -88,7 +85,7 @@ func (z *zombies) attack(ctx context.Context, id string) int64 {
 	if written == 0 {
 		return epoch
 	}
-	// The turn before the tale was epoch 1, and is over since somebody wrote behind its step.
+	// The turn before the tale had epoch 1. It has ended, because a record follows its step.
 	last := position.Of(written)
 	for _, attempt := range []int32{last.Attempt, last.Attempt + 1} {
 		begins := position.Position{Step: last.Step, Attempt: attempt, N: 1}.Sequence()
@@ -97,14 +94,13 @@ func (z *zombies) attack(ctx context.Context, id string) int64 {
 		}}})
 	}
 	z.write(ctx, client, ref, 1, &streamv2.AppendRequest{After: written, Records: []*streamv2.Record{{Sequence: written + 1, Chunks: brains(last.Step)}}})
-	// A writer whose records the log does not have.
+	// A writer whose records are missing in the log.
 	far := position.Position{Step: last.Step, Attempt: position.Stored - 1, N: 7}.Sequence()
 	z.write(ctx, client, ref, epoch, &streamv2.AppendRequest{After: far - 1, Records: []*streamv2.Record{{Sequence: far, Chunks: brains(last.Step)}}})
 	return epoch
 }
 
-// written is the sequence of the last chunk that the log holds of the tale; 0 when it
-// holds none.
+// written returns the sequence of the tale's last chunk in the log, or 0.
 func (z *zombies) written(ctx context.Context, client streamv2.StreamServiceClient, ref *streamv2.StreamRef) int64 {
 	call, err := client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: position.Start(2), StoredOnly: true})
 	var last int64
@@ -152,7 +148,7 @@ func (z *zombies) write(ctx context.Context, client streamv2.StreamServiceClient
 	}
 }
 
-// counts is how often the zombies have met what they are there for.
+// counts returns how often the zombies have met each expected case.
 func (z *zombies) counts() map[string]int {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -163,11 +159,10 @@ func (z *zombies) counts() map[string]int {
 	}
 }
 
-// lastAttacks is how long the zombies may go on behind the faults: until those to whom runs
-// were given have come to write.
+// lastAttacks is how long the zombies may continue after the faults, until the new owners have written.
 const lastAttacks = time.Minute
 
-// waitForAll waits until the zombies have met everything.
+// waitForAll waits until the zombies have met every case.
 func (z *zombies) waitForAll() {
 	z.t.Helper()
 	harness.WaitFor(z.t, lastAttacks, "the zombies to meet everything", func() (bool, string) {

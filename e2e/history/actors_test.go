@@ -10,8 +10,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// starter begins runs. Each request is sent by two at the same time, with one
-// request key.
+// starter begins runs. Two clients send each request at the same time with one request key.
 func (w *world) starter() {
 	for !w.closing.Load() {
 		session, key := pick(sessions), w.id("key")
@@ -34,8 +33,7 @@ func (w *world) starter() {
 	}
 }
 
-// submitter answers what is open. Each call is answered by two at the same
-// time, with different answers.
+// submitter answers open calls. Two clients answer each call at the same time with different answers.
 func (w *world) submitter() {
 	for !w.closing.Load() {
 		session := pick(sessions)
@@ -59,7 +57,7 @@ func (w *world) submitter() {
 	}
 }
 
-// open gives the calls of a session that nobody has answered.
+// open returns the unanswered calls of a session.
 func (w *world) open(session string) (ids []string) {
 	answer, _, err := w.get(session)
 	if err != nil {
@@ -78,7 +76,7 @@ func (w *world) get(session string) (*statev1.GetSessionResponse, bool, error) {
 	return attempt(w, func(ctx context.Context, c client) (*statev1.GetSessionResponse, error) { return c.GetSession(ctx, r) })
 }
 
-// host stops runs, sets statuses, lets sessions expire and writes their state.
+// host stops runs, sets statuses, expires sessions and writes their state.
 func (w *world) host() {
 	for !w.closing.Load() {
 		session := pick(sessions)
@@ -137,8 +135,7 @@ func (w *world) letExpire(session string) {
 	}
 }
 
-// merge appends to the log from outside of any run. It is sent once: a write
-// without a name of its own cannot be repeated.
+// merge appends to the log outside of a run. It is sent once, because such a write cannot be repeated safely.
 func (w *world) merge(session string) {
 	item := w.id("host")
 	r := &statev1.MergeStateRequest{Tenant: tenant, SessionId: session, Ops: []*statev1.StateOp{appendTo("log", item)}}
@@ -156,7 +153,7 @@ func (w *world) merge(session string) {
 	})
 }
 
-// reader watches what must hold in every single answer.
+// reader checks the invariants of every single response.
 func (w *world) reader() {
 	seen := map[string]*statev1.Session{}
 	for !w.closing.Load() {
@@ -181,8 +178,8 @@ func (w *world) reader() {
 	}
 }
 
-// whole checks that a snapshot shows suspensions whole: the status, the open
-// calls, and in a root what is known of the child.
+// whole checks that a snapshot shows suspensions completely: the status, the open calls, and in a root the state
+// of the child.
 func (w *world) whole(answer *statev1.GetSessionResponse) {
 	s := answer.GetSession()
 	open := map[string]int{}

@@ -10,17 +10,16 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// ending is a session as it is in the end.
+// ending is the final state of a session.
 type ending struct {
 	session  *statev1.Session
 	runs     []*statev1.Run
 	messages []string // ids
 	log      []string
-	unread   map[string]string // the answers that no step has consumed, by call
+	unread   map[string]string // unconsumed answers by call
 }
 
-// quiet reports whether no session has a run that anybody works on, and says
-// which one has.
+// quiet reports whether no run is in progress, and names one otherwise.
 func (w *world) quiet() (bool, string) {
 	for _, id := range sessions {
 		runs, err := w.runs(id)
@@ -54,7 +53,7 @@ func (w *world) runs(session string) (all []*statev1.Run, err error) {
 func (w *world) ending(id string) (e ending) {
 	answer, _, err := w.get(id)
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
-		return e // nobody has started it
+		return e // never started
 	}
 	if err == nil {
 		e.runs, err = w.runs(id)
@@ -92,7 +91,7 @@ func (w *world) ending(id string) (e ending) {
 	return e
 }
 
-// check compares what was told with what is there.
+// check compares the clients' observations with the final state.
 func (w *world) check() {
 	endings := map[string]ending{}
 	for _, id := range sessions {
@@ -134,8 +133,7 @@ func (w *world) checkSession(id string, e ending) {
 	}
 }
 
-// checkStarts: a request key names one run, and the run is there; a key that
-// was refused to all who sent it names none.
+// checkStarts: a request key names one run, and the run exists. A key refused to all senders names none.
 func (w *world) checkStarts(endings map[string]ending) {
 	named := map[string]string{}
 	best := map[string]fate{}
@@ -166,8 +164,7 @@ func (w *world) checkStarts(endings map[string]ending) {
 	}
 }
 
-// checkClaims: no two claims of a session share an epoch, and a step that was
-// sent when a later claim was known already is not taken.
+// checkClaims: no two claims of a session share an epoch, and a step sent after a known later claim is refused.
 func (w *world) checkClaims() {
 	seen := map[claim]bool{}
 	for _, c := range w.history.claims {
@@ -184,9 +181,8 @@ func (w *world) checkClaims() {
 	}
 }
 
-// checkCommits: what was acknowledged is there, what was refused is not, and
-// what was lost on its way is there as a whole or not at all; a step has one
-// owner, and later steps no earlier one.
+// checkCommits: acknowledged writes exist, refused ones do not, and lost ones exist completely or not at all. A
+// step has one owner, and later steps no earlier owner.
 func (w *world) checkCommits(endings map[string]ending) {
 	type place struct {
 		session string
@@ -206,8 +202,7 @@ func (w *world) checkCommits(endings map[string]ending) {
 				found++
 			}
 		}
-		// The plan and the results of a step that another owner has committed
-		// are there, and the item of this commit's own is not.
+		// If another owner committed the step, its plan and results exist but not this commit's own item.
 		written := len(c.log) > 0 && slices.Contains(e.log, c.log[len(c.log)-1])
 		if c.fate == acked && !written || c.fate == refused && written || written && found != items {
 			w.Errorf("session %s, step %d of epoch %d: fate %d, written %v, %d of %d items are there", c.session, c.step, c.epoch, c.fate, written, found, items)
@@ -228,8 +223,8 @@ func (w *world) checkCommits(endings map[string]ending) {
 	}
 }
 
-// checkAnswers: of the answers to a call one was accepted, and the step that
-// consumed the call, one at most, has read that one; or it waits to be read.
+// checkAnswers: one answer to each call was accepted. At most one step consumed the call, with that answer;
+// otherwise the answer is still unread.
 func (w *world) checkAnswers(endings map[string]ending) {
 	accepted := map[string]submit{}
 	given := map[string]map[string]bool{}

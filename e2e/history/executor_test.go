@@ -14,9 +14,8 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// executor claims runs and does their steps, one run at a time. Now and then it
-// falls silent and comes back under another id; the run that it had is dropped,
-// or worked on by a zombie that has not noticed.
+// executor claims runs and executes their steps, one run at a time. Sometimes it stops its heartbeats and
+// returns with another id. It drops its run, or a zombie keeps working on it.
 func (w *world) executor(done <-chan struct{}) {
 	for !ended(done) {
 		id := w.id("executor")
@@ -33,8 +32,7 @@ func (w *world) executor(done <-chan struct{}) {
 	}
 }
 
-// zombieSleep is at most how long a zombie stands still: mostly longer than
-// anybody waits for it.
+// zombieSleep is the longest pause of a zombie, usually longer than the detection of dead executors.
 const zombieSleep = 4 * time.Second
 
 func (w *world) beat(ctx context.Context, id string) {
@@ -48,7 +46,7 @@ func (w *world) beat(ctx context.Context, id string) {
 
 // claimOn serves one claim stream until it breaks.
 func (w *world) claimOn(ctx context.Context, id string, done <-chan struct{}) (dies bool) {
-	const streamLife = 4 * time.Second // so that a stream of a forgotten executor ends
+	const streamLife = 4 * time.Second // bounds the stream of an unregistered executor
 	ctx, cancel := context.WithTimeout(ctx, streamLife)
 	defer cancel()
 	stream, err := w.client().ClaimRuns(ctx)
@@ -63,7 +61,7 @@ func (w *world) claimOn(ctx context.Context, id string, done <-chan struct{}) (d
 			break
 		}
 		if work.GetStop() != nil {
-			continue // the run is told so at its next step; this costs a credit too many
+			continue // the run learns it at its next step; this costs an extra credit
 		}
 		c := work.GetExecute()
 		w.claimed(c)
@@ -96,10 +94,10 @@ func refOf(c *statev1.Claim) *statev1.RunRef {
 	return &statev1.RunRef{Tenant: tenant, SessionId: c.GetSession().GetSessionId(), RunId: c.GetRun().GetRunId(), Epoch: c.GetEpoch()}
 }
 
-// stale are the refusals after which an executor lets go of a run.
+// stale are the refusals after which an executor abandons a run.
 var stale = []string{"EPOCH_STALE", "RUN_FINISHED", "STEP_STALE"}
 
-// run does some steps of a claimed run.
+// run executes some steps of a claimed run.
 func (w *world) run(c *statev1.Claim) {
 	ref, step := refOf(c), c.GetSession().GetStepCount()
 	stopped := c.GetRun().GetStop()
@@ -113,7 +111,7 @@ func (w *world) run(c *statev1.Claim) {
 		if c.GetJournal().GetStep() == step {
 			s.journal = c.GetJournal()
 		}
-		c.Calls = nil // consumed by the first step
+		c.Calls = nil // the first step consumes them
 		answer, err := s.do(left <= 1)
 		if err != nil {
 			w.noteFault(err)
@@ -135,13 +133,13 @@ func (w *world) release(ref *statev1.RunRef) {
 	w.refused("release", err, stale...)
 }
 
-// stepper does one step.
+// stepper executes one step.
 type stepper struct {
 	*world
 	ref     *statev1.RunRef
 	step    int32
-	journal *statev1.Journal // of a former owner; nil for none
-	calls   []*statev1.Call  // whose answers the step consumes
+	journal *statev1.Journal // of a former owner, or nil
+	calls   []*statev1.Call  // their answers are consumed by the step
 	stopped *statev1.Stop
 	log     []string
 	over    bool
@@ -166,7 +164,7 @@ func (s *stepper) do(last bool) (*statev1.CommitStepResponse, error) {
 	return s.commit(r)
 }
 
-// plan records the step's plan, or takes over the one that stands.
+// plan records the step's plan, or adopts the recorded one.
 func (s *stepper) plan() (*eventv1.Message, error) {
 	if s.journal != nil {
 		return s.journal.GetPlan(), nil
@@ -181,8 +179,8 @@ func (s *stepper) plan() (*eventv1.Message, error) {
 	return m, err
 }
 
-// results records what the plan's calls have given. An item of the log names
-// the call, so that it is the same whoever records it.
+// results records the results of the plan's calls. A log item names its call, so every owner records the same
+// item.
 func (s *stepper) results(plan *eventv1.Message) error {
 	for _, part := range plan.GetParts() {
 		id := part.GetToolCall().GetToolCallId()
@@ -204,8 +202,7 @@ func (s *stepper) results(plan *eventv1.Message) error {
 	return nil
 }
 
-// finish ends the run: as somebody has asked, with calls that wait for an
-// answer, or well.
+// finish ends the run: as requested by a stop, suspended with open calls, or completed.
 func (s *stepper) finish(r *statev1.CommitStepRequest) {
 	s.over = true
 	switch {
@@ -227,7 +224,7 @@ func (s *stepper) finish(r *statev1.CommitStepRequest) {
 	}
 }
 
-// consume takes the answers that the claim has brought.
+// consume takes the answers of the claim.
 func (s *stepper) consume(r *statev1.CommitStepRequest) {
 	r.ConsumedCalls = nil
 	for _, c := range s.calls {
@@ -237,8 +234,7 @@ func (s *stepper) consume(r *statev1.CommitStepRequest) {
 	}
 }
 
-// commit sends the step. An answer that has changed since it was read is read
-// again.
+// commit sends the step. It reads an answer again if the answer has changed since.
 func (s *stepper) commit(r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
 	unsure, begun := false, s.ticks.Add(1)
 	for {
@@ -285,7 +281,7 @@ func (s *stepper) note(r *statev1.CommitStepRequest, answer *statev1.CommitStepR
 	})
 }
 
-// payload is what a client gave, or where else the answer came from.
+// payload returns a client's answer, or the answer's other origin.
 func payload(a *statev1.CallAnswer) string {
 	if a.GetSource() == statev1.AnswerSource_ANSWER_SOURCE_CLIENT {
 		return strings.Trim(a.GetResult(), `"`)

@@ -21,20 +21,20 @@ import (
 
 const (
 	replicas    = 2
-	connsEach   = 6 // connections to a replica: a cut meets some requests and not others
-	perKind     = 8 // starters, submitters, executors; hosts and readers are half as many
+	connsEach   = 6 // connections per replica: a cut hits some requests only
+	perKind     = 8 // starters, submitters, executors; half as many hosts and readers
 	deathPause  = 1000 * time.Millisecond
 	cutPause    = 400 * time.Millisecond
-	burst       = 4 // faults, and then calm: long enough that silent executors are found
+	burst       = 4 // faults before a pause, long enough to detect dead executors
 	calm        = 1500 * time.Millisecond
 	quietWithin = 4 * time.Minute
-	// enough is how often everything has to have happened that the test is about. The
-	// window stays open until then, for no longer than longest.
+	// enough is how often every tested event must happen. The window stays open until then, but not beyond
+	// longest.
 	enough  = 5
 	longest = 2 * time.Minute
 )
 
-// Which of the things that may go wrong comes next.
+// The kinds of faults.
 const (
 	killReplica = iota
 	cutClients
@@ -91,8 +91,7 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 	w.checkThatMuchHappened()
 }
 
-// breakThings kills, cuts and terminates until the window closes and enough has
-// happened.
+// breakThings kills, cuts and terminates until the window has closed and enough has happened.
 func (w *world) breakThings(states []*harness.Process, url string) {
 	seed := uint64(time.Now().UnixNano())
 	w.Logf("the seed of the faults is %d", seed)
@@ -103,7 +102,7 @@ func (w *world) breakThings(states []*harness.Process, url string) {
 		return since < *window || since < longest && len(w.tooFew()) > 0
 	}
 	for n := 1; open(); n++ {
-		// No event to wait for: that the moment is arbitrary is the point.
+		// The moment is arbitrary on purpose, so there is no event to wait for.
 		if n%burst == 0 {
 			time.Sleep(calm)
 		}
@@ -121,7 +120,7 @@ func (w *world) breakThings(states []*harness.Process, url string) {
 	}
 }
 
-// cutSessions ends the connections of the replicas to their database.
+// cutSessions closes the replicas' connections to their database.
 func cutSessions(t *testing.T, url string) {
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -134,7 +133,7 @@ func cutSessions(t *testing.T, url string) {
 	}
 }
 
-// happened counts what the test is about.
+// happened counts the tested events.
 func (h *history) happened() map[string]int {
 	n := map[string]int{"starts": 0, "steps": 0, "answers accepted": 0, "answers consumed": 0}
 	for _, s := range h.starts {
@@ -156,7 +155,7 @@ func (h *history) happened() map[string]int {
 	return n
 }
 
-// tooFew is what has not happened often enough until now.
+// tooFew returns the events that have not happened often enough.
 func (w *world) tooFew() map[string]int {
 	var n map[string]int
 	w.told(func(h *history) { n = h.happened() })
@@ -164,7 +163,7 @@ func (w *world) tooFew() map[string]int {
 	return n
 }
 
-// checkThatMuchHappened keeps the test from passing because nothing was done.
+// checkThatMuchHappened fails the test if too few events happened.
 func (w *world) checkThatMuchHappened() {
 	h := &w.history
 	w.Logf("told: %v, claims: %d, reads: %d, refused: %v", h.happened(), len(h.claims), h.reads, h.faults)
@@ -183,7 +182,7 @@ func appendTo(key, item string) *statev1.StateOp {
 
 func rootOf(session string) (root string, isChild bool) { return strings.CutSuffix(session, "/child") }
 
-// twice calls f two times at once.
+// twice calls f twice concurrently.
 func twice(f func()) {
 	var wg sync.WaitGroup
 	wg.Go(f)
@@ -191,7 +190,7 @@ func twice(f func()) {
 	wg.Wait()
 }
 
-// pause spreads requests over time, up to the given time apart.
+// pause spreads requests randomly over time, up to d apart.
 func pause(d time.Duration) { time.Sleep(rand.N(d)) }
 
 func ended(done <-chan struct{}) bool {

@@ -1,11 +1,9 @@
-// Package history_test checks the state service by its history: dozens of
-// clients do everything at once on few sessions, over two replicas that are
-// killed and connections that are cut, and what they were told is compared with
-// what is there in the end.
+// Package history_test checks the history of the state service. Dozens of clients work concurrently on few
+// sessions, over two replicas, while replicas are killed and connections are cut. The test compares the clients'
+// observations with the final state.
 //
-// What a client was told counts as follows. An answer is a promise. A refusal is
-// one too, unless an earlier attempt of the same request had been lost on its
-// way: then the request may have been written or not, once.
+// A positive response is a promise. A refusal is one too, unless an earlier attempt of the same request was
+// lost: then the request may have been written once or not at all.
 package history_test
 
 import (

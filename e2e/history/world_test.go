@@ -22,13 +22,13 @@ const (
 	agent  = "worker"
 	roots  = 8 // each with one child
 
-	// callLimit bounds one attempt, patience all attempts of one request.
+	// callLimit bounds one attempt, patience all attempts of a request.
 	callLimit = 20 * time.Second
 	patience  = 3 * time.Minute
 	retry     = 20 * time.Millisecond
 )
 
-// sessions are the ids of all sessions: each root is followed by its child.
+// sessions are the ids of all sessions. A child follows its root.
 var sessions = func() (ids []string) {
 	for i := range roots {
 		ids = append(ids, fmt.Sprintf("root-%d", i), fmt.Sprintf("root-%d/child", i))
@@ -36,22 +36,22 @@ var sessions = func() (ids []string) {
 	return ids
 }()
 
-// world is the service under test and what its clients were told.
+// world is the service under test and the observations of its clients.
 type world struct {
 	*testing.T
 	ctx     context.Context //nolint:containedctx // a world is one test: it ends when everything has to be over
 	proxies []*harness.Proxy
 	conns   [][]*grpc.ClientConn // by replica
-	closing atomic.Bool          // no new work is begun
+	closing atomic.Bool          // no new work begins
 	zombies sync.WaitGroup
 	ids     atomic.Int64
-	ticks   atomic.Int64 // the clients' common clock: what has a lower tick was over before
+	ticks   atomic.Int64 // the clients' logical clock: a lower tick ended earlier
 
 	mu      sync.Mutex
 	history history
 }
 
-// client is the service as one replica offers it.
+// client is the service on one replica.
 type client struct {
 	statev1.RunServiceClient
 	statev1.SessionServiceClient
@@ -59,7 +59,7 @@ type client struct {
 	statev1.CallServiceClient
 }
 
-// client gives a random connection to a random replica.
+// client returns a random connection to a random replica.
 func (w *world) client() client {
 	conns := w.conns[rand.IntN(len(w.conns))]
 	conn := conns[rand.IntN(len(conns))]
@@ -69,18 +69,18 @@ func (w *world) client() client {
 	}
 }
 
-// id returns what no earlier call returned.
+// id returns a unique id.
 func (w *world) id(prefix string) string { return fmt.Sprintf("%s-%d", prefix, w.ids.Add(1)) }
 
-// told notes something that a client was told.
+// told records an observation of a client.
 func (w *world) told(note func(*history)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	note(&w.history)
 }
 
-// attempt sends a request until it is answered or refused for good. unsure says
-// that an earlier attempt may have been written although it brought no answer.
+// attempt sends a request until it succeeds or is refused permanently. unsure means that an earlier unanswered
+// attempt may have been written.
 func attempt[A any](w *world, send func(context.Context, client) (A, error)) (answer A, unsure bool, err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
@@ -107,8 +107,7 @@ func once[A any](ctx context.Context, c client, send func(context.Context, clien
 	return send(ctx, c)
 }
 
-// refused fails the test unless the refusal is one of those that a request may
-// meet here.
+// refused fails the test unless the refusal has one of the expected reasons.
 func (w *world) refused(what string, err error, reasons ...string) {
 	if err == nil {
 		return
@@ -127,28 +126,28 @@ func pick[T any](from []T) T { return from[rand.IntN(len(from))] }
 
 func chance(percent int) bool { return rand.IntN(100) < percent }
 
-// history is what the clients were told.
+// history records the observations of the clients.
 type history struct {
 	starts   []start
 	claims   []claim
 	commits  []commit
 	submits  []submit
-	versions map[string]map[int64]string // by session: which write was told a version
-	acked    map[string]int64            // by session: the highest version that anybody was told
-	faults   map[string]int              // how often each refusal came
+	versions map[string]map[int64]string // by session and version: the write with that version
+	acked    map[string]int64            // by session: the highest version in a response
+	faults   map[string]int              // refusals by reason
 	reads    int
 }
 
-// fate is what became of a write, as far as its client was told.
+// fate is the outcome of a write from its client's view.
 type fate int
 
 const (
-	refused fate = iota // it is not there
-	lost                // it is there as a whole, or not at all
-	acked               // it is there
+	refused fate = iota // not written
+	lost                // written completely or not at all
+	acked               // written
 )
 
-// fateOf is the fate of a request by what attempt has given.
+// fateOf returns the fate of a request from the result of attempt.
 func fateOf(unsure bool, err error) fate {
 	switch {
 	case err == nil:
@@ -168,7 +167,7 @@ type start struct {
 type claim struct {
 	session, run string
 	epoch        int64
-	told         int64 // the tick at which the executor had it
+	told         int64 // the tick of its arrival at the executor
 }
 
 type commit struct {
@@ -177,9 +176,9 @@ type commit struct {
 	step         int32
 	messages     []string          // ids, in their order
 	log          []string          // items of the state's log
-	consumed     map[string]string // by call: the answer as the step read it
+	consumed     map[string]string // answers read by the step, by call
 	fate         fate
-	begun        int64 // the tick at which it was sent first
+	begun        int64 // the tick of its first attempt
 }
 
 type submit struct {
@@ -187,7 +186,7 @@ type submit struct {
 	outcome                statev1.SubmitCallResponse_Outcome
 }
 
-// wrote notes the version that a write was told.
+// wrote records the version of a write.
 func (h *history) wrote(t *testing.T, session string, version int64, what string) {
 	if h.versions[session] == nil {
 		h.versions[session] = map[int64]string{}

@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// story is a conversation that waits for somebody in its middle.
+// story is a conversation that suspends in the middle.
 type story struct {
 	word string
-	// answers are sent one after the other, those of a line at once.
+	// answers are sent one line after the other, those of a line at once.
 	answers func(r *round) [][]harness.ToolAnswer
-	// chunks is how many the first answer and each continuation have at least.
+	// chunks is the least number of chunks in the first answer and in each continuation.
 	chunks int
 }
 
@@ -38,9 +38,8 @@ var stories = map[string]story{
 	}},
 }
 
-// anAnswerThatIsCutIsTheSame cuts the stream of the first
-// message, or that of a continuation, behind every chunk of it, and the client attaches
-// again and goes on.
+// anAnswerThatIsCutIsTheSame cuts the stream of the first message, or of a continuation, after every single
+// chunk. The client attaches again and continues.
 func anAnswerThatIsCutIsTheSame(t *testing.T, w *world) {
 	for name, s := range stories {
 		t.Run(name, func(t *testing.T) {
@@ -73,19 +72,19 @@ func anAnswerThatIsCutIsTheSame(t *testing.T, w *world) {
 	}
 }
 
-// sessionOf matches the session in what tools give back.
+// sessionOf matches the session in tool results.
 var sessionOf = regexp.MustCompile(`Test[^"]*✂`)
 
-// cutter plays a story as a client whose connection is cut once.
+// cutter plays a story as a client with one cut connection.
 type cutter struct {
 	*round
 	pace     *pace
-	stream   int // which of its streams is cut; below 0 for none
-	behind   int // how many chunks
+	stream   int // index of the stream to cut; below 0 for none
+	behind   int // chunks before the cut
 	happened string
 }
 
-// play gives the message in the end, and how many chunks each stream had.
+// play returns the final message, and the number of chunks in each stream.
 func (c *cutter) play(s story) (m harness.UIMessage, lengths []int) {
 	c.Helper()
 	c.said = []harness.UIMessage{harness.UserMessage("user-1", s.word+" "+c.session)}
@@ -104,7 +103,7 @@ func (c *cutter) play(s story) (m harness.UIMessage, lengths []int) {
 	return m, lengths
 }
 
-// effects checks the effects: what was approved was done once.
+// effects checks the effects: every approved call took effect once.
 func (c *cutter) effects(s story) {
 	c.Helper()
 	p := c.said[len(c.said)-1].Call("pay")
@@ -122,8 +121,8 @@ func (c *cutter) effects(s story) {
 	}
 }
 
-// talk sends the conversation and reads the answer, which is cut where that is its turn.
-// It gives how many chunks the answer had, and keeps the message.
+// talk sends the conversation, reads the answer with its cut, and stores the message. It returns the number of
+// chunks.
 func (c *cutter) talk(n int, said []harness.UIMessage) (chunks int) {
 	c.Helper()
 	stream, err := c.At(n%2).Post(c.ctx, harness.ChatPost{Session: c.session, Agent: c.agent, Messages: said})
@@ -147,8 +146,7 @@ func (c *cutter) talk(n int, said []harness.UIMessage) (chunks int) {
 	return chunks
 }
 
-// resume attaches again after the cut, and reads on as the chat class does: the first
-// start begins the message anew.
+// resume attaches again after the cut and reads like the chat class: the first start begins the message again.
 func (c *cutter) resume(m harness.UIMessage) harness.UIMessage {
 	c.Helper()
 	stream, err := c.At(c.behind%2).Reconnect(c.ctx, c.session)
@@ -167,8 +165,8 @@ func (c *cutter) resume(m harness.UIMessage) harness.UIMessage {
 	return stream.Message
 }
 
-// read reads so many chunks, or below 0 all, and lets the model go on when they are
-// there. over says that the stream has come to its end.
+// read reads limit chunks, or all if limit is below 0, and then lets the model continue. over reports the end of
+// the stream.
 func (c *cutter) read(stream *harness.UIStream, limit int) (chunks int, over bool) {
 	c.Helper()
 	for ; chunks != limit; chunks++ {
@@ -187,7 +185,7 @@ func (c *cutter) read(stream *harness.UIStream, limit int) (chunks int, over boo
 	return chunks, false
 }
 
-// shape is the message without what differs from session to session.
+// shape returns the message without session-specific parts.
 func (c *cutter) shape(m harness.UIMessage) string {
 	var b strings.Builder
 	for _, p := range m.Parts {

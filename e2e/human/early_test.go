@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	// earlyRounds is how many rounds something comes before its time, or as often as it
-	// should not.
+	// earlyRounds is the number of rounds with early or repeated requests.
 	earlyRounds = 6
-	// slowTool is how long the ledger takes where answers are to be faster than a tool.
+	// slowTool is the ledger's delay where answers must overtake a tool.
 	slowTool = 1500 * time.Millisecond
 )
 
-// newSlowWorld is a world whose server tools take slowTool.
+// newSlowWorld starts a world whose server tools take slowTool.
 func newSlowWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{model: startModel(t), ledger: harness.StartLedger(t, func() time.Duration { return slowTool / 2 })}
@@ -33,8 +32,7 @@ func newSlowWorld(t *testing.T) *world {
 	return w
 }
 
-// hear lets the user say "mixed", and reads the answer until the client is told of its own
-// tool, while a server tool runs.
+// hear sends "mixed" and reads the answer until the client receives its own tool call, while a server tool runs.
 func (r *round) hear() *harness.UIStream {
 	r.Helper()
 	r.said = []harness.UIMessage{harness.UserMessage("user-1", "mixed "+r.session)}
@@ -57,8 +55,8 @@ func (r *round) hear() *harness.UIStream {
 
 const early = "what the client was quick to say"
 
-// TestAnAnswerBeforeTheSuspensionIsTakenOnce answers a client's tool while a server tool
-// of the same step runs: the run suspends on the call long after that.
+// TestAnAnswerBeforeTheSuspensionIsTakenOnce answers a client tool while a server tool of the same step runs,
+// long before the run suspends.
 func TestAnAnswerBeforeTheSuspensionIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	w := newSlowWorld(t)
@@ -138,7 +136,7 @@ func TestAnAnswerBeforeTheSuspensionIsTakenOnce(t *testing.T) {
 	})
 }
 
-// TestEqualRequestsThatComeAtOnceAreOneRun sends what goes back, or goes on, many times.
+// TestEqualRequestsThatComeAtOnceAreOneRun sends edits, regenerations and continuations many times.
 func TestEqualRequestsThatComeAtOnceAreOneRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -168,7 +166,7 @@ func TestEqualRequestsThatComeAtOnceAreOneRun(t *testing.T) {
 					q.Session, q.Agent = r.session, r.agent
 					got := r.postAtOnce(q, posts)
 					stored := r.settled("completed")
-					if q.RequestKey != "" { // a key holds behind the end as well
+					if q.RequestKey != "" { // a key remains valid after the end
 						got = append(got, r.postAtOnce(q, posts)...)
 					}
 					if n := len(r.model.requests(r.session)); n != 2 || len(stored) != 2 {
@@ -188,8 +186,8 @@ func TestEqualRequestsThatComeAtOnceAreOneRun(t *testing.T) {
 	}
 }
 
-// regenerates asks for another answer many times at once, without saying in whose place:
-// who comes when that is being given is told so.
+// regenerates sends many concurrent regenerate requests without a message id. A request during the new answer
+// attaches to it.
 func (r *round) regenerates(posts int) string {
 	r.suspend("say")
 	q := harness.ChatPost{Session: r.session, Agent: r.agent, Trigger: "regenerate-message", Messages: r.said[:1]}

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// equalRounds is how many rounds equal messages come at once.
+// equalRounds is the number of rounds with concurrent equal messages.
 const equalRounds = 8
 
 func equalMessagesAreOneRun(t *testing.T, w *world) {
@@ -16,7 +16,7 @@ func equalMessagesAreOneRun(t *testing.T, w *world) {
 		for _, key := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d, with a key: %v", posts, key), func(t *testing.T) {
 				w.rounds(t, equalRounds, func(r *round) string {
-					// Every other message comes to a session that there is already.
+					// Every other message goes to an existing session.
 					if r.number%2 == 1 {
 						r.suspend("say")
 					}
@@ -44,8 +44,7 @@ func equalMessagesAreOneRun(t *testing.T, w *world) {
 	}
 }
 
-// postAtOnce sends the same through both gateways at the same moment, and gives what each
-// has of the answer.
+// postAtOnce sends the same request concurrently through both gateways and returns each received answer.
 func (r *round) postAtOnce(q harness.ChatPost, posts int) []harness.UIMessage {
 	r.Helper()
 	got := make([]harness.UIMessage, posts)

@@ -13,10 +13,10 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 )
 
-// meanwhileRounds is how many rounds an answer plays against something else.
+// meanwhileRounds is the number of rounds of an answer against another event.
 const meanwhileRounds = 18
 
-// abandoned begins what the model is told of a call that a message has taken the place of.
+// abandoned begins the model's result of a call replaced by a message.
 const abandoned = "client_tool_abandoned"
 
 func anAnswerIsTakenOrAbandoned(t *testing.T, w *world) {
@@ -40,7 +40,7 @@ func anAnswerIsTakenOrAbandoned(t *testing.T, w *world) {
 					r.Errorf("the model saw %d results, %q; want the answer, or that it was abandoned", n, seen)
 				}
 				happened := r.checkAnswered(way.door, was, taken, stored)
-				// The message stands where it was taken, and is answered there.
+				// The message is stored and answered in order.
 				users := count(stored, "user")
 				switch {
 				case refusal != "" && (refusal != "SESSION_BUSY" || way.onBusy != "" || !taken):
@@ -73,7 +73,7 @@ func anAnswerIsTakenOrAbandoned(t *testing.T, w *world) {
 	}
 }
 
-// checkAnswered compares what somebody was told who has answered with what became of it.
+// checkAnswered compares the response to an answer with its effect.
 func (r *round) checkAnswered(door string, was told, taken bool, stored []harness.UIMessage) string {
 	r.Helper()
 	happened, want := "not taken", "already_completed"
@@ -88,7 +88,7 @@ func (r *round) checkAnswered(door string, was told, taken bool, stored []harnes
 			r.Errorf("an answer that was not taken was answered with a stream:\n%s", was.message.Content())
 		}
 	case "RUN_STALE":
-		// A newer message is answered already: the chat loads the conversation anew.
+		// The chat reloads a conversation with a newer answer.
 		if !strings.HasPrefix(door, "chat") {
 			r.Errorf("%s was told %+v", door, was)
 		}
@@ -119,7 +119,7 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 				case 0:
 				case 1:
 					r.WaitStatus(r, r.session, "completed")
-				default: // the deadline is that of the suspension, which is over a little longer
+				default: // the deadline counts from the suspension, a little later
 					time.Sleep(answerWithin - 100*time.Millisecond + rand.N(300*time.Millisecond))
 				}
 				was := through(door).answer(r, r.result("hurry", answer))
@@ -139,7 +139,7 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 				if taken {
 					happened = "in time"
 				}
-				// Late or not, the model knows of it behind the next message, once.
+				// Late or not, the model sees it once after the next message.
 				r.said = stored
 				if _, code := r.never(0, ""); code != "" {
 					r.Errorf("the next message was refused: %s", code)
@@ -150,7 +150,7 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 				}
 				return happened
 			})
-			// Late is who waits for it; in time only who is not kept waiting by the machine.
+			// A client that waits is late; a client on a fast machine is in time.
 			if count["late"] < meanwhileRounds/3 || count["in time"] == 0 {
 				t.Errorf("%v, want it late in the %d rounds in which that is sure, and in time in some", count, meanwhileRounds/3)
 			}
@@ -158,10 +158,10 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 	}
 }
 
-// notContinuable is what somebody is told who answers a call of a session that is over.
+// notContinuable is the reason for an answer to a call of an ended session.
 const notContinuable = "OWNER_NOT_CONTINUABLE"
 
-// sessionLife is how long a suspended session waits where that is tested.
+// sessionLife is how long a suspended session lives in expiry tests.
 const sessionLife = 4 * time.Second
 
 func TestAnAnswerAtTheEndOfItsSessionIsTakenOrRefused(t *testing.T) {
@@ -192,7 +192,7 @@ func TestAnAnswerAtTheEndOfItsSessionIsTakenOrRefused(t *testing.T) {
 					}
 					return "taken"
 				}
-				// A chat may have begun before the session has ended, and tells that end.
+				// A chat may have begun before the session ended, and then streams that end.
 				if was.status != notContinuable && (was.status != "streamed" || door != "chat 0") {
 					r.Errorf("told %+v, want it taken, or %s", was, notContinuable)
 				}
@@ -231,7 +231,7 @@ func anAnswerAndAStopLoseNothing(t *testing.T, w *world) {
 	}
 }
 
-// despite answers where a stop may end the answer in the middle.
+// despite answers although a stop may interrupt the response.
 func (r *round) despite(name string, a harness.ToolAnswer) told {
 	if name != "chat 0" {
 		return through(name).answer(r, a)
@@ -251,7 +251,7 @@ func (r *round) despite(name string, a harness.ToolAnswer) told {
 	return told{status: "streamed", message: stream.Message}
 }
 
-// stop stops the session by the route for that.
+// stop stops the session through its route.
 func (r *round) stop(gateway int, kind string) {
 	path := "/chat/" + url.PathEscape(r.session) + "/" + kind
 	if a := r.At(gateway).Do(r, http.MethodPost, path, []byte(`{"reason": "enough"}`)); a.Code != http.StatusAccepted {
@@ -259,7 +259,7 @@ func (r *round) stop(gateway int, kind string) {
 	}
 }
 
-// over waits until nothing runs in the session, and gives its status.
+// over waits until no run is live and returns the session's status.
 func (r *round) over() (status string) {
 	r.Helper()
 	harness.WaitFor(r, roundLimit, "nothing to run in "+r.session, func() (bool, string) {
@@ -270,8 +270,8 @@ func (r *round) over() (status string) {
 	return status
 }
 
-// afterAbort checks what there is of the session after an abort: the run was over
-// before, or it has failed. What was not approved has not been done.
+// afterAbort checks the session after an abort: the run ended before, or it failed. Unapproved calls had no
+// effect.
 func (r *round) afterAbort(was told) string {
 	r.Helper()
 	status := r.over()
@@ -298,7 +298,7 @@ func (r *round) afterAbort(was told) string {
 	return "aborted: " + was.status
 }
 
-// afterInterrupt resumes what was interrupted, and checks that the answer was not lost.
+// afterInterrupt resumes the interrupted run and checks that the answer was not lost.
 func (r *round) afterInterrupt(was told) string {
 	r.Helper()
 	happened := was.status
@@ -318,7 +318,7 @@ func (r *round) afterInterrupt(was told) string {
 	state := "output-available"
 	began := was.got.Continuation == "new_run" || was.status == "streamed"
 	if began && strings.Contains(seen, "run_stopped") {
-		state = "output-error" // the interrupt came while it was paid
+		state = "output-error" // the interrupt arrived during the payment
 		happened += ", while it was paid"
 	} else {
 		if !strings.Contains(seen, "pay "+r.session) {
@@ -333,8 +333,8 @@ func (r *round) afterInterrupt(was told) string {
 	return happened
 }
 
-// onceShown checks that the conversation shows the payment once, in the message that
-// asked for it, with its input and how it ended.
+// onceShown checks that the conversation shows the payment once, in the requesting message, with its input and
+// its end.
 func (r *round) onceShown(stored []harness.UIMessage, state string) {
 	r.Helper()
 	var parts []string

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// paceLimit is how long the model waits for its reader to have what it said.
+// paceLimit is how long the model waits for its reader.
 const paceLimit = 2 * time.Minute
 
-// done is what the model says when it has the results of its calls.
+// done is the model's text after the results of its calls.
 const done = "Now it is done ."
 
 // entry is one message of a request to the model.
@@ -24,11 +24,11 @@ type entry struct {
 	callID     string   // of a result
 }
 
-// request is what the model was asked with.
+// request is a request to the model.
 type request []entry
 
-// model is the fake of a provider, which calls the tools that the user's first word
-// says, and remembers what it was asked. Users say "WORD SESSION".
+// model is a fake provider. It calls the tools named by the user's first word and records its requests. Users
+// say "WORD SESSION".
 type model struct {
 	*harness.Provider
 
@@ -44,7 +44,7 @@ func startModel(t *testing.T) *model {
 	return m
 }
 
-// words are those of users that the model knows.
+// words are the user words known to the model.
 var words = []string{"ask", "hurry", "pay", "mixed", "say", "never", "go"}
 
 func (m *model) answer(s *harness.Speech) {
@@ -76,14 +76,14 @@ func (m *model) answer(s *harness.Speech) {
 	s.End()
 }
 
-// requests gives what the model was asked with in a session.
+// requests returns the model's requests of a session.
 func (m *model) requests(session string) []request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.heard[session])
 }
 
-// hear reads a request of OpenAI's wire.
+// hear decodes a request of OpenAI's API.
 func hear(body map[string]any) request {
 	var r request
 	messages, _ := body["messages"].([]any)
@@ -115,8 +115,7 @@ func text(content any) string {
 	return all.String()
 }
 
-// subject is the session, the word that its user has said last, and whether the calls
-// that came of it are answered.
+// subject returns the session, the user's last word, and whether the resulting calls have been answered.
 func (r request) subject() (session, word string, answered bool) {
 	for _, e := range r {
 		first, rest, _ := strings.Cut(e.text, " ")
@@ -133,8 +132,8 @@ func (r request) subject() (session, word string, answered bool) {
 	return session, word, answered
 }
 
-// problem says what is wrong with the request, "" when nothing is: behind the
-// assistant's calls stand their results, one for each, before anything else.
+// problem describes a violation in the request, or returns "": the assistant's calls must be followed by exactly
+// one result each.
 func (r request) problem() string {
 	var open []string
 	for i, e := range r {
@@ -157,7 +156,7 @@ func (r request) problem() string {
 	return ""
 }
 
-// result gives the result of a call, and how many there are.
+// result returns the result of a call, and the number of results.
 func (r request) result(call string) (text string, n int) {
 	for _, e := range r {
 		if e.role == "tool" && e.callID == call {
@@ -177,17 +176,15 @@ func (r request) String() string {
 	return b.String()
 }
 
-// pace lets the model say a word when its reader has the one before. Nil lets it say
-// everything at once.
+// pace lets the model send a word once its reader has the previous one. A nil pace never waits.
 type pace struct {
 	mu      sync.Mutex
 	has     string // the reader's text
-	late    bool   // the reader did not follow
+	late    bool   // the reader fell behind
 	changed chan struct{}
 }
 
-// pace makes the model wait for the readers of a session, which tell by follow how far
-// they are.
+// pace makes the model wait for the readers of a session. They report their progress with follow.
 func (m *model) pace(session string) *pace {
 	p := &pace{changed: make(chan struct{})}
 	m.mu.Lock()
@@ -231,7 +228,7 @@ func (p *pace) say(s *harness.Speech, text string) {
 	}
 }
 
-// lagged reports whether a reader has not followed.
+// lagged reports whether a reader fell behind.
 func (p *pace) lagged() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// talkers is how many conversations go on while services are restarted.
+	// talkers is the number of concurrent conversations during restarts.
 	talkers = 6
-	// between is how many conversations come to their end between two restarts.
+	// between is the number of completed conversations between two restarts.
 	between = 4
 	// restartLimit bounds all restarts, and each conversation.
 	restartLimit = 8 * time.Minute
@@ -25,9 +25,8 @@ const (
 	again = 50 * time.Millisecond
 )
 
-// TestAnswersAreTakenOnceWhileEveryServiceIsRestarted restarts each process in turn, by
-// SIGTERM and by SIGKILL, while people ask and answer; each question is answered by two
-// at once.
+// TestAnswersAreTakenOnceWhileEveryServiceIsRestarted restarts each process in turn, by SIGTERM and by SIGKILL,
+// during conversations. Two people answer each question at once.
 func TestAnswersAreTakenOnceWhileEveryServiceIsRestarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -51,7 +50,7 @@ func TestAnswersAreTakenOnceWhileEveryServiceIsRestarted(t *testing.T) {
 	c.over.Store(true)
 	talking.Wait()
 	t.Logf("%d conversations over %d restarts: %v", c.ended.Load(), 14, c.happened)
-	// Which of the two has won how often is up to the machine.
+	// Each may win any number of times.
 	for _, word := range []string{"ask: ", "pay: "} {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(c.happened)), func(what string) bool { return strings.HasPrefix(what, word) }) {
 			t.Errorf("%v: nobody has answered %q; the test has proved little", c.happened, word)
@@ -59,19 +58,19 @@ func TestAnswersAreTakenOnceWhileEveryServiceIsRestarted(t *testing.T) {
 	}
 }
 
-// crowd are people who talk all the time.
+// crowd is a group of people in continuous conversations.
 type crowd struct {
 	*testing.T
 	*world
 	ctx   context.Context //nolint:containedctx // the crowd is one test: it ends when everything has to be over
-	over  atomic.Bool     // no conversation begins any more
+	over  atomic.Bool     // no new conversation begins
 	ended atomic.Int64
 
 	mu       sync.Mutex
 	happened map[string]int
 }
 
-// progress waits until some more conversations have come to their end.
+// progress waits for the end of some more conversations.
 func (c *crowd) progress() {
 	c.Helper()
 	begin := c.ended.Load()
@@ -95,7 +94,7 @@ func (c *crowd) talk(i int) {
 	}
 }
 
-// person has one conversation, and gives up nothing.
+// person has one conversation and retries every request.
 type person struct {
 	*crowd
 	session, word string
@@ -130,7 +129,7 @@ func (p *person) converse() error {
 	return p.check(call.ToolCallID, told, stored)
 }
 
-// answers are those of two people: of whom the one says yes, where that is asked.
+// answers returns the answers of two people. The first one approves.
 func (p *person) answers(call *harness.UIPart) [2]harness.ToolAnswer {
 	var all [2]harness.ToolAnswer
 	for i := range all {
@@ -145,10 +144,10 @@ func (p *person) answers(call *harness.UIPart) [2]harness.ToolAnswer {
 	return all
 }
 
-// marks tell the two people apart.
+// marks distinguish the two people.
 var marks = [2]string{"the first one says so", "the second one says so"}
 
-// submit answers until it is told what became of it.
+// submit repeats an answer until it receives a definite status.
 func (p *person) submit(c harness.Client, a harness.ToolAnswer) (status string, err error) {
 	for {
 		got, err := c.Submit(p.ctx, p.session, a)
@@ -164,7 +163,7 @@ func (p *person) submit(c harness.Client, a harness.ToolAnswer) (status string, 
 	}
 }
 
-// pause waits a moment, and reports whether there is time left.
+// pause waits a moment and reports whether time remains.
 func (p *person) pause() bool {
 	select {
 	case <-time.After(again):
@@ -174,7 +173,7 @@ func (p *person) pause() bool {
 	}
 }
 
-// end waits until the session is over, and gives its conversation.
+// end waits for the end of the session and returns its conversation.
 func (p *person) end() ([]harness.UIMessage, error) {
 	for {
 		snapshot, err := p.At(1).Snapshot(p.ctx, p.session)
@@ -190,8 +189,7 @@ func (p *person) end() ([]harness.UIMessage, error) {
 	}
 }
 
-// check compares what the two were told with what the model saw, the ledger has and the
-// conversation says.
+// check compares the responses to both people with the model's view, the ledger, and the conversation.
 func (p *person) check(call string, told [2]string, stored []harness.UIMessage) error {
 	all := p.model.requests(p.session)
 	var seen string

@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// TestWhateverComesAtTheSameMomentHasOneOutcome plays everything that may come together
-// in one system.
+// TestWhateverComesAtTheSameMomentHasOneOutcome plays all concurrent combinations in one system.
 func TestWhateverComesAtTheSameMomentHasOneOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, harness.PatientState)
@@ -28,7 +27,7 @@ func TestWhateverComesAtTheSameMomentHasOneOutcome(t *testing.T) {
 	}
 }
 
-// submitRounds is how many rounds two ways to answer play against each other.
+// submitRounds is the number of rounds with two concurrent answers.
 const submitRounds = 15
 
 func ofTwoAnswersOneIsTaken(t *testing.T, w *world) {

@@ -23,14 +23,14 @@ const (
 	roundLimit = 4 * time.Minute
 	// answerWithin is the deadline of the tool "hurry".
 	answerWithin = 2 * time.Second
-	// jitter is by how much one of two things may come first that come at once.
+	// jitter is the largest offset between two simultaneous events.
 	jitter = 3 * time.Millisecond
-	// agentType refuses a message that comes while it is busy; the patient one lets it wait.
+	// agentType refuses a message while it is busy; patient queues it.
 	agentType, patient = "clerk", "patient"
 )
 
-// agentsFile has "ask" and "hurry", which a client answers, and "pay" and "record", which
-// have an effect on the ledger; for "pay" somebody has to say yes.
+// agentsFile has the client tools "ask" and "hurry", and the tools "pay" and "record" with effects on the
+// ledger. "pay" needs approval.
 const agentsFile = `
 models:
   openai: {baseURL: "MODEL/v1", apiKeyEnv: FAKE_KEY}
@@ -57,8 +57,7 @@ agents:
   - {name: patient, description: Lets others wait., model: openai/fake, onBusy: enqueue, tools: [ask, hurry, pay, record]}
 `
 
-// world is a system with two of each service but the stream's, the model, and the
-// ledger that tools have effects on.
+// world is a system with two replicas of each service except stream, the model, and the ledger.
 type world struct {
 	*harness.System
 	model  *model
@@ -79,7 +78,7 @@ func newWorld(t *testing.T, stateEnv ...string) *world {
 	return w
 }
 
-// round is one session, in which something happens at the same moment as something else.
+// round is one session with two simultaneous events.
 type round struct {
 	*testing.T
 	*world
@@ -87,12 +86,12 @@ type round struct {
 	number  int
 	session string
 	agent   string
-	// said is the conversation as a client has it.
+	// said is the conversation from the client's view.
 	said []harness.UIMessage
 }
 
-// rounds plays rounds, several at once, and prints how often each thing happened that a
-// round has given. The count is for checks.
+// rounds plays rounds concurrently and prints how often each returned outcome occurred. The counts are for
+// checks.
 func (w *world) rounds(t *testing.T, n int, play func(*round) string) (count map[string]int) {
 	t.Helper()
 	count = map[string]int{}
@@ -118,8 +117,8 @@ func (w *world) rounds(t *testing.T, n int, play func(*round) string) (count map
 	return count
 }
 
-// both starts two things at the same moment, but for every third round each, in which the
-// one begins when the other is over. It returns when both are over.
+// both runs two functions at the same moment. In a third of the rounds each, one runs after the other. It
+// returns when both have ended.
 func (r *round) both(first, second func()) {
 	switch r.number % 3 {
 	case 0:
@@ -144,8 +143,7 @@ func (r *round) both(first, second func()) {
 	wg.Wait()
 }
 
-// suspend lets the user say the word, and reads the answer to its end, where the session
-// waits for somebody.
+// suspend sends the word and reads the answer to its end, where the session suspends.
 func (r *round) suspend(word string) {
 	r.Helper()
 	r.said = []harness.UIMessage{harness.UserMessage("user-1", word+" "+r.session)}
@@ -159,7 +157,7 @@ func (r *round) suspend(word string) {
 	r.said = append(r.said, stream.Message)
 }
 
-// whole reads a stream to its good end.
+// whole reads a stream to its proper end.
 func whole(stream *harness.UIStream) error {
 	defer stream.Close()
 	err := stream.Rest()
@@ -172,13 +170,13 @@ func whole(stream *harness.UIStream) error {
 	return nil
 }
 
-// result answers a client's tool with a text.
+// result answers a client tool with a text.
 func (r *round) result(tool, text string) harness.ToolAnswer {
 	r.Helper()
 	return harness.ToolAnswer{ToolCallID: r.open(tool).ToolCallID, Result: json.RawMessage(fmt.Sprintf("%q", text))}
 }
 
-// verdict answers a question whether a tool may run.
+// verdict answers an approval request.
 func (r *round) verdict(tool string, approved bool, reason string) harness.ToolAnswer {
 	r.Helper()
 	p := r.open(tool)
@@ -190,7 +188,7 @@ func (r *round) verdict(tool string, approved bool, reason string) harness.ToolA
 	}
 }
 
-// open is the part of a call that waits.
+// open returns the part of the open call.
 func (r *round) open(tool string) *harness.UIPart {
 	r.Helper()
 	last := r.said[len(r.said)-1]
@@ -201,23 +199,23 @@ func (r *round) open(tool string) *harness.UIPart {
 	return p
 }
 
-// told is what somebody learns who has answered.
+// told is the response to an answer.
 type told struct {
-	// status is accepted, already_completed, late_answer_after_timeout, the code of a
-	// refusal, or "streamed" where a stream is the answer.
+	// status is accepted, already_completed, late_answer_after_timeout, the code of a refusal, or "streamed" for
+	// a stream.
 	status string
 	got    harness.Submitted
-	// message is the whole answer, where a stream is.
+	// message is the whole answer of a stream.
 	message harness.UIMessage
 }
 
-// door is a way by which answers come in.
+// door is a route for answers.
 type door struct {
 	name   string
 	answer func(r *round, a harness.ToolAnswer) told
 }
 
-// doors are all ways, over both gateways.
+// doors returns all routes through both gateways.
 func doors() []door {
 	var all []door
 	for gateway := range 2 {
@@ -230,13 +228,13 @@ func doors() []door {
 	return all
 }
 
-// through is the door of the name.
+// through returns the route of this name.
 func through(name string) door {
 	all := doors()
 	return all[slices.IndexFunc(all, func(d door) bool { return d.name == name })]
 }
 
-// submit answers by the route for that.
+// submit answers through the submit route.
 func (r *round) submit(gateway int, a harness.ToolAnswer) told {
 	got, err := r.At(gateway).Submit(r.ctx, r.session, a)
 	if err != nil && harness.RefusalCode(err) == "" {
@@ -272,7 +270,7 @@ func (r *round) call(gateway int, a harness.ToolAnswer) told {
 	}}
 }
 
-// send answers as a chat does: with the whole conversation.
+// send answers like a chat, with the whole conversation.
 func (r *round) send(gateway int, answers ...harness.ToolAnswer) told {
 	stream, err := r.At(gateway).Post(r.ctx, harness.ChatPost{Session: r.session, Agent: r.agent, Messages: r.answered(answers...)})
 	if err == nil {
@@ -288,7 +286,7 @@ func (r *round) send(gateway int, answers ...harness.ToolAnswer) told {
 	return told{status: "streamed", message: stream.Message}
 }
 
-// answered is the conversation as a client has it that has put answers into its parts.
+// answered returns the client's conversation with the answers in its parts.
 func (r *round) answered(answers ...harness.ToolAnswer) []harness.UIMessage {
 	said := slices.Clone(r.said)
 	last := said[len(said)-1].Clone()
@@ -310,8 +308,8 @@ func (r *round) answered(answers ...harness.ToolAnswer) []harness.UIMessage {
 	return said
 }
 
-// settled waits until the session has the status, and checks what everybody has of it:
-// both gateways tell the same conversation, and so does the stream of its last answer.
+// settled waits for the session's status and checks all views: both gateways return the same conversation, and
+// so does the stream of its last answer.
 func (r *round) settled(status string) []harness.UIMessage {
 	r.Helper()
 	r.WaitStatus(r, r.session, status)
@@ -321,7 +319,7 @@ func (r *round) settled(status string) []harness.UIMessage {
 		mine, others := harness.Transcript(stored), harness.Transcript(r.At(1).Messages(r, r.session))
 		return mine == others, fmt.Sprintf("the gateways have\n%s\nand\n%s", mine, others)
 	}
-	if status == "failed" { // what becomes of open calls is told when the run is settled
+	if status == "failed" { // open calls get their end with the run
 		harness.WaitFor(r, roundLimit, "both gateways to tell the same", alike)
 	} else if same, seen := alike(); !same {
 		r.Error(seen)
@@ -332,7 +330,7 @@ func (r *round) settled(status string) []harness.UIMessage {
 		}
 	}
 	if status == "failed" {
-		return stored // its stream tells of the failure
+		return stored // its stream reports the failure
 	}
 	for gateway := range 2 {
 		stream, err := r.At(gateway).Reconnect(r.ctx, r.session)
@@ -340,7 +338,7 @@ func (r *round) settled(status string) []harness.UIMessage {
 			r.Fatalf("attach at the end: %v", err)
 		}
 		if stream == nil {
-			continue // somebody has read it to its end
+			continue // read to its end already
 		}
 		if err := whole(stream); err != nil {
 			r.Fatalf("attached at the end: %v", err)
@@ -350,7 +348,7 @@ func (r *round) settled(status string) []harness.UIMessage {
 	return stored
 }
 
-// same compares what somebody has of a message with what is stored.
+// same compares a received message with the stored one.
 func (r *round) same(who string, got, stored harness.UIMessage) {
 	r.Helper()
 	if has, want := shown(got), shown(stored); has != want {
@@ -358,7 +356,7 @@ func (r *round) same(who string, got, stored harness.UIMessage) {
 	}
 }
 
-// shown is what a reader of a message sees, with how approvals were answered.
+// shown returns the reader's view of a message, with the answers to approval requests.
 func shown(m harness.UIMessage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s", m.ID, m.Content())
@@ -370,7 +368,7 @@ func shown(m harness.UIMessage) string {
 	return b.String()
 }
 
-// last is the model's newest request, of which there have to be so many.
+// last returns the model's newest request and expects n requests.
 func (r *round) last(n int) request {
 	r.Helper()
 	all := r.model.requests(r.session)
@@ -380,7 +378,7 @@ func (r *round) last(n int) request {
 	return all[n-1]
 }
 
-// once checks that the ledger was posted to exactly once where it was approved.
+// once expects exactly one post to the ledger after an approval.
 func (r *round) once(label string) {
 	r.Helper()
 	if there := r.ledger.Entry(label + " " + r.session); there.Posts != 1 || len(there.Keys) != 1 {
@@ -388,7 +386,7 @@ func (r *round) once(label string) {
 	}
 }
 
-// never is the conversation's next message, which has nothing to do with what was asked.
+// never sends the next message of the conversation, unrelated to the open question.
 func (r *round) never(gateway int, onBusy string) (answer harness.UIMessage, code string) {
 	said := append(slices.Clone(r.said), harness.UserMessage("user-2", "never "+r.session))
 	stream, err := r.At(gateway).Post(r.ctx, harness.ChatPost{Session: r.session, Agent: r.agent, Messages: said, OnBusy: onBusy})

@@ -7,15 +7,13 @@ import (
 
 const (
 	storyWords = 150
-	// wordDelay makes the story last six seconds, so that there is time to do
-	// things in the middle of it, on a busy machine, too.
+	// wordDelay makes the story last six seconds, long enough to act in the middle on a busy machine.
 	wordDelay = "40ms"
-	// markup would run and change the title if a page took it for HTML.
+	// markup would run and change the title if a page inserted it as HTML.
 	markup = `<img src=x onerror="document.title='run'"><b>bold</b> &amp; <script>document.title='run'</script>`
 )
 
-// story is a text in which every word is another one, so that a lost, repeated
-// or swapped word shows.
+// story is a text of different words, so a lost, repeated or swapped word shows.
 func story() string {
 	words := make([]string, storyWords)
 	for i := range words {
@@ -24,7 +22,7 @@ func story() string {
 	return strings.Join(words, " ")
 }
 
-// agents is the agents file of these tests.
+// agents returns the agents file of these tests.
 func agents() string {
 	return strings.NewReplacer("STORY", story(), "DELAY", wordDelay, "MARKUP", strings.ReplaceAll(markup, "'", "''"),
 		"LONG", strings.Repeat("long", 60)).Replace(`

@@ -16,7 +16,7 @@ var (
 	askedForMore = []string{"What is the result of ask_user?", "Result, as JSON or text", "Send result", "Send as failure"}
 )
 
-// noteRow is the input of a call of note, as its card shows it.
+// noteRow is the input of a note call on its card.
 func noteRow(what string) string { return fmt.Sprintf(`Input: {"text":%q}`, what) }
 
 func TestACallThatNeedsAYesIsApproved(t *testing.T) {
@@ -149,10 +149,10 @@ func TestAnAnswerToACallThatWasGivenUpShowsTheConversationAsItIs(t *testing.T) {
 	}
 }
 
-// written is the conversation when the call of "write it" was approved.
+// written is the conversation after the approval of "write it".
 var written = []string{"You: write it", "Agent: It is written.", "Agent calls note, done", noteRow("it"), `Output: {"written":true}`}
 
-// approve answers the call that waits, from elsewhere.
+// approve answers the pending call from outside the page.
 func approve(t *testing.T, c harness.Client, session string) {
 	t.Helper()
 	for _, m := range c.Messages(t, session) {
@@ -201,7 +201,7 @@ func TestTheDemoAsksAndGoesOn(t *testing.T) {
 	}
 }
 
-// checkAsks compares what the user is asked in all cards.
+// checkAsks compares the questions on all cards.
 func (l look) checkAsks(t *testing.T, want []string) {
 	t.Helper()
 	var got []string

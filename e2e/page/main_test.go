@@ -1,5 +1,4 @@
-// Package page_test holds the tests of the chat page in a real browser: keys in, what
-// is on the screen out.
+// Package page_test tests the chat page in a real browser: keys in, screen content out.
 package page_test
 
 import (

@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// sumAndStory asks for an answer of two steps. The first is done when the story
-// of the second begins.
+// sumAndStory asks for an answer of two steps. The first step has ended when the story of the second begins.
 const sumAndStory = "What is 6 * 7? Then tell me a story"
 
 func toldSumAndStory() []string {
@@ -134,7 +133,7 @@ func TestADarkAndNarrowPageHoldsEverything(t *testing.T) {
 	if got := len(r.last().Messages); got != 4 {
 		t.Errorf("got %d messages, want 4", got)
 	}
-	for _, l := range r.Looks { // that nothing sticks out is looked at in every scenario
+	for _, l := range r.Looks { // every scenario checks the page for overflow
 		if dark, light := brightness(t, l.Ground), brightness(t, l.Ink); dark > 64 || light < 192 {
 			t.Errorf("the page is %s on %s, want light on dark", l.Ink, l.Ground)
 		}

@@ -18,15 +18,14 @@ import (
 
 const (
 	scenarioLimit = 10 * time.Minute
-	// closeLimit is how long a browser may take to be gone when its scenario is
-	// given up.
+	// closeLimit is how long a browser may take to exit after its scenario is cancelled.
 	closeLimit   = time.Minute
 	installLimit = 5 * time.Minute
 )
 
 var shots = flag.String("shots", "", "a folder for screenshots of what the tests look at")
 
-// install brings the npm packages up to the lock file, once.
+// install installs the npm packages of the lock file, once.
 var install = sync.OnceValues(func() (string, error) {
 	lock, err := os.Stat("package-lock.json")
 	if err != nil {
@@ -42,35 +41,34 @@ var install = sync.OnceValues(func() (string, error) {
 	return string(out), err
 })
 
-// options are what a scenario of scenarios.mjs and the browser are told.
+// options are the input of a scenario in scenarios.mjs and of the browser.
 type options struct {
 	Gateway string   `json:"gateway"`
 	Browser string   `json:"browser"`
-	Shots   string   `json:"shots,omitempty"` // how the files begin
+	Shots   string   `json:"shots,omitempty"` // prefix of the files
 	Width   int      `json:"width,omitempty"` // pixels
 	Height  int      `json:"height,omitempty"`
 	Dark    bool     `json:"dark,omitempty"`
 	Texts   []string `json:"texts"`
 	Half    int      `json:"half,omitempty"` // characters
 	Steps   []step   `json:"steps,omitempty"`
-	Refused bool     `json:"-"`                // the server says no to something that the user does
-	Direct  string   `json:"direct,omitempty"` // the gateway, where Gateway is a proxy
+	Refused bool     `json:"-"`                // the server refuses an action of the user
+	Direct  string   `json:"direct,omitempty"` // the gateway's own address if Gateway is a proxy
 }
 
-// step is what the user does next, in the order of the fields.
+// step is the user's next action, in the order of the fields.
 type step struct {
-	// Until tells the test the session's id, and waits until the session has this
-	// status, or the server is "gone".
+	// Until reports the session's id to the test and waits for this status, or until the server is "gone".
 	Until string `json:"until,omitempty"`
-	// AsksNobody waits until the page asks nobody any more, by itself.
+	// AsksNobody waits until the page sends no more requests.
 	AsksNobody bool `json:"asksNobody,omitempty"`
 
-	Fill     string `json:"fill,omitempty"` // the field of this label, with Text
+	Fill     string `json:"fill,omitempty"` // the label of the field for Text
 	Text     string `json:"text,omitempty"`
-	Press    string `json:"press,omitempty"`    // the button of this name
+	Press    string `json:"press,omitempty"`    // the name of a button
 	Keyboard bool   `json:"keyboard,omitempty"` // by keyboard
 	Say      string `json:"say,omitempty"`
-	Notice   string `json:"notice,omitempty"` // tells the test when the page says this
+	Notice   string `json:"notice,omitempty"` // reports to the test when the page shows this notice
 	Reload   bool   `json:"reload,omitempty"`
 }
 
@@ -79,18 +77,18 @@ type result struct {
 	Cut   string `json:"cut"`
 }
 
-// look is what was to be seen at a moment, and what had gone wrong until then.
+// look is the visible page at a moment, and its problems so far.
 type look struct {
 	Title     string    `json:"title"`
 	Notice    string    `json:"notice"`
 	Messages  []message `json:"messages"`
 	Ideas     []string  `json:"ideas"`
-	Made      []string  `json:"made"`      // elements in messages that the page does not make itself
-	SticksOut []string  `json:"sticksOut"` // elements that are wider than their place
+	Made      []string  `json:"made"`      // elements in messages beyond the page's own
+	SticksOut []string  `json:"sticksOut"` // elements wider than their container
 	Ground    string    `json:"ground"`
 	Ink       string    `json:"ink"`
 	Errors    []string  `json:"errors"`
-	Foreign   []string  `json:"foreign"` // addresses at other hosts
+	Foreign   []string  `json:"foreign"` // addresses on other hosts
 }
 
 type message struct {
@@ -103,12 +101,11 @@ type message struct {
 type tool struct {
 	Name  string   `json:"name"`
 	State string   `json:"state"`
-	Asks  []string `json:"asks"` // what the user is asked: the question, fields, buttons
+	Asks  []string `json:"asks"` // the user's choices: question, fields, buttons
 	Rows  []string `json:"rows"` // of the open card
 }
 
-// run runs a scenario, calls told, where it is not nil, for everything that the
-// scenario tells in the middle, and checks what has to hold in each of them.
+// run runs a scenario, calls told, if set, for every intermediate report, and performs the common checks.
 func run(t *testing.T, name string, o options, told func(string)) result {
 	t.Helper()
 	if out, err := install(); err != nil {
@@ -141,7 +138,7 @@ func runNode(t *testing.T, name string, o options, told func(string)) result {
 	ctx, cancel := context.WithTimeout(t.Context(), scenarioLimit)
 	defer cancel()
 	node := exec.CommandContext(ctx, "node", "--no-warnings", "run.mjs", name, string(asJSON))
-	node.Cancel = func() error { return node.Process.Signal(os.Interrupt) } // takes the browser with it
+	node.Cancel = func() error { return node.Process.Signal(os.Interrupt) } // ends the browser as well
 	node.WaitDelay = closeLimit
 	node.Stderr = t.Output()
 	out, err := node.StdoutPipe()
@@ -175,14 +172,14 @@ func runNode(t *testing.T, name string, o options, told func(string)) result {
 	return *last
 }
 
-// What the browser itself writes when a server is away, or says no, begins so.
+// Prefixes of the browser's own messages about an absent server or a refusal.
 const (
 	unreachable = "Failed to load resource: net::ERR_"
 	saidNo      = "Failed to load resource: the server responded with a status of 4"
 )
 
-// check is for what holds at any moment on any page. The console and the page itself may
-// say that the server has refused something only where it has.
+// check performs the checks for any page at any moment. Refusals may appear on the console and the page only if
+// refused is set.
 func (l look) check(t *testing.T, refused bool) {
 	t.Helper()
 	foreseen := func(e string) bool {
@@ -208,7 +205,7 @@ func (l look) check(t *testing.T, refused bool) {
 	}
 }
 
-// notice is what the page has to say when nothing is under way.
+// notice returns the page's notice while nothing is in progress.
 func (l look) notice() string {
 	for _, m := range l.Messages {
 		for _, t := range m.Tools {
@@ -220,7 +217,7 @@ func (l look) notice() string {
 	return ""
 }
 
-// checkReachable makes sure that the server was there all the time.
+// checkReachable verifies that the server was always reachable.
 func (r result) checkReachable(t *testing.T) {
 	t.Helper()
 	if errors := r.last().Errors; len(errors) > 0 {
@@ -228,8 +225,7 @@ func (r result) checkReachable(t *testing.T) {
 	}
 }
 
-// checkCut makes sure that something happened in the middle of the answer: a
-// test that cuts nothing proves nothing.
+// checkCut verifies that the event happened in the middle of the answer; otherwise the test proves nothing.
 func (r result) checkCut(t *testing.T, whole string) {
 	t.Helper()
 	if r.Cut == "" || len(r.Cut) >= len(whole) {
@@ -239,8 +235,7 @@ func (r result) checkCut(t *testing.T, whole string) {
 
 func (r result) last() look { return r.Looks[len(r.Looks)-1] }
 
-// checkMessages compares what is to be seen with the wanted lines, which have
-// the form of transcript.
+// checkMessages compares the visible messages with lines in the form of transcript.
 func (l look) checkMessages(t *testing.T, want ...string) {
 	t.Helper()
 	if got, want := l.transcript(), strings.Join(want, "\n"); got != want {
@@ -248,7 +243,7 @@ func (l look) checkMessages(t *testing.T, want ...string) {
 	}
 }
 
-// transcript writes the conversation down, a line for a part.
+// transcript describes the conversation, one line per part.
 func (l look) transcript() string {
 	var lines []string
 	for _, m := range l.Messages {
@@ -266,7 +261,7 @@ func (l look) transcript() string {
 	return strings.Join(lines, "\n")
 }
 
-// brightness is the mean of a computed colour's channels, 0 to 255.
+// brightness returns the mean of a computed colour's channels, 0 to 255.
 func brightness(t *testing.T, colour string) int {
 	t.Helper()
 	var red, green, blue int

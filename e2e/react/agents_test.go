@@ -7,13 +7,11 @@ import (
 
 const (
 	storyWords = 150
-	// wordDelay makes the story last nine seconds, so that there is time to do
-	// things in the middle of it, on a busy machine, too.
+	// wordDelay makes the story last nine seconds, long enough to act in the middle on a busy machine.
 	wordDelay = "60ms"
 )
 
-// story is a text in which every word is another one, so that a lost, repeated
-// or swapped word shows.
+// story is a text of different words, so a lost, repeated or swapped word shows.
 func story() string {
 	words := make([]string, storyWords)
 	for i := range words {
@@ -22,8 +20,7 @@ func story() string {
 	return strings.Join(words, " ")
 }
 
-// agents is the agents file of these tests. locate and survey are run by the page;
-// note waits for somebody to approve it.
+// agents returns the agents file of these tests. The page runs locate and survey; note needs approval.
 func agents() string {
 	return strings.NewReplacer("STORY", story(), "DELAY", wordDelay).Replace(`
 models:

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// app is the app's own server: it gives the page, runs the tools of the page, and
-// passes everything else on to the gateway.
+// app is the app's own server: it serves the page, runs the page's tools, and forwards everything else to the
+// gateway.
 type app struct {
 	url string
 
@@ -26,17 +26,17 @@ type app struct {
 	sessions map[string]*record
 }
 
-// record is what has come to the app's server for one session.
+// record holds the requests of one session.
 type record struct {
-	posts []string      // to /chat, in their order
-	runs  []string      // of the page's tools: the name of each
-	held  chan struct{} // tools that are to be held wait until it is closed
-	cut   cut           // of the next request to /chat
-	// wire is what pages and gateway have said to each other, for failures.
+	posts []string      // to /chat, in order
+	runs  []string      // names of the executed page tools
+	held  chan struct{} // held tools wait until it is closed
+	cut   cut           // for the next request to /chat
+	// wire is the traffic between pages and gateway, for failure messages.
 	wire []*exchange
 }
 
-// exchange is a request and what has come of its answer; each is cut to wireKept.
+// exchange is a request and its answer, each truncated to wireKept.
 type exchange struct {
 	http.ResponseWriter
 	mu   sync.Mutex
@@ -44,23 +44,23 @@ type exchange struct {
 	cut  cut
 }
 
-// cut is how the connection of a request breaks when the gateway has begun to answer.
+// cut is how a connection breaks after the gateway has begun its answer.
 type cut int
 
 const (
 	whole  cut = iota
-	begun      // the page has seen that it is answered
-	silent     // it has not, and browsers may send the request once more by themselves
+	begun      // the page has received the start of the answer
+	silent     // the page has received nothing; browsers may repeat the request
 )
 
 const wireKept = 6000
 
-// Write passes on what the gateway says, or breaks the connection.
+// Write forwards the gateway's output, or breaks the connection.
 func (e *exchange) Write(text []byte) (int, error) {
 	if e.cut != whole {
 		e.keep("(cut)")
 		if e.cut == begun {
-			_, _ = e.ResponseWriter.Write([]byte(": begun\n\n")) // a page that is gone has its cut
+			_, _ = e.ResponseWriter.Write([]byte(": begun\n\n")) // fails if the page has disconnected
 			_ = http.NewResponseController(e.ResponseWriter).Flush()
 		}
 		panic(http.ErrAbortHandler)
@@ -69,13 +69,13 @@ func (e *exchange) Write(text []byte) (int, error) {
 	return e.ResponseWriter.Write(text)
 }
 
-// WriteHeader passes on the status.
+// WriteHeader forwards the status.
 func (e *exchange) WriteHeader(status int) {
 	e.keep(fmt.Sprintf("\n%d\n", status))
 	e.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap gives http.ResponseController what can flush.
+// Unwrap gives http.ResponseController access to Flush.
 func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 func (e *exchange) keep(text string) {
@@ -98,7 +98,7 @@ func startApp(t *testing.T) *app {
 	serve := func(contentType string, content []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
-			_, _ = w.Write(content) // a browser that is gone needs no answer
+			_, _ = w.Write(content) // fails if the browser has disconnected
 		}
 	}
 	mux := http.NewServeMux()
@@ -112,18 +112,18 @@ func startApp(t *testing.T) *app {
 	return a
 }
 
-// front has everything that is not the app's passed on to a gateway.
+// front forwards all other requests to a gateway.
 func (a *app) front(gateway string) {
 	target, err := url.Parse(gateway)
 	if err != nil {
-		panic(err) // the address of a process that we have started
+		panic(err) // the address of our own process
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.gateway = &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		FlushInterval: -1, // at once
-		// A page that leaves ends its requests in the middle, which is no news.
+		FlushInterval: -1, // flush at once
+		// A page that leaves aborts its requests, which is normal.
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 }
@@ -147,12 +147,11 @@ func (a *app) pass(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	gateway := a.gateway
 	a.mu.Unlock()
-	// A connection that breaks in the middle of a body is broken to the page, too,
-	// which net/http does by a panic.
+	// A broken upstream body must break the page's connection too; net/http does so by a panic.
 	gateway.ServeHTTP(e, r)
 }
 
-// wire writes down an exchange of the session.
+// wire records an exchange of the session.
 func (a *app) wire(session string, e *exchange) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +159,7 @@ func (a *app) wire(session string, e *exchange) {
 	r.wire = append(r.wire, e)
 }
 
-// said gives what pages and gateway have said to each other about a session.
+// said returns the traffic of a session.
 func (a *app) said(session string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,15 +172,14 @@ func (a *app) said(session string) string {
 	return all.String()
 }
 
-// breakNext breaks the connection of the session's next request to /chat as soon as the
-// gateway has begun to answer.
+// breakNext breaks the connection of the session's next request to /chat once the gateway has begun its answer.
 func (a *app) breakNext(session string, how cut) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.record(session).cut = how
 }
 
-// note writes down what a request to /chat is about.
+// note records the content of a request to /chat.
 func (a *app) note(body []byte, e *exchange) {
 	var chat struct {
 		ID        string `json:"id"`
@@ -208,7 +206,7 @@ func (a *app) note(body []byte, e *exchange) {
 	e.cut, r.cut = r.cut, whole
 }
 
-// runTool does what a page's tool does: it finds out where the user is.
+// runTool runs the page's tool: it locates the user.
 func (a *app) runTool(w http.ResponseWriter, r *http.Request) {
 	var call struct {
 		Session string `json:"session"`
@@ -229,7 +227,7 @@ func (a *app) runTool(w http.ResponseWriter, r *http.Request) {
 	if call.Input.Hold {
 		select {
 		case <-held:
-		case <-r.Context().Done(): // the page is gone
+		case <-r.Context().Done(): // the page has disconnected
 			return
 		}
 	}
@@ -238,10 +236,10 @@ func (a *app) runTool(w http.ResponseWriter, r *http.Request) {
 		answer = map[string]any{"error": "the user does not want to be found"}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // a page that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(answer) // fails if the page has disconnected
 }
 
-// record gives the record of a session; the caller holds mu.
+// record returns the record of a session; the caller holds mu.
 func (a *app) record(session string) *record {
 	r := a.sessions[session]
 	if r == nil {
@@ -251,22 +249,22 @@ func (a *app) record(session string) *record {
 	return r
 }
 
-// release lets the session's tools end that are held, now and later.
+// release lets the session's held tools end, now and later.
 func (a *app) release(session string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	close(a.record(session).held)
 }
 
-// posts tells what was sent to /chat for a session, one a line.
+// posts returns the session's requests to /chat, one per line.
 func (a *app) posts(session string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return strings.Join(a.record(session).posts, "\n")
 }
 
-// runs tells which tools the session's pages have run. The order means nothing: a page
-// runs the tools of one reply at once.
+// runs returns the tools executed by the session's pages. A page runs the tools of a reply in parallel, so the
+// order is arbitrary.
 func (a *app) runs(session string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
