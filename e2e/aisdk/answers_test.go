@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// answers are scenarios of answers that come in unusual ways, or that no page should
-// give.
+// answers are scenarios with unusual or invalid answers.
 func answers(c client) []scenario {
 	stolen := c.own("write", "stolen")
 	ada := map[string]any{"name": "Ada"}
@@ -38,7 +37,7 @@ func answers(c client) []scenario {
 				p.ready(t)
 				p.stored(t)
 				p.posted(t, 1)
-				p.called(t) // it is not the page's to run
+				p.called(t) // another client runs it
 				if text := p.Messages[1].Text(); !strings.Contains(text, "question is missing") {
 					t.Errorf("the answer is %q, want that the model was told what is wrong", text)
 				}

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// The calculation that wants an approval.
+// The calculation under approval.
 const (
 	product = `{"expression":"6*7"}`
 	result  = `{"value":42}`
 )
 
-// approvals are scenarios in which the user is asked.
+// approvals are scenarios with approval requests.
 func approvals(c client) []scenario {
 	approved, denied := c.own("write", "approved"), c.own("write", "denied")
 	one, mixed := c.own("write and calculate", "one"), c.own("do all", "mixed")
@@ -119,7 +119,7 @@ func approvals(c client) []scenario {
 
 func textInput(text string) string { return fmt.Sprintf(`{"text":%q}`, text) }
 
-// decided checks how the part of the tool tells of the decision.
+// decided checks the decision in the tool's part.
 func (p *played) decided(t *testing.T, tool string, approved bool, reason string) {
 	t.Helper()
 	state := map[bool]string{true: "output-available", false: "output-denied"}[approved]

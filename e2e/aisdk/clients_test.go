@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// scenarios are all of them. Their texts are told apart by the client, since the model
-// and the notes are the same for all.
+// scenarios returns all scenarios. Texts differ by client, because all clients share the model and the notes.
 func scenarios(c client) []scenario {
 	all := slices.Concat(
 		texts(c), clientTools(c), answers(c), approvals(c), paths(c), repetitions(c), resumes(c), stalls(c), stops(c), sockets(c),
@@ -18,14 +17,14 @@ func scenarios(c client) []scenario {
 	return slices.DeleteFunc(all, func(s scenario) bool { return s.from > c.Major || s.Socket && c.Major != 7 })
 }
 
-// recording is a stream that was recorded.
+// recording is a recorded stream.
 type recording struct {
 	Name   string            `json:"name"`
 	Major  int               `json:"major"`
 	Chunks []json.RawMessage `json:"chunks"`
 }
 
-// fewest is how many chunks there are of each version at least; there are many more.
+// fewest is the least number of recorded chunks per version; there are many more.
 const fewest = 200
 
 func TestTheClientsOfTheChatProtocol(t *testing.T) {
@@ -78,7 +77,7 @@ func judge(t *testing.T, s scenario, p *played) {
 	s.check(t, p)
 }
 
-// recordings are the streams that had chunks.
+// recordings returns the streams with chunks.
 func (p *played) recordings() []recording {
 	if p == nil {
 		return nil
@@ -96,7 +95,7 @@ func (p *played) recordings() []recording {
 	return recordings
 }
 
-// heard prints the streams, deltas left out.
+// heard prints the streams without deltas.
 func (p *played) heard() string {
 	var b strings.Builder
 	for _, s := range p.Streams {
@@ -110,8 +109,7 @@ func (p *played) heard() string {
 	return b.String()
 }
 
-// checkSchemas wants each version to have seen so many chunks at least, and to have refused
-// none.
+// checkSchemas expects each version to have validated at least fewest chunks and refused none.
 func checkSchemas(t *testing.T, recorded []recording, fewest int) {
 	t.Helper()
 	node(t, "check", map[string]any{"streams": recorded}, func(line []byte) {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// mcpAgents declares two agents with the tools of an MCP server, which the one may just use.
+// mcpAgents declares two agents with the tools of an MCP server. One of them needs no approval.
 func mcpAgents(url string) string {
 	return strings.ReplaceAll(`
 mcpServers:
@@ -28,7 +28,7 @@ agents:
 `, "ADDRESS", url)
 }
 
-// dynamicCalls are scenarios with tools that are known at run time only.
+// dynamicCalls are scenarios with tools unknown before run time.
 func dynamicCalls() []scenario {
 	dynamic := func(t *testing.T, p *played) {
 		p.ready(t)

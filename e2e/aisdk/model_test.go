@@ -10,20 +10,20 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// brain is what the agents' model says, and what it was told. What a user's text asks
-// for is its part before " #"; what is behind it tells texts apart.
+// brain produces the model's replies and records its requests. The part of a user's text before " #" selects the
+// reply; the rest keeps texts distinct.
 type brain struct {
 	provider *harness.Provider
 
 	mu    sync.Mutex
-	wrong []string // requests that no provider would take
+	wrong []string // requests that a real provider would refuse
 }
 
 // reply is one reply of the model.
 type reply func(b *brain, s *harness.Speech, heard conversation)
 
-// turns are the replies to a text, one for each step behind it. The last one is for all
-// further steps. A text that is not here is repeated.
+// turns are the replies to a text, one per step. The last one serves all further steps. An unlisted text is
+// repeated.
 var turns = map[string][]reply{
 	"note it":             {calling("note", `{"text":%q}`), tell},
 	"ask me":              {calling("ask", `{"question":"Who are you?"}`), tell},
@@ -53,13 +53,13 @@ func (b *brain) say(s *harness.Speech) {
 	s.End()
 }
 
-// asked is what a text asks for.
+// asked returns the selecting part of a text.
 func asked(text string) string {
 	ask, _, _ := strings.Cut(text, " #")
 	return ask
 }
 
-// calling makes a call; %q in its arguments stands for the user's text.
+// calling makes a call. %q in the arguments stands for the user's text.
 func calling(tool, arguments string) reply {
 	return func(_ *brain, s *harness.Speech, heard conversation) {
 		s.Call(fmt.Sprintf("call_%d_%s", s.Number, tool), tool, strings.ReplaceAll(arguments, "%q", fmt.Sprintf("%q", s.LastUser())))
@@ -74,7 +74,7 @@ func both(replies ...reply) reply {
 	}
 }
 
-// tell says what calls have come to.
+// tell reports the results of the calls.
 func tell(_ *brain, s *harness.Speech, heard conversation) {
 	s.Text("I was told: " + strings.Join(heard.results(), " | "))
 }
@@ -99,14 +99,14 @@ func recite(_ *brain, s *harness.Speech, heard conversation) {
 	s.Text("You said: " + strings.Join(users, ", "))
 }
 
-// count says how often it was asked for this text.
+// count reports how often this text was requested.
 func count(b *brain, s *harness.Speech, _ conversation) {
 	s.Text(fmt.Sprintf("Answer %d.", len(b.provider.Asked(s.LastUser()))))
 }
 
 func nowItGoes(_ *brain, s *harness.Speech, _ conversation) { s.Text("Now it goes.") }
 
-// conversation is what a request tells the model.
+// conversation is the content of a request to the model.
 type conversation []spoken
 
 type spoken struct {
@@ -115,7 +115,7 @@ type spoken struct {
 	calls      []string // their ids
 }
 
-// hear reads a request of OpenAI's wire.
+// hear decodes a request of OpenAI's API.
 func hear(body map[string]any) conversation {
 	var heard conversation
 	messages, _ := body["messages"].([]any)
@@ -136,7 +136,7 @@ func hear(body map[string]any) conversation {
 	return heard
 }
 
-// steps is how often the model has spoken since the user's last text.
+// steps returns the number of replies since the user's last text.
 func (c conversation) steps() int {
 	n := 0
 	for _, m := range c {
@@ -160,7 +160,7 @@ func (c conversation) results() []string {
 	return results
 }
 
-// notices are what the runtime tells beside the conversation.
+// notices returns the runtime's own messages beside the conversation.
 func (c conversation) notices() []string {
 	var notices []string
 	for _, m := range c {
@@ -171,7 +171,7 @@ func (c conversation) notices() []string {
 	return notices
 }
 
-// note keeps a request in which a call is not answered exactly once, right behind it.
+// note records a request whose calls are not answered exactly once, right behind them.
 func (b *brain) note(c conversation) {
 	var open []string
 	for _, m := range c {
@@ -199,7 +199,7 @@ func (b *brain) blame(format, call string, c conversation) {
 	b.wrong = append(b.wrong, fmt.Sprintf(format+" in %+v", call, c))
 }
 
-// blames lists the requests that no provider would take.
+// blames lists the requests that a real provider would refuse.
 func (b *brain) blames() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// paths are scenarios that go back in a conversation.
+// paths are scenarios with edits and regenerations.
 func paths(c client) []scenario {
 	count, fails := c.own("count", "again"), c.own("fail once", "again")
 	byAnswer, byQuestion := c.own("count", "by-answer"), c.own("count", "by-question")
@@ -75,7 +75,7 @@ func paths(c client) []scenario {
 	}
 }
 
-// repetitions are requests that come twice, or too late.
+// repetitions are scenarios with repeated or late requests.
 func repetitions(c client) []scenario {
 	twice, keyed, stale := c.own("count", "twice"), c.own("count", "keyed"), c.own("count", "stale")
 	body := func(id, text string) map[string]any {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// resumes are scenarios of pages that come back.
+// resumes are scenarios with returning pages.
 func resumes(c client) []scenario {
 	lost, unheard := c.own("count", "lost"), "tell me a story"
 	asked := []string{"user:", said("ask me"), "assistant:", done("ask", question, name), said("I was told: " + name)}
@@ -116,7 +116,7 @@ func resumes(c client) []scenario {
 			},
 		},
 		{
-			// It is long: of a short one the server may have written the end before it hears of the loss.
+			// The answer is long. A short one might end before the server notices the broken connection.
 			Name: "an answer that is lost", Agent: "narrator", Steps: []step{send("hello"), do("loseNext", "what", "answer"), send(unheard), mark(), resume()},
 			check: func(t *testing.T, p *played) {
 				p.broken(t)
@@ -138,7 +138,7 @@ func resumes(c client) []scenario {
 			},
 		},
 		{
-			Name: "a continuation that is stopped and gone on with", Agent: "narrator", Auto: "tools", from: 7, // others cannot drop half a step
+			Name: "a continuation that is stopped and gone on with", Agent: "narrator", Auto: "tools", from: 7, // older versions cannot drop half a step
 			Steps: []step{
 				send("ask me"), do("outputOnly", "tool", "ask", "output", map[string]any{"name": "Ada"}), textOf(someText), do("stop"), mark(), do("goOn"),
 			},
@@ -164,8 +164,7 @@ func resumes(c client) []scenario {
 	}
 }
 
-// broken makes sure that the chat was told of an error once, before the mark, and has
-// got over it.
+// broken verifies that the chat saw one error before the mark and recovered.
 func (p *played) broken(t *testing.T) {
 	t.Helper()
 	if len(p.Marks) == 0 || p.Marks[0].Status != "error" || len(p.Errors) != 1 {
@@ -176,8 +175,7 @@ func (p *played) broken(t *testing.T) {
 	}
 }
 
-// cut makes sure that the first answer was lost in its middle: a test that cuts
-// nothing proves nothing.
+// cut verifies that the first answer broke in the middle; otherwise the test proves nothing.
 func (p *played) cut(t *testing.T) {
 	t.Helper()
 	if len(p.Marks) == 0 || len(p.Marks[0].Messages) != 2 {

@@ -10,33 +10,32 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// scenario is what a user and a page do, and what has to come of it.
+// scenario lists the actions of a user and a page, and checks the result.
 type scenario struct {
 	Name    string            `json:"name"`
 	Session string            `json:"session"`
 	Agent   string            `json:"agent"`
-	Tools   map[string]answer `json:"tools,omitempty"` // what the page's tools answer
-	// ToolsFrom is the page from which on there are tools: 1 is the one behind the
-	// first reload.
+	Tools   map[string]answer `json:"tools,omitempty"` // results of the page's tools
+	// ToolsFrom is the first page with tools: 1 is the page after the first reload.
 	ToolsFrom int               `json:"toolsFrom,omitempty"`
-	Auto      string            `json:"auto,omitempty"` // when the chat sends on by itself: tools, approvals, both
+	Auto      string            `json:"auto,omitempty"` // when the chat sends automatically: tools, approvals, both
 	Headers   map[string]string `json:"headers,omitempty"`
 	Body      map[string]any    `json:"body,omitempty"`
-	LastOnly  bool              `json:"lastOnly,omitempty"` // the page sends its last message alone
+	LastOnly  bool              `json:"lastOnly,omitempty"` // the page sends only its last message
 	Socket    bool              `json:"socket,omitempty"`
 	Steps     []step            `json:"steps"`
 
-	from  int // the major that knows all that it needs; 0 for every version
+	from  int // the first major with the needed features; 0 for every version
 	check func(*testing.T, *played)
 }
 
-// answer is what a tool of the page comes to.
+// answer is the result of a page tool.
 type answer struct {
 	Output any `json:"output,omitempty"`
 	Error  any `json:"errorText,omitempty"`
 }
 
-// step is one of the methods of play.mjs's Play, with its arguments.
+// step is a method of play.mjs's Play with its arguments.
 type step map[string]any
 
 func do(what string, arguments ...any) step {
@@ -47,7 +46,7 @@ func do(what string, arguments ...any) step {
 	return s
 }
 
-// What users do.
+// Actions of users.
 func send(text string) step            { return do("send", "text", text) }
 func edit(nth int, text string) step   { return do("send", "text", text, "nth", nth) }
 func begin(text string) step           { return do("begin", "text", text) }
@@ -57,21 +56,21 @@ func deny(tool, reason string) step {
 	return do("decide", "tool", tool, "approved", false, "reason", reason)
 }
 
-// What pages do.
+// Actions of pages.
 func reload() step               { return do("reload") }
 func resume() step               { return do("resume") }
 func settle() step               { return do("settle") }
 func mark() step                 { return do("mark") }
 func textOf(characters int) step { return do("textOf", "characters", characters) }
 
-// What else happens.
+// Other actions.
 func post(path string, body any) step { return do("request", "path", path, "body", body) }
 func status(want string) step         { return do("status", "status", want) }
 
-// ada is what the page's tools answer where nothing else is said.
+// ada are the default results of the page's tools.
 var ada = map[string]answer{"ask": {Output: map[string]any{"name": "Ada"}}, "locate": {Output: map[string]any{"city": "Rome"}}}
 
-// played is what came of a scenario.
+// played is the result of a scenario.
 type played struct {
 	held
 	Failure string // of the scenario itself
@@ -79,16 +78,16 @@ type played struct {
 		Trigger, MessageID, Role, Run string
 		Messages, Status              int
 	}
-	Frames []struct{ Type string } // that were sent over a socket
-	// Answers are those to the requests beside the chat.
+	Frames []struct{ Type string } // sent over a socket
+	// Answers are the responses to requests outside of the chat.
 	Answers []struct {
 		Code      int
 		Body, Run string
 	}
-	Marks   []held // what the chat held in the middle
+	Marks   []held // intermediate states of the chat
 	Streams []struct {
 		Request string
-		Major   int // of the client that it was for; 0 for the scenario's own
+		Major   int // the client's major; 0 for the scenario's own
 		Chunks  []json.RawMessage
 	}
 
@@ -97,7 +96,7 @@ type played struct {
 	name   string
 }
 
-// held is what a chat holds and was told.
+// held is the state of a chat.
 type held struct {
 	Status, Error string
 	Messages      []message
@@ -118,10 +117,10 @@ type message struct {
 	Metadata json.RawMessage
 }
 
-// session is the id of the scenario's session.
+// session returns the id of the scenario's session.
 func (p *played) session() string { return fmt.Sprintf("%s with ai %d", p.name, p.client.Major) }
 
-// ui gives the messages without what only this version has.
+// ui returns the messages without version-specific parts.
 func (h *held) ui() []harness.UIMessage {
 	var messages []harness.UIMessage
 	for _, m := range h.Messages {
@@ -130,7 +129,7 @@ func (h *held) ui() []harness.UIMessage {
 	return messages
 }
 
-// ready makes sure that all went well.
+// ready verifies that the scenario succeeded.
 func (p *played) ready(t *testing.T) {
 	t.Helper()
 	if p.Status != "ready" || p.Error != "" || len(p.Errors) > 0 {
@@ -138,7 +137,7 @@ func (p *played) ready(t *testing.T) {
 	}
 }
 
-// holds compares the conversation at the client, and checks that the same is stored.
+// holds compares the client's conversation, and checks that the same is stored.
 func (p *played) holds(t *testing.T, want ...string) {
 	t.Helper()
 	p.ready(t)
@@ -146,8 +145,8 @@ func (p *played) holds(t *testing.T, want ...string) {
 	p.stored(t)
 }
 
-// heldOnly compares the conversation at the client: "user:" and "assistant:" begin a
-// message, the others are lines of its content.
+// heldOnly compares the client's conversation: "user:" and "assistant:" begin a message, the other lines are its
+// content.
 func (p *played) heldOnly(t *testing.T, want ...string) {
 	t.Helper()
 	if got, want := harness.Transcript(p.ui()), transcript(want); got != want {
@@ -167,8 +166,7 @@ func transcript(lines []string) string {
 	return b.String()
 }
 
-// stored compares what the client holds with what GET /messages tells: ids, contents,
-// and how approvals were answered.
+// stored compares the client's messages with GET /messages: ids, contents, and decisions on approvals.
 func (p *played) stored(t *testing.T) {
 	t.Helper()
 	stored := p.world.Messages(t, p.session())
@@ -186,7 +184,7 @@ func (p *played) stored(t *testing.T) {
 		}
 		for j, part := range m.Parts {
 			if p.client.Major < 7 && part.Approval != nil && part.Approval.Approved == nil && part.State != "approval-requested" {
-				continue // others than 7 are not told how somebody else has decided, only what came of it
+				continue // versions before 7 receive the outcome of another client's decision, not the decision
 			}
 			if got, want := fmt.Sprint(verdict(part)), fmt.Sprint(verdict(stored[i].Parts[j])); got != want {
 				t.Errorf("message %d has the approval %s of %s at the client and %s in the conversation", i, got, part.Tool(), want)
@@ -195,7 +193,7 @@ func (p *played) stored(t *testing.T) {
 	}
 }
 
-// verdict is how the approval of a part stands.
+// verdict describes the decision in a part.
 func verdict(p harness.UIPart) string {
 	switch a := p.Approval; {
 	case a == nil:
@@ -207,7 +205,7 @@ func verdict(p harness.UIPart) string {
 	}
 }
 
-// posted checks how often the chat has posted.
+// posted checks the number of posts.
 func (p *played) posted(t *testing.T, times int) {
 	t.Helper()
 	if len(p.Posts) != times {
@@ -215,7 +213,7 @@ func (p *played) posted(t *testing.T, times int) {
 	}
 }
 
-// called checks which calls the page was told to run.
+// called checks the calls passed to the page.
 func (p *played) called(t *testing.T, tools ...string) {
 	t.Helper()
 	if !slices.Equal(p.ToolCalls, tools) {
@@ -223,7 +221,7 @@ func (p *played) called(t *testing.T, tools ...string) {
 	}
 }
 
-// answered checks the answer to a request beside the chat: its code, and a piece of it.
+// answered checks the response to a request outside of the chat: its code and a part of its body.
 func (p *played) answered(t *testing.T, nth, code int, piece string) {
 	t.Helper()
 	if len(p.Answers) <= nth {
@@ -241,7 +239,7 @@ func (p *played) ended(t *testing.T, want string) {
 	}
 }
 
-// askedOnce checks that the model was asked for the text so many times.
+// asked checks the number of model requests for the text.
 func (p *played) asked(t *testing.T, text string, times int) {
 	t.Helper()
 	if got := len(p.world.brain.provider.Asked(text)); got != times {
@@ -265,5 +263,5 @@ func call(tool, input, state, outcome string) string {
 	return fmt.Sprintf("%s%s %s %s", tool, input, state, outcome)
 }
 
-// done is a call that went well.
+// done describes a successful call.
 func done(tool, input, output string) string { return call(tool, input, "output-available", output) }

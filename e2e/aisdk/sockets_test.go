@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// sockets are scenarios over the transport of version 7 that has a WebSocket.
+// sockets are scenarios on version 7's WebSocket transport.
 func sockets(c client) []scenario {
 	approved := c.own("write", "socket")
 	return []scenario{
@@ -93,7 +93,7 @@ func sockets(c client) []scenario {
 	}
 }
 
-// framed checks which frames the client has sent.
+// framed checks the frames sent by the client.
 func (p *played) framed(t *testing.T, want ...string) {
 	t.Helper()
 	var sent []string

@@ -5,16 +5,15 @@ import (
 	"testing"
 )
 
-// What the helper's answer to a note and the narrator's story have at least, in events
-// of their streams.
+// The least number of stream events in the helper's answer to a note, and in the narrator's story.
 const (
 	noteEvents  = 7
 	storyEvents = 100
 	storyStride = 12
 )
 
-// stalls are scenarios of a network that stalls without a word: the page reads nothing
-// more, and nobody closes the connection. The page then takes up the stream.
+// stalls are scenarios with a silently stalled network: the page reads nothing more and the connection stays
+// open. The page then resumes the stream.
 func stalls(c client) []scenario {
 	var all []scenario
 	for events := range noteEvents {
@@ -34,7 +33,7 @@ func stalls(c client) []scenario {
 	return all
 }
 
-// whole checks that the chat holds the conversation whole and once, as it is stored.
+// whole checks that the chat holds the stored conversation exactly once.
 func whole(want ...string) func(*testing.T, *played) {
 	return func(t *testing.T, p *played) {
 		t.Helper()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// stops are runs that are stopped while they continue a message.
+// stops are scenarios in which a stop interrupts the continuation of a message.
 func stops(client) []scenario {
 	continues := []step{send("ask me"), do("outputOnly", "tool", "ask", "output", map[string]any{"name": "Ada"}), textOf(someText)}
 	return []scenario{

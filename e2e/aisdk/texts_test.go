@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// own is a text that only this client says.
+// own returns a text unique to this client.
 func (c client) own(text, name string) string { return fmt.Sprintf("%s #%s-%d", text, name, c.Major) }
 
-// texts are scenarios without answers from the page.
+// texts are scenarios without answers by the page.
 func texts(c client) []scenario {
 	note := c.own("note it", "server-tool")
 	input := fmt.Sprintf(`{"text":%q}`, note)
@@ -96,12 +96,12 @@ func texts(c client) []scenario {
 	}
 }
 
-// userMessage is a message as the transport sends it.
+// userMessage is a message in the transport's form.
 func userMessage(id, text string) map[string]any {
 	return map[string]any{"id": id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}
 }
 
-// hasData checks that the answer has one data part of the type, with the piece in it.
+// hasData checks that the answer has one data part of the type containing the piece.
 func (p *played) hasData(t *testing.T, kind, piece string) {
 	t.Helper()
 	var found []string

@@ -5,18 +5,17 @@ import (
 	"testing"
 )
 
-// What the model asks, and what pages answer.
+// The model's questions and the pages' answers.
 const (
 	question = `{"question":"Who are you?"}`
 	name     = `{"name":"Ada"}`
 	city     = `{"city":"Rome"}`
 )
 
-// abandoned is what the model is told of a call that a new message has taken the place
-// of.
+// abandoned is the model's result of a call replaced by a new message.
 const abandoned = "client_tool_abandoned"
 
-// clientTools are scenarios whose page runs tools.
+// clientTools are scenarios with page tools.
 func clientTools(c client) []scenario {
 	late := c.own("hello", "late")
 	return []scenario{
@@ -138,8 +137,7 @@ func clientTools(c client) []scenario {
 	}
 }
 
-// continued checks that all posts behind the first answered the same message, by its
-// id, which the client got with the first.
+// continued checks that all posts after the first continued the same message id.
 func (p *played) continued(t *testing.T, nth int) {
 	t.Helper()
 	for _, post := range p.Posts[1:] {
@@ -152,8 +150,7 @@ func (p *played) continued(t *testing.T, nth int) {
 	}
 }
 
-// toldAbandoned checks that the second answer has the words and then so many calls that
-// were abandoned.
+// toldAbandoned checks that the second answer has the words and then this number of abandoned calls.
 func (p *played) toldAbandoned(t *testing.T, words string, times int) {
 	t.Helper()
 	if len(p.Messages) != 4 {

@@ -16,22 +16,21 @@ import (
 )
 
 const (
-	// playLimit is for all scenarios of one version together.
+	// playLimit bounds all scenarios of one version.
 	playLimit    = 15 * time.Minute
 	installLimit = 5 * time.Minute
-	// players is how many scenarios are played at a time.
+	// players is how many scenarios run at a time.
 	players = 6
 )
 
-// What the narrator says. Every word is another one, so that a lost or repeated one
-// shows. It begins fast and goes on slowly, so that there are some seconds to do things
-// in the middle of it.
+// The narrator's story. All words differ, so a lost or repeated one shows. It begins fast and continues slowly,
+// which leaves some seconds to act in the middle.
 const (
 	storyWords = 120
 	fastWords  = 40
 	fastDelay  = "15ms"
 	slowDelay  = "55ms"
-	someText   = 200       // characters: the story is under way
+	someText   = 200       // characters: the story has begun
 	someWord   = "word020" // the same
 )
 
@@ -43,17 +42,17 @@ func story() string {
 	return strings.Join(words, " ")
 }
 
-// telling is a reply that tells the story.
+// telling is a reply with the story.
 func telling() string {
 	words := strings.SplitAfter(story(), " ")
 	return fmt.Sprintf("[{text: '%s', chunk: 1 word, delay: %s}, {text: '%s', chunk: 1 word, delay: %s}]",
 		strings.Join(words[:fastWords], ""), fastDelay, strings.Join(words[fastWords:], ""), slowDelay)
 }
 
-// answerWithin is how long the hasty agent waits for an answer.
+// answerWithin is the answer deadline of the hasty agent.
 const answerWithin = "2s"
 
-// agents is the agents file.
+// agents returns the agents file.
 func agents(provider string) string {
 	return strings.NewReplacer("PROVIDER", provider, "TELLING", telling(), "WITHIN", answerWithin).Replace(`
 models:
@@ -107,7 +106,7 @@ agents:
 `)
 }
 
-// world is a system with a model whose words the test knows.
+// world is a system with a predictable model.
 type world struct {
 	*harness.System
 	brain *brain
@@ -125,7 +124,7 @@ func newWorld(t *testing.T) *world {
 	return &world{System: s, brain: b}
 }
 
-// install brings the npm packages up to the lock file.
+// install installs the npm packages of the lock file.
 func install(t *testing.T) {
 	t.Helper()
 	lock, err := os.Stat("package-lock.json")
@@ -146,8 +145,8 @@ func install(t *testing.T) {
 type client struct {
 	Name  string
 	Major int
-	SDK   string // as package.json has it
-	Query string // of the API's address
+	SDK   string // version in package.json
+	Query string // query of the API's address
 }
 
 var clients = []client{
@@ -156,7 +155,7 @@ var clients = []client{
 	{"ai 5.0.277", 5, "ai5", "?aiSdk=5"},
 }
 
-// play has a client play scenarios, and gives what came of each by its name.
+// play lets a client play scenarios and returns the results by name.
 func (w *world) play(t *testing.T, c client, scenarios []scenario) map[string]*played {
 	t.Helper()
 	for i := range scenarios {
@@ -180,7 +179,7 @@ func (w *world) play(t *testing.T, c client, scenarios []scenario) map[string]*p
 	return results
 }
 
-// node runs a command of run.mjs and hands on the lines that it prints.
+// node runs a command of run.mjs and passes on its output lines.
 func node(t *testing.T, command string, options any, each func(line []byte)) {
 	t.Helper()
 	input, err := json.Marshal(options)

@@ -17,9 +17,8 @@ import (
 	"time"
 )
 
-// keeper runs the server, and ends it when standard input does: when the test
-// process has closed the pipe, or is no more. Nothing happens behind the back of the
-// tests, who look at plans and count what was read.
+// keeper runs the server and ends it when standard input ends, that is, when the test process closes the pipe or
+// dies. Background jobs are off, because tests examine plans and count reads.
 const keeper = `
 "$1" -D "$2/data" -k "$2" -c listen_addresses= -c max_connections=400 -c autovacuum=off -c log_min_messages=fatal >"$2/log" 2>&1 &
 cat >/dev/null
@@ -28,7 +27,7 @@ wait
 rm -rf "$2"
 `
 
-// start makes a cluster in a temporary folder and runs a server on it.
+// start creates a cluster in a temporary folder and runs a server on it.
 func start() (server, error) {
 	bin, err := programs()
 	if err != nil {
@@ -38,7 +37,7 @@ func start() (server, error) {
 	if err != nil {
 		return server{}, err
 	}
-	dir, err := os.MkdirTemp("", "pg") // a short name: paths of sockets are short
+	dir, err := os.MkdirTemp("", "pg") // a short name, because socket paths are limited
 	if err != nil {
 		return server{}, err
 	}
@@ -56,7 +55,7 @@ func start() (server, error) {
 }
 
 func run(bin, dir string, account *syscall.Credential) (server, error) {
-	// No context: what the server lives for is the process, not a test.
+	// No context: the server lives as long as the process, not a test.
 	sh := exec.CommandContext(context.Background(), "/bin/sh", "-c", keeper, "keeper", filepath.Join(bin, "postgres"), dir)
 	as(sh, account)
 	pipe, err := sh.StdinPipe()
@@ -83,16 +82,16 @@ func run(bin, dir string, account *syscall.Credential) (server, error) {
 	}
 }
 
-// as runs the command as the account, in its own process group: an interrupt
-// from the keyboard is for the tests, which then end the server.
+// as runs the command as the account in its own process group. A keyboard interrupt thus reaches only the tests,
+// which then end the server.
 func as(c *exec.Cmd, account *syscall.Credential) {
 	c.Dir = "/"
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: account, Setpgid: true}
 }
 
-// unprivileged returns whom to run the server as: nil for ourselves, and
-// somebody else when we are root, whom PostgreSQL refuses.
+// unprivileged returns the account of the server: nil for our own, another one for root, which PostgreSQL
+// refuses.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -106,8 +105,7 @@ func unprivileged() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(uidErr, gidErr)
 }
 
-// programs returns the folder that has initdb and postgres, of the newest
-// version where there are several.
+// programs returns the folder of the newest initdb and postgres.
 func programs() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil {

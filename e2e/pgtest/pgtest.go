@@ -1,14 +1,11 @@
 // Package pgtest gives tests a real PostgreSQL.
 //
-// Where the environment names a server in HOLDFAST_TEST_POSTGRES (the URL of a
-// user who may create databases), that one is used. Otherwise the first
-// call in a process starts a throw-away server from the programs that are
-// installed, reachable through a socket in a folder of its own and not through
-// the network. It never vacuums nor analyzes by itself. It stops, and its folder goes, when the test process ends, however
-// that ends: a shell beside it holds the other end of a pipe.
+// HOLDFAST_TEST_POSTGRES may name a server: the URL of a user with permission to create databases. Otherwise the
+// first call in a process starts a throw-away server from the installed programs, reachable through a socket in
+// a private folder only. It runs neither vacuum nor analyze on its own. The server and its folder disappear with
+// the test process, however that ends, because a shell holds the other end of a pipe.
 //
-// Nothing is skipped: without any PostgreSQL a test fails and says what to
-// install.
+// Without any PostgreSQL a test fails with instructions; it is not skipped.
 package pgtest
 
 import (
@@ -26,17 +23,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Variable is the environment variable that may name a server.
+// Variable is the environment variable with the URL of a server.
 const Variable = "HOLDFAST_TEST_POSTGRES"
 
-// patience is how long a server may take to start or to create a database:
-// long, since many test processes may share few processors.
+// patience is how long a server may take to start or to create a database. It is long, because test processes
+// share processors.
 const patience = 60 * time.Second
 
-// server is a server that tests may create databases on.
+// server is a server on which tests create databases.
 type server struct {
-	url   string    // of a database that is always there
-	alive io.Closer // a throw-away server stops when this is closed, or collected
+	url   string    // of a permanent database
+	alive io.Closer // closing or collecting it stops a throw-away server
 }
 
 // shared is the server of this process, found or started once.
@@ -47,10 +44,9 @@ var shared = sync.OnceValues(func() (server, error) {
 	return start()
 })
 
-// URL returns the URL of a fresh, empty database that only this test knows. Its
-// connections do not wait for the disk when they commit, which nobody can tell whose
-// server does not crash; those of a benchmark do. On a server that was given it is dropped when the test ends, with whoever is
-// still connected; on a throw-away server it goes with the server.
+// URL returns the URL of a fresh, empty database for this test. Commits do not wait for the disk, except in
+// benchmarks; without a crash of the server there is no difference. The database is dropped at the end of the
+// test, or with the throw-away server.
 func URL(t testing.TB) string {
 	t.Helper()
 	s, err := shared()
@@ -63,7 +59,7 @@ func URL(t testing.TB) string {
 	}
 	t.Cleanup(func() {
 		if s.alive != nil {
-			return // DROP DATABASE takes a checkpoint of the whole server
+			return // DROP DATABASE would checkpoint the whole server
 		}
 		if err := execute(s.url, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
 			t.Errorf("drop the test's database: %v", err)
@@ -80,8 +76,7 @@ func URL(t testing.TB) string {
 	return With(t, u.String(), "synchronous_commit", "off")
 }
 
-// With returns the URL with a setting of the server for all connections that are made
-// by it.
+// With adds a server setting for all connections through the URL.
 func With(t testing.TB, databaseURL, setting, value string) string {
 	t.Helper()
 	u, err := url.Parse(databaseURL)

@@ -11,7 +11,7 @@ import (
 
 var mayI = text("May I? ")
 
-// approvals is about calls that wait until the user has approved them.
+// approvals test calls that wait for the user's approval.
 var approvals = map[string]func(*testing.T, *chat){
 	"an approved call is made once": func(_ *testing.T, c *chat) {
 		tab := c.open("")
@@ -181,7 +181,7 @@ var approvals = map[string]func(*testing.T, *chat){
 		tab.until("the loss", func(l look) bool { return l.Alert != "" })
 		c.checkNotes("bravely", 0)
 		c.browser.do(t, command{Do: "offline", Tab: tab.name}, nil)
-		tab.keeps(waits...) // the server has never heard of the answer
+		tab.keeps(waits...) // the server never received the answer
 		tab.press("Approve")
 		tab.keeps(user("write bravely"), agent(mayI, written("bravely"), text("It is done.")))
 		c.checkNotes("bravely", 1)
@@ -204,7 +204,7 @@ var approvals = map[string]func(*testing.T, *chat){
 	},
 }
 
-// A call of note, in the states that it can have.
+// A call of note in its possible states.
 func asked(what string) string {
 	return call("note", fmt.Sprintf(`{"text":%q}`, what), "approval-requested", "")
 }
@@ -217,7 +217,7 @@ func denied(what string) string {
 	return call("note", fmt.Sprintf(`{"text":%q}`, what), "output-denied", "")
 }
 
-// checkNotes counts how often something was really written.
+// checkNotes counts the notes actually written.
 func (c *chat) checkNotes(what string, want int) {
 	c.t.Helper()
 	if got := c.Effects.Lines(what); len(got) != want {
@@ -225,14 +225,14 @@ func (c *chat) checkNotes(what string, want int) {
 	}
 }
 
-// another is another conversation of the test.
+// another starts another conversation of the test.
 func (c *chat) another(name string) *chat {
 	other := *c
 	other.session, other.tabs = c.session+" "+name, 0
 	return &other
 }
 
-// dispute approves a call in one tab and denies it in another at once.
+// dispute approves a call in one tab and denies it in another at the same time.
 func (c *chat) dispute(what string) {
 	c.t.Helper()
 	a := c.open("")
@@ -266,7 +266,7 @@ func (c *chat) dispute(what string) {
 	c.checkPosts(said, continued, continued)
 }
 
-// callOf is the only call of a tool that is shown.
+// callOf returns the only visible call of a tool.
 func callOf(t *testing.T, messages []harness.UIMessage, tool string) harness.UIPart {
 	t.Helper()
 	var found []harness.UIPart

@@ -13,22 +13,20 @@ import (
 )
 
 const (
-	// commandLimit is how long a browser may take for one command. A command waits
-	// for what it needs for less than that.
+	// commandLimit bounds one browser command. The waits inside a command are shorter.
 	commandLimit = 150 * time.Second
-	// closeLimit is how long a browser may take to be gone.
+	// closeLimit is how long a browser may take to exit.
 	closeLimit = time.Minute
 )
 
-// browser is a Chromium that does what browser.mjs is told. It may be used by many
-// goroutines.
+// browser is a Chromium under the control of browser.mjs. Safe for concurrent use.
 type browser struct {
 	in io.WriteCloser
 
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan answer
-	ended   error // set when nothing can be asked any more
+	ended   error // set when the browser accepts no more commands
 }
 
 type command struct {
@@ -49,7 +47,7 @@ type answer struct {
 	Error string          `json:"error"`
 }
 
-// startBrowser starts a browser that ends with the test.
+// startBrowser starts a browser. It ends with the test.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	executable, err := exec.LookPath("chromium")
@@ -57,9 +55,9 @@ func startBrowser(t *testing.T) *browser {
 		t.Fatalf("%v (e2e/setup installs it)", err)
 	}
 	node := exec.CommandContext(t.Context(), "node", "--no-warnings", "browser.mjs", executable)
-	node.Cancel = func() error { return node.Process.Signal(os.Interrupt) } // takes the browser with it
+	node.Cancel = func() error { return node.Process.Signal(os.Interrupt) } // ends the browser as well
 	node.WaitDelay = closeLimit
-	node.Stderr = os.Stderr // a test that has ended takes no more output
+	node.Stderr = os.Stderr // an ended test accepts no output
 	b := &browser{waiting: map[int]chan answer{}}
 	if b.in, err = node.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -76,12 +74,12 @@ func startBrowser(t *testing.T) *browser {
 	t.Cleanup(func() {
 		_ = b.in.Close()
 		wg.Wait()
-		_ = node.Wait() // the test's context has ended it, or the end of its input
+		_ = node.Wait() // ended by the test's context or by the end of its input
 	})
 	return b
 }
 
-// listen hands the answers to those who wait for them, until there are no more.
+// listen delivers answers to their waiting callers until the output ends.
 func (b *browser) listen(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
@@ -93,7 +91,7 @@ func (b *browser) listen(out io.Reader) {
 			break
 		}
 		b.mu.Lock()
-		b.waiting[a.ID] <- a // has room for the one
+		b.waiting[a.ID] <- a // buffered for one answer
 		delete(b.waiting, a.ID)
 		b.mu.Unlock()
 	}
@@ -106,7 +104,7 @@ func (b *browser) listen(out io.Reader) {
 	b.waiting = nil
 }
 
-// do has the browser do something, and fills in value, where it is not nil.
+// do executes a command and stores its result in value, if not nil.
 func (b *browser) do(t *testing.T, c command, value any) {
 	t.Helper()
 	if err := b.ask(c, value); err != nil {

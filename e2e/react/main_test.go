@@ -1,5 +1,5 @@
-// Package react_test holds the tests of apps that are built with useChat of
-// @ai-sdk/react: a small one in a real browser, against real processes.
+// Package react_test tests apps built with useChat of @ai-sdk/react: a small app in a real browser against real
+// processes.
 package react_test
 
 import (

@@ -16,7 +16,7 @@ const (
 	bundleLimit  = 5 * time.Minute
 )
 
-// install brings the npm packages up to the lock file, once.
+// install installs the npm packages of the lock file, once.
 var install = sync.OnceValues(func() (string, error) {
 	lock, err := os.Stat("package-lock.json")
 	if err != nil {
@@ -32,7 +32,7 @@ var install = sync.OnceValues(func() (string, error) {
 	return string(out), err
 })
 
-// bundle gives the app with everything that it imports, as one script.
+// bundle returns the app and its imports as one script.
 func bundle(t *testing.T) []byte {
 	t.Helper()
 	if out, err := install(); err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// shownLimit is how long anything may take to be shown.
+// shownLimit is how long anything may take to appear.
 const shownLimit = 3 * time.Minute
 
-// world is what the tests share: the system, the app's server and a browser.
+// world is shared by the tests: the system, the app's server and a browser.
 type world struct {
 	*harness.System
 	app      *app
 	browser  *browser
-	crossing string // the gateway at another origin than the page's, which it allows
+	crossing string // a gateway at another, allowed origin
 }
 
 // chat is the conversation of one test.
@@ -30,16 +30,16 @@ type chat struct {
 	session string
 	agent   string
 	tabs    int
-	lost    bool // the network or the server is away at times
+	lost    bool // the network or the server is unavailable at times
 }
 
-// tab is a tab that shows the conversation.
+// tab is a browser tab with the conversation.
 type tab struct {
 	*chat
 	name string
 }
 
-// look is what can be seen in a tab.
+// look is the visible content of a tab.
 type look struct {
 	Status     string              `json:"status"`
 	Alert      string              `json:"alert"`
@@ -48,15 +48,15 @@ type look struct {
 	Complaints []string            `json:"complaints"`
 }
 
-// newChat makes a conversation of the test's own.
+// newChat returns a new conversation of the test.
 func (w *world) newChat(t *testing.T) *chat {
 	t.Helper()
 	name := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 	return &chat{world: w, t: t, session: name, agent: "demo"}
 }
 
-// open opens the page in a tab of the test's browser profile. A server is the
-// address of the app, where it is not the usual one; extra is added to the query.
+// open opens the page in a tab of the test's browser profile. server is the address of the app if it is not the
+// usual one; extra is added to the query.
 func (c *chat) open(server string, extra ...string) *tab {
 	c.t.Helper()
 	c.tabs++
@@ -75,7 +75,7 @@ func (c *chat) open(server string, extra ...string) *tab {
 	return b
 }
 
-// close checks what has to hold in every tab, and closes it.
+// close performs the common checks of every tab and closes it.
 func (b *tab) close() {
 	b.t.Helper()
 	last := b.look()
@@ -105,7 +105,7 @@ func (b *tab) say(text string) {
 	b.press("Send")
 }
 
-// fill replaces what a field holds.
+// fill replaces the content of a field.
 func (b *tab) fill(label, text string) {
 	b.t.Helper()
 	b.browser.do(b.t, command{Do: "type", Tab: b.name, Label: label, Text: text}, nil)
@@ -122,7 +122,7 @@ func (b *tab) reload() {
 	b.browser.do(b.t, command{Do: "reload", Tab: b.name}, nil)
 }
 
-// until looks at the tab until it is as wanted.
+// until polls the tab until wanted reports true.
 func (b *tab) until(what string, wanted func(look) bool) look {
 	b.t.Helper()
 	var l look
@@ -137,7 +137,7 @@ func (b *tab) until(what string, wanted func(look) bool) look {
 	return l
 }
 
-// writes waits until the newest text has this many bytes and grows, and returns it.
+// writes waits until the newest text has this many bytes and is still growing, and returns it.
 func (b *tab) writes(length int) string {
 	b.t.Helper()
 	var text string
@@ -164,8 +164,7 @@ func lastText(messages []harness.UIMessage) string {
 	return ""
 }
 
-// shows waits until the tab is at rest and shows the conversation, written as
-// harness.Transcript does, and nothing else.
+// shows waits until the tab is idle and shows exactly this conversation, in the form of harness.Transcript.
 func (b *tab) shows(conversation ...string) {
 	b.t.Helper()
 	want := strings.Join(conversation, "")
@@ -174,8 +173,7 @@ func (b *tab) shows(conversation ...string) {
 	})
 }
 
-// keeps checks that GET /messages tells the same conversation as the tab shows, with
-// the same ids.
+// keeps checks that GET /messages returns the same conversation and ids as the tab.
 func (b *tab) keeps(conversation ...string) {
 	b.t.Helper()
 	b.shows(conversation...)
@@ -191,7 +189,7 @@ func (b *tab) keeps(conversation ...string) {
 	}
 }
 
-// checkPosts compares what was sent to /chat.
+// checkPosts compares the requests to /chat.
 func (c *chat) checkPosts(want ...string) {
 	c.t.Helper()
 	if got, want := c.app.posts(c.session), strings.Join(want, "\n"); got != want {
@@ -199,7 +197,7 @@ func (c *chat) checkPosts(want ...string) {
 	}
 }
 
-// What pages post.
+// Requests of pages.
 const (
 	said      = "submit-message behind user"
 	continued = "submit-message behind assistant of a message"
@@ -216,7 +214,7 @@ func (c *chat) awaitRuns(want string) {
 	})
 }
 
-// checkRuns compares which tools the pages have run.
+// checkRuns compares the tools executed by the pages.
 func (c *chat) checkRuns(want string) {
 	c.t.Helper()
 	if got := c.app.runs(c.session); got != want {
@@ -224,7 +222,7 @@ func (c *chat) checkRuns(want string) {
 	}
 }
 
-// user and agent write down messages as harness.Transcript does.
+// user and agent describe messages in the form of harness.Transcript.
 func user(text string) string { return fmt.Sprintf("user:\n  text %q\n", text) }
 
 func agent(parts ...string) string {
@@ -237,7 +235,7 @@ func agent(parts ...string) string {
 
 func text(text string) string { return fmt.Sprintf("text %q", text) }
 
-// call is a call of a tool and what has become of it.
+// call describes a tool call and its outcome.
 func call(tool, input, state, outcome string) string {
 	return fmt.Sprintf("%s%s %s %s", tool, input, state, outcome)
 }

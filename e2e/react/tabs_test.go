@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// tabs is what one tab sees while something happens to another one.
+// tabs test one tab while something happens in another.
 var tabs = map[string]func(*testing.T, *chat){
 	"a tab that was cut has the end that another one has seen": func(t *testing.T, c *chat) {
 		c.lost = true
@@ -16,7 +16,7 @@ var tabs = map[string]func(*testing.T, *chat){
 		lost.writes(60)
 		stays := c.open("")
 		stays.writes(61)
-		proxy.Switch(harness.FreeAddress(t)) // where nobody is
+		proxy.Switch(harness.FreeAddress(t)) // nothing listens there
 		proxy.CutAll()
 		conversation := []string{user(tellStory), agent(text(story()))}
 		stays.keeps(conversation...)

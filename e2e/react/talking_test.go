@@ -9,7 +9,7 @@ import (
 
 const tellStory = "tell me a story"
 
-// talking is what goes without anything that a user or a page has to answer.
+// talking tests conversations without tools of the page and approvals.
 var talking = map[string]func(*testing.T, *chat){
 	"a message is sent and its answer shown": func(_ *testing.T, c *chat) {
 		tab := c.open("")
@@ -90,7 +90,7 @@ var talking = map[string]func(*testing.T, *chat){
 		second.keeps(conversation...)
 		a.reload()
 		a.keeps(conversation...)
-		b.shows() // it was opened before there was anything, and nobody has told it
+		b.shows() // it was opened before the conversation and has not been notified
 		c.checkPosts(said, said)
 	},
 
@@ -158,7 +158,7 @@ var talking = map[string]func(*testing.T, *chat){
 	},
 }
 
-// answerID is the id of the newest message that is shown.
+// answerID returns the id of the newest visible message.
 func (b *tab) answerID() string {
 	b.t.Helper()
 	messages := b.look().Messages

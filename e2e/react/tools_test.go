@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// What "where am I" is answered with.
+// The answer to "where am I".
 var (
 	whereText = text("Let me look. ")
 	located   = call("locate", `{}`, "output-available", `{"city":"Rome"}`)
 	inRome    = text("You are in Rome.")
 )
 
-// tools is about the tools that the page runs.
+// tools test the tools of the page.
 var tools = map[string]func(*testing.T, *chat){
 	"the page runs its tool and the answer goes on": func(_ *testing.T, c *chat) {
 		tab := c.open("")
@@ -97,7 +97,7 @@ var tools = map[string]func(*testing.T, *chat){
 		tab := c.open("")
 		tab.say("where am I, hold on")
 		tab.keeps(waits...)
-		tab.reload() // which begins the tool again, and ends with the tool that waits
+		tab.reload() // starts the tool again, and ends with the pending tool
 		tab.keeps(waits...)
 		tab.say("hello")
 		answered := []string{user("hello"), agent(text("You said: where am I, hold on, hello"))}
@@ -119,8 +119,7 @@ var tools = map[string]func(*testing.T, *chat){
 		tab := c.open("")
 		tab.say(say)
 		tab.shows(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
-		// The page sends when both tools have run; what the first has found is given to
-		// the server by somebody else.
+		// The page sends after both tools have run. Another client submits the first result.
 		located := callOf(t, tab.look().Messages, "locate")
 		c.submit(t, located.ToolCallID, `{"city":"Rome"}`)
 		tab.reload()
@@ -156,7 +155,7 @@ var tools = map[string]func(*testing.T, *chat){
 	},
 }
 
-// submit gives the server the result of a tool that somebody else has run.
+// submit submits the result of a tool as another client.
 func (c *chat) submit(t *testing.T, callID, result string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"toolCallId":%q,"result":%s}`, callID, result)

@@ -8,9 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// TestUseChat is everything that users of an app with useChat do, each with a
-// conversation of its own. The app sends on by itself when the page's tools have
-// run and the user has answered.
+// TestUseChat covers the actions of users in an app with useChat, each in a conversation of its own. The app
+// sends automatically after the page's tools have run and the user has answered.
 func TestUseChat(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
