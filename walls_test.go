@@ -14,8 +14,7 @@ import (
 
 const module = "github.com/holdfast-run/holdfast/"
 
-// A wall keeps the packages below `from` away from those that `forbids`
-// reports, for a reason.
+// A wall forbids imports from some packages to others, for a reason.
 type wall struct {
 	from    func(pkg string) bool
 	forbids func(pkg, imported string) bool
@@ -86,8 +85,8 @@ var hearts = []string{
 	"services/gateway/internal/uistream",
 }
 
-// heartMayKnow lists what of the module a heart may import beside pkg/fault and pkg/position:
-// the vocabulary that is its subject.
+// heartMayKnow lists the packages of the module that a heart may import beside pkg/fault and pkg/position: its
+// vocabulary.
 func heartMayKnow(heart, imported string) bool {
 	switch imported {
 	case "pkg/fault", "pkg/position":
@@ -100,17 +99,15 @@ func heartMayKnow(heart, imported string) bool {
 	return false
 }
 
-// rooms hold the implementations of one interface each, one folder an
-// implementation.
+// rooms are folders with one implementation of an interface per subfolder.
 var rooms = []string{
 	"services/state/internal/store",
 	"services/stream/internal/log",
 	"services/executor/internal/model",
 }
 
-// implementation gives the folder of the implementation that a package belongs
-// to, "" for none. Conformance suites are none, nor is the engine that stores
-// share.
+// implementation returns the folder of a package's implementation, or "". Conformance suites and shared engines
+// are not implementations.
 func implementation(pkg string) string {
 	for _, room := range rooms {
 		rest, ok := strings.CutPrefix(pkg, room+"/")
@@ -149,8 +146,8 @@ func TestEveryHeartIsThere(t *testing.T) {
 	}
 }
 
-// importsOf gives, for each package below root, what its files outside tests
-// import and one file that does.
+// importsOf returns, for each package below root, the imports of its non-test files with one importing file
+// each.
 func importsOf(t *testing.T, root string) map[string]map[string]string {
 	t.Helper()
 	packages := make(map[string]map[string]string)
@@ -226,7 +223,7 @@ func standard(imported string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// doesIO names the packages of the standard library that reach outside.
+// doesIO reports whether a standard package reaches outside of the process.
 func doesIO(imported string) bool {
 	switch imported {
 	case "os", "net", "syscall", "database/sql", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand":

@@ -13,7 +13,7 @@ import (
 // contender is a row of the table.
 type contender struct {
 	name    string
-	promise string // what a user of the runtime can rely on
+	promise string // guarantees for the users of the runtime
 	make    func() peer.Peer
 }
 
@@ -30,7 +30,7 @@ const restatePromise = "The result of each is in the journal before the next one
 	"synced to disk (RocksDB with its WAL, default settings; no Postgres). One writer at a time for each key. " +
 	"Messages are entries of the journal, in no table of their own. No chunks."
 
-// contenders are all rows in the order of the table.
+// contenders returns all rows in the order of the table.
 func contenders() []contender {
 	return []contender{
 		{"holdfast", "Four processes on TCP. The model's answer is recorded before the tool runs, the result with the step. " + holdfastPromise,

@@ -18,32 +18,31 @@ import (
 const (
 	prepareLimit = 20 * time.Minute
 	startLimit   = 2 * time.Minute
-	// batchLimit is how long the runs of a batch may take.
+	// batchLimit bounds the runs of a batch.
 	batchLimit = 5 * time.Minute
-	// warmUpRuns is how many runs go on at the same time before a peer is measured.
+	// warmUpRuns is the number of concurrent runs before a peer is measured.
 	warmUpRuns = 16
 )
 
 // sample is one measurement.
 type sample struct {
-	// step is the processor time of a step in milliseconds, database the part of it that
-	// Postgres used.
+	// step is the processor time of a step in milliseconds, and database the part used by Postgres.
 	step, database float64
 	rate           float64 // steps per second
 }
 
-// driver measures peers by turns, with one database server.
+// driver measures peers in turn on one database server.
 type driver struct {
 	options
 	log      io.Writer
 	dir      string
 	server   *postgres.Server
-	peers    map[string]peer.Peer // that can be had here
-	failures map[string]error     // why a peer was skipped, or was not measured to the end
+	peers    map[string]peer.Peer // available peers
+	failures map[string]error     // why a peer was skipped or not measured to the end
 	samples  map[key][]sample
 }
 
-// key names a cell of the table.
+// key identifies a cell of the table.
 type key struct {
 	peer string
 	runs int
@@ -67,10 +66,10 @@ func (d *driver) close() {
 	}
 }
 
-// bin is where built programs are kept from one run to the next.
+// bin is the folder for built programs, kept between runs.
 func bin() (string, error) { return filepath.Abs(".bin") }
 
-// prepare installs and builds all peers. Those that cannot be had are skipped.
+// prepare installs and builds all peers. Unavailable peers are skipped.
 func (d *driver) prepare(ctx context.Context) error {
 	folder, err := bin()
 	if err != nil {
@@ -95,8 +94,8 @@ func (d *driver) prepare(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// measureAll measures the peers by turns, round by round. A peer that fails is left out of
-// the rounds that follow, and is part of the error.
+// measureAll measures the peers in turn, round by round. A peer that fails is left out of later rounds and is
+// part of the error.
 func (d *driver) measureAll(ctx context.Context) error {
 	var failed error
 	for round := 1; round <= d.rounds; round++ {
@@ -117,8 +116,8 @@ func (d *driver) measureAll(ctx context.Context) error {
 	return failed
 }
 
-// measurePeer starts a peer over an empty database and an empty folder, measures it with
-// each number of runs, and ends it.
+// measurePeer starts a peer on an empty database and an empty folder, measures it with each number of runs, and
+// ends it.
 func (d *driver) measurePeer(ctx context.Context, name string) (err error) {
 	w := peer.World{}
 	if w.Bin, err = bin(); err != nil {
@@ -157,7 +156,7 @@ func (d *driver) measurePeer(ctx context.Context, name string) (err error) {
 	return nil
 }
 
-// measure runs batches of n runs until the window is over.
+// measure runs batches of n runs until the window ends.
 func (d *driver) measure(ctx context.Context, p peer.Peer, n int, window time.Duration) (sample, error) {
 	runtime, database, err := d.used(p)
 	if err != nil {
@@ -186,7 +185,7 @@ func (d *driver) measure(ctx context.Context, p peer.Peer, n int, window time.Du
 	}, nil
 }
 
-// used is the processor time so far of the peer's processes, and of Postgres.
+// used returns the processor time so far of the peer's processes and of Postgres.
 func (d *driver) used(p peer.Peer) (runtime, database time.Duration, err error) {
 	if runtime, err = cpu.Used(p.PIDs()...); err != nil {
 		return 0, 0, err

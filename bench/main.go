@@ -1,5 +1,5 @@
-// Command bench runs the same agent on Holdfast and on its peers, alternating in one run,
-// and prints the processor time of a step. README.md says what is measured.
+// Command bench runs the same agent on Holdfast and on its peers in turn, and prints the processor time of a
+// step. README.md explains the method.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// options is what the command line says.
+// options are the command line's options.
 type options struct {
 	rounds  int
 	peers   []contender
@@ -36,7 +36,7 @@ type options struct {
 	details bool
 }
 
-// The defaults, and what -quick has in their place.
+// The defaults, and their values with -quick.
 const (
 	rounds, quickRounds = 3, 1
 	window, quickWindow = 6 * time.Second, 3 * time.Second
@@ -79,7 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// numbers reads whole numbers above 0 that are separated by commas.
+// numbers parses positive integers separated by commas.
 func numbers(text string) ([]int, error) {
 	var all []int
 	for part := range strings.SplitSeq(text, ",") {
@@ -92,7 +92,7 @@ func numbers(text string) ([]int, error) {
 	return all, nil
 }
 
-// choose takes the contenders with the names, in the order of the names.
+// choose returns the named contenders in the order of the names.
 func choose(all []contender, wanted []string) ([]contender, error) {
 	var chosen []contender
 	for _, name := range wanted {

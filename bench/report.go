@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/bench/internal/postgres"
 )
 
-// report prints the table, and what each row promises.
+// report prints the table and the guarantees of each row.
 func (d *driver) report(w io.Writer) error {
 	head := []string{"milliseconds of processor time a step"}
 	for _, n := range d.runs {
@@ -51,7 +51,7 @@ All processes of a runtime and of Postgres count. A client counts where the runt
 	return nil
 }
 
-// cell is the spread of a figure, "–" where nothing was measured.
+// cell returns the spread of a figure, or "–" without measurements.
 func (d *driver) cell(at key, decimals int, figure func(sample) float64) string {
 	var all []float64
 	for _, s := range d.samples[at] {

@@ -12,12 +12,12 @@ import (
 
 const name = "dbos"
 
-// Options say how the agent uses DBOS.
+// Options configure the agent's use of DBOS.
 type Options struct {
-	// Stream writes the chunks of a step to a stream, in one write.
+	// Stream writes a step's chunks to a stream, in one write.
 	Stream bool
-	// OneRecord runs the model and the tool as one step of DBOS, whose result is both
-	// messages. A crash between the two repeats the model call.
+	// OneRecord runs the model and the tool as one step of DBOS, with both messages as its result. A crash
+	// between the two repeats the model call.
 	OneRecord bool
 }
 

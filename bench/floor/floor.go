@@ -1,5 +1,5 @@
-// Package floor is no runtime: one Go process that does nothing but two transactions and
-// five publishes a step. It is what the database and the log cost at least.
+// Package floor is not a runtime: one Go process performs only two transactions and five publishes per step. It
+// shows the least cost of the database and the log.
 package floor
 
 import (

@@ -1,5 +1,4 @@
-// Package holdfast runs Holdfast: its four services as processes of their own, or in one
-// process.
+// Package holdfast runs Holdfast as four processes or as one.
 package holdfast
 
 import (
@@ -24,8 +23,7 @@ import (
 // source is the folder of Holdfast's own module.
 const source = ".."
 
-// agents is the agent. Its last step has no call. The tool is read-only, or is taken to have
-// effects.
+// agents returns the agents file. The last step has no call. The tool is read-only, or has effects.
 func agents(readOnly bool) string {
 	return fmt.Sprintf(`
 models:
@@ -44,7 +42,7 @@ agents:
 `, agent.Steps, agent.Final, readOnly)
 }
 
-// holdfast is one of the two ways to run it.
+// holdfast is one of the two forms.
 type holdfast struct {
 	packages []string
 	agents   string
@@ -54,7 +52,7 @@ type holdfast struct {
 	client    agentv1connect.AgentServiceClient
 	transport *http.Transport
 	batch     int
-	took      map[int]time.Duration // by runs at a time, the last time
+	took      map[int]time.Duration // duration of the last batch, by number of runs
 }
 
 // Prepare implements peer.Peer.
@@ -85,15 +83,14 @@ func (h *holdfast) begin(s process.Spec) error {
 	return err
 }
 
-// connect makes the client of the gateway.
+// connect creates the gateway's client.
 func (h *holdfast) connect(gateway string) {
 	h.transport = &http.Transport{MaxIdleConnsPerHost: 64}
 	h.client = agentv1connect.NewAgentServiceClient(&http.Client{Transport: h.transport}, "http://"+gateway)
 }
 
-// Run implements peer.Peer. It starts the runs through the gateway, as any client does,
-// sleeps about as long as such runs took the last time, and then asks about one run
-// after the other, since questions cost what is measured.
+// Run implements peer.Peer. It starts the runs through the gateway, sleeps about as long as the previous batch
+// took, and then polls one run after the other, because polling adds to the measured cost.
 func (h *holdfast) Run(ctx context.Context, n int) error {
 	begin := time.Now()
 	h.batch++
@@ -120,11 +117,11 @@ func (h *holdfast) Run(ctx context.Context, n int) error {
 	return nil
 }
 
-// minPause is the shortest time between two questions about a run.
+// minPause is the shortest pause between two polls of a run.
 const minPause = 2 * time.Millisecond
 
-// await waits for the end of a run. The pauses grow with the time since begin, so that long
-// runs are not asked about more often than short ones.
+// await waits for the end of a run. Pauses grow with the time since begin, so long runs are not polled more
+// often than short ones.
 func (h *holdfast) await(ctx context.Context, session string, begin time.Time) error {
 	for {
 		got, err := h.client.Get(ctx, &agentv1.GetRequest{SessionId: session})
@@ -170,12 +167,12 @@ func (h *holdfast) Stop() {
 		h.transport.CloseIdleConnections()
 	}
 	for _, p := range h.processes {
-		p.Stop(syscall.SIGKILL) // a graceful end is not what is measured
+		p.Stop(syscall.SIGKILL) // a graceful shutdown is not measured
 	}
 	h.processes = nil
 }
 
-// OneProcess returns Holdfast in one process: `holdfast dev`, on Postgres. Its tool is read-only.
+// OneProcess returns Holdfast in one process: `holdfast dev` on Postgres, with a read-only tool.
 func OneProcess() peer.Peer {
 	return &holdfast{packages: []string{"./cmd/holdfast"}, agents: agents(true), start: func(_ context.Context, h *holdfast, w peer.World, agents string) error {
 		gateway, err := process.FreeAddress()
@@ -191,10 +188,10 @@ func OneProcess() peer.Peer {
 	}}
 }
 
-// FourProcesses returns Holdfast with a process for each service. Its tool is read-only.
+// FourProcesses returns Holdfast with one process per service and a read-only tool.
 func FourProcesses() peer.Peer { return fourProcesses(agents(true)) }
 
-// FourProcessesRecorded is FourProcesses with a tool that is taken to have effects.
+// FourProcessesRecorded is FourProcesses with a tool that has effects.
 func FourProcessesRecorded() peer.Peer { return fourProcesses(agents(false)) }
 
 func fourProcesses(agents string) peer.Peer {

@@ -15,7 +15,7 @@ const folder = "langgraph" // with the worker and the lock file
 
 // New returns LangGraph.js.
 func New() peer.Peer {
-	var node, script string // known once it is prepared
+	var node, script string // set by Prepare
 	return &worker.Library{
 		Build: func(ctx context.Context, _ string) (err error) {
 			if node, err = exec.LookPath("node"); err != nil {

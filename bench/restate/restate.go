@@ -1,5 +1,4 @@
-// Package restate runs the agent on Restate: its server, which the npm package carries, and
-// a service with the Go SDK.
+// Package restate runs the agent on Restate: the server from its npm package, and a service with the Go SDK.
 package restate
 
 import (
@@ -24,10 +23,10 @@ const (
 	folder = "restate" // with the lock file
 )
 
-// Options say how the agent uses Restate.
+// Options configure the agent's use of Restate.
 type Options struct {
-	// OneRecord runs the model and the tool as one step of Restate, whose result is both
-	// messages. A crash between the two repeats the model call.
+	// OneRecord runs the model and the tool as one step of Restate, with both messages as its result. A crash
+	// between the two repeats the model call.
 	OneRecord bool
 }
 
@@ -49,8 +48,7 @@ func (r *restate) Prepare(ctx context.Context, bin string) error {
 	if err := peer.Install(ctx, folder); err != nil {
 		return err
 	}
-	// The package of each platform holds the server itself; the one above starts it through
-	// Node.js.
+	// Each platform's package holds the server itself; the main package would start it through Node.js.
 	found, err := filepath.Glob(filepath.Join(folder, "node_modules/@restatedev/restate-server-*/bin/restate-server"))
 	if err != nil {
 		return err
@@ -103,7 +101,7 @@ func (r *restate) Start(ctx context.Context, w peer.World) error {
 	return r.server.WaitReady(ctx, func(ctx context.Context) error { return r.Run(ctx, 1) })
 }
 
-// Run implements peer.Peer. A request to the ingress is answered at the end of its run.
+// Run implements peer.Peer. The ingress answers a request at the end of its run.
 func (r *restate) Run(ctx context.Context, n int) error {
 	r.batch++
 	g, ctx := errgroup.WithContext(ctx)
@@ -121,7 +119,7 @@ func (r *restate) Run(ctx context.Context, n int) error {
 	return g.Wait()
 }
 
-// post sends JSON and reads an answer, which is not wanted when it is nil.
+// post sends JSON and decodes the response unless answer is nil.
 func (r *restate) post(ctx context.Context, url string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {

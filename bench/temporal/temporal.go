@@ -1,5 +1,5 @@
-// Package temporal runs the agent on Temporal: the dev server of its command line tool, and
-// a worker with the Go SDK.
+// Package temporal runs the agent on Temporal: the dev server of its command line tool, and a worker with the Go
+// SDK.
 package temporal
 
 import (
@@ -23,15 +23,15 @@ import (
 const (
 	name = "temporal"
 	tool = "github.com/temporalio/cli/cmd/temporal"
-	// version is one whose go.mod allows go install: that of v1.9.1 replaces a module.
+	// go install accepts this version; the go.mod of v1.9.1 has a replace directive.
 	version = "v1.5.1"
 )
 
 type temporal struct {
-	program string // the tool, known once it is prepared
+	program string // set by Prepare
 
 	server, worker *process.Process
-	client         client.Client // nil while it is stopped
+	client         client.Client // nil while stopped
 	batch          int
 }
 

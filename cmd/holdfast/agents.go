@@ -10,14 +10,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// demo holds the demo agents: scripted.yaml for everybody, a file for each provider whose
-// key is in the environment, and the script of the agent that is written in Go.
+// demo holds the demo agents: scripted.yaml without a key, one file per model provider, used if its key is set,
+// and the script of the agent in Go.
 //
 //go:embed demo
 var demo embed.FS
 
-// loadAgents reads the agents of the files, which are followed, or the demo agents when
-// there are none.
+// loadAgents loads agents from files and reloads them on changes. Without files it loads the demo agents.
 func loadAgents(ctx context.Context, c executor.AgentsConfig, environ []string, log *slog.Logger) (*executor.Registry, error) {
 	registry := executor.NewRegistry()
 	if c.AgentsFiles != "" {
@@ -44,8 +43,7 @@ func lookup(environ []string) func(string) (string, bool) {
 	}
 }
 
-// demoAgents joins the scripted agents with those on real models for which
-// there is a key.
+// demoAgents combines the scripted agents with agents for each provider key in the environment.
 func demoAgents(environ []string) (*executor.Agents, error) {
 	find := lookup(environ)
 	text, err := demo.ReadFile("demo/scripted.yaml")

@@ -23,14 +23,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// tenant is whom a gateway without keys serves.
+// tenant is the tenant of a gateway without keys.
 const tenant = "default"
 
-// publicAddress is where the gateway of a bubble serves HTTP.
+// publicAddress is the gateway's HTTP address in a bubble.
 const publicAddress = "public"
 
-// bubble is the whole system under fake time: the four halls on a network in
-// memory, with stores in memory, in one synctest bubble. Executors come and go.
+// bubble is the whole system under fake time: the four services on an in-memory network with in-memory stores,
+// in one synctest bubble. Executors come and go.
 type bubble struct {
 	*testing.T
 	network  *rpc.Memory
@@ -51,7 +51,7 @@ func float(t *testing.T, environ ...string) *bubble {
 	var c devConfig
 	b.must(config.Load(&c, append([]string{
 		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STREAM_BUS=memory", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true",
-		// Ticks that would only make hours slow to live through.
+		// Frequent ticks would only slow down hours of fake time.
 		"HOLDFAST_STATE_SILENT_AFTER=2m", "HOLDFAST_STATE_SWEEP_EVERY=1m", "HOLDFAST_STATE_CLAIM_POLL=1m",
 		"HOLDFAST_STATE_STOP_POLL=1m", "HOLDFAST_STREAM_CHECK=1m",
 		"HOLDFAST_GATEWAY_STATE_ADDRESS=" + stateAddress, "HOLDFAST_GATEWAY_STREAM_ADDRESS=" + streamAddress,
@@ -91,7 +91,7 @@ func float(t *testing.T, environ ...string) *bubble {
 	return b
 }
 
-// afloat runs the test in a bubble of its own, with the system in it.
+// afloat runs the test with the system in a bubble.
 func afloat(t *testing.T, test func(t *testing.T, b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +139,7 @@ func (b *bubble) serve(address string, hall registrar) func(context.Context) err
 	}
 }
 
-// line is an executor's way to the others, which can be cut for ever: to them it is
-// a machine that has vanished.
+// line is an executor's connection to the other services. Cutting it permanently simulates a vanished machine.
 type line struct {
 	rpc.Network
 
@@ -179,7 +178,7 @@ type member struct {
 	ended chan struct{}
 }
 
-// vanish cuts the executor off.
+// vanish cuts off the executor.
 func (m *member) vanish() {
 	m.line.sever()
 	m.stop()
@@ -204,7 +203,7 @@ func (b *bubble) join(p executor.Peers, environ ...string) *member {
 		if err := service.Run(ctx); err != nil {
 			b.Errorf("an executor ended with %v", err)
 		}
-		_ = service.Close() // its connections may be cut already
+		_ = service.Close() // its connections may be cut
 	})
 	return m
 }
@@ -243,7 +242,7 @@ func (b *bubble) await(sessionID string, status statev1.RunStatus) *statev1.GetS
 	}
 }
 
-// conversation gives the messages of the session, each as role and text.
+// conversation returns the messages of the session as role and text.
 func (b *bubble) conversation(sessionID string) []string {
 	b.Helper()
 	answer, err := b.sessions.ListMessages(b.Context(), &statev1.ListMessagesRequest{Tenant: tenant, SessionId: sessionID, Limit: 200})
@@ -275,7 +274,7 @@ func spoken(role eventv1.Role, p *eventv1.Part) string {
 	return "?"
 }
 
-// current gives the id of the session's newest run.
+// current returns the id of the session's newest run.
 func (b *bubble) current(sessionID string) string {
 	b.Helper()
 	answer, err := b.sessions.GetSession(b.Context(), &statev1.GetSessionRequest{Tenant: tenant, SessionId: sessionID})

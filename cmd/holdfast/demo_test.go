@@ -11,8 +11,7 @@ import (
 
 var askedFor = regexp.MustCompile(`"toolCallId":"([^"]+)","approvalId":"([^"]+)"`)
 
-// A sum that somebody has forbidden is left alone; one that was allowed and cannot be worked
-// out is another matter.
+// The agent accepts a denied sum; it reports an allowed sum that fails.
 func TestTheDemoTellsASumThatIsForbiddenFromOneThatFails(t *testing.T) {
 	t.Parallel()
 	r := start(t, "--data", t.TempDir())

@@ -31,17 +31,17 @@ const (
 	executorAddress = "executor"
 )
 
-// flushGrace bounds the sending of the last spans at the end.
+// flushGrace bounds the export of the last spans.
 const flushGrace = 5 * time.Second
 
-// devOptions is what the command line says.
+// devOptions are the command line's options.
 type devOptions struct {
 	listen string
 	data   string
 	agents []string
 }
 
-// devConfig is the configuration of the four halls in one process.
+// devConfig is the configuration of the four services in one process.
 type devConfig struct {
 	State     state.Config
 	Stream    stream.Config
@@ -52,7 +52,7 @@ type devConfig struct {
 	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for calls and steps to end at shutdown"`
 }
 
-// dev runs a whole Holdfast until ctx ends.
+// dev runs the whole system until ctx ends.
 func dev(ctx context.Context, args, environ []string, stdout, stderr io.Writer) error {
 	o, err := devFlags(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -78,7 +78,7 @@ func dev(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	return runHouse(ctx, o, c, environ, t.Log, stdout)
 }
 
-// flush sends the last spans.
+// flush exports the last spans.
 func flush(ctx context.Context, t *telemetry.Telemetry) {
 	ctx, cancel := context.WithTimeout(ctx, flushGrace)
 	defer cancel()
@@ -125,8 +125,7 @@ func devFlags(args []string, stderr io.Writer) (devOptions, error) {
 	return o, parse(flags, args)
 }
 
-// configure reads the environment over the defaults of a single process: what
-// is set there wins.
+// configure applies the environment over the defaults of a single process.
 func (o devOptions) configure(environ []string) (devConfig, error) {
 	defaults := []string{
 		"HOLDFAST_STATE_STORE=sqlite",
@@ -153,13 +152,12 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 	return c, nil
 }
 
-// set leaves out the variables that are set to the empty text: they count as not
-// set, and so must not hide a default.
+// set drops empty variables. They count as unset and must not hide a default.
 func set(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(line string) bool { return strings.HasSuffix(line, "=") && strings.Count(line, "=") == 1 })
 }
 
-// defaultAgent is the demo agent where there is one.
+// defaultAgent returns the demo agent if it exists.
 func defaultAgent(names []string) string {
 	if slices.Contains(names, "demo") {
 		return "demo"
@@ -167,7 +165,7 @@ func defaultAgent(names []string) string {
 	return names[0]
 }
 
-// welcome says what to open and a line to try.
+// welcome prints the address and an example request.
 func welcome(w io.Writer, address string, o devOptions, agents []string) error {
 	_, err := fmt.Fprintf(w, `Holdfast is up.
 
@@ -180,7 +178,7 @@ func welcome(w io.Writer, address string, o devOptions, agents []string) error {
 	return err
 }
 
-// lockFolder makes the data folder and keeps other processes out of it.
+// lockFolder creates the data folder and locks it against other processes.
 func lockFolder(name string) (unlock func(), err error) {
 	if err := os.MkdirAll(name, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)

@@ -18,18 +18,18 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// limit bounds everything that a test waits for.
+// limit bounds every wait of a test.
 const limit = 3 * time.Minute
 
 // running is a `holdfast dev` in this process.
 type running struct {
 	url   string
-	said  string // what it printed
+	said  string // its output
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// start runs dev on a free port and waits until it says that it is up.
+// start runs dev on a free port and waits until it is up.
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
 	return startWith(t, nil, args...)
@@ -72,7 +72,7 @@ func TestAVariableThatIsSetToNothingHidesNoDefault(t *testing.T) {
 	}
 }
 
-// teller hands on what is written, once.
+// teller passes on the first write.
 type teller chan string
 
 func (w teller) Write(p []byte) (int, error) {
@@ -80,7 +80,7 @@ func (w teller) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end stops it as Ctrl-C does. It may be called twice.
+// end stops the process like Ctrl-C. It may be called twice.
 func (r *running) end(t *testing.T) {
 	t.Helper()
 	if r.stop == nil {
@@ -220,7 +220,7 @@ func TestTheDemoShowsAnOutputWithASchemaAndAStateThatStays(t *testing.T) {
 	}
 }
 
-// parrot is a file with an agent that says what it hears, and something more.
+// parrot writes a file with an agent that repeats its input and adds a text.
 func parrot(t *testing.T, path, name, more string) {
 	t.Helper()
 	err := os.WriteFile(path, []byte(`
@@ -301,7 +301,7 @@ func TestAKeysFileHoldsHashesAlone(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.yaml")
 	var key bytes.Buffer
-	if err := os.WriteFile(file, []byte("# ours"), 0o600); err != nil { // an editor has left the line open
+	if err := os.WriteFile(file, []byte("# ours"), 0o600); err != nil { // an editor omitted the last newline
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{"acme", "other"} {

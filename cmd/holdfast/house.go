@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// house is the four halls on one network.
+// house holds the four services on one network.
 type house struct {
 	network  rpc.Network
 	log      *slog.Logger
@@ -31,8 +31,7 @@ type house struct {
 	gateway  *gateway.Service
 }
 
-// open opens the halls and starts nothing. What was opened is closed again
-// when a later one fails.
+// open opens the services and starts nothing. If one fails, it closes the others.
 func open(ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger) (_ *house, err error) {
 	h := &house{network: network, log: log}
 	defer func() {
@@ -55,7 +54,7 @@ func open(ctx context.Context, c devConfig, agents *executor.Registry, network r
 	return h, nil
 }
 
-// close closes the halls that are open, those that lean on others first.
+// close closes the open services, clients before servers.
 func (h *house) close() error {
 	var errs []error
 	if h.gateway != nil {
@@ -73,19 +72,18 @@ func (h *house) close() error {
 	return errors.Join(errs...)
 }
 
-// endGrace is what a server may take after its grace to break what is left.
+// endGrace is how long a server may take after its grace period to cut remaining calls.
 const endGrace = 6 * time.Second
 
-// run runs the house until ctx ends, and calls up once when it takes requests
-// and knows its agents. Gateway and executor end first, while
-// what they lean on is still there: a step in flight can be committed.
+// run runs the services until ctx ends. It calls up once when the system accepts requests and knows its agents.
+// Gateway and executor end first, so that a step in flight can still be committed.
 func (h *house) run(ctx context.Context, c devConfig, public net.Listener, up func() error) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	front, stopFront := context.WithCancel(ctx)
 	defer stopFront()
 
-	baseEnded := make(chan error, 1) // room for the one result
+	baseEnded := make(chan error, 1) // for the single result
 	go func() {
 		defer stopFront()
 		baseEnded <- process.Run(base, c.Grace+endGrace,
@@ -113,10 +111,10 @@ func (h *house) run(ctx context.Context, c devConfig, public net.Listener, up fu
 	return errors.Join(err, <-baseEnded)
 }
 
-// awaitPause is the pause between two looks for the agents.
+// awaitPause is the pause between two polls for the agents.
 const awaitPause = 10 * time.Millisecond
 
-// awaitAgents returns when the executor has announced its agents.
+// awaitAgents returns once the executor has announced its agents.
 func (h *house) awaitAgents(ctx context.Context) error {
 	conn, err := rpc.Dial(h.network, stateAddress, rpc.ClientConfig{})
 	if err != nil {
@@ -140,12 +138,12 @@ func (h *house) awaitAgents(ctx context.Context) error {
 	}
 }
 
-// registrar is the part of a hall that puts its services on a server.
+// registrar is a service with gRPC handlers.
 type registrar interface {
 	Register(grpc.ServiceRegistrar)
 }
 
-// serve is the task that serves a hall on the network.
+// serve returns the task that serves a service on the network.
 func (h *house) serve(name, address string, hall registrar, c devConfig) process.Task {
 	return process.Task{Name: name, Run: func(ctx context.Context) error {
 		server, err := rpc.NewServer(rpc.ServerConfig{Log: h.log, Untraced: []string{

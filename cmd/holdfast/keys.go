@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway"
 )
 
-// maxTenantBytes is the limit of every id of the contracts.
+// maxTenantBytes is the common limit of ids.
 const maxTenantBytes = 256
 
 // keyEntry is an entry of the gateway's keys file.
@@ -26,7 +26,7 @@ type keyEntry struct {
 	SHA256 string `yaml:"sha256"`
 }
 
-// newKey makes a key for a tenant and appends its hash to the keys file.
+// newKey creates a key for a tenant and appends its hash to the keys file.
 func newKey(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("keys new", flag.ContinueOnError)
 	flags.SetOutput(stdout)
@@ -59,8 +59,7 @@ func newKey(args []string, stdout io.Writer) error {
 }
 
 func appendFile(name string, entry []byte) error {
-	// Everybody may read hashes of random keys, and the gateway, which may run as
-	// another user, has to.
+	// Hashes of random keys are public. The gateway may run under another account and has to read them.
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o644) //nolint:gosec // see above
 	if err != nil {
 		return fmt.Errorf("open the keys file: %w", err)
@@ -74,7 +73,7 @@ func appendFile(name string, entry []byte) error {
 	return nil
 }
 
-// endLine ends the last line of a file that an editor has left open.
+// endLine adds a missing newline at the end of a file.
 func endLine(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -88,7 +87,7 @@ func endLine(f *os.File) error {
 	return err
 }
 
-// parse refuses arguments that no flag takes.
+// parse parses flags and refuses other arguments.
 func parse(flags *flag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return fault.New(fault.Invalid, "FLAG_INVALID", "%v", err)

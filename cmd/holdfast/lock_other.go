@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// tryLock trusts the databases to notice a second process.
+// tryLock does nothing: the databases detect a second process.
 func tryLock(*os.File) error { return nil }

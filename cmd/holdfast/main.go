@@ -1,5 +1,5 @@
-// Command holdfast is the people's binary: `holdfast dev` runs a whole
-// Holdfast in one process, `holdfast keys new` makes an API key.
+// Command holdfast is the binary for developers: `holdfast dev` runs all services in one process, `holdfast keys
+// new` creates an API key.
 package main
 
 import (

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// stranger is an executor with an agent that no session has.
+// stranger is an executor with an agent that no session uses.
 func stranger(t *testing.T) executor.Peers {
 	t.Helper()
 	model, err := executor.OpenModel(executor.ModelConfig{Provider: "scripted", Script: bubbleScript})

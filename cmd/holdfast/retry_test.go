@@ -33,8 +33,7 @@ models:
       - reply: [{call: {name: look, arguments: {}}}]
 `
 
-// cashier is an executor with an agent that looks, and then charges; change may make
-// it fail there.
+// cashier is an executor with an agent that looks something up and then charges. change may make it fail there.
 func cashier(t *testing.T, charge func(context.Context) (any, error), change func(*agent.Agent)) executor.Peers {
 	t.Helper()
 	model, err := executor.OpenModel(executor.ModelConfig{Provider: "scripted", Script: retryScript})
@@ -54,9 +53,9 @@ func cashier(t *testing.T, charge func(context.Context) (any, error), change fun
 	return executor.Peers{Registry: registry}
 }
 
-// public is a client of the gateway.
+// public returns a client of the gateway.
 func (b *bubble) public() agentv1connect.AgentServiceClient {
-	// See chat: no connection is used again.
+	// See chat: connections are not reused.
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return b.network.DialContext(ctx, publicAddress)
 	}}
@@ -68,9 +67,9 @@ func TestARetryDoesNotRunAToolAgainThatHasRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		timeout time.Duration
 		change  func(*agent.Agent)
-		slow    bool // the tool is under way when the run ends
+		slow    bool // the tool is running when the run ends
 		code    string
-		want    []string // how the messages behind the question begin
+		want    []string // prefixes of the messages after the question
 	}{
 		"the last step that is allowed": {
 			change: func(a *agent.Agent) { a.MaxSteps = 2 }, code: "framework_max_steps",
@@ -166,7 +165,7 @@ models:
       - reply: 'Yes.'
 `
 
-// cached is an executor whose model gives the same id to a call each time.
+// cached is an executor whose model always uses the same call id.
 func cached(t *testing.T) executor.Peers {
 	t.Helper()
 	model, err := executor.OpenModel(executor.ModelConfig{Provider: "scripted", Script: repeatingScript})

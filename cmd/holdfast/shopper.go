@@ -21,8 +21,7 @@ func (l list) String() string {
 	return fmt.Sprintf("Your shopping list: %s.", strings.Join(l.Items, ", "))
 }
 
-// registerShopper registers the demo agent that is written in Go: it keeps a shopping
-// list in the custom state of its session.
+// registerShopper registers the demo agent in Go. It keeps a shopping list in the custom state of its session.
 func registerShopper(agents *executor.Registry) error {
 	script, err := demo.ReadFile("demo/shopper.script.yaml")
 	if err != nil {

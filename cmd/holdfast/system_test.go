@@ -39,7 +39,7 @@ models:
       - reply: "Yes."
 `
 
-// attempts are the idempotency keys with which a tool was entered.
+// attempts are the idempotency keys of a tool's executions.
 type attempts struct {
 	mu   sync.Mutex
 	keys []string
@@ -57,8 +57,7 @@ func (a *attempts) list() []string {
 	return slices.Clone(a.keys)
 }
 
-// patients is an executor with the agents of the file, and one whose tools take
-// two hours and a human.
+// patients is an executor with the agents of the file, and an agent whose tools take two hours and a human.
 func patients(t *testing.T, transfers *attempts, retry agent.Retry, change ...func(*agent.Agent)) executor.Peers {
 	t.Helper()
 	model, err := executor.OpenModel(executor.ModelConfig{Provider: "scripted", Script: bubbleScript})
@@ -95,7 +94,7 @@ func patients(t *testing.T, transfers *attempts, retry agent.Retry, change ...fu
 	return executor.Peers{Registry: registry}
 }
 
-// patient is patients without tools that count.
+// patient is patients without counted tools.
 func patient(t *testing.T, change ...func(*agent.Agent)) executor.Peers {
 	t.Helper()
 	return patients(t, &attempts{}, agent.RetryNever, change...)
@@ -175,7 +174,7 @@ func TestARunThatTakesTooLongEndsAtItsDeadlineAndKeepsWhatItSaid(t *testing.T) {
 		b.start("s", "clerk", "a long story")
 		time.Sleep(time.Hour)
 		b.join(patient(t, slow))
-		lost.vanish() // the time goes on across executors
+		lost.vanish() // time continues across executors
 		run := b.await("s", statev1.RunStatus_RUN_STATUS_FAILED).GetCurrentRun()
 		if code := run.GetFailure().GetCode(); code != "framework_deadline_exceeded" {
 			t.Errorf("the run failed with %q, want framework_deadline_exceeded", code)

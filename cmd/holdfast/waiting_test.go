@@ -52,8 +52,7 @@ models:
       - reply: [{call: {name: locate, arguments: {}}}]
 `
 
-// careful is an agent that cannot go on without a human: locate and pay wait for as long as
-// it takes, ask and confirm for two days.
+// careful is an agent with human answers: locate and pay wait indefinitely, ask and confirm for two days.
 func careful(ran func()) agent.Agent {
 	object := json.RawMessage(`{"type":"object"}`)
 	does := func(context.Context, *agent.Call) (any, error) { ran(); return "done", nil }
@@ -66,7 +65,7 @@ func careful(ran func()) agent.Agent {
 	}}
 }
 
-// carefully is an executor with the careful agent, which is made run by run.
+// carefully is an executor with the careful agent, created anew for each run.
 func carefully(t *testing.T, made func() agent.Agent) executor.Peers {
 	t.Helper()
 	model, err := executor.OpenModel(executor.ModelConfig{Provider: "scripted", Script: humanScript})
@@ -82,8 +81,8 @@ func carefully(t *testing.T, made func() agent.Agent) executor.Peers {
 	return executor.Peers{Registry: registry}
 }
 
-// spans are those of the traces that have begun elsewhere, until the test ends. The
-// provider is that of the whole process: such a test runs alone.
+// spans records the spans of traces with a remote parent until the test ends. It replaces the process's tracer
+// provider, so the test runs alone.
 type spans struct{ *tracetest.SpanRecorder }
 
 func traced(t *testing.T) spans {
@@ -98,7 +97,7 @@ func traced(t *testing.T) spans {
 	return spans{recorder}
 }
 
-// of gives the names of the spans of a trace that have the attribute, sorted.
+// of returns the sorted names of a trace's spans with the attribute.
 func (s spans) of(trace string, with attribute.KeyValue) []string {
 	var names []string
 	for _, span := range s.Ended() {
@@ -110,7 +109,7 @@ func (s spans) of(trace string, with attribute.KeyValue) []string {
 	return names
 }
 
-// asksIn starts a run in a trace of its own, and waits until it waits for somebody.
+// asksIn starts a run in its own trace and waits for its suspension.
 func (b *bubble) asksIn(trace, sessionID, text string, status statev1.RunStatus) *statev1.GetSessionResponse {
 	b.Helper()
 	_, err := b.runs.StartRun(b.Context(), &statev1.StartRunRequest{
@@ -121,8 +120,7 @@ func (b *bubble) asksIn(trace, sessionID, text string, status statev1.RunStatus)
 	return b.await(sessionID, status)
 }
 
-// answer gives what every open call of the session wants, in a trace of who answers, and
-// the run that goes on.
+// answer answers every open call of the session in the client's trace, and returns the continuation.
 func (b *bubble) answer(trace, sessionID string) (runID string) {
 	b.Helper()
 	ctx := telemetry.WithTraceparent(b.Context(), "00-"+trace+"-b7ad6b7169203331-01", "")
@@ -145,7 +143,7 @@ const (
 	suspendedPartial = statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL
 )
 
-// waiting is a session that waits for somebody, and how its conversation ends.
+// waiting is a suspended session with the expected end of its conversation.
 type waiting struct {
 	text   string
 	status statev1.RunStatus
@@ -234,7 +232,7 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) { //nol
 	})
 }
 
-// former is a database that an earlier release has left, with a session that waits for a yes.
+// former is the database of an earlier version with a session that waits for approval.
 const former = "../../services/state/testdata/third.sqlite.sql"
 
 func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) { //nolint:paralleltest // it records the spans of the process
@@ -244,7 +242,7 @@ func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) { //
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("sqlite", path) // the driver is the state service's
+	db, err := sql.Open("sqlite", path) // registered by the state service
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +252,7 @@ func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) { //
 	}
 	synctest.Test(t, func(t *testing.T) {
 		const trace = "0af7651916cd43dd8448eb211c80319c"
-		time.Sleep(time.Until(time.Date(2026, time.November, 29, 0, 0, 0, 0, time.UTC))) // fake: a week behind the dump
+		time.Sleep(time.Until(time.Date(2026, time.November, 29, 0, 0, 0, 0, time.UTC))) // fake: a week after the dump
 		b := float(t, "HOLDFAST_STATE_STORE=sqlite", "HOLDFAST_STATE_SQLITE_PATH="+path)
 		defer b.sink()
 		b.join(booking(t))
@@ -303,7 +301,7 @@ func booking(t *testing.T) executor.Peers {
 	return executor.Peers{Registry: registry}
 }
 
-// ticket is what the agent of a run holds. It has a pointer, so that it is an object of its own.
+// ticket is held by the agent of a run. Its pointer makes it a separate object.
 type ticket struct{ of *string }
 
 func TestNothingIsHeldForSuspendedSessions(t *testing.T) {
@@ -335,7 +333,7 @@ func TestNothingIsHeldForSuspendedSessions(t *testing.T) {
 			t.Errorf("%d goroutines with %d suspended sessions, %d with %d", after, sessions, before, len(texts))
 		}
 		runtime.GC()
-		runtime.GC() // what finalizers have held
+		runtime.GC() // objects held by finalizers
 		held := slices.DeleteFunc(slices.Clone(tickets), func(p weak.Pointer[ticket]) bool { return p.Value() == nil })
 		if len(tickets) != sessions || len(held) > 0 {
 			t.Errorf("the agents of %d runs of %d are still held", len(held), len(tickets))
@@ -353,10 +351,9 @@ func (b *bubble) chat(sessionID, text string) {
 	body := fmt.Sprintf(`{"id":%q,"agentType":"careful","messages":[{"id":"m-%s","role":"user","parts":[{"type":"text","text":%q}]}]}`, sessionID, sessionID, text)
 	r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://localhost/chat", strings.NewReader(body))
 	b.must(err)
-	// A connection is not used again. The server aborts its read behind a request by a read
-	// deadline that is over and then taken away. bufconn, the network of the bubble, runs the
-	// timer of that deadline later than it was taken away, if it comes so: the deadline stays,
-	// and a later request on the connection ends with EOF. TCP and the clock have no part in it.
+	// Connections are not reused. The HTTP server aborts its background read with a deadline in the past and
+	// then clears the deadline. bufconn may run the timer of that deadline after it was cleared, and a later
+	// request on the connection then ends with EOF. TCP and production code are not affected.
 	r.Close = true
 	answer, err := b.http.Do(r)
 	b.must(err)
@@ -367,7 +364,7 @@ func (b *bubble) chat(sessionID, text string) {
 	}
 }
 
-// goroutines counts those of the caller's bubble.
+// goroutines counts the goroutines of the caller's bubble.
 func goroutines() int {
 	own := make([]byte, 1<<10)
 	own = own[:runtime.Stack(own, false)]

@@ -61,7 +61,7 @@ func TestEveryServiceHasAContainerOfItsOwn(t *testing.T) {
 
 func TestEveryVariableIsDeclaredByItsService(t *testing.T) {
 	t.Parallel()
-	// Read by name through the agents file, not by a configuration.
+	// The agents file names them; no configuration does.
 	keys := []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
 	for name, target := range configurations {
 		var declared []string

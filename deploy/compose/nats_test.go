@@ -21,15 +21,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 3 * time.Minute
 
 var nodes = []string{"nats-1", "nats-2", "nats-3"}
 
-// parsing is held while NATS reads its flags, which it notes in a variable.
+// parsing serializes NATS's flag parsing, which writes a package variable.
 var parsing sync.Mutex
 
-// optionsOf has NATS read what a node's container is told.
+// optionsOf parses a container's arguments as NATS does.
 func optionsOf(t *testing.T, name string) *server.Options {
 	t.Helper()
 	node := load(t).Services[name]
@@ -139,7 +139,7 @@ func TestTheNodesFormAClusterAndSayThatTheyAreHealthy(t *testing.T) {
 	}
 }
 
-// onLoopback returns the options of a node with the addresses of this machine.
+// onLoopback returns a node's options with addresses of this machine.
 func onLoopback(t *testing.T, name string, ports map[string]int) *server.Options {
 	t.Helper()
 	o := optionsOf(t, name)
@@ -156,8 +156,7 @@ func onLoopback(t *testing.T, name string, ports map[string]int) *server.Options
 	return o
 }
 
-// freePorts returns a port for each node, of those that no system gives to
-// somebody who asks for any, and that other test processes do not look among.
+// freePorts returns a port for each node, outside of the kernel's range and of other test processes.
 func freePorts(t *testing.T, count int) map[string]int {
 	t.Helper()
 	ports := map[string]int{}
@@ -173,7 +172,7 @@ func freePorts(t *testing.T, count int) map[string]int {
 	return ports
 }
 
-// mustGetHealthy asks what the container's health check asks until it says yes.
+// mustGetHealthy repeats the container's health check until it succeeds.
 func mustGetHealthy(t *testing.T, ns *server.Server, name string) {
 	t.Helper()
 	check := load(t).Services[name].Healthcheck.Test

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// program is what the MCP server of the examples is started by. In the tests it leads to the
-// test itself, which then is the server.
+// program starts the MCP server of the examples. In the tests it resolves to the test binary, which acts as the
+// server.
 const program = "npx"
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveFiles is an MCP server with the tools of the server of the examples.
+// serveFiles is an MCP server with the tools of the example's server.
 func serveFiles() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "files", Version: "1"}, nil)
 	for _, name := range []string{"read_text_file", "list_directory", "write_file", "move_file"} {

@@ -1,4 +1,4 @@
-// Command weather is an executor of one's own: an agent and its tools in Go.
+// Command weather is a custom executor: an agent and its tools in Go.
 package main
 
 import (

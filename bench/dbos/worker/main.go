@@ -54,16 +54,16 @@ func run(ctx context.Context, a workflows) error {
 	})
 }
 
-// workflows has the agent as a workflow.
+// workflows implements the agent as a workflow.
 type workflows struct{ stream, oneRecord bool }
 
-// turn is what a step adds to the conversation.
+// turn holds the messages added by a step.
 type turn struct {
 	Answer agent.Message
 	Result *agent.Message // nil without a call
 }
 
-// run gives the number of messages. DBOS keeps them as the results of its steps.
+// run returns the number of messages. DBOS stores them as the results of its steps.
 func (a workflows) run(ctx dbos.Context, ask agent.Message) (int, error) {
 	messages := []agent.Message{ask}
 	for step := 1; step <= agent.Steps; step++ {
@@ -101,7 +101,7 @@ func (a workflows) step(ctx dbos.Context, step int) (turn, error) {
 	return turn{answer, result}, err
 }
 
-// tool gives the result of an answer's call, nil where there is none.
+// tool returns the result of an answer's call, or nil without a call.
 func tool(step int, answer agent.Message) (*agent.Message, error) {
 	if answer.Call == nil {
 		return nil, nil

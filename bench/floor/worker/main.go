@@ -1,5 +1,4 @@
-// Command worker is the floor: the agent with pgx and an embedded JetStream, and no
-// runtime.
+// Command worker is the floor: the agent on pgx and an embedded JetStream, without a runtime.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 )
 
 const (
-	connections = "16" // as the state service of Holdfast has
+	connections = "16" // as in Holdfast's state service
 	schema      = `
 CREATE TABLE floor_sessions (id text PRIMARY KEY, epoch bigint NOT NULL, step int NOT NULL, status text NOT NULL) WITH (fillfactor = 80);
 CREATE TABLE floor_messages (session text, ordinal int, id text NOT NULL, role text NOT NULL, body jsonb NOT NULL, PRIMARY KEY (session, ordinal));`
@@ -86,7 +85,7 @@ func (f floor) run(ctx context.Context, id string) error {
 	return nil
 }
 
-// step commits the answer and then the result, which ends the step.
+// step commits the answer and then the result.
 func (f floor) step(ctx context.Context, id string, step int) error {
 	answer, status := agent.Model(step), "active"
 	if answer.Call == nil {
@@ -119,7 +118,7 @@ func (f floor) step(ctx context.Context, id string, step int) error {
 	return nil
 }
 
-// commit is one transaction of one round trip: a fenced update, and a message.
+// commit is one transaction in one round trip: a fenced update and a message.
 func (f floor) commit(ctx context.Context, id string, ordinal int, m agent.Message, update string, step int, status string) error {
 	var batch pgx.Batch
 	batch.Queue(update, id, step, status).Exec(func(tag pgconn.CommandTag) error {

@@ -1,5 +1,5 @@
-// Package agent is the agent that every runtime executes: its model is scripted and answers
-// at once, and each step but the last calls one tool.
+// Package agent is the agent of every runtime. Its scripted model answers at once, and each step but the last
+// calls one tool.
 package agent
 
 import (
@@ -7,19 +7,19 @@ import (
 	"fmt"
 )
 
-// Steps is how many times a run asks the model.
+// Steps is the number of model calls in a run.
 const Steps = 20
 
-// Final is what the model says in the last step.
+// Final is the model's answer in the last step.
 const Final = "That is all."
 
-// Message is a message of the conversation, as a runtime keeps it.
+// Message is a message of the conversation as stored by a runtime.
 type Message struct {
 	ID   string `json:"id"`
 	Role string `json:"role"` // user, assistant or tool
 	Text string `json:"text,omitempty"`
-	Call *Call  `json:"call,omitempty"` // nil where the model is done
-	// Of a tool: which call it answers, and the result.
+	Call *Call  `json:"call,omitempty"` // nil in the last answer
+	// For a tool: the answered call and its result.
 	CallID string          `json:"callId,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
 }
@@ -31,7 +31,7 @@ type Call struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
-// Chunk is what a reader is shown while a step runs.
+// Chunk is a piece of a running step for readers.
 type Chunk struct {
 	Type    string   `json:"type"`
 	Step    int      `json:"step"`
@@ -39,10 +39,10 @@ type Chunk struct {
 	Call    *Call    `json:"call,omitempty"`
 }
 
-// Ask is the message that begins a run.
+// Ask returns the first message of a run.
 func Ask() Message { return Message{ID: "user-1", Role: "user", Text: "Go on."} }
 
-// Model is the model's answer in a step, counted from 1.
+// Model returns the model's answer in a step, counted from 1.
 func Model(step int) Message {
 	m := Message{ID: fmt.Sprint("assistant-", step), Role: "assistant"}
 	if step == Steps {
@@ -69,8 +69,8 @@ func Tool(step int, call Call) (Message, error) {
 	}, nil
 }
 
-// Chunks is what a reader of a step is shown: its start, the text or the call, the result,
-// and its end. There are five in a step with a call.
+// Chunks returns a step's chunks: its start, the text or the call, the result, and its end. A step with a call
+// has five.
 func Chunks(step int, answer Message, result *Message) []Chunk {
 	chunks := []Chunk{{Type: "step-start", Step: step}}
 	if answer.Call != nil {

@@ -1,4 +1,4 @@
-// Package cpu reads how much processor time processes have used (Linux only).
+// Package cpu reads the processor time of processes (Linux only).
 package cpu
 
 import (
@@ -11,20 +11,19 @@ import (
 	"time"
 )
 
-// tick is the unit of the kernel's processor times (proc_pid_stat(5)). It is 100 a second
-// on every platform that Linux has a Go port for.
+// tick is the unit of the kernel's processor times (proc_pid_stat(5)). It is 100 per second on every Linux port
+// of Go.
 const tick = 10 * time.Millisecond
 
 // process is a line of /proc/PID/stat.
 type process struct {
 	pid, parent int
-	// used is the time of the process, and that of its children that it has waited for.
+	// used is the time of the process and of its reaped children.
 	used time.Duration
 }
 
-// Used is the processor time that the processes and everything below them have used so
-// far, in user and in kernel mode. Children that have ended count if somebody has waited
-// for them. A process that is named twice, or stands below another one, counts once.
+// Used returns the user and kernel time of the processes and all their descendants so far. Ended children count
+// once they have been reaped. A process that is listed twice, or is a descendant of another one, counts once.
 func Used(pids ...int) (time.Duration, error) { return used(os.DirFS("/proc"), pids) }
 
 func used(proc fs.FS, roots []int) (time.Duration, error) {
@@ -63,7 +62,7 @@ func readAll(proc fs.FS) (map[int]process, error) {
 	for _, path := range paths {
 		text, err := fs.ReadFile(proc, path)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // ended meanwhile
 		}
 		p, err := parse(string(text))
 		if err != nil {
@@ -74,15 +73,15 @@ func readAll(proc fs.FS) (map[int]process, error) {
 	return all, nil
 }
 
-// Fields behind the name, counted from 0: the state, the parent, and so on.
+// Fields after the name, counted from 0: the state, the parent, and so on.
 const (
 	parentField = 1
-	utimeField  = 11 // then stime, cutime and cstime
+	utimeField  = 11 // followed by stime, cutime and cstime
 	timeFields  = 4
 )
 
 func parse(stat string) (process, error) {
-	// The name stands in parentheses and may hold any character, parentheses as well.
+	// The name is in parentheses and may hold any character, including parentheses.
 	first, last := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if first < 0 || last < first {
 		return process{}, errors.New("there is no name")

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// machine is a /proc with processes of pid, parent, and utime, stime, cutime and cstime in
-// ticks.
+// machine returns a /proc with processes of pid, parent, and utime, stime, cutime and cstime in ticks.
 func machine(processes ...[6]int) fstest.MapFS {
 	proc := fstest.MapFS{"uptime": {Data: []byte("1.0 2.0")}}
 	for _, p := range processes {
@@ -22,10 +21,10 @@ func machine(processes ...[6]int) fstest.MapFS {
 func TestTheTimeOfAProcessIsThatOfItsTree(t *testing.T) {
 	t.Parallel()
 	proc := machine(
-		[6]int{10, 1, 1, 2, 30, 40},  // counts, with the children that it has waited for
+		[6]int{10, 1, 1, 2, 30, 40},  // counts with its reaped children
 		[6]int{11, 10, 100, 0, 0, 0}, // its child
 		[6]int{12, 11, 0, 1000, 0, 0},
-		[6]int{20, 1, 5, 5, 5, 5}, // of somebody else
+		[6]int{20, 1, 5, 5, 5, 5}, // another parent's child
 	)
 	for _, roots := range [][]int{{10}, {10, 11}, {12, 10, 10}} {
 		got, err := used(proc, roots)

@@ -1,4 +1,4 @@
-// Package figures writes down what was measured.
+// Package figures formats measurements.
 package figures
 
 import (
@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Spread is the median of some figures, with the smallest and the largest one.
+// Spread is the median, the smallest and the largest of some figures.
 type Spread struct{ Median, Min, Max float64 }
 
-// Of is the spread of the figures; ok is false where there are none.
+// Of returns the spread of the figures. ok is false without any.
 func Of(all []float64) (s Spread, ok bool) {
 	if len(all) == 0 {
 		return Spread{}, false
@@ -26,13 +26,12 @@ func Of(all []float64) (s Spread, ok bool) {
 	return s, true
 }
 
-// Format writes the median, and behind it smallest..largest, each with so many decimals.
+// Format writes the median, followed by smallest..largest, with this number of decimals.
 func (s Spread) Format(decimals int) string {
 	return fmt.Sprintf("%.*f (%.*f..%.*f)", decimals, s.Median, decimals, s.Min, decimals, s.Max)
 }
 
-// Table writes a Markdown table whose columns are aligned. Rows may be shorter than the
-// head.
+// Table writes a Markdown table with aligned columns. Rows may be shorter than the head.
 func Table(w io.Writer, head []string, rows [][]string) error {
 	widths := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {

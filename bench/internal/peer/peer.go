@@ -1,4 +1,4 @@
-// Package peer is what the benchmark asks of every runtime.
+// Package peer is the interface between the benchmark and every runtime.
 package peer
 
 import (
@@ -11,30 +11,27 @@ import (
 	"path/filepath"
 )
 
-// Peer is a runtime that executes the agent. One goroutine uses it at a time.
+// Peer is a runtime for the agent. One goroutine uses it at a time.
 type Peer interface {
-	// Prepare installs and builds what the peer needs. An error says why it cannot be had
-	// here: the peer is skipped.
+	// Prepare installs and builds the peer. An error explains why it is unavailable; the peer is then skipped.
 	Prepare(ctx context.Context, bin string) error
-	// Start starts the processes of the peer and waits until they are ready. Stop follows,
-	// after an error as well.
+	// Start starts the peer's processes and waits until they are ready. Stop follows, also after an error.
 	Start(ctx context.Context, w World) error
-	// Run executes n runs of the agent, begun at the same time, to their ends.
+	// Run executes n concurrent runs of the agent to their ends.
 	Run(ctx context.Context, n int) error
-	// PIDs are the processes whose time counts, with everything below them. Those of
-	// Postgres always count.
+	// PIDs returns the processes to measure, with all their descendants. Postgres always counts.
 	PIDs() []int
 	Stop()
 }
 
-// World is what a peer is started in.
+// World is the environment of a peer.
 type World struct {
 	Bin      string // the folder of the built programs
-	Dir      string // an empty folder
-	Database string // the URL of an empty Postgres database
+	Dir      string // empty
+	Database string // URL of an empty Postgres database
 }
 
-// Build builds main packages of the module in the folder source into the folder bin.
+// Build builds main packages of the module in source into the folder bin.
 func Build(ctx context.Context, source, bin string, packages ...string) error {
 	args := append([]string{"build", "-C", source, "-o", bin + string(filepath.Separator)}, packages...)
 	return command(ctx, "go", args...)
@@ -45,11 +42,10 @@ func BuildWorker(ctx context.Context, bin, runtime string) error {
 	return command(ctx, "go", "build", "-o", Worker(bin, runtime), "./"+runtime+"/worker")
 }
 
-// Worker is the path of the worker of a runtime in the folder of the built programs.
+// Worker returns the path of a runtime's worker below bin.
 func Worker(bin, runtime string) string { return filepath.Join(bin, runtime+"-worker") }
 
-// Install installs the npm packages of a folder as its lock file says, unless they are
-// there.
+// Install installs a folder's npm packages from its lock file unless they are installed.
 func Install(ctx context.Context, folder string) error {
 	locked, err := os.Stat(filepath.Join(folder, "package-lock.json"))
 	if err != nil {
@@ -62,8 +58,8 @@ func Install(ctx context.Context, folder string) error {
 	return command(ctx, "npm", "ci", "--prefix", folder, "--no-audit", "--no-fund", "--loglevel=error")
 }
 
-// GoInstall builds a main package of another module into a folder of its own below bin,
-// unless it is there, and returns the path of the program.
+// GoInstall builds a main package of another module into a folder below bin unless it exists, and returns the
+// program's path.
 func GoInstall(ctx context.Context, bin, mainPackage, version string) (program string, err error) {
 	name := path.Base(mainPackage)
 	folder := filepath.Join(bin, name+"-"+version)

@@ -1,4 +1,4 @@
-// Package postgres runs the database server that all runtimes share.
+// Package postgres runs the database server shared by all runtimes.
 package postgres
 
 import (
@@ -20,20 +20,19 @@ import (
 	"github.com/holdfast-run/holdfast/bench/internal/process"
 )
 
-// Settings are what differs from the server's defaults. Commits wait for the disk, and
-// nothing is vacuumed in the middle of a measurement.
+// Settings differ from the server's defaults. Commits wait for the disk, and no vacuum disturbs a measurement.
 var Settings = []string{"synchronous_commit=on", "fsync=on", "max_connections=400", "autovacuum=off"}
 
 const startLimit = time.Minute
 
-// Server is a throw-away server that is reachable through a socket in its own folder.
+// Server is a throw-away server, reachable through a socket in its own folder.
 type Server struct {
 	process *process.Process
 	dir     string
 	names   int
 }
 
-// Start makes a cluster in a new folder and runs a server on it. Stop removes both.
+// Start creates a cluster in a new folder and runs a server on it. Stop removes both.
 func Start(ctx context.Context) (_ *Server, err error) {
 	bin, err := programs()
 	if err != nil {
@@ -44,7 +43,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 		return nil, err
 	}
 	s := &Server{}
-	if s.dir, err = os.MkdirTemp("", "pg"); err != nil { // a short name: paths of sockets are short
+	if s.dir, err = os.MkdirTemp("", "pg"); err != nil { // a short name, because socket paths are limited
 		return nil, err
 	}
 	defer func() {
@@ -77,10 +76,10 @@ func Start(ctx context.Context) (_ *Server, err error) {
 	return s, s.process.WaitReady(ctx, func(ctx context.Context) error { return s.execute(ctx, `SELECT 1`) })
 }
 
-// PID is the process above all processes of the server.
+// PID returns the parent of all processes of the server.
 func (s *Server) PID() int { return s.process.PID() }
 
-// Create makes a database and returns its URL. Drop removes it.
+// Create creates a database and returns its URL. Drop removes it.
 func (s *Server) Create(ctx context.Context) (databaseURL string, err error) {
 	s.names++
 	if err := s.execute(ctx, `CREATE DATABASE `+s.name()+` TEMPLATE template0`); err != nil {
@@ -89,8 +88,7 @@ func (s *Server) Create(ctx context.Context) (databaseURL string, err error) {
 	return s.url(s.name()), nil
 }
 
-// Drop removes the newest database, and flushes what was written to it, so that it does
-// not burden who comes next.
+// Drop removes the newest database and flushes its writes, so the next peer does not pay for them.
 func (s *Server) Drop(ctx context.Context) error {
 	if err := s.execute(ctx, `DROP DATABASE `+s.name()+` WITH (FORCE)`); err != nil {
 		return fmt.Errorf("drop the database: %w", err)
@@ -120,8 +118,8 @@ func (s *Server) execute(ctx context.Context, statement string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// unprivileged is whom to run the server as: nil for ourselves, and somebody else when we
-// are root, whom PostgreSQL refuses.
+// unprivileged returns the account of the server: nil for our own, another one for root, which PostgreSQL
+// refuses.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -135,7 +133,7 @@ func unprivileged() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(uidErr, gidErr)
 }
 
-// programs is the folder that has initdb and postgres.
+// programs returns the folder of initdb and postgres.
 func programs() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil {

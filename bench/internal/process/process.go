@@ -1,4 +1,4 @@
-// Package process starts the programs that a benchmark measures, and ends them.
+// Package process starts and ends the measured programs.
 package process
 
 import (
@@ -17,46 +17,45 @@ import (
 const (
 	// stopGrace is how long a process may take after SIGTERM before it is killed.
 	stopGrace = 10 * time.Second
-	// readyPause is the time between two looks whether a process is ready.
+	// readyPause is the time between two readiness probes.
 	readyPause = 20 * time.Millisecond
-	// logKept is how many bytes of the end of a log are kept for messages of errors.
+	// logKept is the number of log bytes retained for error messages.
 	logKept = 4 << 10
 )
 
-// Spec says what to start. Only the named variables, PATH, HOME and TMPDIR are in its
-// environment.
+// Spec describes a process. Its environment holds only the given variables, PATH, HOME and TMPDIR.
 type Spec struct {
 	Name, Path string
 	Args, Env  []string
 	Dir        string
-	// Output gets what the process writes to standard output; nil: the log.
+	// Output receives the standard output; nil sends it to the log.
 	Output io.Writer
-	// Account runs the process as somebody else; nil: as ourselves.
+	// Account runs the process under another account; nil: our own.
 	Account *syscall.Credential
 }
 
-// Process is a process that was started. Stop ends it.
+// Process is a started process. Stop ends it.
 type Process struct {
 	name  string
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	log   *tail
-	ended chan struct{} // closed when the process is gone; err is set before
+	ended chan struct{} // closed after the exit; err is set before
 	err   error
 }
 
-// Start starts a process. It is killed when this one dies.
+// Start starts a process. The kernel kills it when this process dies.
 func Start(s Spec) (*Process, error) {
 	p := &Process{name: s.Name, log: &tail{}, ended: make(chan struct{})}
 	p.cmd = exec.Command(s.Path, s.Args...) // ends by Stop
 	p.cmd.Dir = s.Dir
-	p.cmd.WaitDelay = stopGrace // nobody may read Output any more when the process ends
+	p.cmd.WaitDelay = stopGrace // Output may have no reader at the end of the process
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, s.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if s.Output != nil {
 		p.cmd.Stdout = s.Output
 	}
-	// An interrupt from the keyboard is for this process, which then ends the others.
+	// A keyboard interrupt reaches only this process, which then ends the others.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: s.Account}
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
@@ -65,29 +64,28 @@ func Start(s Spec) (*Process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Name, err)
 	}
-	go func() { // ends with the process, which Stop waits for
+	go func() { // ends with the process; Stop waits for it
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// PID is the number of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Input is the standard input of the process.
+// Input returns the standard input of the process.
 func (p *Process) Input() io.Writer { return p.stdin }
 
-// Ended is closed when the process is gone.
+// Ended is closed after the exit.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Failure says that something went wrong with the process, with the end of its log.
+// Failure wraps an error with the end of the process's log.
 func (p *Process) Failure(err error) error {
 	return fmt.Errorf("%s: %w; its log ends with\n%s", p.name, err, p.log)
 }
 
-// WaitReady asks again and again until ready gives no error. It fails when the process or
-// ctx ends.
+// WaitReady polls until ready returns nil. It fails when the process or ctx ends.
 func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) error) error {
 	for {
 		err := ready(ctx)
@@ -104,14 +102,13 @@ func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) err
 	}
 }
 
-// Stop ends the process with the signal, and kills it where that takes too long. A nil
-// process is stopped already.
+// Stop ends the process with the signal, and kills it after stopGrace. Stopping a nil process does nothing.
 func (p *Process) Stop(signal syscall.Signal) {
 	if p == nil {
 		return
 	}
 	_ = p.stdin.Close()              // workers end with their input
-	_ = p.cmd.Process.Signal(signal) // fails only when it is gone
+	_ = p.cmd.Process.Signal(signal) // fails only after the exit
 	select {
 	case <-p.ended:
 	case <-time.After(stopGrace):
@@ -120,7 +117,7 @@ func (p *Process) Stop(signal syscall.Signal) {
 	}
 }
 
-// FreeAddress is a loopback address on which nobody listens now.
+// FreeAddress returns a free loopback address.
 func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -129,7 +126,7 @@ func FreeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// Listens reports with nil that somebody listens on the address.
+// Listens returns a probe for a listener on the address.
 func Listens(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var dialer net.Dialer
@@ -141,7 +138,7 @@ func Listens(address string) func(context.Context) error {
 	}
 }
 
-// tail keeps the end of what is written to it. Safe for concurrent use.
+// tail retains the end of its input. Safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

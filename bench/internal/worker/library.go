@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-run/holdfast/bench/internal/process"
 )
 
-// Library is a peer whose runtime is a library: one worker, which starts the runs as well.
+// Library is a peer whose runtime is a library: one worker executes and starts the runs.
 type Library struct {
-	// Build makes ready what Spec starts.
+	// Build builds the program in Spec.
 	Build func(ctx context.Context, bin string) error
 	Spec  func(w peer.World) process.Spec
 
-	worker *Worker // nil while it is stopped
+	worker *Worker // nil while stopped
 }
 
 var _ peer.Peer = (*Library)(nil)

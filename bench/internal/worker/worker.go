@@ -1,7 +1,6 @@
-// Package worker is how the benchmark talks with a process that has a runtime as a library.
-// The benchmark writes a line "run N" to its standard input; it executes N runs at the same
-// time, to their ends, and writes "ok", or "error" with the reason, to its standard output.
-// Its first line is "ready".
+// Package worker connects the benchmark to a process with a runtime as a library. The process first writes
+// "ready" to its standard output. For each line "run N" on its standard input it executes N concurrent runs to
+// their ends and writes "ok", or "error" with the reason.
 package worker
 
 import (
@@ -24,8 +23,7 @@ const (
 	success = "ok"
 )
 
-// Main serves the standard input with run, which executes the run with the id to its end,
-// until the input ends.
+// Main serves the standard input until its end. run executes the run with the id.
 func Main(ctx context.Context, run func(ctx context.Context, id string) error) error {
 	return serve(ctx, os.Stdin, os.Stdout, run)
 }
@@ -55,10 +53,10 @@ func serve(ctx context.Context, in io.Reader, out io.Writer, run func(ctx contex
 	return lines.Err()
 }
 
-// Worker is such a process.
+// Worker is a running worker process.
 type Worker struct {
 	*process.Process
-	lines chan string // of its standard output; closed with it
+	lines chan string // lines of its standard output; closed with it
 }
 
 // Start starts a worker and waits until it is ready.
@@ -87,7 +85,7 @@ func Start(ctx context.Context, s process.Spec) (*Worker, error) {
 	return w, nil
 }
 
-// Run executes n runs at the same time.
+// Run executes n concurrent runs.
 func (w *Worker) Run(ctx context.Context, n int) error {
 	if _, err := fmt.Fprintf(w.Input(), "run %d\n", n); err != nil {
 		return w.Failure(err)
@@ -110,7 +108,7 @@ func (w *Worker) expect(ctx context.Context, want string) error {
 	}
 }
 
-// Stop ends the worker. A nil worker is stopped already.
+// Stop ends the worker. Stopping a nil worker does nothing.
 func (w *Worker) Stop() {
 	if w != nil {
 		w.Process.Stop(syscall.SIGTERM)

@@ -1,4 +1,4 @@
-// Command worker is the agent as a virtual object of Restate, one for each session.
+// Command worker is the agent as a virtual object of Restate, one per session.
 package main
 
 import (
@@ -25,16 +25,16 @@ func main() {
 	}
 }
 
-// Agent is the virtual object. Its name and that of its method are those of the service.
+// Agent is the virtual object. Its name and its method's name define the service.
 type Agent struct{ oneRecord bool }
 
-// turn is what a step adds to the conversation.
+// turn holds the messages added by a step.
 type turn struct {
 	Answer agent.Message
 	Result *agent.Message // nil without a call
 }
 
-// Run gives the number of messages. Restate keeps them in its journal.
+// Run returns the number of messages. Restate stores them in its journal.
 func (a Agent) Run(ctx restate.ObjectContext, ask agent.Message) (int, error) {
 	messages := []agent.Message{ask}
 	for step := 1; step <= agent.Steps; step++ {
@@ -67,7 +67,7 @@ func (a Agent) step(ctx restate.ObjectContext, step int) (turn, error) {
 	return turn{answer, result}, err
 }
 
-// tool gives the result of an answer's call, nil where there is none.
+// tool returns the result of an answer's call, or nil without a call.
 func tool(step int, answer agent.Message) (*agent.Message, error) {
 	if answer.Call == nil {
 		return nil, nil

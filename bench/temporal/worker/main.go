@@ -41,8 +41,8 @@ func run(server string) error {
 	return w.Run(worker.InterruptCh())
 }
 
-// Run is the workflow. It gives the number of messages, which Temporal keeps as the results
-// of activities in its history.
+// Run is the workflow. It returns the number of messages. Temporal stores them as activity results in its
+// history.
 func Run(ctx workflow.Context, ask agent.Message) (int, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: activityTimeout})
 	messages := []agent.Message{ask}
@@ -64,7 +64,7 @@ func Run(ctx workflow.Context, ask agent.Message) (int, error) {
 	return len(messages), nil
 }
 
-// Model is the activity that asks the model.
+// Model is the activity that calls the model.
 func Model(_ context.Context, step int) (agent.Message, error) { return agent.Model(step), nil }
 
 // Tool is the activity that runs a call.
