@@ -1,6 +1,6 @@
-// Package bench_test measures a whole Holdfast: four processes, Postgres and
-// an embedded JetStream on this machine, beside what the raw database and the
-// raw log do in the same run. It prints figures and fails no build by time.
+// Package bench_test measures a whole Holdfast: four processes, Postgres and an embedded JetStream on this
+// machine, beside the raw database and the raw log in the same run. It prints figures and fails no build because
+// of time.
 package bench_test
 
 import (
@@ -32,7 +32,7 @@ const (
 	requestLimit    = 30 * time.Second
 )
 
-// agents answer without any delay: what is left is Holdfast.
+// agents answer without delay, so the rest is Holdfast's.
 const agents = `
 models:
   scripted:
@@ -89,12 +89,12 @@ func BenchmarkHoldfast(b *testing.B) {
 	}
 }
 
-// transactionsOfATurn counts the transactions that write something, by the numbers that the
-// database gives them, of text turns that run one after the other. Heartbeats are among them.
+// transactionsOfATurn counts the writing transactions of text turns in sequence, by the database's transaction
+// ids. Heartbeats are included.
 func transactionsOfATurn(b *testing.B, s *harness.System) float64 {
 	b.Helper()
 	const count = 50
-	db, err := pgx.Connect(b.Context(), pgtest.URL(b)) // of the same server, which counts for all its databases
+	db, err := pgx.Connect(b.Context(), pgtest.URL(b)) // on the same server, whose ids cover all databases
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -116,8 +116,7 @@ func transactionsOfATurn(b *testing.B, s *harness.System) float64 {
 	return float64(next()-before) / count
 }
 
-// costOfTurns is turns in the window for measuring, with the processor time that each
-// turn takes.
+// costOfTurns is turns in the measurement window, with the processor time of each turn.
 func costOfTurns(b *testing.B, s *harness.System, agent string) (rate float64, each spending) {
 	b.Helper()
 	before, begin := spendings(b, s), time.Now()
@@ -126,8 +125,7 @@ func costOfTurns(b *testing.B, s *harness.System, agent string) (rate float64, e
 	return rate, spendings(b, s).since(before, ran)
 }
 
-// turns lets clients run one turn after the other, each in a session of its
-// own, and gives the turns per second.
+// turns lets clients run turns in sequence, each in a new session, and returns turns per second.
 func turns(b *testing.B, c harness.Client, agent string, window time.Duration) float64 {
 	b.Helper()
 	prefix := fmt.Sprintf("%s-%d", agent, time.Now().UnixNano())
@@ -139,8 +137,8 @@ func turns(b *testing.B, c harness.Client, agent string, window time.Duration) f
 	})
 }
 
-// firstChunks starts runs at a fixed rate, however long they take, and gives
-// the time from each request to its first piece of text.
+// firstChunks starts runs at a fixed rate, regardless of their duration, and returns the time from each request
+// to its first text.
 func firstChunks(b *testing.B, c harness.Client) []time.Duration {
 	b.Helper()
 	client := newHTTPClient()
@@ -173,7 +171,7 @@ func newHTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4 * turnClients}, Timeout: requestLimit}
 }
 
-// turn runs a turn to its end and gives the time to its first piece of text.
+// turn runs a turn to its end and returns the time to its first text.
 func turn(ctx context.Context, client *http.Client, c harness.Client, session, agent string) (time.Duration, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+"/chat", bytes.NewReader(harness.ChatBody(session, agent, "Go on.")))
 	if err != nil {
@@ -210,7 +208,7 @@ func listen(body io.Reader, begin time.Time) (time.Duration, error) {
 	return 0, fmt.Errorf("the answer was not whole: %v; heard %s", lines.Err(), heard.String())
 }
 
-// quantile gives the q-quantile of sorted times, 0 for none.
+// quantile returns the q-quantile of sorted times, or 0 for none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -16,17 +16,17 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// claimedAgent is served by the benchmark alone.
+// claimedAgent is served by the benchmark.
 const claimedAgent = "claimed"
 
-// claimer is an executor that claims runs. What the runs show is the benchmark's.
+// claimer is an executor that claims runs. The benchmark appends their chunks.
 type claimer struct {
 	conn   *grpc.ClientConn
 	claims statev1.WorkService_ClaimRunsClient
 }
 
-// startClaimed starts a system in which the benchmark holds a run of each session as its
-// executor does. Readers see that the runs have begun; the appenders show the rest.
+// startClaimed starts a system in which the benchmark owns a run of each session as its executor. Readers see
+// the start of the runs; the appenders add the rest.
 func startClaimed(b *testing.B, o harness.Options, sessions int, session func(i int) string) (*harness.System, *claimer, []*appender) {
 	b.Helper()
 	o.Executors, o.LogLevel = harness.NoExecutors, "warn"
@@ -77,7 +77,7 @@ func newClaimer(b *testing.B, s *harness.System) *claimer {
 	return c
 }
 
-// take claims n runs and gives the claims by session.
+// take claims n runs and returns the claims by session.
 func (c *claimer) take(b *testing.B, n int) map[string]*statev1.Claim {
 	claims := map[string]*statev1.Claim{}
 	if err := c.claims.Send(&statev1.ClaimRunsRequest{Credits: int32(n)}); err != nil {
@@ -97,7 +97,7 @@ func (c *claimer) take(b *testing.B, n int) map[string]*statev1.Claim {
 	return claims
 }
 
-// finish commits messages as the steps of a claimed run, which ends with the last one.
+// finish commits messages as the steps of a claimed run. The last one ends the run.
 func (c *claimer) finish(ctx context.Context, claim *statev1.Claim, texts []string) error {
 	run := &statev1.RunRef{
 		Tenant: claim.GetSession().GetTenant(), SessionId: claim.GetSession().GetSessionId(), RunId: claim.GetRun().GetRunId(), Epoch: claim.GetEpoch(),
@@ -118,8 +118,7 @@ func (c *claimer) finish(ctx context.Context, claim *statev1.Claim, texts []stri
 	return nil
 }
 
-// appender writes to one session as an executor does: through gRPC, fenced, one
-// append in flight.
+// appender writes to one session like an executor: through gRPC, fenced, one append in flight.
 type appender struct {
 	client streamv2.StreamServiceClient
 	stream *streamv2.StreamRef
@@ -141,7 +140,7 @@ func claimedAppender(conn *grpc.ClientConn, claim *statev1.Claim) *appender {
 	}
 }
 
-// appenders are n of them without a claim, for a stream service that is alone.
+// appenders returns n appenders without a claim, for a lone stream service.
 func appenders(conns []*grpc.ClientConn, n int, session func(i int) string) []*appender {
 	all := make([]*appender, n)
 	for i := range all {
@@ -155,7 +154,7 @@ func appenders(conns []*grpc.ClientConn, n int, session func(i int) string) []*a
 	return all
 }
 
-// begin shows that the run has begun.
+// begin appends the start of the run.
 func (a *appender) begin(ctx context.Context) error {
 	started := &eventv1.RunStarted{Turn: a.claim.GetRun().GetTurn(), MessageId: a.claim.GetRun().GetMessageId()}
 	return a.append(ctx,

@@ -22,15 +22,14 @@ import (
 )
 
 const (
-	costRounds     = 40  // of each thing that is done alone, one after the other
-	costOfMany     = 64  // runs at the same time
-	costDeltas     = 400 // of a reply that is typed
+	costRounds     = 40  // repetitions of each operation that runs alone
+	costOfMany     = 64  // concurrent runs
+	costDeltas     = 400 // in a streamed reply
 	costSettle     = 300 * time.Millisecond
 	storedSessions = 200
 )
 
-// costAgents are as stepAgents, with a tool that is taken to have effects beside the one that has
-// none, and with a reply that is typed word by word.
+// costAgents extends stepAgents with a tool that has effects and with a reply streamed word by word.
 var costAgents = stepAgents + `
   - {name: effects, model: scripted/steps, tools: [{use: calculate, readOnly: false}]}
   - {name: text, model: scripted/text}
@@ -38,7 +37,7 @@ var costAgents = stepAgents + `
   - {name: careful, model: scripted/careful, tools: [{use: calculate, approval: always}]}
 `
 
-// costModels are more models for the script of stepAgents.
+// costModels extends the script of stepAgents.
 var costModels = strings.ReplaceAll(`
         text:
           chunk: whole
@@ -59,9 +58,8 @@ var costModels = strings.ReplaceAll(`
             - reply: [{text: 'May I? '}, {call: {name: calculate, arguments: {expression: '6 * 7'}}}]
 agents:`, "WORDS", strings.TrimSpace(strings.Repeat("word ", costDeltas)))
 
-// BenchmarkCosts counts what the things cost that Holdfast does: statements and round trips to the
-// database, bytes of its write-ahead log, messages and bytes of the live log, processor time. It
-// is the source of docs/costs.md.
+// BenchmarkCosts counts the cost of Holdfast's operations: SQL statements and round trips, bytes of the
+// write-ahead log, messages and bytes of the live log, processor time. It is the source of docs/costs.md.
 func BenchmarkCosts(b *testing.B) {
 	for b.Loop() {
 		c := newCosts(b)
@@ -79,8 +77,7 @@ func BenchmarkCosts(b *testing.B) {
 	}
 }
 
-// costs is a system whose database is reached through a tap, and whose log is a NATS server of
-// its own.
+// costs is a system with a tapped database connection and a NATS server of its own.
 type costs struct {
 	*harness.System
 	b      *testing.B
@@ -106,7 +103,7 @@ func newCosts(b *testing.B) *costs {
 	return c
 }
 
-// tally is what was used up to a moment.
+// tally holds the totals at a moment.
 type tally struct {
 	statements, trips, wal, messages, bytes int64
 	spent                                   spending
@@ -114,7 +111,7 @@ type tally struct {
 
 func (c *costs) tally() tally {
 	c.b.Helper()
-	time.Sleep(costSettle) // what is done behind an answer
+	time.Sleep(costSettle) // for work behind an answer
 	t := tally{statements: c.tap.statements.Load(), trips: c.tap.trips.Load()}
 	if err := c.db.QueryRow(c.b.Context(), `SELECT pg_current_wal_lsn() - '0/0'::pg_lsn`).Scan(&t.wal); err != nil {
 		c.b.Fatal(err)
@@ -124,7 +121,7 @@ func (c *costs) tally() tally {
 	return t
 }
 
-// print gives what each of n things has used since before.
+// print prints the cost of each of n operations since before.
 func (c *costs) print(what string, before tally, n float64) {
 	c.b.Helper()
 	after := c.tally()
@@ -134,7 +131,7 @@ func (c *costs) print(what string, before tally, n float64) {
 		each(before.wal, after.wal), each(before.messages, after.messages), each(before.bytes, after.bytes), ms(used.sum()), used)
 }
 
-// alone does something again and again, one after the other. It is n things each time.
+// alone repeats an operation in sequence. Each repetition counts as n.
 func (c *costs) alone(what string, n int, do func(session string) error) {
 	c.b.Helper()
 	before := c.tally()
@@ -147,7 +144,7 @@ func (c *costs) alone(what string, n int, do func(session string) error) {
 	c.print(what, before, float64(costRounds*n))
 }
 
-// many lets many runs take their steps at the same time.
+// many measures the steps of concurrent runs.
 func (c *costs) many(what, agent string) {
 	c.b.Helper()
 	c.made++
@@ -158,7 +155,7 @@ func (c *costs) many(what, agent string) {
 	c.print(what, before, costOfMany*stepsOfRun)
 }
 
-// turn gives a turn whose answer a client reads.
+// turn returns a turn with a reading client.
 func (c *costs) turn(agent string) func(session string) error {
 	client := newHTTPClient()
 	c.b.Cleanup(client.CloseIdleConnections)
@@ -168,7 +165,7 @@ func (c *costs) turn(agent string) func(session string) error {
 	}
 }
 
-// run gives a run that nobody reads.
+// run returns a run without a reader.
 func (c *costs) run(agent string) func(session string) error {
 	return func(session string) error {
 		if err := c.direct.start(c.b.Context(), session, agent); err != nil {
@@ -178,7 +175,7 @@ func (c *costs) run(agent string) func(session string) error {
 	}
 }
 
-// attach reads a conversation of many steps that has ended.
+// attach reads an ended conversation of many steps.
 func (c *costs) attach() {
 	c.b.Helper()
 	c.alone("attach to a conversation of 20 steps", 1, func(string) error {
@@ -197,7 +194,7 @@ func (c *costs) attach() {
 	})
 }
 
-// suspension gives a turn that asks for an approval, gets it and goes on.
+// suspension returns a turn that requests an approval, receives it and continues.
 func (c *costs) suspension() func(session string) error {
 	w := &waiting{System: c.System}
 	return func(session string) error {
@@ -206,7 +203,7 @@ func (c *costs) suspension() func(session string) error {
 	}
 }
 
-// stored says what sessions of 20 steps take in the database.
+// stored measures the database size of sessions with 20 steps.
 func (c *costs) stored() {
 	c.b.Helper()
 	size := func() (bytes int64) {
@@ -220,7 +217,7 @@ func (c *costs) stored() {
 	fmt.Printf("%-44s %9.1f KiB in the database, its indexes and old versions of rows included\n", "stored session of 20 steps", float64(size()-before)/storedSessions/1024)
 }
 
-// runs lets n runs of the agent begin at once, and waits for all of them.
+// runs starts n runs of the agent at once and waits for all of them.
 func (d *direct) runs(b *testing.B, n int, name, agent string) {
 	b.Helper()
 	session := func(i int) string { return fmt.Sprintf("%s-%d", name, i) }
@@ -233,8 +230,7 @@ func (d *direct) runs(b *testing.B, n int, name, agent string) {
 	}
 }
 
-// ended waits until the session is not active any more. It looks seldom, since to look is not
-// what is measured.
+// ended waits until the session is no longer active. It polls rarely, because polling adds to the measured cost.
 func (d *direct) ended(ctx context.Context, session string) error {
 	const pause = 25 * time.Millisecond
 	sessions := statev1.NewSessionServiceClient(d.conns[0])
@@ -252,15 +248,15 @@ func (d *direct) ended(ctx context.Context, session string) error {
 	}
 }
 
-// tap passes on what the state service and its database say to each other, and counts the
-// statements that are executed and the round trips.
+// tap forwards the traffic between the state service and its database, and counts executed statements and round
+// trips.
 type tap struct {
 	url               string
 	target            string
 	statements, trips atomic.Int64
 }
 
-// socketName is what PostgreSQL calls its socket in the folder that it listens in.
+// socketName is the name of PostgreSQL's socket in its folder.
 const socketName = ".s.PGSQL.5432"
 
 func newTap(b *testing.B, databaseURL string) *tap {
@@ -300,13 +296,13 @@ func (t *tap) accept(listener net.Listener) {
 	}
 }
 
-// counter finds the messages in what a client sends to PostgreSQL:
+// counter parses a client's messages to PostgreSQL:
 // https://www.postgresql.org/docs/current/protocol-message-formats.html
 type counter struct {
 	tap     *tap
-	started bool // behind the first message, which has no type
+	started bool // after the first message, which has no type
 	head    []byte
-	skip    int // bytes of the message that are still to come
+	skip    int // remaining bytes of the message
 }
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -323,8 +319,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// begin looks at the head of a message when it is whole: its type and its length, which counts
-// itself.
+// begin parses a complete message head: its type and its length, which includes itself.
 func (c *counter) begin() {
 	const length = 4
 	typed := 1

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// clockTick is the unit of the kernel's processor times (proc_pid_stat(5)); it is
-// 100 a second on every platform that Linux has a Go port for.
+// clockTick is the unit of the kernel's processor times (proc_pid_stat(5)); 100 per second on every Linux port
+// of Go.
 const clockTick = 10 * time.Millisecond
 
-// databaseCPU is how much processor time the throw-away database server of this
-// process has used, with the connections that it has served and those that it serves.
-// It is 0 where another server was given.
+// databaseCPU returns the processor time of this process's throw-away database server, including past and
+// present connections. It is 0 for a given server.
 func databaseCPU(b *testing.B) time.Duration {
 	b.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -27,15 +26,15 @@ func databaseCPU(b *testing.B) time.Duration {
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // ended meanwhile
 		}
 		open, end := strings.IndexByte(string(text), '('), strings.LastIndexByte(string(text), ')')
 		pid, err := strconv.Atoi(strings.TrimSpace(string(text[:open])))
 		if err != nil {
 			b.Fatal(err)
 		}
-		// Behind the name: the state, the parent, and as the 12th to 15th utime, stime,
-		// and both of the children that have ended.
+		// After the name: the state, the parent, and as the 12th to 15th utime and stime, of the process and of
+		// its ended children.
 		fields := strings.Fields(string(text[end+1:]))
 		if parents[pid], err = strconv.Atoi(fields[1]); err != nil {
 			b.Fatal(err)

@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// stepsOfRun is how many model calls a run makes, each but the last with a tool.
+	// stepsOfRun is the number of model calls in a run. Each but the last has a tool call.
 	stepsOfRun = 20
 	stepWindow = 6 * time.Second
-	// heldRuns wait on a slow model at the same time.
+	// heldRuns wait for a slow model at the same time.
 	heldRuns   = 10_000
 	heldLimit  = 3 * time.Minute
 	statusPoll = 5 * time.Millisecond
-	// firstTenant is the one that harness.Key belongs to.
+	// firstTenant is the tenant of harness.Key.
 	firstTenant = "first"
 )
 
-// stepSessions is how many runs go on at the same time.
+// stepSessions are the numbers of concurrent runs.
 var stepSessions = []int{1, 16, 64}
 
-// stepAgents answer at once, and use a tool that costs nothing; the patient one takes
-// its time.
+// stepAgents answer at once and call a tool without cost; the patient agent answers slowly.
 var stepAgents = strings.ReplaceAll(`
 models:
   scripted:
@@ -51,8 +50,7 @@ agents:
   - {name: patient, model: scripted/patient}
 `, "STEPS", fmt.Sprint(stepsOfRun))
 
-// BenchmarkExecutorSteps measures what a step costs where the model costs nothing,
-// beside what the raw database and the raw log do.
+// BenchmarkExecutorSteps measures the cost of a step with a free model, beside the raw database and the raw log.
 func BenchmarkExecutorSteps(b *testing.B) {
 	for b.Loop() {
 		commits := rawStepCommits(b, pgtest.URL(b))
@@ -82,7 +80,7 @@ func BenchmarkExecutorSteps(b *testing.B) {
 	}
 }
 
-// BenchmarkLiveRuns measures the memory that runs hold which wait on a slow model.
+// BenchmarkLiveRuns measures the memory of runs that wait for a slow model.
 func BenchmarkLiveRuns(b *testing.B) {
 	for b.Loop() {
 		s := harness.Start(b, harness.Options{
@@ -130,7 +128,7 @@ func cpu(processes []*harness.Process) []time.Duration {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// steady waits until the memory of a process does not change any more.
+// steady waits until the memory of a process no longer changes.
 func steady(b *testing.B, p *harness.Process) {
 	b.Helper()
 	last, since := p.Resident(), time.Now()
@@ -143,7 +141,7 @@ func steady(b *testing.B, p *harness.Process) {
 	})
 }
 
-// direct speaks with the state service itself.
+// direct calls the state service itself.
 type direct struct{ conns []*grpc.ClientConn }
 
 func newDirect(b *testing.B, state *harness.Process) *direct {
@@ -182,8 +180,8 @@ func (d *direct) await(ctx context.Context, session string) error {
 	}
 }
 
-// steps lets n runs go on at the same time, again and again, and gives the steps per
-// second. It asks for one run at a time: asking costs what it measures.
+// steps repeats batches of n concurrent runs and returns steps per second. It polls one run at a time, because
+// polling adds to the measured cost.
 func (d *direct) steps(b *testing.B, n int, name string, window time.Duration) float64 {
 	b.Helper()
 	begin, rounds := time.Now(), 0

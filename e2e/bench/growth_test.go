@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	longSessions = 16   // sessions that grow side by side
+	longSessions = 16   // concurrently growing sessions
 	fewSteps     = 10   // a short session
 	manySteps    = 1000 // a long one
-	perStep      = 10   // messages of a step: the long session has 10,000
-	stateSteps   = 130  // steps over a large state: it is kept as a whole twice in between
+	perStep      = 10   // messages per step: the long session has 10,000
+	stateSteps   = 130  // steps with a large state: it is stored whole twice meanwhile
 	fewSessions  = 1_000
 	manySessions = 1_000_000
 	samples      = 300
 )
 
-// BenchmarkStateGrowth measures what a step, a claim and a submit cost in a
-// short and in a long session, and what a large state costs.
+// BenchmarkStateGrowth measures the cost of a step, a claim and a submit in a short and in a long session, and
+// of a large state.
 func BenchmarkStateGrowth(b *testing.B) {
 	for b.Loop() {
 		url := pgtest.URL(b)
@@ -67,7 +67,7 @@ func open(b *testing.B, url string) *pgxpool.Pool {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// growing are sessions that take one step after the other.
+// growing holds sessions that take one step after the other.
 type growing struct {
 	*stateUnderTest
 	db    *pgxpool.Pool
@@ -113,7 +113,7 @@ func (g *growing) advance(b *testing.B, to int32) {
 	}
 }
 
-// each calls f for every number below n at once and returns an error of one.
+// each calls f for every number below n concurrently and returns one of the errors.
 func each(n int, f func(i int) error) error {
 	errs := make(chan error, n)
 	for i := range n {
@@ -133,7 +133,7 @@ type cost struct {
 	rows, wal             float64
 }
 
-// window measures ten steps of each session, one after the other.
+// window measures ten steps of each session in sequence.
 func (g *growing) window(b *testing.B) cost {
 	b.Helper()
 	const steps = 10
@@ -158,8 +158,7 @@ func (g *growing) window(b *testing.B) cost {
 	return c
 }
 
-// human suspends a session on a call, answers the call, and claims the
-// continuation.
+// human suspends a session on a call, answers the call, and claims the continuation.
 func (g *growing) human(b *testing.B, i int) (submit, claim time.Duration) {
 	b.Helper()
 	g.calls++
@@ -190,7 +189,7 @@ func (g *growing) human(b *testing.B, i int) (submit, claim time.Duration) {
 	return submit, claim
 }
 
-// wal gives the position of the write-ahead log in bytes.
+// wal returns the position of the write-ahead log in bytes.
 func (g *growing) wal(b *testing.B) (bytes int64) {
 	b.Helper()
 	if err := g.db.QueryRow(b.Context(), `SELECT (pg_current_wal_lsn() - '0/0')::bigint`).Scan(&bytes); err != nil {
@@ -199,7 +198,7 @@ func (g *growing) wal(b *testing.B) (bytes int64) {
 	return bytes
 }
 
-// rows gives the bytes of all rows of a session.
+// rows returns the size of a session's rows in bytes.
 func (g *growing) rows(b *testing.B, session string) (bytes int64) {
 	b.Helper()
 	for _, table := range tablesOfSessions(b, g.db) {
@@ -227,8 +226,7 @@ func tablesOfSessions(b *testing.B, db *pgxpool.Pool) []string {
 	return tables
 }
 
-// states measures steps over a state of 100 KB: one that nobody touches, and
-// one of which each step changes a little.
+// states measures steps with a state of 100 KB: unchanged, and with a small change in each step.
 func (g *growing) states(b *testing.B) {
 	b.Helper()
 	var large strings.Builder
@@ -255,7 +253,7 @@ func (g *growing) states(b *testing.B) {
 	}
 }
 
-// randomText is text that does not compress well.
+// randomText returns a text that compresses badly.
 func randomText(n, seed int) string {
 	text := make([]byte, n)
 	x := uint32(seed*2654435761 + 1)
@@ -266,8 +264,7 @@ func randomText(n, seed int) string {
 	return string(text)
 }
 
-// BenchmarkStateLists measures lists and starts among few and among very many
-// sessions.
+// BenchmarkStateLists measures lists and starts among few and among very many sessions.
 func BenchmarkStateLists(b *testing.B) {
 	for b.Loop() {
 		url := pgtest.URL(b)
@@ -286,7 +283,7 @@ func BenchmarkStateLists(b *testing.B) {
 	}
 }
 
-// template makes the session that fill copies.
+// template creates the session copied by fill.
 func (s *stateUnderTest) template(b *testing.B) {
 	b.Helper()
 	_, err := s.runs(0).StartRun(b.Context(), &statev1.StartRunRequest{
@@ -311,8 +308,8 @@ func (s *stateUnderTest) template(b *testing.B) {
 	}
 }
 
-// fill copies the template's session, run, state and facets under the numbers
-// from first to last, each older than the one before, for ten users in turn.
+// fill copies the template's session, run, state and facets under the numbers from first to last, each older
+// than the previous one, for ten users in turn.
 func fill(b *testing.B, db *pgxpool.Pool, first, last int) {
 	b.Helper()
 	for _, table := range []string{"sessions", "states", "runs", "session_facets"} {

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 )
 
-// apiPoll is long enough for asking to cost little beside a run.
+// apiPoll is long enough to make polling cheap beside a run.
 const apiPoll = 25 * time.Millisecond
 
-// BenchmarkOneProcess measures what a step costs when all services share a process, over
-// Postgres and over SQLite, beside four processes whose runs are begun and watched in the same way.
+// BenchmarkOneProcess measures the cost of a step with all services in one process, on Postgres and on SQLite,
+// beside four processes with the same client.
 func BenchmarkOneProcess(b *testing.B) {
 	for b.Loop() {
 		fmt.Printf("\nSteps of runs with %d steps, begun and watched over the gateway, nobody reading:\n", stepsOfRun)
@@ -64,7 +64,7 @@ func measureHouse(b *testing.B, name string, w watcher, processes []*harness.Pro
 	}
 }
 
-// watcher begins runs over the gateway and waits for their ends.
+// watcher starts runs through the gateway and waits for their ends.
 type watcher struct {
 	agentv1connect.AgentServiceClient
 }
@@ -89,8 +89,7 @@ func (w watcher) await(ctx context.Context, session string) error {
 	}
 }
 
-// steps lets n runs go on at the same time, again and again, and gives the steps per
-// second.
+// steps repeats batches of n concurrent runs and returns steps per second.
 func (w watcher) steps(b *testing.B, n int, name string, window time.Duration) float64 {
 	b.Helper()
 	begin, rounds := time.Now(), 0

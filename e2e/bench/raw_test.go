@@ -16,15 +16,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// rawWriters is how many clients a baseline has at once: as many as the turns
-// that it stands beside.
+// rawWriters is the number of concurrent clients in a baseline, equal to the number of concurrent turns.
 const rawWriters = 32
 
-// rawWindow is how long a baseline runs.
+// rawWindow is the duration of a baseline.
 const rawWindow = 3 * time.Second
 
-// rawStepCommits measures what a library would do at best: the rows of one
-// step commit, each commit a transaction of its own. It gives commits/s.
+// rawStepCommits measures the best case of a library: the rows of one step, each commit in its own transaction.
+// It returns commits/s.
 func rawStepCommits(b *testing.B, url string) float64 {
 	pool, err := pgxpool.New(b.Context(), url+poolSize(url))
 	if err != nil {
@@ -71,8 +70,8 @@ func rawStep(ctx context.Context, tx pgx.Tx, session string, n int, body []byte)
 	return err
 }
 
-// rawPublishes measures acknowledged, fenced publishes to a JetStream server
-// on loopback through nats.go, one in flight per subject. It gives publishes/s.
+// rawPublishes measures acknowledged, fenced publishes to a JetStream server on loopback through nats.go, one in
+// flight per subject. It returns publishes/s.
 func rawPublishes(b *testing.B) float64 {
 	js := rawJetStream(b)
 	_, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "RAW", Subjects: []string{"raw.>"}, Storage: jetstream.FileStorage})
@@ -115,8 +114,7 @@ func rawJetStream(b *testing.B) jetstream.JetStream {
 	return js
 }
 
-// perSecond lets writers call do, each one call after the other, until the
-// window closes, and gives the calls per second.
+// perSecond lets every writer call do in sequence until the window closes, and returns the calls per second.
 func perSecond(b *testing.B, writers int, window time.Duration, do func(ctx context.Context, writer, n int) error) float64 {
 	b.Helper()
 	var calls atomic.Int64

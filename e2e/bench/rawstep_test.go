@@ -13,12 +13,10 @@ import (
 	_ "modernc.org/sqlite" // the driver of the raw SQLite baseline
 )
 
-// rawConnections is how many connections a careful application would give its
-// clients on this machine: more made it slower.
+// rawConnections is a sensible connection pool on this machine: a larger one was slower.
 const rawConnections = 32
 
-// The rows of a step commit, as an application without a state service would
-// keep them.
+// The rows of a step in an application without a state service.
 const rawStepSchema = `
 CREATE TABLE raw_step_sessions (tenant text, id text, status text NOT NULL, version bigint NOT NULL, epoch bigint NOT NULL, step_count int NOT NULL,
 	message_count bigint NOT NULL, stream_sequence bigint NOT NULL, updated_at bigint NOT NULL, PRIMARY KEY (tenant, id)) %[1]s;
@@ -51,7 +49,7 @@ var rawStatements = []rawStatement{
 	{`INSERT INTO raw_step_usage VALUES ('bench', $1, 'run', CAST($2 AS bigint), 0, CAST($2 AS bigint), 'm', 10, 5, 15)`, keyAnd()},
 }
 
-// rawLock reads what an application has to know before it may write.
+// rawLock reads what an application must know before it writes.
 const rawLock = `SELECT s.epoch, s.step_count, r.status FROM raw_step_sessions s JOIN raw_step_runs r ON r.tenant = s.tenant AND r.session_id = s.id
 	WHERE s.tenant = 'bench' AND s.id = $1`
 
@@ -80,7 +78,7 @@ func newRawStore(b *testing.B, address string) *rawStore {
 	return &rawStore{pool: pool}
 }
 
-// commits lets n clients commit steps, each in a session of its own.
+// commits lets n clients commit steps, each in its own session.
 func (r *rawStore) commits(b *testing.B, n int, commit func(ctx context.Context, session string, n int) error) *measured {
 	b.Helper()
 	r.round++
@@ -102,7 +100,7 @@ func (r *rawStore) commits(b *testing.B, n int, commit func(ctx context.Context,
 	})
 }
 
-// statements is a transaction with a round trip for each statement.
+// statements is a transaction with one round trip per statement.
 func (r *rawStore) statements(ctx context.Context, session string, n int) error {
 	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
 		var epoch, steps int64
@@ -119,8 +117,7 @@ func (r *rawStore) statements(ctx context.Context, session string, n int) error 
 	})
 }
 
-// pipelined is the same transaction in one round trip: nothing is decided on
-// what was read.
+// pipelined is the same transaction in one round trip: no decision depends on the read rows.
 func (r *rawStore) pipelined(ctx context.Context, session string, n int) error {
 	var batch pgx.Batch
 	batch.Queue(rawLock+` FOR UPDATE OF s`, session)
@@ -130,8 +127,7 @@ func (r *rawStore) pipelined(ctx context.Context, session string, n int) error {
 	return r.pool.SendBatch(ctx, &batch).Close() // an implicit transaction
 }
 
-// rawLite is the same on SQLite, through one writing connection and with
-// statements that are prepared once.
+// rawLite is the same on SQLite, through one writing connection with statements prepared once.
 type rawLite struct {
 	db    *sql.DB
 	lock  *sql.Stmt
@@ -164,7 +160,7 @@ func newRawLite(b *testing.B, path string) *rawLite {
 	return r
 }
 
-// numbered writes parameters as SQLite counts them by their numbers.
+// numbered rewrites the parameters to SQLite's numbered form.
 func numbered(statement string) string { return strings.ReplaceAll(statement, "$", "?") }
 
 func (r *rawLite) commits(b *testing.B, n int) *measured {
@@ -186,12 +182,12 @@ func (r *rawLite) commits(b *testing.B, n int) *measured {
 }
 
 func (r *rawLite) commit(ctx context.Context, session string, n int) error {
-	ctx = context.WithoutCancel(ctx) // to watch a context costs the driver time at each statement
+	ctx = context.WithoutCancel(ctx) // watching a context costs the driver time at each statement
 	tx, err := r.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	var epoch, steps int64
 	var status string
 	//nolint:sqlclosecheck // goes with the transaction, as those below

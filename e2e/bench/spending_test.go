@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// spending is processor time by who has used it. Unlike a rate it says little about what else
-// the machine does meanwhile.
+// spending is processor time by process. Unlike a rate, it hardly depends on other load on the machine.
 type spending []share
 
 type share struct {
@@ -20,7 +19,7 @@ type share struct {
 	used time.Duration
 }
 
-// spendings is what a system has used so far, with its database and the clients in this process.
+// spendings returns the processor time so far of a system, its database, and this process's clients.
 func spendings(b *testing.B, s *harness.System) spending {
 	b.Helper()
 	var c spending
@@ -30,7 +29,7 @@ func spendings(b *testing.B, s *harness.System) spending {
 	return append(c, share{"database", databaseCPU(b)}, share{"clients", processorTime(os.Getpid())})
 }
 
-// since is what each of n turns has used since before.
+// since returns the processor time per turn of n turns since before.
 func (c spending) since(before spending, n float64) spending {
 	each := make(spending, len(c))
 	for i, s := range c {
@@ -39,7 +38,7 @@ func (c spending) since(before spending, n float64) spending {
 	return each
 }
 
-// without leaves out who has the name.
+// without leaves out the process with this name.
 func (c spending) without(name string) spending {
 	return slices.DeleteFunc(slices.Clone(c), func(s share) bool { return s.name == name })
 }

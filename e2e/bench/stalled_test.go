@@ -17,25 +17,24 @@ import (
 
 const (
 	stalledReaders = 200
-	// stalledAnswer is how many bytes the answer has that nobody reads, and stalledSteps
-	// how many steps it is stored as.
+	// stalledAnswer is the size of the unread answer in bytes, and stalledSteps its number of stored steps.
 	stalledAnswer = 15_000_000
 	stalledSteps  = 3
-	// stalledRecord is what the writer of the live answer appends at once.
+	// stalledRecord is the size of one append to the live answer.
 	stalledRecord = 128 << 10
 	// stalledTimeout is how long the gateway waits for a client.
 	stalledTimeout = 25 * time.Second
-	// stalledGoal is what such a reader may cost in a process, on average. The bounds are
-	// twice as wide, since resident memory has garbage in it.
+	// stalledGoal is the goal for a reader's average cost in a process. The bounds are twice as wide, because
+	// resident memory includes garbage.
 	stalledGoal = 300_000
-	// freedLimit is how long a process may take to return memory while somebody reads.
+	// freedLimit is how long a process may take to return memory during reads.
 	freedLimit = time.Minute
-	// littleGarbage is for processes whose resident memory is to say what they use.
+	// littleGarbage makes a process's resident memory follow its use.
 	littleGarbage = "GOGC=20"
 )
 
-// BenchmarkStalledReaders measures what clients cost that ask for a long answer and never read
-// it. It fails where they cost far too much, are not cut, or leave their memory behind.
+// BenchmarkStalledReaders measures the cost of clients that request a long answer and never read it. It fails if
+// they cost far too much, are not disconnected, or leave memory behind.
 func BenchmarkStalledReaders(b *testing.B) {
 	for b.Loop() {
 		n := sized(stalledReaders)
@@ -69,7 +68,7 @@ func BenchmarkStalledReaders(b *testing.B) {
 	}
 }
 
-// keepSaying appends a little now and then.
+// keepSaying appends a little from time to time.
 func keepSaying(ctx context.Context, w *appender) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -78,7 +77,7 @@ func keepSaying(ctx context.Context, w *appender) {
 	}
 }
 
-// stall lets n clients read nothing of the session's answer.
+// stall lets n clients request the session's answer without reading it.
 func stall(b *testing.B, s *harness.System, name string, n int) {
 	b.Helper()
 	readAnswer(b, s.Client, name)
@@ -120,7 +119,7 @@ func stall(b *testing.B, s *harness.System, name string, n int) {
 		b.ReportMetric(each/1000, fmt.Sprintf("KB/%s-%s", name, p.Name))
 	}
 	fmt.Printf("          the last was cut after %v\n", took.Round(time.Second))
-	// Of few readers most is what the gateway needs for the pages that it decodes.
+	// With few readers, decoded pages dominate the gateway's memory.
 	if each := float64(during[0]-before[0]) / float64(n); each > 2*stalledGoal && !testing.Short() {
 		b.Errorf("%s: a reader that takes nothing costs %.0f bytes of the gateway, want at most %d", name, each, 2*stalledGoal)
 	}
@@ -129,9 +128,9 @@ func stall(b *testing.B, s *harness.System, name string, n int) {
 	}
 }
 
-// watch looks at the memory of the gateway and the stream service until nearly all of the n
-// connections beyond the files are cut, or long enough, and gives how many are open then. all
-// says that none is cut yet.
+// watch samples the memory of the gateway and the stream service until nearly all of the n connections beyond
+// the files are closed, or a limit passes, and returns the number of open ones. all means that none is closed
+// yet.
 func watch(b *testing.B, s *harness.System, n, files int, look func(i int, now int64, all bool)) (open int) {
 	b.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -151,8 +150,8 @@ func watch(b *testing.B, s *harness.System, n, files int, look func(i int, now i
 
 func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// freed lets a client read the answer, now and then, until the gateway has no more resident
-// memory than that, or long enough, and gives how long it took.
+// freed lets a client read the answer from time to time until the gateway's resident memory falls to most, or a
+// limit passes, and returns the duration.
 func freed(b *testing.B, s *harness.System, session string, most int64) time.Duration {
 	b.Helper()
 	began := time.Now()
@@ -163,7 +162,7 @@ func freed(b *testing.B, s *harness.System, session string, most int64) time.Dur
 	return time.Since(began)
 }
 
-// askAndStall asks over a connection with a small buffer, and reads nothing.
+// askAndStall sends a request over a connection with a small buffer and reads nothing.
 func askAndStall(b *testing.B, c harness.Client, path string) net.Conn {
 	b.Helper()
 	const buffer = 4096
@@ -188,7 +187,7 @@ func askAndStall(b *testing.B, c harness.Client, path string) net.Conn {
 	return conn
 }
 
-// readAnswer reads as much as the answer has, and fails when that is not all there.
+// readAnswer reads the whole answer and fails if a part is missing.
 func readAnswer(b *testing.B, c harness.Client, session string) {
 	b.Helper()
 	s, err := attach(b.Context(), c, url.QueryEscape(session))
@@ -206,7 +205,7 @@ func readAnswer(b *testing.B, c harness.Client, session string) {
 	}
 }
 
-// openFiles counts the open files of a process, which are its connections for the most part.
+// openFiles counts the open files of a process, mostly connections.
 func openFiles(b *testing.B, p *harness.Process) int {
 	b.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))

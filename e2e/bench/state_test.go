@@ -22,12 +22,12 @@ import (
 const (
 	commitWindow = 3 * time.Second
 	commitConns  = 4   // gRPC connections of all clients together
-	bodyBytes    = 400 // of each of a step's two messages
+	bodyBytes    = 400 // in each of a step's two messages
 	benchTenant  = "bench"
 	benchAgent   = "bench"
 )
 
-// commitClients is how many sessions commit at once.
+// commitClients are the numbers of concurrently committing sessions.
 var commitClients = []int{1, 16, 64, 256, 1000}
 
 func BenchmarkStateCommits(b *testing.B) {
@@ -49,7 +49,7 @@ func BenchmarkStateCommits(b *testing.B) {
 	}
 }
 
-// measured is what clients got that commit as fast as they can.
+// measured is the result of clients that commit as fast as they can.
 type measured struct {
 	rate float64 // a second
 	p50  time.Duration
@@ -65,7 +65,7 @@ func compare(b *testing.B, store string, n int, got, raw, pipelined *measured) {
 	b.ReportMetric(got.rate/raw.rate, fmt.Sprintf("x-raw-%s-%d", strings.ToLower(store), n))
 }
 
-// stateUnderTest is a state service in a process of its own, with clients.
+// stateUnderTest is a state service in its own process, with clients.
 type stateUnderTest struct {
 	*harness.Process
 	conns []*grpc.ClientConn
@@ -75,7 +75,7 @@ type stateUnderTest struct {
 
 func startState(b *testing.B, env ...string) *stateUnderTest {
 	b.Helper()
-	// Nobody is silent in a benchmark.
+	// No executor is declared dead in a benchmark.
 	p := harness.StartStates(b, 1, append(env, "HOLDFAST_STATE_SILENT_AFTER=1h", "HOLDFAST_STATE_CLAIM_POLL=20ms")...)[0]
 	s := &stateUnderTest{Process: p}
 	for range commitConns {
@@ -115,7 +115,7 @@ func textPart(text string) *eventv1.Part {
 	return &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}
 }
 
-// live starts and claims n runs, each in a session of its own.
+// live starts and claims n runs, each in its own session.
 func (s *stateUnderTest) live(b *testing.B, n int, state string) []*statev1.RunRef {
 	b.Helper()
 	s.round++
@@ -151,7 +151,7 @@ func (s *stateUnderTest) live(b *testing.B, n int, state string) []*statev1.RunR
 
 var body = strings.Repeat("x", bodyBytes)
 
-// step is a commit of an ordinary step: a reply and a tool's result.
+// step is the commit of an ordinary step: a reply and a tool result.
 func step(ref *statev1.RunRef, n int32) *statev1.CommitStepRequest {
 	return &statev1.CommitStepRequest{
 		Run: ref, Step: n,
@@ -174,11 +174,10 @@ func (s *stateUnderTest) commits(b *testing.B, n int) *measured {
 	})
 }
 
-// measure lets n clients call do, each one call after the other, until the
-// window closes.
+// measure lets n clients call do in sequence until the window closes.
 func measure(b *testing.B, n int, do func(ctx context.Context, client int) error) *measured {
 	b.Helper()
-	const sampled = 1 << 16 // times kept of each window
+	const sampled = 1 << 16 // retained times of a window
 	times := make([]time.Duration, sampled)
 	var calls atomic.Int64
 	var wg sync.WaitGroup

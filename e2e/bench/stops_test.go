@@ -17,8 +17,8 @@ const (
 	benchLimit = 60 * time.Second
 )
 
-// BenchmarkStopLatency measures from the request of an interrupt, through any of two
-// gateways and state replicas, to the end of the provider's connection.
+// BenchmarkStopLatency measures the time from an interrupt request, through either of two gateways and state
+// replicas, to the end of the provider's connection.
 func BenchmarkStopLatency(b *testing.B) {
 	for b.Loop() {
 		closed := make(chan time.Time, 1)
@@ -54,8 +54,8 @@ func BenchmarkStopLatency(b *testing.B) {
 	}
 }
 
-// BenchmarkRecovery measures from the death of an executor in the middle of a text to
-// the next chunk that a reader is told by another one.
+// BenchmarkRecovery measures the time from an executor's death in the middle of a text to a reader's next chunk
+// from another executor.
 func BenchmarkRecovery(b *testing.B) {
 	for b.Loop() {
 		s := harness.Start(b, harness.Options{Agents: talkingAgents, Executors: 2, LogLevel: "warn"})

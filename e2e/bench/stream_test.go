@@ -19,17 +19,16 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// What all benchmarks of the stream have in common. With -short they are small: a
-// look whether they work, whose figures mean nothing.
+// Settings of all stream benchmarks. With -short they are small and only show that the benchmarks work.
 const (
-	streamConns  = 4 // gRPC connections, or NATS connections, of all clients together
+	streamConns  = 4 // gRPC or NATS connections of all clients together
 	streamTenant = "first"
-	// partitions is how many streams the log is spread over by default.
+	// partitions is the default number of streams in the log.
 	partitions  = 16
 	shortFactor = 10
 )
 
-// sized is n, or less of it with -short.
+// sized returns n, or less with -short.
 func sized(n int) int {
 	if testing.Short() {
 		return max(1, n/shortFactor)
@@ -44,7 +43,7 @@ func lasting(d time.Duration) time.Duration {
 	return d
 }
 
-// load is what clients got.
+// load is the result of some clients.
 type load struct {
 	rate     float64 // a second
 	p50, p99 time.Duration
@@ -56,8 +55,7 @@ func loadOf(times []time.Duration, window time.Duration) load {
 	return load{float64(len(times)) / window.Seconds(), quantile(times, 0.5), quantile(times, 0.99), len(times)}
 }
 
-// fast lets n clients call do, each one call after the other, until the window
-// closes.
+// fast lets n clients call do in sequence until the window closes.
 func fast(b *testing.B, n int, window time.Duration, do func(ctx context.Context, client int) error) load {
 	b.Helper()
 	times := make([][]time.Duration, n)
@@ -88,8 +86,8 @@ func dialStream(b *testing.B, address string) []*grpc.ClientConn {
 	return conns
 }
 
-// rawLog is what the stream service stands on, without it: a NATS server in this
-// process with streams of the same settings, and nats.go over loopback.
+// rawLog is the basis of the stream service without the service: a NATS server in this process with equal stream
+// settings, and nats.go over loopback.
 type rawLog struct {
 	conns []*nats.Conn
 	js    []jetstream.JetStream
@@ -142,7 +140,7 @@ func rawStream(n int) jetstream.StreamConfig {
 	}
 }
 
-// rawWriter publishes to one subject with what nats.go has for fencing.
+// rawWriter publishes to one subject, fenced by nats.go.
 type rawWriter struct {
 	js      jetstream.JetStream
 	subject string
@@ -157,7 +155,7 @@ func (r *rawLog) writers(n int, name string) []*rawWriter {
 	return all
 }
 
-// rawSubject is that of a session, in the stream or as it is published again.
+// rawSubject returns a session's subject, in the stream or as republished.
 func rawSubject(kind, name string, i int) string {
 	return fmt.Sprintf("raw.%s.%02d.%s.root%d.session%d", kind, i%partitions, name, i, i)
 }
@@ -170,16 +168,16 @@ func (w *rawWriter) say(ctx context.Context, text string) error {
 	return err
 }
 
-// rawChunk has as many bytes as a chunk with the text has in the log, about.
+// rawChunk is about as large as a stored chunk with the text.
 func rawChunk(text string) []byte {
 	body := make([]byte, 0, 96+len(text))
 	return append(append(body, text...), make([]byte, 64)...)
 }
 
-// stamp is the time as the text of a chunk.
+// stamp encodes the time as a chunk's text.
 func stamp(at time.Time) string { return strconv.FormatInt(at.UnixNano(), 10) }
 
-// age tells how long ago a stamp was made.
+// age returns the time since a stamp.
 func age(text string) (time.Duration, error) {
 	at, err := strconv.ParseInt(text, 10, 64)
 	return time.Duration(time.Now().UnixNano() - at), err

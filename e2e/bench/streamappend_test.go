@@ -11,11 +11,10 @@ import (
 
 const appendWindow = 5 * time.Second
 
-// appendWriters is how many sessions are written to at once.
+// appendWriters are the numbers of concurrently written sessions.
 var appendWriters = []int{1, 100, 1000}
 
-// BenchmarkStreamAppends measures appends that are acknowledged and fenced, one in
-// flight for each session.
+// BenchmarkStreamAppends measures acknowledged, fenced appends with one in flight per session.
 func BenchmarkStreamAppends(b *testing.B) {
 	for b.Loop() {
 		service := harness.StartStream(b, b.TempDir())

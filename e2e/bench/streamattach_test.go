@@ -12,12 +12,10 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// attachments are how many chunks a run has that somebody attaches to, and how often
-// that is measured.
+// attachments are numbers of chunks in a run, and of measurements.
 var attachments = []struct{ chunks, times int }{{200, 200}, {10_000, 20}}
 
-// BenchmarkStreamAttach measures how long a reader waits who comes into the middle of
-// a run.
+// BenchmarkStreamAttach measures how long a reader waits that attaches in the middle of a run.
 func BenchmarkStreamAttach(b *testing.B) {
 	for b.Loop() {
 		name := func(i int) string { return fmt.Sprint("attach-", i) }
@@ -52,7 +50,7 @@ func BenchmarkStreamAttach(b *testing.B) {
 	}
 }
 
-// waits is how long readers waited for their first chunk and for all of them.
+// waits holds the readers' waits for their first chunk and for all of them.
 type waits struct{ first, all load }
 
 func (w waits) String() string {
@@ -74,7 +72,7 @@ func attaching(b *testing.B, times int, once func() (first, all time.Duration, e
 	return waits{loadOf(firsts, time.Second), loadOf(alls, time.Second)}
 }
 
-// attachSSE reads to caught-up, before which all chunks have to come.
+// attachSSE reads until caught-up, and expects all chunks before it.
 func attachSSE(ctx context.Context, c harness.Client, session string, chunks int) (first, all time.Duration, err error) {
 	begin := time.Now()
 	s, err := attach(ctx, c, session)

@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// together is how many readers attach, or runs are started, at a time.
+	// together is the number of concurrent attaches or starts.
 	together    = 32
 	attachLimit = 30 * time.Second
-	// drainLimit is how long what was said may take to be heard.
+	// drainLimit bounds the delivery of sent chunks.
 	drainLimit = 5 * time.Second
 	// stampBytes is the length of a stamp until the year 2286.
 	stampBytes = 19
-	// lateAfter is when a chunk counts as late.
+	// lateAfter is the delay of a late chunk.
 	lateAfter = time.Second
-	// pacedReaders is how far ahead of its readers, on average and in chunks, a writer
-	// goes that writes as fast as they read. It is well below what cuts a reader.
+	// pacedReaders is the average lead in chunks of a writer over its readers when it writes as fast as they
+	// read. It is well below the limit for disconnecting a reader.
 	pacedReaders = 64
 )
 
@@ -55,21 +55,21 @@ func some(n int, f func(i int) error) error {
 	})
 }
 
-// audience are readers that hear the same stamps or each its own.
+// audience is a group of readers of the same or of different stamps.
 type audience struct {
 	readers []reader
 	heard   atomic.Int64
-	gone    atomic.Int64 // readers that were cut
+	gone    atomic.Int64 // disconnected readers
 	close   func()
 }
 
-// reader is one of them.
+// reader is one reader of an audience.
 type reader struct {
 	mu    sync.Mutex
 	times []time.Duration
 }
 
-// hear takes a stamp.
+// hear records a received stamp.
 func (a *audience) hear(i int, text string) {
 	took, err := age(text)
 	if err != nil {
@@ -82,7 +82,7 @@ func (a *audience) hear(i int, text string) {
 	a.heard.Add(1)
 }
 
-// forget begins a new measurement.
+// forget starts a new measurement.
 func (a *audience) forget() {
 	for i := range a.readers {
 		r := &a.readers[i]
@@ -93,14 +93,14 @@ func (a *audience) forget() {
 	a.heard.Store(0)
 }
 
-// drain waits until so much was heard, or no more comes.
+// drain waits until the readers have received want stamps, or no more arrive.
 func (a *audience) drain(want int64) {
 	for deadline := time.Now().Add(drainLimit); a.heard.Load() < want && time.Now().Before(deadline); {
 		<-time.After(10 * time.Millisecond)
 	}
 }
 
-// all gives the times of all readers.
+// all returns the times of all readers.
 func (a *audience) all() []time.Duration {
 	var times []time.Duration
 	for i := range a.readers {
@@ -113,8 +113,8 @@ func (a *audience) all() []time.Duration {
 	return times
 }
 
-// gather attaches n readers to sessions by SSE, and returns when all have caught up and
-// seen that the run has begun.
+// gather attaches n readers to sessions by SSE and returns once all have caught up and seen the start of the
+// run.
 func gather(b *testing.B, c harness.Client, n int, session func(i int) string) *audience {
 	b.Helper()
 	needFiles(b, 2*n)
@@ -167,13 +167,13 @@ func gather(b *testing.B, c harness.Client, n int, session func(i int) string) *
 	return a
 }
 
-// sse is a connection to GET /sse that is read without allocating.
+// sse reads a connection to GET /sse without allocating.
 type sse struct {
 	conn  net.Conn
 	lines *bufio.Reader
 }
 
-// attach opens a connection of its own and asks for the whole session.
+// attach opens a new connection and requests the whole session.
 func attach(ctx context.Context, c harness.Client, session string) (*sse, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
@@ -202,7 +202,7 @@ func attach(ctx context.Context, c harness.Client, session string) (*sse, error)
 	return s, nil
 }
 
-// until reads lines, of which a long one comes in pieces, until look is satisfied.
+// until reads lines until look is satisfied. A long line arrives in pieces.
 func (s *sse) until(look func(line []byte) bool) error {
 	for {
 		line, err := s.lines.ReadSlice('\n')
@@ -217,7 +217,7 @@ func (s *sse) until(look func(line []byte) bool) error {
 
 var beforeStamp = []byte(`"delta":"`)
 
-// said gives the stamp of a line that has one.
+// said returns the stamp of a line, if any.
 func (s *sse) said(line []byte) (stamp string, ok bool) {
 	at := bytes.Index(line, beforeStamp)
 	if at < 0 || len(line) < at+len(beforeStamp)+stampBytes {
@@ -251,19 +251,18 @@ func (r *rawLog) subscribe(b *testing.B, n int, subject func(i int) string) *aud
 	return a
 }
 
-// pace is how writers kept to the pace that was asked of them.
+// pace is the actual pace of writers against the requested one.
 type pace struct {
 	asked float64 // a second, of all writers
 	sent  int64
-	due   int64 // more than was sent, where writers were late and merged
+	due   int64 // exceeds the number sent if late writers merged chunks
 	took  time.Duration
 }
 
 func (p pace) rate() float64 { return float64(p.sent) / p.took.Seconds() }
 
-// paced lets n writers say something every period, whatever else happens. A writer
-// that is late says once what it should have said several times, as an executor merges
-// what waits; the stamp is when the first of it was due, so that waiting counts.
+// paced lets n writers send a text every period. A late writer sends one text for several, as an executor merges
+// waiting chunks; its stamp is the due time of the first, so waiting counts.
 func paced(b *testing.B, n int, period, window time.Duration, say func(ctx context.Context, i int, text string) error) pace {
 	b.Helper()
 	var sent, owed atomic.Int64
@@ -289,7 +288,7 @@ func paced(b *testing.B, n int, period, window time.Duration, say func(ctx conte
 	return pace{float64(n) / period.Seconds(), sent.Load(), owed.Load(), time.Since(begin)}
 }
 
-// delivered is what readers got of what was said.
+// delivered is the readers' share of the sent texts.
 type delivered struct {
 	rate      float64 // a second, of all readers
 	p50, p99  time.Duration
@@ -316,33 +315,31 @@ func (d delivered) String() string {
 	return text
 }
 
-// needFiles fails the benchmark when so many connections cannot be open.
+// needFiles fails the benchmark if the process cannot open that many connections.
 func needFiles(b *testing.B, n int) {
 	b.Helper()
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		b.Fatal(err)
 	}
-	// Go has raised the soft limit to the hard one, in every process.
+	// Go raises the soft limit to the hard one in every process.
 	if limit.Max < uint64(n+1000) {
 		b.Fatalf("%d files may be open here, %d are needed: raise the hard limit (ulimit -Hn)", limit.Max, n+1000)
 	}
 }
 
-// resident gives the resident memory of a process in bytes, 0 where it cannot be
-// looked up.
+// resident returns the resident memory of a process in bytes, or 0 if unknown.
 func resident(pid int) int64 {
 	return proc(pid, "statm", 1) * int64(os.Getpagesize())
 }
 
-// processorTime gives the time that a process has had of all processors, 0 where it
-// cannot be looked up.
+// processorTime returns the processor time of a process, or 0 if unknown.
 func processorTime(pid int) time.Duration {
 	const user, system = 13, 14 // proc(5), counted from 0; a tick is 10 ms on every architecture
 	return time.Duration(proc(pid, "stat", user)+proc(pid, "stat", system)) * 10 * time.Millisecond
 }
 
-// proc gives a number of what the kernel tells of a process whose name has no space.
+// proc returns a number from a /proc file of a process whose name has no space.
 func proc(pid int, file string, field int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {

@@ -24,11 +24,10 @@ const (
 	crowdWindow = 8 * time.Second
 )
 
-// crowds is how many read one session.
+// crowds are the numbers of readers of one session.
 var crowds = []int{1, 100, 5000}
 
-// BenchmarkStreamLive measures how long a chunk takes from its writer to its reader
-// while many sessions are live.
+// BenchmarkStreamLive measures the delay of a chunk from its writer to its reader with many live sessions.
 func BenchmarkStreamLive(b *testing.B) {
 	for b.Loop() {
 		n := sized(liveSessions)
@@ -57,8 +56,8 @@ func BenchmarkStreamLive(b *testing.B) {
 	}
 }
 
-// live measures, and gives how many chunks were written, the warm-up included, and how many were
-// due before late ones were merged.
+// live measures, and returns how many chunks were written, including the warm-up, and how many were due before
+// merging.
 func live(b *testing.B, who string, a *audience, n int, say func(context.Context, int, string) error) (chunks, deltas int64) {
 	b.Helper()
 	warm := paced(b, n, liveEvery, lasting(liveWarmUp), say)
@@ -73,7 +72,7 @@ func live(b *testing.B, who string, a *audience, n int, say func(context.Context
 	return warm.sent + p.sent, warm.due + p.due
 }
 
-// times are the processor times of the processes that take part, by their names.
+// times are the processor times of the measured processes by name.
 type times map[string]time.Duration
 
 const clients = "writers and readers"
@@ -90,7 +89,7 @@ func (t times) since(before times) times {
 	return used
 }
 
-// services is the time of all services together.
+// services returns the time of all services.
 func (t times) services() (sum time.Duration) {
 	for name, used := range t {
 		if name != clients {
@@ -108,14 +107,14 @@ func (t times) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// end ends the processes of a system before the benchmark does.
+// end ends the processes of a system before the end of the benchmark.
 func end(s *harness.System) {
 	for _, p := range append([]*harness.Process{s.Gateway, s.Stream, s.State}, s.Executors...) {
 		p.Kill()
 	}
 }
 
-// BenchmarkStreamCrowd measures what many readers of one session get, and cost.
+// BenchmarkStreamCrowd measures throughput and cost with many readers of one session.
 func BenchmarkStreamCrowd(b *testing.B) {
 	for b.Loop() {
 		name := func(i int) string { return fmt.Sprint("crowd-", i) } // one for each crowd
@@ -153,8 +152,7 @@ func cut(d delivered) string {
 	return fmt.Sprintf(" (%d readers cut)", d.gone)
 }
 
-// crowded measures how much a crowd can be told, and how fast it hears it when it is
-// told something now and then.
+// crowded measures the highest throughput of a crowd, and its delay at a steady pace.
 func crowded(b *testing.B, a *audience, n int, say func(ctx context.Context, text string) error) (most, steady delivered) {
 	b.Helper()
 	most = chased(b, a, n, lasting(crowdWindow/2), say)
@@ -163,7 +161,7 @@ func crowded(b *testing.B, a *audience, n int, say func(ctx context.Context, tex
 	return most, a.delivered(p.sent*int64(n), p.took)
 }
 
-// chased says as much as the readers take.
+// chased sends as fast as the readers read.
 func chased(b *testing.B, a *audience, n int, window time.Duration, say func(ctx context.Context, text string) error) delivered {
 	b.Helper()
 	a.forget()

@@ -23,19 +23,19 @@ import (
 var suspendedSessions = flag.Int("suspended.sessions", 100_000, "how many sessions wait for somebody in BenchmarkSuspended")
 
 const (
-	// realSessions are suspended by executors, with everything that a session has in the
-	// stream; the others are copies of one in the database.
+	// realSessions are suspended by executors, with all their records in the stream; the others are copies in
+	// the database.
 	realSessions = 1_000
-	// askers have conversations at the same time, askings of them in all.
+	// askers is the number of concurrent conversations, and askings the total.
 	askers  = 4
 	askings = 400
-	// turnsOfEach is how often the empty system and the other one are measured in turn.
+	// turnsOfEach is how often the empty and the full system are measured in turn.
 	turnsOfEach = 8
-	// fillLimit bounds the making of sessions.
+	// fillLimit bounds the creation of sessions.
 	fillLimit = 3 * time.Minute
 )
 
-// suspendedAgents ask whether they may calculate.
+// suspendedAgents request approval before they calculate.
 const suspendedAgents = `
 models:
   scripted:
@@ -52,14 +52,13 @@ agents:
   - {name: careful, model: scripted/careful, tools: [{use: calculate, approval: always}]}
 `
 
-// BenchmarkSuspended measures what very many sessions cost that wait for somebody: the
-// memory of each process, and the time from an answer to the first chunk that comes of
-// it, in an empty system and beside them.
+// BenchmarkSuspended measures the cost of very many suspended sessions: the memory of each process, and the time
+// from an answer to the first resulting chunk, in an empty system and beside them.
 func BenchmarkSuspended(b *testing.B) {
 	for b.Loop() {
 		n := max(*suspendedSessions, realSessions)
 		quiet, w := newWaiting(b), newWaiting(b)
-		quiet.talk(b, realSessions, &measuredWaiting{}) // the work that makes the sessions that wait
+		quiet.talk(b, realSessions, &measuredWaiting{}) // the same work as for the suspended sessions
 		begin := time.Now()
 		w.suspend(b, n)
 		fmt.Printf("\n%d sessions that wait for an approval on Postgres, made within %.0fs (%d by executors, the others copied):\n",
@@ -86,17 +85,17 @@ func BenchmarkSuspended(b *testing.B) {
 	}
 }
 
-// waitingTimes are what is measured.
+// waitingTimes are the measured times.
 var waitingTimes = [...]string{"POST /chat to its first chunk", "submit to the first chunk behind it", "POST /chat with the answer to the same"}
 
-// measuredWaiting is what one state of the system gave.
+// measuredWaiting is the measurement of one system.
 type measuredWaiting struct {
 	memory     []int64 // of each process
 	goroutines []int
 	times      [len(waitingTimes)][]time.Duration // sorted
 }
 
-// waiting is a system in which sessions wait.
+// waiting is a system with suspended sessions.
 type waiting struct {
 	*harness.System
 	db        *pgxpool.Pool
@@ -111,8 +110,8 @@ func newWaiting(b *testing.B) *waiting {
 	return &waiting{System: s, db: open(b, url), processes: []*harness.Process{s.Executors[0], s.Gateway, s.State, s.Stream}}
 }
 
-// compareWaiting lets two systems work in turn, so that what else the machine does slows both,
-// looks at their memory when that is steady, and ends their processes.
+// compareWaiting lets two systems work in turn, so other load on the machine affects both. It samples their
+// memory once it is steady, and ends their processes.
 func compareWaiting(b *testing.B, quiet, busy *waiting) (empty, full measuredWaiting) {
 	b.Helper()
 	systems := []*waiting{quiet, busy}
@@ -141,7 +140,7 @@ func compareWaiting(b *testing.B, quiet, busy *waiting) (empty, full measuredWai
 	return measured[0], measured[1]
 }
 
-// talk has conversations, several at once, and adds what they took.
+// talk runs concurrent conversations and adds their times.
 func (w *waiting) talk(b *testing.B, n int, m *measuredWaiting) {
 	b.Helper()
 	var mu sync.Mutex
@@ -170,7 +169,7 @@ func (w *waiting) talk(b *testing.B, n int, m *measuredWaiting) {
 	}
 }
 
-// converse asks, and answers what it is asked back, by chat or by the route for that.
+// converse asks, and answers the approval request by chat or by the submit route.
 func (w *waiting) converse(ctx context.Context, session string, chat bool) (took map[int]time.Duration, err error) {
 	took = map[int]time.Duration{}
 	said := []harness.UIMessage{harness.UserMessage("u", "Go on.")}
@@ -205,7 +204,7 @@ func (w *waiting) converse(ctx context.Context, session string, chat bool) (took
 	return took, errors.Join(err, going.Rest(), going.Complete())
 }
 
-// until reads until look is satisfied, and gives the time since begin.
+// until reads until look is satisfied, and returns the time since begin.
 func until(s *harness.UIStream, begin time.Time, look func(harness.UIMessage) bool) (time.Duration, error) {
 	for !look(s.Message) {
 		if err := s.Next(); err != nil {
@@ -215,7 +214,7 @@ func until(s *harness.UIStream, begin time.Time, look func(harness.UIMessage) bo
 	return time.Since(begin), nil
 }
 
-// submitted answers, and listens until the first chunk of the run that goes on.
+// submitted answers, and reads until the first chunk of the continuation.
 func (w *waiting) submitted(ctx context.Context, session string, a harness.ToolAnswer, begin time.Time) (took time.Duration, err error) {
 	got, err := w.Submit(ctx, session, a)
 	if err != nil {
@@ -240,7 +239,7 @@ func (w *waiting) submitted(ctx context.Context, session string, a harness.ToolA
 	}
 }
 
-// suspend makes sessions that wait.
+// suspend creates suspended sessions.
 func (w *waiting) suspend(b *testing.B, n int) {
 	b.Helper()
 	d := newDirect(b, w.State)
@@ -262,7 +261,7 @@ func (w *waiting) suspend(b *testing.B, n int) {
 	w.await(b, n)
 }
 
-// await waits until so many sessions are suspended and no run is left to execute.
+// await waits until this many sessions are suspended and no run is live.
 func (w *waiting) await(b *testing.B, n int) {
 	b.Helper()
 	harness.WaitFor(b, fillLimit, "the sessions to wait", func() (bool, string) {
@@ -272,10 +271,10 @@ func (w *waiting) await(b *testing.B, n int) {
 	})
 }
 
-// copiesAtOnce is how many copies one statement makes.
+// copiesAtOnce is the number of copies per statement.
 const copiesAtOnce = 20_000
 
-// copy copies everything that there is of the template, under numbers.
+// copy copies all rows of the template under new numbers.
 func (w *waiting) copy(b *testing.B, first, last int) {
 	b.Helper()
 	for _, table := range tablesOfSessions(b, w.db) {
