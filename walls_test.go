@@ -223,11 +223,11 @@ func standard(imported string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// doesIO reports whether a standard package reaches outside of the process.
+// doesIO reports whether a standard package reaches outside of the process or reads a clock.
 func doesIO(imported string) bool {
 	switch imported {
-	case "os", "net", "syscall", "database/sql", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand":
+	case "os", "net", "time", "syscall", "database/sql", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand":
 		return true
 	}
-	return below("os/", "net/http", "net/rpc", "io/ioutil")(imported)
+	return below("os/", "net/", "io/ioutil")(imported)
 }
