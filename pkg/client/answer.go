@@ -9,25 +9,23 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 )
 
-// Call names a tool call that waits for an answer from outside. A run tells of one with
-// a ToolStart chunk that has AwaitsClient, or with a ToolApprovalRequest chunk, and then
-// ends as paused.
+// Call names a tool call that waits for a client. A run announces it with a ToolStart chunk with AwaitsClient,
+// or with a ToolApprovalRequest chunk, and then suspends.
 type Call struct {
-	Session  string // the one that was started; a call of its sub-agents is answered under it, too
+	Session  string // the started session; also for a call of its sub-agents
 	ID       string
 	Approval string // the approval's id; empty for a client tool
 }
 
-// SubmitResult gives the result of a client tool: a value that encoding/json can write,
-// such as nil or a json.RawMessage.
+// SubmitResult submits the result of a client tool: a value for encoding/json, such as nil or a json.RawMessage.
 //
-// It is durable when it is answered, and may be given again: the first answer stands, and
-// the status of the others says so. When it was the last answer that the session waited
-// for, the session goes on by itself; with CONTINUATION_NEW_RUN the answer names the run
-// to follow. NotFound (UNKNOWN_TOOL_CALL), Invalid (ANSWER_INVALID; KIND_MISMATCH when the
-// call waits for a decision), TooLarge (RESULT_TOO_LARGE), Conflict (OWNER_NOT_CONTINUABLE
-// when the session is over), Unavailable (CALL_NOT_OPEN when the call's run has not come to
-// wait for it yet: give the same answer again).
+// The answer is durable when SubmitResult returns. It is safe to repeat: the first answer wins, and the status
+// of the others says so. After the last pending answer the session continues on its own; with
+// CONTINUATION_NEW_RUN the response names the run to follow.
+//
+// NotFound (UNKNOWN_TOOL_CALL), Invalid (ANSWER_INVALID; KIND_MISMATCH if the call waits for an approval),
+// TooLarge (RESULT_TOO_LARGE), Conflict (OWNER_NOT_CONTINUABLE if the session has ended), Unavailable
+// (CALL_NOT_OPEN if the run has not suspended on the call yet: repeat the same answer).
 func (c *Client) SubmitResult(ctx context.Context, call Call, result any) (*agentv1.SubmitToolResultResponse, error) {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -38,23 +36,21 @@ func (c *Client) SubmitResult(ctx context.Context, call Call, result any) (*agen
 	})
 }
 
-// SubmitError says that the call has not happened, and why; the model reads it. It is for
-// calls of both kinds. See SubmitResult.
+// SubmitError reports that the call was not executed, and why. The model reads the text. It works for client
+// tools and approvals. See SubmitResult.
 func (c *Client) SubmitError(ctx context.Context, call Call, text string) (*agentv1.SubmitToolResultResponse, error) {
 	return c.submit(ctx, &agentv1.SubmitToolResultRequest{
 		SessionId: call.Session, ToolCallId: call.ID, Answer: &agentv1.SubmitToolResultRequest_Error{Error: text},
 	})
 }
 
-// Approve lets the server run the tool of a call that waits for an approval. The reason
-// may be empty. See SubmitResult; Invalid (KIND_MISMATCH) when the call is a client tool's
-// or waits for another approval.
+// Approve lets the server run the tool of a call that waits for approval. The reason may be empty. See
+// SubmitResult; Invalid (KIND_MISMATCH) for a client tool or another approval id.
 func (c *Client) Approve(ctx context.Context, call Call, reason string) (*agentv1.SubmitToolResultResponse, error) {
 	return c.decide(ctx, call, true, reason)
 }
 
-// Deny is Approve's contrary: the tool is not run, and the model is told so, with the
-// reason.
+// Deny refuses the call: the tool does not run, and the model receives the reason. See Approve.
 func (c *Client) Deny(ctx context.Context, call Call, reason string) (*agentv1.SubmitToolResultResponse, error) {
 	return c.decide(ctx, call, false, reason)
 }

@@ -101,7 +101,7 @@ func ExampleClient_SubmitResult() {
 				fmt.Println(err)
 				return
 			}
-			next = answer.GetRunId() // of the last answer, which continues the session
+			next = answer.GetRunId() // set by the last answer, which continues the session
 		}
 	}
 	// Output: Munich it is.
@@ -122,7 +122,7 @@ func ExampleClient_Approve() {
 	// Output: STATUS_ACCEPTED run-2
 }
 
-// asking is a session whose run-1 asks the client where it is, and run-2 says it.
+// asking is a session whose run-1 asks the client for its location; run-2 repeats it.
 type asking struct {
 	agentv1connect.UnimplementedAgentServiceHandler
 	mu   sync.Mutex
@@ -162,7 +162,7 @@ func (a *asking) last() *agentv1.SubmitToolResultRequest {
 	return a.seen[len(a.seen)-1]
 }
 
-// request reads a request written as JSON.
+// request decodes a request written as JSON.
 func request(t *testing.T, text string) *agentv1.SubmitToolResultRequest {
 	t.Helper()
 	r := &agentv1.SubmitToolResultRequest{}

@@ -1,6 +1,5 @@
-// Package client calls a Holdfast from Go: it starts, resumes and stops runs, follows
-// them through broken connections and restarts, and answers the calls that wait for
-// somebody.
+// Package client calls Holdfast from Go. It starts, resumes and stops runs, follows them through broken
+// connections and restarts, and answers calls that wait for a client.
 package client
 
 import (
@@ -19,28 +18,26 @@ import (
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 )
 
-// DefaultPatience is how long a broken stream is tried again without anything
-// new where Config says nothing.
+// DefaultPatience is the default of Config.Patience.
 const DefaultPatience = time.Minute
 
-// The waits between two attempts at a broken stream, and how long a quiet
-// connection has to hold to count as a good one.
+// The pauses between two attempts at a broken stream, and how long a quiet connection must last to count as
+// healthy.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
 	steady       = 10 * time.Second
 )
 
-// Config says whom to call, and how.
+// Config configures a client.
 type Config struct {
-	// URL is the gateway's, for example https://agents.example.com.
+	// URL is the gateway's address, for example https://agents.example.com.
 	URL string
-	// Key is an API key; empty for a gateway that asks for none.
+	// Key is an API key; empty for a gateway without keys.
 	Key string
-	// HTTP is http.DefaultClient when nil. A timeout of its own cuts streams.
+	// HTTP is the HTTP client; nil means http.DefaultClient. Its timeout would cut streams.
 	HTTP *http.Client
-	// Patience is how long Follow keeps trying while nothing new arrives; 0
-	// means DefaultPatience.
+	// Patience is how long Follow retries without new frames; 0 means DefaultPatience.
 	Patience time.Duration
 }
 
@@ -50,7 +47,7 @@ type Client struct {
 	patience time.Duration
 }
 
-// New makes a client. It connects to nothing yet.
+// New returns a client. It does not connect yet.
 func New(c Config) *Client {
 	if c.HTTP == nil {
 		c.HTTP = http.DefaultClient
@@ -65,11 +62,10 @@ func New(c Config) *Client {
 	}
 }
 
-// Start begins the next run of a session; see the contract of
-// agent.v1.AgentService.Start. Failures are faults. With a request key it may
-// be called again after any failure; without one a second call may start a
-// second run. OnBusy says what becomes of the message while a run is live: the
-// answer's Waiting says that the new run waits for it, and Follow waits with it.
+// Start begins the next run of a session; see agent.v1.AgentService.Start. Failures are faults. With a request
+// key it may be repeated after any failure; without one a repeated call may start a second run. OnBusy decides
+// about a message to a busy session: Waiting in the response means that the new run is queued behind the live
+// one, and Follow waits with it.
 func (c *Client) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
 	answer, err := c.agents.Start(ctx, r)
 	if err != nil {
@@ -78,7 +74,7 @@ func (c *Client) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.S
 	return answer, nil
 }
 
-// Get tells how a session stands. NotFound (SESSION_NOT_FOUND).
+// Get returns the status of a session. NotFound (SESSION_NOT_FOUND).
 func (c *Client) Get(ctx context.Context, session string) (*agentv1.GetResponse, error) {
 	answer, err := c.agents.Get(ctx, &agentv1.GetRequest{SessionId: session})
 	if err != nil {
@@ -87,18 +83,17 @@ func (c *Client) Get(ctx context.Context, session string) (*agentv1.GetResponse,
 	return answer, nil
 }
 
-// Follow yields the frames of a run behind the cursor up to its terminal
-// frame, the last one. Without a run id it follows the run that is the newest
-// when it begins. Of a run that waits for another it yields CaughtUp, then
-// nothing until that has ended. A connection that breaks is made again from the last
-// frame, so that every frame comes once; after a Rewound frame the frames
-// behind its `at` are void. The sequence ends with an error, which is a fault
-// where the gateway gave one, when it refuses or has not been heard for the
-// client's patience.
+// Follow yields the frames of a run after the cursor, up to and including its terminal frame. Without a run id
+// it follows the newest run at the time of the call. For a queued run it yields CaughtUp and then waits. It
+// reconnects from the last frame after a break, so every frame arrives once. A Rewound frame voids the frames
+// after its `at`.
+//
+// The sequence ends with an error if the gateway refuses, or if no frame arrives for the client's patience. The
+// error is a fault if the gateway sent one.
 func (c *Client) Follow(ctx context.Context, r *agentv1.StreamRequest) iter.Seq2[*agentv1.StreamResponse, error] {
 	return func(yield func(*agentv1.StreamResponse, error) bool) {
 		f := follower{client: c, run: r.GetRunId(), cursor: r.GetFromSequence(), yield: yield}
-		last := time.Now() // when it was heard
+		last := time.Now() // time of the last frame
 		for pause := firstPause; ; pause = min(2*pause, longestPause) {
 			if f.attempt(ctx, r.GetSessionId()) {
 				last, pause = time.Now(), firstPause
@@ -114,19 +109,19 @@ func (c *Client) Follow(ctx context.Context, r *agentv1.StreamRequest) iter.Seq2
 	}
 }
 
-// follower is one Follow: it lives over several connections.
+// follower is one Follow over all its connections.
 type follower struct {
 	client *Client
-	run    string // empty until it is known
+	run    string // empty until known
 	cursor int64
 	yield  func(*agentv1.StreamResponse, error) bool
-	told   bool  // that it has caught up
+	told   bool  // CaughtUp has been yielded
 	err    error // of the last attempt
-	done   bool  // the consumer has everything, or wants no more
+	done   bool  // the consumer has everything or has stopped
 }
 
-// attempt reads one connection to its end and reports whether it was a good one:
-// it brought something new, or held for a while.
+// attempt reads one connection to its end and reports whether it was healthy: it delivered frames, or lasted for
+// a while.
 func (f *follower) attempt(ctx context.Context, session string) bool {
 	if f.run == "" && !f.newestRun(ctx, session) {
 		return false
@@ -153,7 +148,7 @@ func (f *follower) attempt(ctx context.Context, session string) bool {
 	return f.cursor > before || open && time.Since(begin) > steady
 }
 
-// give hands a frame on, but for the mark that was given before.
+// give yields a frame, except a repeated CaughtUp.
 func (f *follower) give(frame *agentv1.StreamResponse) {
 	f.cursor = max(f.cursor, sequence(frame))
 	if frame.GetCaughtUp() != nil {
@@ -165,8 +160,7 @@ func (f *follower) give(frame *agentv1.StreamResponse) {
 	f.done = !f.yield(frame, nil) || terminal(frame)
 }
 
-// newestRun pins the run, so that a connection made again does not slip into
-// the next one.
+// newestRun pins the run, so a reconnect does not switch to the next run.
 func (f *follower) newestRun(ctx context.Context, session string) bool {
 	answer, err := f.client.agents.Get(ctx, &agentv1.GetRequest{SessionId: session})
 	if err != nil {
@@ -177,8 +171,7 @@ func (f *follower) newestRun(ctx context.Context, session string) bool {
 	return true
 }
 
-// fail keeps the error of an attempt, and gives up on one that another attempt
-// does not cure.
+// fail records the error of an attempt, and stops after a permanent one.
 func (f *follower) fail(err error) {
 	f.err = rpc.FromConnect(err)
 	switch fault.KindOf(f.err) {
@@ -209,7 +202,7 @@ func terminal(frame *agentv1.StreamResponse) bool {
 	return false
 }
 
-// wait reports whether the pause was over before ctx was.
+// wait reports whether the pause ended before ctx.
 func wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -221,7 +214,7 @@ func wait(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// bearer puts the API key on every call.
+// bearer adds the API key to every call.
 type bearer struct{ key string }
 
 func (b bearer) authorize(h http.Header) {

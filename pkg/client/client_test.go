@@ -23,8 +23,7 @@ import (
 
 const key = "a-key"
 
-// gateway is a small real one: a run of `chunks` pieces of text, each
-// connection of which breaks after `cut` frames.
+// gateway serves a run of `chunks` pieces of text and breaks each connection after `cut` frames.
 type gateway struct {
 	agentv1connect.UnimplementedAgentServiceHandler
 
@@ -32,7 +31,7 @@ type gateway struct {
 	cut    int64
 	opened atomic.Int64
 	newest atomic.Int64 // raised by every connection
-	second func()       // called when the second connection opens; may be nil
+	second func()       // called for the second connection; may be nil
 }
 
 func (g *gateway) Start(_ context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
@@ -127,7 +126,7 @@ func TestAGatewayThatSaysNothingNewIsGivenUp(t *testing.T) {
 		var attempts int
 		c := client.New(client.Config{URL: "http://gateway.test", HTTP: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
 			attempts++
-			time.Sleep(20 * time.Second) // the gateway waits for a service that is away
+			time.Sleep(20 * time.Second) // the gateway waits for an absent service
 			return nil, errors.New("broken")
 		})}})
 		begin := time.Now()

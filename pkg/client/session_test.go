@@ -98,7 +98,7 @@ func ExampleClient_Start_onBusy() {
 	// run-2 true
 }
 
-// oneRun is a session with one live run at most.
+// oneRun is a session with at most one live run.
 type oneRun struct {
 	agentv1connect.UnimplementedAgentServiceHandler
 	mu   sync.Mutex

@@ -15,7 +15,7 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 )
 
-// framed is a message as the Connect protocol sends it in a stream.
+// framed encodes a message as in a Connect stream.
 func framed(t *testing.T, m *agentv1.StreamResponse) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
@@ -36,7 +36,7 @@ func TestAQuietWaitingRunIsFollowedForLongerThanThePatience(t *testing.T) {
 			body, out := io.Pipe()
 			go func() {
 				_, _ = out.Write(caughtUp)
-				time.Sleep(30 * time.Second) // a proxy cuts what is quiet for so long
+				time.Sleep(30 * time.Second) // a proxy cuts quiet connections after this time
 				if time.Since(begin) > 5*client.DefaultPatience {
 					_, _ = out.Write(end)
 				}

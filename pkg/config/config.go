@@ -1,5 +1,5 @@
-// Package config reads the configuration of a process from environment
-// variables into a struct whose tags declare them.
+// Package config reads a process's configuration from environment variables into a struct. The struct's tags
+// declare the variables.
 //
 //	type Config struct {
 //		Listen string        `env:"HOLDFAST_STATE_LISTEN" envDefault:"127.0.0.1:7001" doc:"address to serve on"`
@@ -7,10 +7,9 @@
 //		RPC    rpc.Security  `envPrefix:"HOLDFAST_RPC_"`
 //	}
 //
-// The tags are those of github.com/caarlos0/env: env names the variable and may
-// add ",required"; envDefault holds for a variable that is not set; envPrefix
-// goes before the names in a nested struct. doc says what the variable is for.
-// A variable that is set to the empty text counts as one that is not set.
+// The tags are those of github.com/caarlos0/env: env names the variable and may add ",required"; envDefault is
+// the value of an unset variable; envPrefix precedes the names in a nested struct. doc describes the variable.
+// An empty variable counts as unset.
 package config
 
 import (
@@ -25,22 +24,20 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Variable is what a struct declares about one environment variable.
+// Variable is the declaration of one environment variable.
 type Variable struct {
-	Name     string // whole, with the prefixes of the structs around it
-	Default  string // as written in the tag; "" when there is none
+	Name     string // complete, with the prefixes of the enclosing structs
+	Default  string // as written in the tag; "" for none
 	Doc      string
 	Required bool
 }
 
-// Load fills target, a pointer to a struct, from environ, a list of "NAME=value"
-// as os.Environ returns it. Fields without an env tag, and those whose variable
-// has neither a value nor a default, stay as they are. Nested structs are filled
-// when they are values; pointers to structs are left alone.
+// Load fills target, a pointer to a struct, from environ, a list of "NAME=value" as returned by os.Environ.
+// Fields without an env tag, and fields without a value and a default, do not change. Nested structs are filled
+// if they are values; pointers to structs are left alone.
 //
-// Invalid (CONFIG_INVALID): variables are missing or cannot be read; the detail
-// names every one of them, with what to change. Values that may hold a secret
-// are not repeated. Any other error is a mistake in the tags.
+// Invalid (CONFIG_INVALID): variables are missing or invalid. The detail names each of them with the required
+// change, and does not repeat values that may be secret. Any other error is a mistake in the tags.
 func Load(target any, environ []string) error {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -72,8 +69,7 @@ func invalid(problems []string) error {
 	return fault.New(fault.Invalid, "CONFIG_INVALID", "%s missing or wrong:\n  %s", count, strings.Join(problems, "\n  "))
 }
 
-// Variables returns what target, a struct or a pointer to one, declares, in the
-// order of its fields.
+// Variables returns the declarations of target, a struct or a pointer to one, in the order of its fields.
 func Variables(target any) []Variable {
 	t := reflect.TypeOf(target)
 	if t != nil && t.Kind() == reflect.Pointer {
@@ -89,9 +85,8 @@ func Variables(target any) []Variable {
 	return variables
 }
 
-// Unknown returns, sorted, the names in environ that begin with the prefix and
-// that no target declares: most often a typing error, whose effect would be a
-// default where somebody meant a value.
+// Unknown returns, sorted, the names in environ with the prefix that no target declares. Such a name is usually
+// a typing error.
 func Unknown(environ []string, prefix string, targets ...any) []string {
 	unknown := valuesOf(environ)
 	maps.DeleteFunc(unknown, func(name, _ string) bool { return !strings.HasPrefix(name, prefix) })
@@ -103,8 +98,7 @@ func Unknown(environ []string, prefix string, targets ...any) []string {
 	return slices.Sorted(maps.Keys(unknown))
 }
 
-// valuesOf never returns nil, for which the parser would read the process's own
-// environment.
+// valuesOf never returns nil: the parser would then read the process's own environment.
 func valuesOf(environ []string) map[string]string {
 	values := make(map[string]string, len(environ))
 	for _, line := range environ {
@@ -115,7 +109,7 @@ func valuesOf(environ []string) map[string]string {
 	return values
 }
 
-// field is a field with an env tag, somewhere in a struct.
+// field is a field with an env tag, possibly nested.
 type field struct {
 	reflect.StructField
 	index  []int // the path from the outermost struct
@@ -138,9 +132,8 @@ func fieldsOf(t reflect.Type, prefix string, path []int) []field {
 	return fields
 }
 
-// alone returns a pointer to a new struct that has only this field. The parser
-// names the Go field in its errors, which means nothing to who sets variables;
-// given one field at a time, the error is the variable's.
+// alone returns a pointer to a new struct with only this field. The parser's errors name Go fields; with one
+// field at a time, the error belongs to its variable.
 func (f field) alone() reflect.Value {
 	only := reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag}
 	return reflect.New(reflect.StructOf([]reflect.StructField{only}))
@@ -157,7 +150,7 @@ func (f field) variable() Variable {
 	}
 }
 
-// load sets the field's value, or says what is wrong with its variable.
+// load sets the field's value, or describes the problem with its variable.
 func (f field) load(into reflect.Value, values map[string]string) (problem string, err error) {
 	alone := f.alone()
 	alone.Elem().Field(0).Set(into)

@@ -11,8 +11,8 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// problem turns the parser's error into a line for who sets the variable. An
-// error that no value of the variable can cause comes back as one.
+// problem turns the parser's error into a sentence about the variable. It returns the error itself if no value
+// of the variable can cause it.
 func (f field) problem(values map[string]string, err error) (string, error) {
 	v := f.variable()
 	if _, ok := errors.AsType[env.VarIsNotSetError](err); ok {
@@ -44,15 +44,13 @@ func (f field) purpose() string {
 	return ""
 }
 
-// quotable reports whether the value may be repeated. The types that explain
-// themselves are ours, and name the values that they know; a URL may hold a
-// password.
+// quotable reports whether the value may be repeated in an error. Our own types list their valid values; a URL
+// may hold a password.
 func (f field) quotable() bool {
 	return f.Type != reflect.TypeFor[url.URL]() && reflect.PointerTo(f.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// describe says what a value of the type looks like, "" for a type that it
-// does not know.
+// describe describes the values of a type, or returns "" for an unknown type.
 func describe(t reflect.Type) string {
 	if t == reflect.TypeFor[time.Duration]() {
 		return "a duration such as 500ms, 30s or 5m"

@@ -1,10 +1,8 @@
-// Package fanout tells many readers what one writer tells once.
+// Package fanout distributes one writer's values to many readers.
 //
-// A Ring holds what some reader has not taken yet. Readers take from it at their
-// own pace and wait when there is nothing; the writer waits for nobody. The ring is
-// bounded: a reader that falls behind it is told so (ErrLagged). When every reader
-// has taken everything the ring is empty, so an idle ring holds no value, and an
-// idle reader a few words.
+// A Ring holds the values that a reader has not taken yet. Readers take at their own pace and wait if there is
+// nothing; the writer never waits. The ring is bounded: a reader that falls behind receives ErrLagged. A ring is
+// empty when every reader has taken everything, so an idle ring holds no value, and an idle reader a few words.
 //
 //	writer ── Put ──▶ ring [ v4 v5 v6 v7 ]     bounded: values and bytes
 //	                          ▲     ▲     ▲
@@ -16,44 +14,44 @@ import (
 	"sync"
 )
 
-// ErrLagged says that the ring has moved on before the reader took all of it.
+// ErrLagged means that the ring dropped values before the reader took them.
 var ErrLagged = errors.New("reader has fallen behind the ring")
 
-// ErrGap says that the writer itself may have missed something.
+// ErrGap means that the writer may have missed values.
 var ErrGap = errors.New("values may be missing in the ring")
 
 // Limits bound a ring.
 type Limits struct {
 	Values int
-	Bytes  int // as the ring's size function counts; one value always fits
+	Bytes  int // by the ring's size function; one value always fits
 }
 
-// Ring is a bounded window on what one writer tells. Put, Gap and Room belong to
-// one goroutine; Join may be called by many.
+// Ring is a bounded window on a writer's values. Put, Gap and Room belong to one goroutine; Join is safe for
+// concurrent use.
 type Ring[T any] struct {
 	limits Limits
 	size   func(T) int
 
 	mu      sync.Mutex
-	values  []T    // have an index that rises by one
+	values  []T    // with consecutive indexes
 	base    uint64 // the index of values[0]
 	bytes   int
 	gaps    uint64
 	readers int
 	done    int           // readers that have taken everything
-	wake    chan struct{} // closed at the next event; nil while nobody waits
+	wake    chan struct{} // closed at the next event; nil without waiting readers
 	room    chan struct{} // the same for the writer
 }
 
-// New returns an empty ring. size tells how many bytes a value has; it is called
-// more than once for a value.
+// New returns an empty ring. size returns a value's size in bytes; the ring may call it more than once per
+// value.
 func New[T any](limits Limits, size func(T) int) *Ring[T] {
 	return &Ring[T]{limits: limits, size: size}
 }
 
 func (r *Ring[T]) end() uint64 { return r.base + uint64(len(r.values)) }
 
-// Put tells a value to all readers. Without a reader it is forgotten.
+// Put adds a value for all readers. Without a reader it is dropped.
 func (r *Ring[T]) Put(v T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +76,7 @@ func (r *Ring[T]) over() bool {
 	return len(r.values) > r.limits.Values || r.bytes > r.limits.Bytes
 }
 
-// Gap tells all readers that values may be missing here.
+// Gap reports to all readers that values may be missing here.
 func (r *Ring[T]) Gap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,9 +84,9 @@ func (r *Ring[T]) Gap() {
 	announce(&r.wake)
 }
 
-// Room is for a writer that may go at the pace of its only reader. It gives nil
-// when v can be put without anybody falling behind, and when there is not exactly
-// one reader; otherwise a channel that is closed when that may have changed.
+// Room lets a writer follow the pace of a single reader. It returns nil if v fits without a reader falling
+// behind, and if there is not exactly one reader. Otherwise it returns a channel that is closed when that may
+// have changed.
 func (r *Ring[T]) Room(v T) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,8 +111,7 @@ func announce(c *chan struct{}) {
 	}
 }
 
-// Join adds a reader. It is told everything that is put from now on. Leave has to
-// be called.
+// Join adds a reader for all values from now on. Call Leave at the end.
 func (r *Ring[T]) Join() *Reader[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +121,7 @@ func (r *Ring[T]) Join() *Reader[T] {
 	return &Reader[T]{ring: r, index: r.end(), gaps: r.gaps}
 }
 
-// trim empties the ring when nobody needs it any more.
+// trim empties the ring when no reader needs its values.
 func (r *Ring[T]) trim() {
 	if r.done < r.readers || len(r.values) == 0 {
 		return
@@ -138,19 +135,18 @@ func (r *Ring[T]) trim() {
 	announce(&r.room)
 }
 
-// keptValues is how much room an empty ring keeps.
+// keptValues is the capacity retained by an empty ring.
 const keptValues = 16
 
 // Reader is one reader of a ring. It belongs to one goroutine.
 type Reader[T any] struct {
 	ring  *Ring[T]
 	index uint64 // of the next value
-	gaps  uint64 // that it knows of
+	gaps  uint64 // gaps seen so far
 }
 
-// Take fills batch with the values that come next and tells how many there are.
-// Where there is none, wake is closed when there may be. ErrLagged and ErrGap say
-// that values were lost; the reader goes on with what comes from now on.
+// Take fills batch with the next values and returns their number. If there are none, wake is closed when there
+// may be some. ErrLagged and ErrGap mean lost values; the reader continues with new values.
 func (r *Reader[T]) Take(batch []T) (n int, wake <-chan struct{}, err error) {
 	g := r.ring
 	g.mu.Lock()
@@ -186,14 +182,14 @@ func (r *Reader[T]) advance(index uint64) {
 	}
 }
 
-// Skip passes over what is in the ring.
+// Skip discards the values in the ring.
 func (r *Reader[T]) Skip() {
 	r.ring.mu.Lock()
 	defer r.ring.mu.Unlock()
 	r.skip()
 }
 
-// Leave takes the reader out of the ring. Call it once.
+// Leave removes the reader. Call it once.
 func (r *Reader[T]) Leave() {
 	g := r.ring
 	g.mu.Lock()

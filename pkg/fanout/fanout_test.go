@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fanout"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = time.Minute
 
 func one(int) int { return 1 }
 
-// next takes one value, and waits for it.
+// next waits for one value.
 func next(ctx context.Context, r *fanout.Reader[int], batch []int) (int, error) {
 	for {
 		n, wake, err := r.Take(batch)
@@ -199,8 +199,7 @@ func takeAll(ctx context.Context, r *fanout.Reader[int], count int) error {
 	return nil
 }
 
-// One put, and all readers have it before the next one: the worst case for
-// wake-ups.
+// Every reader takes a value before the next Put: the worst case for wake-ups.
 func BenchmarkPutToManyReaders(b *testing.B) {
 	for _, readers := range []int{1, 100, 5000} {
 		b.Run(fmt.Sprint(readers), func(b *testing.B) {

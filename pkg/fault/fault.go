@@ -1,20 +1,17 @@
-// Package fault names the failures that a caller can act on.
+// Package fault names the failures on which a caller can act.
 //
-// A fault says three things: its Kind (what the caller should do), its reason
-// (what happened, an UPPER_SNAKE word that never changes and that programs may
-// compare), and its detail (a sentence for people, free to change). Everything
-// else that goes wrong is an ordinary error, wrapped once per room, and counts
-// as Internal.
+// A fault has a Kind (what the caller should do), a reason (what happened: a stable UPPER_SNAKE word for
+// programs), and a detail (a sentence for people, free to change). Every other failure is an ordinary error,
+// wrapped once per package, and counts as Internal.
 //
-// A Kind is itself an error, so a caller asks the same question beside the
-// database and behind two network hops:
+// A Kind is itself an error, so the same question works beside the database and behind two network hops:
 //
 //	if errors.Is(err, fault.Stale) {
 //		return reload(ctx)
 //	}
 //
-// Detail and Meta travel to the caller, over the public API too: what only we
-// may know belongs in the error that wraps the fault.
+// Detail and Meta travel to the caller, also over the public API. Internal facts belong in the error that wraps
+// the fault.
 package fault
 
 import (
@@ -24,23 +21,22 @@ import (
 	"maps"
 )
 
-// Fault is a failure that a caller can act on. It is immutable once it has
-// been returned, and so may be shared between goroutines; With makes a copy.
+// Fault is a failure on which a caller can act. It is immutable once returned, so goroutines may share it; With
+// makes a copy.
 type Fault struct {
 	Kind   Kind
-	Reason string            // UPPER_SNAKE, stable: programs compare it
+	Reason string            // UPPER_SNAKE, stable, for programs
 	Detail string            // for people; may change, may be empty
-	Meta   map[string]string // facts for programs, nil when there are none
+	Meta   map[string]string // facts for programs; may be nil
 }
 
-// New returns a fault of the kind. The reason is UPPER_SNAKE and stable; the
-// detail is made from format and args as by fmt.Sprintf.
+// New returns a fault of the kind. The reason is UPPER_SNAKE and stable; format and args make the detail as in
+// fmt.Sprintf.
 func New(kind Kind, reason, format string, args ...any) *Fault {
 	return &Fault{Kind: kind, Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
 
-// With returns a copy of f that has one more metadata pair. An earlier value of
-// the key is replaced; f itself does not change.
+// With returns a copy of f with one more metadata pair. It replaces an earlier value of the key.
 func (f *Fault) With(key, value string) *Fault {
 	with := *f
 	with.Meta = make(map[string]string, len(f.Meta)+1)
@@ -49,7 +45,7 @@ func (f *Fault) With(key, value string) *Fault {
 	return &with
 }
 
-// Error returns "REASON: detail", or the reason alone when there is no detail.
+// Error returns "REASON: detail", or the reason alone without a detail.
 func (f *Fault) Error() string {
 	if f.Detail == "" {
 		return f.Reason
@@ -57,16 +53,14 @@ func (f *Fault) Error() string {
 	return f.Reason + ": " + f.Detail
 }
 
-// Is reports whether target is the Kind of f, so that errors.Is(err,
-// fault.Stale) asks for the kind.
+// Is reports whether target is the Kind of f, as used by errors.Is(err, fault.Stale).
 func (f *Fault) Is(target error) bool {
 	kind, ok := target.(Kind)
 	return ok && kind == f.Kind
 }
 
-// From finds the first fault in err and the errors that it wraps. A Kind that
-// was returned or wrapped as a bare error counts as a fault whose reason is the
-// kind's name (NOT_FOUND) and whose detail is empty.
+// From returns the first fault in err's tree. A bare Kind counts as a fault with the kind's name as its reason
+// (NOT_FOUND) and no detail.
 func From(err error) (*Fault, bool) {
 	if f, ok := errors.AsType[*Fault](err); ok && f != nil {
 		return f, true
@@ -77,10 +71,9 @@ func From(err error) (*Fault, bool) {
 	return nil, false
 }
 
-// KindOf returns the kind of the first fault in err. An ended context
-// (context.Canceled, context.DeadlineExceeded) that is not a fault is
-// Unavailable: the work may not have been done, and may be tried again.
-// Everything else, nil too, is Internal.
+// KindOf returns the kind of the first fault in err's tree. An ended context (context.Canceled,
+// context.DeadlineExceeded) without a fault is Unavailable: the work may not have been done and may be retried.
+// Everything else, including nil, is Internal.
 func KindOf(err error) Kind {
 	if f, ok := From(err); ok {
 		return f.Kind
@@ -91,8 +84,7 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// ReasonOf returns the reason of the first fault in err, and "" when there is
-// none.
+// ReasonOf returns the reason of the first fault in err's tree, or "".
 func ReasonOf(err error) string {
 	if f, ok := From(err); ok {
 		return f.Reason

@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// Kind says what the caller of a failed operation should do. It is an error,
-// so that errors.Is(err, fault.NotFound) reads well.
+// Kind says what the caller of a failed operation should do. It is an error, so errors.Is(err, fault.NotFound)
+// works.
 type Kind uint8
 
 // The kinds. Their numbers are not stable; their names are.
 const (
-	// Internal: nothing; it is ours, and it is logged.
+	// Internal: do nothing; the failure is ours and logged.
 	Internal Kind = iota
 	// Invalid: change the request.
 	Invalid
-	// Unauthenticated: say who you are, with credentials that hold.
+	// Unauthenticated: send valid credentials.
 	Unauthenticated
-	// Denied: bring other credentials; these may not do that.
+	// Denied: send other credentials; these lack the permission.
 	Denied
 	// NotFound: stop asking.
 	NotFound
 	// Conflict: look at the state; the same call will fail again.
 	Conflict
-	// Stale: stop, or reload and decide anew; somebody else was faster.
+	// Stale: stop, or reload and decide again; another writer was faster.
 	Stale
 	// TooLarge: send less.
 	TooLarge
@@ -46,7 +46,7 @@ var names = [...]string{
 	Unavailable:     "unavailable",
 }
 
-// Kinds returns every kind, in the order of their declaration.
+// Kinds returns every kind in the order of declaration.
 func Kinds() []Kind {
 	kinds := make([]Kind, len(names))
 	for i := range kinds {

@@ -11,29 +11,28 @@ import (
 	"syscall"
 )
 
-// Exit codes. A shell reports 128+2 for a program that SIGINT has ended.
+// Exit codes. A shell reports 128+2 for a program ended by SIGINT.
 const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitInterrupted = 130
 )
 
-// Main runs the process and ends it. The context of run ends at the first
-// SIGINT or SIGTERM; a second signal ends the process at once with 130. When run
-// returns nil, or its context's error after a signal, the exit code is 0;
-// otherwise the error goes to standard error and the code is 1. Main does not
-// return, and deferred functions of its caller do not run.
+// Main runs the process and exits. The context of run ends at the first SIGINT or SIGTERM; a second signal exits
+// at once with 130. The exit code is 0 if run returns nil, or its context's error after a signal; otherwise Main
+// prints the error to standard error and exits with 1. Main does not return, and deferred functions of its
+// caller do not run.
 func Main(run func(ctx context.Context) error) {
-	signals := make(chan os.Signal, 2) // room for both signals that mean something
+	signals := make(chan os.Signal, 2) // for both meaningful signals
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(supervise(signals, os.Stderr, run))
 }
 
-// supervise returns the exit code. It leaves run behind at the second signal.
+// supervise returns the exit code. It abandons run at the second signal.
 func supervise(signals <-chan os.Signal, stderr io.Writer, run func(context.Context) error) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	ended := make(chan error, 1) // room for the one result, so that run can end when nobody waits
+	ended := make(chan error, 1) // buffered, so an abandoned run can end
 	go func() { ended <- run(ctx) }()
 	for {
 		select {

@@ -1,14 +1,12 @@
-// Package process runs the tasks of one process together, and ends them
-// together.
+// Package process runs the tasks of one process and ends them together.
 //
 //	ctx ends ──────┐
 //	a task fails ──┴──▶ the tasks' context ends ──┬── all have returned ──▶ Run returns
-//	                                              └── the grace is over ──▶ Run returns and names who still runs
+//	                                              └── the grace is over ──▶ Run returns and names the running tasks
 //
-// A task has ended when its function has returned; a task that returns nil is
-// done, and the others go on. Nothing can end a goroutine from outside, so
-// after the grace Run leaves behind the tasks that ignore their context: its
-// caller is expected to end the process.
+// A task ends when its function returns. If it returns nil, the other tasks continue. A goroutine cannot be
+// ended from outside, so after the grace Run abandons tasks that ignore their context; its caller should end the
+// process.
 package process
 
 import (
@@ -19,22 +17,18 @@ import (
 	"time"
 )
 
-// Task is a part of the process that runs until its context ends.
+// Task is a part of the process. It runs until its context ends.
 type Task struct {
-	Name string // for people: errors name the task
+	Name string // for error texts
 	Run  func(context.Context) error
 }
 
-// Run runs all tasks at once and returns when they have ended. A task that
-// returns an error ends the context of all others; one that returns nil does
-// not. When ctx ends or a task fails, the others have the grace to return; a
-// grace of 0 waits for nobody.
+// Run runs all tasks and returns when they have ended. An error from a task ends the context of all others. When
+// ctx ends or a task fails, the others have the grace to return; a grace of 0 does not wait.
 //
-// Run returns nil when every task ended well, and a task that returns the error
-// of its ended context did. Otherwise the error joins, in the order in which they
-// happened, the error of each task that failed, with its name, and one that
-// names the tasks that did not stop within the grace. A panic in a task ends the
-// process.
+// Run returns nil if every task returned nil or the error of its ended context. Otherwise it joins, in the order
+// of their occurrence, the named errors of failed tasks and an error that names the tasks still running after
+// the grace. A panic in a task ends the process.
 func Run(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,7 +45,7 @@ func Run(ctx context.Context, grace time.Duration, tasks ...Task) error {
 		case <-stopping:
 			stopping = nil
 			timer := time.NewTimer(grace)
-			defer timer.Stop() // runs once: stopping is nil from here on
+			defer timer.Stop() // runs once, because stopping is nil afterwards
 			late = timer.C
 		case <-late:
 			g.abandon(grace)
@@ -60,7 +54,7 @@ func Run(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	return errors.Join(g.errs...)
 }
 
-// group is the tasks of one Run. Only Run's goroutine touches it, but for ends.
+// group holds the tasks of one Run. Except for ends, only Run's goroutine uses it.
 type group struct {
 	tasks   []Task
 	running []bool
@@ -79,7 +73,7 @@ func start(ctx context.Context, tasks []Task) *group {
 		tasks:   tasks,
 		running: make([]bool, len(tasks)),
 		left:    len(tasks),
-		ends:    make(chan end, len(tasks)), // room for all, so that a task that was left behind can still end
+		ends:    make(chan end, len(tasks)), // for all tasks, so an abandoned task can still end
 	}
 	for i, task := range tasks {
 		g.running[i] = true
@@ -88,7 +82,7 @@ func start(ctx context.Context, tasks []Task) *group {
 	return g
 }
 
-// collect notes the end of a task and reports whether it ended well.
+// collect records the end of a task and reports whether it was without an error.
 func (g *group) collect(ctx context.Context, e end) bool {
 	g.running[e.task] = false
 	g.left--
@@ -99,7 +93,7 @@ func (g *group) collect(ctx context.Context, e end) bool {
 	return false
 }
 
-// abandon gives up on the tasks that still run.
+// abandon gives up on the running tasks.
 func (g *group) abandon(grace time.Duration) {
 	var names []string
 	for i, running := range g.running {

@@ -91,7 +91,7 @@ func TestAStuckTaskIsNamedAfterTheGrace(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("Run = %v, want %q", err, want)
 		}
-		close(release) // a task that was left behind must still be able to end
+		close(release) // an abandoned task must be able to end
 	})
 }
 

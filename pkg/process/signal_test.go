@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/process"
 )
 
-// roleVariable makes the test binary play a process that Main runs.
+// roleVariable makes the test binary act as a process under Main.
 const roleVariable = "HOLDFAST_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func TestMainEndsARealProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_ = command.Wait() // the exit code says it
+			_ = command.Wait() // the exit code has the result
 			if got := command.ProcessState.ExitCode(); got != test.code {
 				t.Errorf("exit code = %d, want %d", got, test.code)
 			}

@@ -24,8 +24,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// benchmarkCall measures calls with the token, a deadline and 1 KiB each way between two ends in
-// this process, without spans. It reports the processor time of both ends and the kernel.
+// benchmarkCall measures calls with a token, a deadline and 1 KiB each way between two ends in this process,
+// without spans. It reports the processor time of both ends and the kernel.
 func benchmarkCall(b *testing.B, network rpc.Network, callers int, methods []string) {
 	provider := otel.GetTracerProvider()
 	otel.SetTracerProvider(noop.NewTracerProvider())
@@ -72,7 +72,7 @@ func benchmarkCall(b *testing.B, network rpc.Network, callers int, methods []str
 	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-us/op")
 }
 
-// processorTime is what this process has used.
+// processorTime returns this process's processor time.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

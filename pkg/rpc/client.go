@@ -25,36 +25,33 @@ const (
 	tokenScheme = "Bearer "
 )
 
-// reconnect is how a lost connection is tried again: soon, since services that
-// restart are back within a second, and never less than about once a second.
+// reconnect restores a lost connection quickly, since restarted services are back within a second, and at least
+// about once per second.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 	MinConnectTimeout: 5 * time.Second,
 }
 
-// ClientConfig configures a client. The zero value fits the zero ServerConfig.
+// ClientConfig configures a client. The zero value matches the zero ServerConfig.
 type ClientConfig struct {
 	Security        Security
 	MaxMessageBytes int // 0 is DefaultMaxMessageBytes
-	// Untraced are the full names of methods whose calls get no span, and are not
-	// measured: those that come so often, or so regularly, that a trace would show
-	// nothing else. They are in their caller's trace nevertheless.
+	// Untraced are the full names of methods without spans and metrics, because their frequent calls would hide
+	// everything else in a trace. Their calls still carry the caller's trace.
 	Untraced []string
-	// Piped are the full names of unary methods whose calls share one long-lived stream
-	// while the connection and the server allow it: those that come often, and that
-	// are idempotent, since a pipe that breaks says Unavailable (UNAVAILABLE) for calls
-	// that may have been done. Such calls get no span, are in their caller's trace where it is sampled,
-	// and carry neither metadata nor call options.
+	// Piped are the full names of unary methods whose calls share one long-lived stream if the connection and
+	// the server support it. They should be frequent and must be idempotent: a broken pipe fails calls that may
+	// have been executed with Unavailable (UNAVAILABLE). Such calls have no span, carry a sampled trace, and
+	// have neither metadata nor call options.
 	Piped []string
 }
 
-// Dial returns a connection to the service at the address. It connects at the
-// first call, and again whenever the connection is lost; a call while nobody
-// listens fails at once with Unavailable (UNAVAILABLE). Failed calls and streams
-// return faults, as the package comment says.
+// Dial returns a connection to the service at the address. It connects at the first call and reconnects after a
+// loss. A call without a listener fails at once with Unavailable (UNAVAILABLE). Failed calls and streams return
+// faults as described in the package comment.
 //
-// Invalid (TLS_INVALID, TOKEN_INVALID, ADDRESS_INVALID): the configuration cannot
-// be used. Over TLS the server's certificate has to name the address's host.
+// Invalid (TLS_INVALID, TOKEN_INVALID, ADDRESS_INVALID): the configuration is unusable. Over TLS the server's
+// certificate must name the address's host.
 func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, error) {
 	if err := c.Security.check(); err != nil {
 		return nil, err
@@ -93,7 +90,7 @@ func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, er
 	return conn, nil
 }
 
-// dialProcess returns a connection that never connects: its calls go to the handlers.
+// dialProcess returns a connection that calls the handlers directly.
 func dialProcess(network *Process, address string) (*grpc.ClientConn, error) {
 	caller := processCaller{network, address}
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -104,12 +101,11 @@ func dialProcess(network *Process, address string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// caller adds the token to calls and turns what comes back into faults.
+// caller adds the token to calls and converts errors into faults.
 type caller struct {
 	token string
 	pipes *pipe.Client
-	// passTrace is whether the caller passes the trace on, which otherwise the span of
-	// the call does.
+	// passTrace makes the caller propagate the trace; otherwise the call's span does.
 	passTrace bool
 }
 
@@ -123,7 +119,7 @@ func (c caller) unary(ctx context.Context, method string, r, reply any, conn *gr
 func (c caller) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, next grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := next(c.identify(ctx), desc, conn, method, options...)
 	if method == pipe.FullName {
-		return s, err // the calls of the pipe make faults of their own errors
+		return s, err // the pipe's calls convert their own errors
 	}
 	if err != nil {
 		return nil, callError(ctx, err)
@@ -141,8 +137,8 @@ func (c caller) identify(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, tokenHeader, tokenScheme+c.token)
 }
 
-// clientStream makes faults of what ends a stream. It keeps the ctx of the
-// call, since the stream's own Context may not be asked before the first answer.
+// clientStream converts the end of a stream into a fault. It stores the call's ctx, because the stream's own
+// Context must not be used before the first response.
 type clientStream struct {
 	grpc.ClientStream
 	ctx context.Context //nolint:containedctx // a stream is one call
@@ -157,12 +153,12 @@ func (s *clientStream) Header() (metadata.MD, error) {
 	return header, callError(s.ctx, err)
 }
 
-// deadlineSlack is how much earlier than ours the server's clock may run out: it
-// starts with the time that we had left, rounded, and may be read first.
+// deadlineSlack is how much earlier than ours the server's deadline may expire: it starts from our remaining
+// time, rounded, and may be read first.
 const deadlineSlack = 10 * time.Millisecond
 
-// callError is FaultError for a call with ctx: when ctx has ended and that is
-// what the status says, the error is ctx's.
+// callError is FaultError for a call with ctx: if ctx has ended and the status reflects that, the error is
+// ctx's.
 func callError(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err

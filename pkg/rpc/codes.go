@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Code returns the gRPC code of the kind, which is the Connect code as well.
-// Invalid and TooLarge share INVALID_ARGUMENT.
+// Code returns the gRPC code of the kind, which is also its Connect code. Invalid and TooLarge share
+// INVALID_ARGUMENT.
 func Code(k fault.Kind) codes.Code {
 	switch k {
 	case fault.Invalid, fault.TooLarge:
@@ -33,7 +33,7 @@ func Code(k fault.Kind) codes.Code {
 	}
 }
 
-// HTTPStatus returns the status of the kind for the HTTP routes.
+// HTTPStatus returns the kind's status on HTTP routes.
 func HTTPStatus(k fault.Kind) int {
 	switch k {
 	case fault.Invalid:
@@ -57,15 +57,14 @@ func HTTPStatus(k fault.Kind) int {
 	}
 }
 
-// foreign describes a code that comes without ErrorInfo: from gRPC itself, a
-// proxy, or a server that is not ours.
+// foreign describes a code without ErrorInfo: from gRPC itself, a proxy, or a foreign server.
 type foreign struct {
 	kind   fault.Kind
 	reason string
 	text   string
 }
 
-// describe is total: a code that it does not know is INTERNAL.
+// describe returns INTERNAL for an unknown code.
 func describe(code codes.Code) foreign {
 	if f, ok := foreigns[code]; ok {
 		return f
@@ -90,6 +89,6 @@ var foreigns = map[codes.Code]foreign{
 	codes.DataLoss:           {fault.Internal, "DATA_LOSS", "internal error"},
 }
 
-// messageTooLarge is what gRPC's own limit on a message says. It travels as
-// RESOURCE_EXHAUSTED, but to wait and retry would never help.
+// messageTooLarge replaces gRPC's own limit on a message. It arrives as RESOURCE_EXHAUSTED, but a retry would
+// never help.
 var messageTooLarge = foreign{fault.TooLarge, "MESSAGE_TOO_LARGE", "the message is larger than the limit on messages"}

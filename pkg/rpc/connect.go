@@ -14,8 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// ConnectError returns the Connect error that a caller may see for err, by the
-// rules of StatusError.
+// ConnectError returns the Connect error for a caller, by the rules of StatusError.
 func ConnectError(err error) error {
 	if err == nil {
 		return nil
@@ -31,12 +30,10 @@ func ConnectError(err error) error {
 	return out
 }
 
-// FromConnect turns the error of a Connect client into one that holds a
-// *fault.Fault, by the rules of FaultError. When the caller's own context has
-// ended, it returns an error that is that context's.
+// FromConnect converts the error of a Connect client into an error with a *fault.Fault, by the rules of
+// FaultError. If the caller's context has ended, it returns the context's error.
 func FromConnect(err error) error {
-	// The good end of a stream is io.EOF without a code of its own; with one it
-	// is a connection that broke.
+	// The regular end of a stream is io.EOF without a code of its own; with one it is a broken connection.
 	if err == nil || errors.Is(err, io.EOF) && connect.CodeOf(err) == connect.CodeUnknown {
 		return err
 	}
@@ -56,9 +53,9 @@ func FromConnect(err error) error {
 	return foreignFault(codes.Code(c.Code()), c.Message())
 }
 
-// ConnectInterceptor does on Connect handlers what NewServer's interceptors do
-// on gRPC: faults travel whole, panics and all other errors are logged and
-// become INTERNAL. It leaves clients alone. A nil log is slog.Default.
+// ConnectInterceptor does for Connect handlers what NewServer's interceptors do for gRPC: faults travel whole,
+// and panics and other errors are logged and become INTERNAL. It does not affect clients. A nil log is
+// slog.Default.
 func ConnectInterceptor(log *slog.Logger) connect.Interceptor {
 	return connectInterceptor{boundary{orDefault(log)}}
 }
@@ -86,7 +83,7 @@ func (i connectInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFu
 	}
 }
 
-// close is deferred around a handler and decides what leaves it.
+// close is deferred around a handler and determines the returned error.
 func (i connectInterceptor) close(ctx context.Context, procedure string, err *error) {
 	p := recover()
 	if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic's value so

@@ -24,8 +24,8 @@ type (
 	response = connect.Response[empty]
 )
 
-// connectServer serves every shape of call over Connect; each answers with one
-// message where it can, and then with fail's error.
+// connectServer serves every shape of call over Connect. Each answers with one message if it can, and then with
+// fail's error.
 func connectServer(t *testing.T, log *logbook, fail func() error) *httptest.Server {
 	t.Helper()
 	option := connect.WithInterceptors(rpc.ConnectInterceptor(log.logger()))
@@ -43,7 +43,7 @@ func connectServer(t *testing.T, log *logbook, fail func() error) *httptest.Serv
 		return errors.Join(s.Send(&empty{}), fail())
 	}, option))
 	server := httptest.NewUnstartedServer(mux)
-	server.EnableHTTP2 = true // calls that go both ways at once need it
+	server.EnableHTTP2 = true // required for bidirectional calls
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server

@@ -1,5 +1,4 @@
-// Package rpc is how services meet: a network, a server, a client, and the one
-// place where errors and codes are translated into each other.
+// Package rpc connects services: networks, servers, clients, and the translation between errors and codes.
 //
 //	handler ── error ──▶ StatusError ── status + ErrorInfo ──▶ FaultError ──▶ *fault.Fault
 //	           │
@@ -7,45 +6,38 @@
 //
 // # Errors
 //
-// A *fault.Fault crosses the wire whole: its kind, reason, detail and metadata
-// are the same on the other side, over unary calls and streams, over gRPC and
-// Connect, over one hop or several. The code follows from the kind (Code,
-// HTTPStatus); where two kinds share a code, the kind travels beside it.
+// A *fault.Fault crosses the wire whole. Its kind, reason, detail and metadata are the same on the other side,
+// over unary calls and streams, over gRPC and Connect, over any number of hops. The code follows from the kind
+// (Code, HTTPStatus); for kinds with a shared code, the kind travels beside it.
 //
-// An ended context becomes CANCELLED or DEADLINE_EXCEEDED. A gRPC status or
-// Connect error that a handler returns keeps its code and loses its text.
-// Everything else, a panic too, becomes INTERNAL with a fixed text, and is
-// logged with the call's context where it happened.
+// An ended context becomes CANCELLED or DEADLINE_EXCEEDED. A gRPC status or Connect error from a handler keeps
+// its code and loses its text. Everything else, including a panic, becomes INTERNAL with a fixed text and is
+// logged with the call's context.
 //
-// On the client, a failed call returns an error in which errors.As finds a
-// *fault.Fault, with two exceptions: io.EOF at the end of a stream stays as it is,
-// and when the caller's own context has ended, the error is that context's.
-// Errors that gRPC itself makes (nobody listens, the connection broke, a
-// message is too large) are faults as well; their detail is a fixed text, safe
-// to pass on, and the transport's own words are in the error that wraps it.
+// On the client, the error of a failed call holds a *fault.Fault, with two exceptions: io.EOF at the end of a
+// stream stays, and if the caller's own context has ended, the error is the context's. gRPC's own errors (no
+// listener, a broken connection, a message above the limit) are faults as well. Their detail is a fixed text,
+// safe to forward; the wrapping error holds the transport's text.
 //
 // # Networks
 //
-// Services that share a process call each other's handlers over NewProcess, others
-// meet on TCP. NewMemory has connections without a machine's network: tests use it
-// to have everything that a connection has. Nothing else differs: the same server and
-// client code runs on all of them.
+// Services in one process call each other's handlers over NewProcess. Others use TCP. NewMemory provides
+// connections without the machine's network, for tests that need real connections. The same server and client
+// code runs on all networks.
 //
 // # Pipes
 //
-// The calls that a client names in ClientConfig.Piped share one long-lived stream for each
-// connection, whose frames hold whatever waits: see internal/pipe. Every Server takes them. All other
-// calls, and those to a server that knows no pipes, are ordinary ones.
+// Calls of the methods in ClientConfig.Piped share one long-lived stream per connection, whose frames hold all
+// waiting calls: see internal/pipe. Every Server accepts them. Other calls, and calls to a server without pipes,
+// are ordinary calls.
 //
 // # Traces
 //
-// A trace goes through every call. Calls have spans of their own where the process
-// records spans, that is unless its tracer provider is the one that does nothing.
-// Calls over a pipe and within a process have none: what is worth a span there is a step.
+// Every call propagates the trace. Calls have spans if the process records spans, that is, unless its tracer
+// provider is the no-op one. Calls over a pipe and within a process have no spans; the step around them has one.
 //
-// # The end of a server
+// # Shutdown
 //
-// Serve ends always. Calls in flight get a grace, streams that are open for
-// ever are then cut, and a handler that ignores its ended context is reported
-// rather than waited for. Pipes end on their own: the server asks their clients for it.
+// Serve always ends. Calls in flight get a grace period. Then open streams are cut. A handler that ignores its
+// ended context is reported, not awaited. The server asks its clients to close their pipes.
 package rpc

@@ -16,27 +16,27 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Domain is the domain of every ErrorInfo that carries a fault.
+// Domain is the domain of every ErrorInfo with a fault.
 const Domain = "holdfast"
 
-// kindKey is the metadata key under which a kind travels beside its code. It
-// is reserved: a fault's own value for it does not cross the wire.
+// kindKey is the metadata key of a kind beside its code. It is reserved: a fault's own value for it does not
+// cross the wire.
 const kindKey = "holdfast-kind"
 
-// answer is what a caller may know about an error.
+// answer is the visible part of an error.
 type answer struct {
 	code codes.Code
 	text string
-	info *errdetails.ErrorInfo // nil for a code that is no fault
+	info *errdetails.ErrorInfo // nil for a code without a fault
 }
 
-// internal reports whether the error is ours alone and so has to be logged.
+// internal reports whether the error must be logged, because the caller receives only INTERNAL.
 func (a answer) internal() bool {
 	return a.code == codes.Internal || a.code == codes.Unknown || a.code == codes.DataLoss
 }
 
-// answerTo decides what of err may travel. The order matters: a fault speaks
-// for the errors that it is wrapped with.
+// answerTo returns the part of err that may travel. The order matters: a fault takes precedence over the errors
+// around it.
 func answerTo(err error) answer {
 	if f, ok := fault.From(err); ok {
 		return faultAnswer(f)
@@ -77,8 +77,8 @@ func codeAnswer(code codes.Code) answer {
 	return answer{code: code, text: describe(code).text}
 }
 
-// valid makes a text that protobuf can carry. A detail may quote what a user
-// sent, and one bad byte in it would cost the whole fault.
+// valid returns a text that protobuf can encode. A detail may quote a user's input, and one invalid byte would
+// lose the whole fault.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // codeIn finds a gRPC status or a Connect error in err.
@@ -95,16 +95,15 @@ func codeIn(err error) (codes.Code, string, bool) {
 	return codes.OK, "", false
 }
 
-// tooLarge tells the limit on one message, which gRPC and Connect report with
-// no detail but their text, from a limit that waiting helps against.
+// tooLarge distinguishes the limit on one message, which gRPC and Connect report only by text, from a limit that
+// passes with time.
 func tooLarge(code codes.Code, text string) bool {
 	return code == codes.ResourceExhausted && strings.Contains(text, "larger than")
 }
 
-// StatusError returns the gRPC status error that a caller may see for err, as
-// the server's interceptors do: nil for nil, a status with ErrorInfo for a
-// fault, CANCELLED or DEADLINE_EXCEEDED for an ended context, and INTERNAL with
-// a fixed text for everything else.
+// StatusError returns the gRPC status error for a caller, as the server's interceptors do: nil for nil, a status
+// with ErrorInfo for a fault, CANCELLED or DEADLINE_EXCEEDED for an ended context, and INTERNAL with a fixed
+// text for everything else.
 func StatusError(err error) error {
 	if err == nil {
 		return nil
@@ -119,16 +118,14 @@ func (a answer) status() *status.Status {
 	}
 	detailed, err := s.WithDetails(a.info)
 	if err != nil {
-		// Only invalid UTF-8 could get here, and valid has replaced it.
+		// Only invalid UTF-8 could cause this, and valid has replaced it.
 		return s
 	}
 	return detailed
 }
 
-// FaultError returns err as the client's interceptors do: a gRPC status becomes
-// an error that holds a *fault.Fault, a fault that has been through StatusError
-// is the same again. nil, io.EOF, ended contexts, faults and errors that are no
-// status come back as they are.
+// FaultError converts err as the client's interceptors do: a gRPC status becomes an error with a *fault.Fault,
+// equal to the one given to StatusError. nil, io.EOF, ended contexts, faults and other errors do not change.
 func FaultError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
@@ -156,8 +153,7 @@ func faultFrom(code codes.Code, text string, info *errdetails.ErrorInfo) *fault.
 		delete(f.Meta, kindKey)
 	}
 	for _, kind := range fault.Kinds() {
-		// A kind that does not fit the code is not believed: proxies and
-		// other clients have seen the code.
+		// Ignore a kind that contradicts the code: proxies and other clients act on the code.
 		if kind.String() == info.GetMetadata()[kindKey] && Code(kind) == code {
 			f.Kind = kind
 		}
@@ -165,8 +161,8 @@ func faultFrom(code codes.Code, text string, info *errdetails.ErrorInfo) *fault.
 	return f
 }
 
-// foreignFault keeps the text of somebody else out of the fault, which may
-// travel on to a user, and in the error around it, which is for our log.
+// foreignFault keeps a foreign text out of the fault, which may reach a user. The text stays in the wrapping
+// error, for the log.
 func foreignFault(code codes.Code, text string) error {
 	f := describe(code)
 	if tooLarge(code, text) {

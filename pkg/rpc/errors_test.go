@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// crossings carry an error to a caller and back, without a wire.
+// crossings carry an error to a caller and back without a network.
 var crossings = map[string]func(error) error{
 	"grpc":    func(err error) error { return rpc.FaultError(rpc.StatusError(err)) },
 	"connect": func(err error) error { return rpc.FromConnect(rpc.ConnectError(err)) },

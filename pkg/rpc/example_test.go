@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// A service and its client in one process; over rpc.TCP nothing would change
-// but the address.
+// A service and its client in one process. Over rpc.TCP only the address would change.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	network := rpc.NewMemory()

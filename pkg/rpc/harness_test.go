@@ -18,8 +18,8 @@ import (
 
 const grace = 10 * time.Second
 
-// service answers every shape of call with one message and then with fail's
-// error; a nil fail ends calls well.
+// service answers every shape of call with one message and then with fail's error; a nil fail ends calls without
+// an error.
 type service struct {
 	grpc_testing.UnimplementedTestServiceServer
 	fail func(context.Context) error
@@ -67,8 +67,7 @@ func (s service) FullDuplexCall(stream grpc_testing.TestService_FullDuplexCallSe
 	return s.end(stream.Context())
 }
 
-// shapes are the four shapes of a call; each returns the error that ends it,
-// nil for a good end.
+// shapes are the four shapes of a call. Each returns the error at the end of the call, or nil.
 var shapes = map[string]func(context.Context, grpc_testing.TestServiceClient) error{
 	"unary": func(ctx context.Context, c grpc_testing.TestServiceClient) error {
 		_, err := c.EmptyCall(ctx, &grpc_testing.Empty{})
@@ -181,14 +180,14 @@ func dial(t *testing.T, network rpc.Network, address string, c rpc.ClientConfig)
 	return conn
 }
 
-// start serves s and returns a client of it.
+// start serves s and returns a client for it.
 func start(t *testing.T, network rpc.Network, address string, c rpc.ServerConfig, s grpc_testing.TestServiceServer) grpc_testing.TestServiceClient {
 	t.Helper()
 	address = serve(t, network, address, c, s)
 	return grpc_testing.NewTestServiceClient(dial(t, network, address, rpc.ClientConfig{Security: c.Security}))
 }
 
-// logbook is a log that a test can read while a server writes.
+// logbook is a log for concurrent reading and writing.
 type logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -9,19 +9,16 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// Network is where services listen and meet. Implementations may be used by
-// many goroutines at once.
+// Network connects services. Implementations are safe for concurrent use.
 type Network interface {
-	// Listen takes the address until the listener is closed; it fails when the
-	// address is taken.
+	// Listen reserves the address until the listener is closed. It fails if the address is in use.
 	Listen(ctx context.Context, address string) (net.Listener, error)
-	// DialContext connects to who listens on the address; it fails at once
-	// when nobody does.
+	// DialContext connects to the listener on the address. It fails at once without a listener.
 	DialContext(ctx context.Context, address string) (net.Conn, error)
 }
 
-// TCP returns the machine's network. An address is "host:port"; port 0 takes a
-// free one, which the listener's Addr then tells.
+// TCP returns the machine's network. An address is "host:port"; port 0 selects a free port, available from the
+// listener's Addr.
 func TCP() Network { return tcp{} }
 
 type tcp struct{}
@@ -36,25 +33,23 @@ func (tcp) DialContext(ctx context.Context, address string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// memoryBuffer is how many bytes a memory connection holds in each direction
-// before a writer waits: a few HTTP/2 frames, so that neither side waits for
-// the scheduler at each frame.
+// memoryBuffer is the buffer of a memory connection per direction in bytes: a few HTTP/2 frames, so neither side
+// waits for the scheduler at each frame.
 const memoryBuffer = 64 << 10
 
-// Memory is a network inside the process: any name is an address, and only
-// those who hold the same Memory can meet on it. It works inside a
-// testing/synctest bubble.
+// Memory is a network inside the process. Any name is an address, and only users of the same Memory can connect.
+// It works inside a testing/synctest bubble.
 type Memory struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
 }
 
-// NewMemory returns a network on which nobody listens yet.
+// NewMemory returns a network without listeners.
 func NewMemory() *Memory {
 	return &Memory{listeners: map[string]*memoryListener{}}
 }
 
-// Listen takes the name until the listener is closed.
+// Listen reserves the name until the listener is closed.
 func (m *Memory) Listen(_ context.Context, address string) (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,9 +61,8 @@ func (m *Memory) Listen(_ context.Context, address string) (net.Listener, error)
 	return l, nil
 }
 
-// DialContext connects to who listens on the name. It fails at once when
-// nobody does, and otherwise waits for Accept, as long as ctx allows.
-// Connections outlive the listener that made them.
+// DialContext connects to the listener on the name. It fails at once without a listener, and otherwise waits for
+// Accept until ctx ends. Connections outlive their listener.
 func (m *Memory) DialContext(ctx context.Context, address string) (net.Conn, error) {
 	m.mu.Lock()
 	l := m.listeners[address]
@@ -86,7 +80,7 @@ func (m *Memory) DialContext(ctx context.Context, address string) (net.Conn, err
 func (m *Memory) release(l *memoryListener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// A second Close of an old listener must not free its successor's name.
+	// A second Close of an old listener must not release its successor's name.
 	if m.listeners[string(l.address)] == l {
 		delete(m.listeners, string(l.address))
 	}

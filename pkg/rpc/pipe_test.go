@@ -21,16 +21,16 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
 
-// piped are the methods that the clients of these tests call over a pipe.
+// piped are the methods called over a pipe in these tests.
 var piped = []string{grpc_testing.TestService_EmptyCall_FullMethodName, grpc_testing.TestService_UnaryCall_FullMethodName}
 
-// overPipe tells, in a handler, whether the call has come over a pipe.
+// overPipe reports, inside a handler, whether the call came over a pipe.
 func overPipe(ctx context.Context) bool {
 	method, _ := grpc.Method(ctx)
 	return strings.HasPrefix(method, "/holdfast.pipe.v1.")
 }
 
-// startPiped serves s and returns a client with a pipe to it.
+// startPiped serves s and returns a client with a pipe.
 func startPiped(t *testing.T, network rpc.Network, address string, c rpc.ServerConfig, s grpc_testing.TestServiceServer) grpc_testing.TestServiceClient {
 	t.Helper()
 	address = serve(t, network, address, c, s)
@@ -90,7 +90,7 @@ func TestAnAnswerAboveTheLimitOfMessagesIsTooLarge(t *testing.T) {
 	}
 }
 
-// sizedService answers with as many bytes as it is told.
+// sizedService answers with the requested number of bytes.
 type sizedService struct {
 	service
 	size int
@@ -232,7 +232,7 @@ func TestTheContextOfACallReachesItsHandlerOverAPipe(t *testing.T) {
 	})
 }
 
-// slow is a service whose calls wait until it is released, whatever their callers do.
+// slow is a service whose calls block until released, regardless of their callers.
 type slow struct {
 	service
 	began   atomic.Int32
@@ -301,7 +301,7 @@ func TestCallsThatAreGivenUpFreeTheirPlaces(t *testing.T) {
 	})
 }
 
-// cuttable is a network whose connections a test can cut.
+// cuttable is a network with connections under the test's control.
 type cuttable struct {
 	rpc.Network
 	mu    sync.Mutex
@@ -334,7 +334,7 @@ func TestABrokenPipeFailsItsCallsAndTheNextOneOpensAnother(t *testing.T) {
 		network := &cuttable{Network: rpc.NewMemory()}
 		client := startPiped(t, network, "state", rpc.ServerConfig{}, s)
 		var calls sync.WaitGroup
-		for range pipe.MaxCalls + 10 { // those without a place as well
+		for range pipe.MaxCalls + 10 { // including calls without a place
 			calls.Go(func() {
 				_, err := client.EmptyCall(t.Context(), &grpc_testing.Empty{})
 				if f, _ := fault.From(err); f == nil || f.Kind != fault.Unavailable {

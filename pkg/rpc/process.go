@@ -14,21 +14,20 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc/internal/inproc"
 )
 
-// Process is a network for services that share a process and have nothing to hide from each other:
-// a call goes to the handler at once, without a connection. Any name is an
-// address, and only those who hold the same Process can meet on it. Security and limits
-// on messages have no effect. It works inside a testing/synctest bubble.
+// Process is a network for services that share a process and trust each other. A call runs the handler directly,
+// without a connection. Any name is an address, and only users of the same Process can connect. Security and
+// message limits have no effect. It works inside a testing/synctest bubble.
 //
-// Its listeners are for Serve alone, and DialContext fails always: Dial and Serve know better.
+// Its listeners work with Serve only, and DialContext always fails; Dial and Serve use the handlers directly.
 type Process struct {
 	mu        sync.RWMutex
 	listeners map[string]*processListener
 }
 
-// NewProcess returns a network on which nobody listens yet.
+// NewProcess returns a network without listeners.
 func NewProcess() *Process { return &Process{listeners: map[string]*processListener{}} }
 
-// Listen takes the name until the listener is closed.
+// Listen reserves the name until the listener is closed.
 func (p *Process) Listen(_ context.Context, address string) (net.Listener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,12 +39,12 @@ func (p *Process) Listen(_ context.Context, address string) (net.Listener, error
 	return l, nil
 }
 
-// DialContext fails: there are no connections within a process.
+// DialContext always fails: there are no connections within a process.
 func (p *Process) DialContext(_ context.Context, address string) (net.Conn, error) {
 	return nil, fmt.Errorf("dial process address %q: there are no connections within a process", address)
 }
 
-// server returns who serves on the name. It waits for a Serve that follows a Listen.
+// server returns the server on the name. It waits for the Serve after a Listen.
 func (p *Process) server(ctx context.Context, address string) (*inproc.Server, error) {
 	p.mu.RLock()
 	l := p.listeners[address]
@@ -63,12 +62,12 @@ func (p *Process) server(ctx context.Context, address string) (*inproc.Server, e
 	}
 }
 
-// processListener is a name on a Process.
+// processListener is a reserved name on a Process.
 type processListener struct {
 	network *Process
 	address processAddr
 	served  chan struct{}  // closed by Serve
-	server  *inproc.Server // once served
+	server  *inproc.Server // set before served is closed
 	once    sync.Once
 	closed  chan struct{} // closed by Close
 }
@@ -91,7 +90,7 @@ func (l *processListener) Close() error {
 
 func (l *processListener) Addr() net.Addr { return l.address }
 
-// serve is Serve within a process.
+// serve implements Serve within a process.
 func (l *processListener) serve(ctx context.Context, server *inproc.Server, grace time.Duration) error {
 	l.server = server
 	close(l.served)
@@ -119,7 +118,7 @@ type processAddr string
 func (processAddr) Network() string  { return "process" }
 func (a processAddr) String() string { return string(a) }
 
-// processCaller makes the calls of one client within a process.
+// processCaller makes a client's calls within a process.
 type processCaller struct {
 	network *Process
 	address string

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// keeper keeps the messages that it gets and those that it sends.
+// keeper records received and sent messages.
 type keeper struct {
 	grpc_testing.UnimplementedTestServiceServer
 	got    []proto.Message
@@ -96,7 +96,7 @@ func TestMessagesWithinAProcessBelongToOneSideEach(t *testing.T) {
 	}
 }
 
-// talker sends without end and counts what it has sent.
+// talker sends endlessly and counts its messages.
 type talker struct {
 	grpc_testing.UnimplementedTestServiceServer
 	sent  atomic.Int32

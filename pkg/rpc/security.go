@@ -13,16 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Security says how the two ends of a connection prove who they are. The zero
-// value proves nothing and is right on loopback and in memory only.
+// Security defines how both ends of a connection authenticate. The zero value authenticates nothing and is only
+// suitable for loopback and memory.
 //
-// A Token is a secret that all services share; on a plain connection whoever
-// can read the wire can read it. CertFile, KeyFile and CAFile are PEM files.
-// A server with CertFile and KeyFile speaks TLS 1.3; with CAFile as well it
-// asks for a client certificate that this authority has signed. A client with
-// any of the files speaks TLS: it checks the server against CAFile (or the
-// machine's roots) and shows its certificate. What is set is required: token
-// and certificate together must both hold.
+// Token is a secret shared by all services; a plain connection does not protect it. CertFile, KeyFile and CAFile
+// are PEM files. A server with CertFile and KeyFile uses TLS 1.3; with CAFile it also requires a client
+// certificate signed by this authority. A client with any of the files uses TLS: it verifies the server against
+// CAFile (or the machine's roots) and sends its certificate. Everything that is set is required: with a token
+// and certificates, both must be valid.
 type Security struct {
 	Token    string `env:"TOKEN" doc:"secret that all services share; empty asks for none"`
 	CertFile string `env:"TLS_CERT" doc:"PEM file with this service's certificate; with TLS_KEY turns TLS on"`
@@ -30,15 +28,14 @@ type Security struct {
 	CAFile   string `env:"TLS_CA" doc:"PEM file with the authority that signs the services' certificates; a server then asks clients for one"`
 }
 
-// mutual reports whether a server with s checks the certificates of clients.
+// mutual reports whether a server with s verifies client certificates.
 func (s Security) mutual() bool { return s.CertFile != "" && s.KeyFile != "" && s.CAFile != "" }
 
 func (s Security) encrypted() bool { return s.CertFile != "" || s.KeyFile != "" || s.CAFile != "" }
 
-// CheckListen refuses to open a service to other machines that asks nobody who
-// they are: Invalid (INSECURE_LISTEN) when the address is not a loopback address
-// and s has neither a token nor all three TLS files. A name other than localhost
-// and an empty host (":8080") count as beyond loopback.
+// CheckListen refuses to expose an unauthenticated service: Invalid (INSECURE_LISTEN) if the address is not a
+// loopback address and s has neither a token nor all three TLS files. A name other than localhost and an empty
+// host (":8080") count as exposed.
 func CheckListen(address string, s Security) error {
 	if loopback(address) || s.Token != "" || s.mutual() {
 		return nil
@@ -58,8 +55,7 @@ func loopback(address string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// check finds a token that no header can carry, such as one with the newline
-// of the file that it was read from.
+// check finds a token that is not valid in a header, for example with the newline of its file.
 func (s Security) check() error {
 	for _, r := range s.Token {
 		if r <= ' ' || r > '~' {

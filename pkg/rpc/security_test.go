@@ -97,7 +97,7 @@ func (a authority) write(name, kind string, der []byte) string {
 	return file
 }
 
-// identity is the security of a service with a certificate for the hosts.
+// identity returns the security of a service with a certificate for the hosts.
 func (a authority) identity(name string, hosts ...string) rpc.Security {
 	a.t.Helper()
 	template := &x509.Certificate{
@@ -127,7 +127,7 @@ func TestOnlyCertificatesOfTheAuthorityMeet(t *testing.T) {
 	server := ours.identity("state", "state")
 	client := ours.identity("gateway", "gateway")
 	stranger := theirs.identity("stranger", "gateway")
-	mixed := stranger // trusts our authority, but is not of it
+	mixed := stranger // trusts our authority, but is signed by another
 	mixed.CAFile = ours.file
 	clients := map[string]struct {
 		security rpc.Security

@@ -8,29 +8,27 @@ import (
 	"time"
 )
 
-// handlerGrace is how long Serve waits for handlers to see that their streams
-// were cut. It is time to leave, not time to finish.
+// handlerGrace is how long Serve waits for handlers after their streams were cut.
 const handlerGrace = 5 * time.Second
 
-// Serve serves on the listener until ctx ends or the listener fails. It then
-// takes no new calls, gives the open ones the grace to end, cuts those that
-// remain, and returns once their handlers have; it closes the listener. Serve
-// returns nil after a clean shutdown, the listener's error, or, five seconds
-// after the grace, an error when handlers ignore their ended context.
+// Serve serves on the listener until ctx ends or the listener fails. It then accepts no new calls, gives open
+// calls the grace period, cuts the remaining ones, closes the listener, and returns after the last handler. It
+// returns nil after a clean shutdown, the listener's error, or, five seconds after the grace period, an error if
+// handlers ignore their ended context.
 //
-// A server serves once. A handler that waits for more to say should watch for
-// the service's own end, or every shutdown takes the whole grace.
+// A server serves once. A handler that waits for events should also watch for the end of its service; otherwise
+// every shutdown takes the whole grace period.
 func Serve(ctx context.Context, server *Server, listener net.Listener, grace time.Duration) error {
 	if l, ok := listener.(*processListener); ok {
 		return l.serve(ctx, server.process, grace)
 	}
 	tracked := &trackedListener{Listener: listener, open: map[*trackedConn]struct{}{}}
-	served := make(chan error, 1) // room for its one result, so that the goroutine ends whoever listens
+	served := make(chan error, 1) // buffered, so the goroutine always ends
 	go func() { served <- server.Serve(tracked) }()
 	select {
 	case err := <-served:
 		shutDown(server, tracked, 0)
-		if err == nil { // somebody else has stopped the server
+		if err == nil { // stopped by other means
 			return nil
 		}
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
@@ -43,13 +41,11 @@ func Serve(ctx context.Context, server *Server, listener net.Listener, grace tim
 	return nil
 }
 
-// shutDown reports whether all handlers have returned. Its goroutine outlives
-// it only together with a handler that ignores its context, and nothing in
-// this process can end such a handler.
+// shutDown reports whether all handlers have returned. Its goroutine outlives it only with a handler that
+// ignores its context; such a handler cannot be ended.
 //
-// It cuts by closing the connections, which the server's Stop would do as well.
-// But Stop waits for a lock that GracefulStop keeps while a handler runs whose
-// client is gone, and both wait for connections that have not said a word yet.
+// It cuts by closing the connections, as the server's Stop would. But Stop waits for a lock held by GracefulStop
+// while a handler without a client runs, and both wait for connections without any traffic yet.
 func shutDown(server *Server, listener *trackedListener, grace time.Duration) bool {
 	ended := make(chan struct{})
 	server.pipes.Stop()
@@ -75,12 +71,12 @@ func within(d time.Duration, ended <-chan struct{}) bool {
 	}
 }
 
-// trackedListener knows the connections that it has accepted and that are open.
+// trackedListener tracks its open connections.
 type trackedListener struct {
 	net.Listener
 	mu     sync.Mutex
 	open   map[*trackedConn]struct{}
-	closed bool // cut has been called: nobody gets in any more
+	closed bool // cut was called: no new connections
 }
 
 func (l *trackedListener) Accept() (net.Conn, error) {
@@ -99,7 +95,7 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	return tracked, nil
 }
 
-// cut closes every connection, those that are still to be accepted too.
+// cut closes every connection, including those not yet accepted.
 func (l *trackedListener) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

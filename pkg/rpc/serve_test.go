@@ -16,9 +16,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// shutdown serves s in memory, opens a stream to it, ends the server's context
-// once the handler runs, and returns what Serve and the stream made of it. It
-// runs inside a bubble.
+// shutdown serves s in memory, opens a stream, ends the server's context once the handler runs, and returns the
+// results of Serve and the stream. It runs inside a bubble.
 func shutdown(t *testing.T, s service, before func(*grpc.ClientConn)) (took time.Duration, serveErr, streamErr error) {
 	t.Helper()
 	network := rpc.NewMemory()

@@ -23,15 +23,12 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
 
-// DefaultMaxMessageBytes is the largest message that servers and clients send
-// and take when their configuration says nothing: a session with a long
-// transcript travels in one.
+// DefaultMaxMessageBytes is the default limit on messages of servers and clients. A session with a long
+// transcript travels in one message.
 const DefaultMaxMessageBytes = 16 << 20
 
-// Keepalive. A connection whose other end has vanished without a word is
-// noticed within about half a minute, which bounds how long a stream can look
-// alive and be dead. Servers allow pings twice as often as our clients send
-// them, also while no call is open.
+// Keepalive detects a silently lost connection within about half a minute, which bounds how long a dead stream
+// looks alive. Servers permit pings twice as often as our clients send them, also without an open call.
 const (
 	clientPing   = 20 * time.Second
 	serverPing   = 30 * time.Second
@@ -39,8 +36,8 @@ const (
 	minPingPause = 10 * time.Second
 )
 
-// ServerConfig configures a server. The zero value is an open server on a
-// plain connection, for loopback and memory.
+// ServerConfig configures a server. The zero value is an unauthenticated server on a plain connection, for
+// loopback and memory.
 type ServerConfig struct {
 	Security        Security
 	MaxMessageBytes int          // 0 is DefaultMaxMessageBytes
@@ -48,28 +45,26 @@ type ServerConfig struct {
 	Untraced        []string     // as in ClientConfig
 }
 
-// Server is a gRPC server that takes calls over pipes (ClientConfig.Piped) and
-// within its process (Process) as well.
+// Server is a gRPC server. It also accepts calls over pipes (ClientConfig.Piped) and within its process
+// (Process).
 type Server struct {
 	*grpc.Server
 	pipes   *pipe.Server
 	process *inproc.Server
 }
 
-// RegisterService adds a service, before Serve.
+// RegisterService adds a service. Call it before Serve.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	s.pipes.Add(desc, service)
 	s.process.Add(desc, service)
 	s.Server.RegisterService(desc, service)
 }
 
-// NewServer returns a server whose handlers return faults and plain errors (see
-// the package comment for what of them travels), with panics caught, the token
-// checked on every call but the health service's, spans for every call that is traced, and the
-// gRPC health service registered and SERVING. It starts nothing.
+// NewServer returns a server whose handlers return faults and plain errors; the package comment says which of
+// them travel. It recovers panics, checks the token on every call except the health service's, creates spans for
+// traced calls, and registers the gRPC health service as SERVING. It starts nothing.
 //
-// Invalid (TLS_INVALID, TOKEN_INVALID): the files or the token of c.Security
-// cannot be used.
+// Invalid (TLS_INVALID, TOKEN_INVALID): the files or the token of c.Security are unusable.
 func NewServer(c ServerConfig) (*Server, error) {
 	if err := c.Security.check(); err != nil {
 		return nil, err
@@ -103,10 +98,9 @@ func NewServer(c ServerConfig) (*Server, error) {
 	return server, nil
 }
 
-// How many bytes one side may send before the other has taken them, on a stream and on a
-// connection. gRPC raises the window of a stream whose receiver waits for a larger message.
-// The windows are fixed, since those that grow with the traffic let megabytes gather for a
-// reader that has stopped.
+// The windows limit unacknowledged bytes per stream and per connection. gRPC raises a stream's window while its
+// receiver waits for a larger message. The windows are fixed, because dynamic ones buffer megabytes for a
+// stalled reader.
 const (
 	streamWindow = 128 << 10
 	connWindow   = 16 << 20
@@ -126,14 +120,12 @@ func orDefault(log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// guard stands before every handler: it asks for the token, and lets only
-// statuses out.
+// guard runs before every handler. It checks the token, and converts errors into statuses.
 type guard struct {
 	boundary boundary
 	token    [sha256.Size]byte
-	open     bool // no token is asked for
-	// takeTrace is whether the guard takes up the caller's trace, which otherwise the
-	// span of the call does.
+	open     bool // no token is required
+	// takeTrace makes the guard adopt the caller's trace; otherwise the call's span does.
 	takeTrace bool
 }
 
@@ -168,7 +160,7 @@ func (g guard) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 	return next(server, s)
 }
 
-// close is deferred around a handler and decides what leaves it.
+// close is deferred around a handler and determines the returned error.
 func (g guard) close(ctx context.Context, method string, err *error) {
 	if p := recover(); p != nil {
 		g.boundary.panicked(ctx, method, p)
@@ -181,8 +173,7 @@ func (g guard) close(ctx context.Context, method string, err *error) {
 	*err = StatusError(*err)
 }
 
-// admit compares digests, so that the time it takes says nothing about the
-// token, its length included.
+// admit compares digests, so its duration reveals nothing about the token or its length.
 func (g guard) admit(ctx context.Context, method string) error {
 	if g.open || strings.HasPrefix(method, "/"+grpc_health_v1.Health_ServiceDesc.ServiceName+"/") {
 		return nil
@@ -197,10 +188,10 @@ func (g guard) admit(ctx context.Context, method string) error {
 	return fault.New(fault.Unauthenticated, "BAD_TOKEN", "the service token is missing or wrong")
 }
 
-// boundary is where errors that nobody handles are logged, once.
+// boundary logs errors that are not faults, once.
 type boundary struct{ log *slog.Logger }
 
-// report logs err when the caller gets to know no more than INTERNAL.
+// report logs err if the caller receives only INTERNAL.
 func (b boundary) report(ctx context.Context, method string, err error) {
 	if _, logged := err.(panicError); logged || !answerTo(err).internal() { //nolint:errorlint // made by panicked, never wrapped
 		return
@@ -212,7 +203,7 @@ func (b boundary) panicked(ctx context.Context, method string, p any) {
 	b.log.ErrorContext(ctx, "call panicked", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }
 
-// panicError stands for a panic that is logged already.
+// panicError replaces a logged panic.
 type panicError struct{}
 
 func (panicError) Error() string { return "panic" }

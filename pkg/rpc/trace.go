@@ -14,15 +14,14 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// recordsSpans reports whether calls get spans: not where the process has set the
-// tracer provider that does nothing. The handlers of OpenTelemetry cost as much as
-// the rest of a small unary call even when no span is recorded.
+// recordsSpans reports whether calls have spans: not with the no-op tracer provider. OpenTelemetry's handlers
+// cost as much as the rest of a small unary call, even if no span is recorded.
 func recordsSpans() bool {
 	_, off := otel.GetTracerProvider().(noop.TracerProvider)
 	return !off
 }
 
-// traced tells whether a call gets a span.
+// traced returns a filter for calls with a span.
 func traced(but []string) otelgrpc.Filter {
 	return func(info *stats.RPCTagInfo) bool { return !slices.Contains(but, info.FullMethodName) }
 }
@@ -32,7 +31,7 @@ const (
 	tracestateHeader  = "tracestate"
 )
 
-// sendTrace adds the trace of ctx, if it has one, to the metadata of a call.
+// sendTrace adds ctx's trace, if any, to a call's metadata.
 func sendTrace(ctx context.Context) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -45,7 +44,7 @@ func sendTrace(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, traceparentHeader, carrier[traceparentHeader])
 }
 
-// receiveTrace takes up the trace of a call's metadata.
+// receiveTrace adopts the trace of a call's metadata.
 func receiveTrace(ctx context.Context) context.Context {
 	parent := metadata.ValueFromIncomingContext(ctx, traceparentHeader)
 	if len(parent) == 0 {
@@ -58,7 +57,7 @@ func receiveTrace(ctx context.Context) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, carrier)
 }
 
-// tracedStream is a stream in its caller's trace.
+// tracedStream is a stream within its caller's trace.
 type tracedStream struct {
 	grpc.ServerStream
 	ctx context.Context //nolint:containedctx // a stream is one call

@@ -43,7 +43,7 @@ func TestATraceGoesThroughEveryShapeOfCall(t *testing.T) {
 	}
 }
 
-// As do the others.
+// Also alone, for the same reason.
 func TestATracePassesThroughAProcessThatRecordsNoSpans(t *testing.T) {
 	provider := otel.GetTracerProvider()
 	t.Cleanup(func() { otel.SetTracerProvider(provider) })

@@ -9,10 +9,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewLogger returns a logger that writes lines to w in the format "text" or
-// "json", from the level "debug", "info", "warn" or "error" on. Lines that are
-// logged with a context inside a span carry its trace_id and span_id. Other
-// levels and formats are an error that names the variable to change.
+// NewLogger returns a logger that writes lines to w in the format "text" or "json", from the level "debug",
+// "info", "warn" or "error". Lines within a span carry its trace_id and span_id. For another level or format,
+// the error names the variable to change.
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var from slog.Level
 	if err := from.UnmarshalText([]byte(level)); err != nil {
@@ -34,7 +33,7 @@ type traced struct{ slog.Handler }
 
 func (t traced) Handle(ctx context.Context, r slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
-		r = r.Clone() // the record may be another handler's as well
+		r = r.Clone() // another handler may share the record
 		r.AddAttrs(slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String()))
 	}
 	return t.Handler.Handle(ctx, r)

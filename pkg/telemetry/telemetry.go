@@ -1,9 +1,8 @@
-// Package telemetry says what a process does: log lines on a writer, spans and
-// measurements to an OpenTelemetry collector, and one trace through all of them.
+// Package telemetry sets up a process's observability: log lines on a writer, spans and metrics to an
+// OpenTelemetry collector.
 //
-// A trace must not end where work waits in a database: Traceparent turns the
-// trace of a context into two short texts that can be stored, and
-// WithTraceparent takes it up again, in another process or after days.
+// A trace must survive work that waits in a database. Traceparent turns the trace of a context into two short
+// texts to store, and WithTraceparent resumes it in another process or after days.
 package telemetry
 
 import (
@@ -29,16 +28,15 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
-// shutdownLimit bounds the sending of the last spans: a collector that is
-// down must not hold up the end of a process.
+// shutdownLimit bounds the export of the last spans, so an absent collector does not delay the end of a process.
 const shutdownLimit = 5 * time.Second
 
-// measuresLimit bounds the sending of the last measurements.
+// measuresLimit bounds the export of the last metrics.
 const measuresLimit = time.Second
 
 // Config configures the telemetry of one process.
 type Config struct {
-	ServiceName string // as spans show it: "holdfast-state"
+	ServiceName string // in spans, for example "holdfast-state"
 	Endpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector's gRPC port, such as http://localhost:4317; empty sends no spans and no measurements"`
 	LogLevel    string `env:"HOLDFAST_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	LogFormat   string `env:"HOLDFAST_LOG_FORMAT" envDefault:"text" doc:"text or json"`
@@ -47,24 +45,20 @@ type Config struct {
 // Telemetry is the telemetry of one process.
 type Telemetry struct {
 	Log       *slog.Logger
-	stopSpans func(context.Context) error // sends the last ones
+	stopSpans func(context.Context) error // flushes and ends spans
 	metrics   metric.MeterProvider
 	stop      func(context.Context) error // ends metrics
 }
 
-// Meter returns the meter of a part of the process, by its name: "holdfast.state".
-// Without an endpoint what it measures goes nowhere, at no cost.
+// Meter returns the meter of a part of the process, for example "holdfast.state". Without an endpoint its
+// measurements are dropped at no cost.
 func (t *Telemetry) Meter(name string) metric.Meter { return t.metrics.Meter(name) }
 
-// Setup sets the process's tracer and meter providers, propagators (W3C trace
-// context and baggage) and OpenTelemetry error handler, which are global: call it
-// once, early.
-// Log lines go to w; spans go to the endpoint and to each extra processor. With
-// neither, the tracer provider is the one of go.opentelemetry.io/otel/trace/noop, by
-// which others know that spans are not worth their cost: a caller's trace passes
-// through, and none begins here.
-// Further OTEL_* variables (headers, certificates, sampling) are read by the
-// OpenTelemetry SDK itself.
+// Setup sets the process's global tracer and meter providers, propagators (W3C trace context and baggage) and
+// OpenTelemetry error handler. Call it once, early. Log lines go to w; spans go to the endpoint and to each
+// extra processor. Without both, the tracer provider is the no-op one of go.opentelemetry.io/otel/trace/noop, so
+// other packages can skip the cost of spans: a caller's trace passes through, and none begins here. The
+// OpenTelemetry SDK reads further OTEL_* variables (headers, certificates, sampling).
 //
 // An error names the variable to change. Setup does not wait for the endpoint.
 func Setup(ctx context.Context, c Config, w io.Writer, extra ...sdktrace.SpanProcessor) (*Telemetry, error) {
@@ -95,8 +89,8 @@ func describe(c Config) (*resource.Resource, error) {
 	return named, nil
 }
 
-// newMetrics returns a provider that sends to the endpoint every minute, or as
-// OTEL_METRIC_EXPORT_INTERVAL says, and what ends it.
+// newMetrics returns a provider that exports to the endpoint every minute, or every OTEL_METRIC_EXPORT_INTERVAL,
+// and a function to end it.
 func newMetrics(ctx context.Context, c Config) (metric.MeterProvider, func(context.Context) error, error) {
 	if c.Endpoint == "" {
 		return noop.NewMeterProvider(), func(context.Context) error { return nil }, nil
@@ -137,8 +131,7 @@ func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) 
 }
 
 func newExporter(ctx context.Context, endpoint string) (sdktrace.SpanExporter, error) {
-	// The exporter reports a URL that it cannot read to a global handler and
-	// goes on with a default, where nobody would look for it.
+	// The exporter reports an invalid URL only to a global handler and continues with a default.
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT is %q: it must be a URL such as http://localhost:4317", endpoint)
@@ -150,9 +143,8 @@ func newExporter(ctx context.Context, endpoint string) (sdktrace.SpanExporter, e
 	return exporter, nil
 }
 
-// Shutdown sends what waits and ends the telemetry. It takes at most
-// five seconds, which it has also when ctx has ended, as ctx mostly has when a
-// process shuts down.
+// Shutdown exports the remaining data and ends the telemetry. It takes at most five seconds, also if ctx has
+// ended, as is usual at shutdown.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
 	defer cancel()
@@ -166,8 +158,7 @@ func (t *Telemetry) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// stopMetrics makes one attempt to send the last measurements. Those are sums
-// up to now: to lose them is no reason for a process to end with a failure.
+// stopMetrics tries once to export the last metrics. A failure does not matter at the end of a process.
 func (t *Telemetry) stopMetrics(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measuresLimit)
 	defer cancel()
@@ -181,17 +172,15 @@ const (
 	tracestateKey  = "tracestate"
 )
 
-// Traceparent returns the W3C trace context of the span in ctx, "" and "" when
-// there is none. (https://www.w3.org/TR/trace-context/)
+// Traceparent returns the W3C trace context of ctx's span, or "" and "". (https://www.w3.org/TR/trace-context/)
 func Traceparent(ctx context.Context) (traceparent, tracestate string) {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	return carrier[traceparentKey], carrier[tracestateKey]
 }
 
-// WithTraceparent returns a context in which the spans that are started belong to
-// the trace that Traceparent has given. A traceparent that is not valid leaves
-// ctx as it is; a tracestate that is not valid is dropped.
+// WithTraceparent returns a context whose new spans belong to the trace from Traceparent. An invalid traceparent
+// leaves ctx unchanged; an invalid tracestate is dropped.
 func WithTraceparent(ctx context.Context, traceparent, tracestate string) context.Context {
 	carrier := propagation.MapCarrier{traceparentKey: traceparent, tracestateKey: tracestate}
 	return propagation.TraceContext{}.Extract(ctx, carrier)

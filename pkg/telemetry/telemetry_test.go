@@ -113,7 +113,7 @@ func TestABadSettingIsNamed(t *testing.T) {
 	}
 }
 
-// The setup is global, so this test runs alone and says everything about it.
+// The setup is global, so this test runs alone and covers everything.
 func TestSetupMakesSpansThatPropagate(t *testing.T) {
 	provider, meters, propagator := otel.GetTracerProvider(), otel.GetMeterProvider(), otel.GetTextMapPropagator()
 	t.Cleanup(func() {
@@ -150,7 +150,7 @@ func TestSetupMakesSpansThatPropagate(t *testing.T) {
 		t.Errorf("Shutdown = %v", err)
 	}
 
-	c.Endpoint = "http://127.0.0.1:1" // nobody listens: Setup does not wait for it, nor does Shutdown with nothing to send
+	c.Endpoint = "http://127.0.0.1:1" // no listener: neither Setup nor Shutdown waits for it
 	if err := setup().Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown with an endpoint = %v", err)
 	}

@@ -1,18 +1,15 @@
-// Package inproc carries gRPC calls between services that share a process. It calls the
-// handlers that a gRPC server would call, without bytes, frames or connections between.
+// Package inproc carries gRPC calls between services in one process. It calls the handlers of a gRPC server
+// without bytes, frames or connections.
 //
-// Both sides have messages of their own, as if they were apart: each message is
-// copied once, and neither side sees what the other does with it. A handler has the deadline,
-// the cancellation and the trace of its caller's context, and none of its values. Faults
-// go through the boundary of the server.
+// Both sides have their own messages: each message is copied once, and neither side sees changes of the other. A
+// handler's context has its caller's deadline, cancellation and trace, but none of its values. Errors pass
+// through the server's boundary.
 //
-// A unary handler runs on its caller's goroutine. A handler that ignores its
-// ended context therefore holds its caller up, which over a connection it would not. The
-// handler of a stream runs on its own, and the sides wait for each other
-// when streamBuffer messages are on their way.
+// A unary handler runs on its caller's goroutine. A handler that ignores its ended context therefore blocks the
+// caller, unlike over a connection. A stream's handler runs on its own goroutine, and a sender waits while
+// streamBuffer messages are pending.
 //
-// There are no spans, metadata, call options and limits on messages: all of them serve
-// those who are apart.
+// There are no spans, metadata, call options and limits on messages.
 package inproc
 
 import (
@@ -28,20 +25,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Boundary is deferred around every handler. It turns what the handler returns into a
-// gRPC status, and its panic as well.
+// Boundary is deferred around every handler. It converts the handler's error or panic into a gRPC status.
 type Boundary func(ctx context.Context, fullMethod string, err *error)
 
-// Server calls the handlers of the services that it has been given.
+// Server calls the handlers of its services.
 type Server struct {
 	boundary Boundary
 	unary    map[string]unary
 	streams  map[string]stream
 
 	mu      sync.Mutex
-	open    int           // calls that have not ended
-	stopped bool          // no call begins any more
-	ended   chan struct{} // closed when stopped and nothing is open
+	open    int           // calls in progress
+	stopped bool          // no new calls
+	ended   chan struct{} // closed when stopped and open is 0
 
 	whole context.Context //nolint:containedctx // ended by Cut; streams end with it
 	cut   context.CancelFunc
@@ -64,7 +60,7 @@ func NewServer(boundary Boundary) *Server {
 	return s
 }
 
-// Add makes a service callable. It must not be called once calls are made.
+// Add registers a service. It must not be called after the first call.
 func (s *Server) Add(desc *grpc.ServiceDesc, service any) {
 	for _, m := range desc.Methods {
 		s.unary["/"+desc.ServiceName+"/"+m.MethodName] = unary{m.Handler, service}
@@ -74,8 +70,7 @@ func (s *Server) Add(desc *grpc.ServiceDesc, service any) {
 	}
 }
 
-// Stop lets no further call begin: they fail with UNAVAILABLE. The channel is closed when
-// those that are open have ended.
+// Stop makes new calls fail with UNAVAILABLE. The channel is closed when the open calls have ended.
 func (s *Server) Stop() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,10 +81,10 @@ func (s *Server) Stop() <-chan struct{} {
 	return s.ended
 }
 
-// Cut ends the contexts of the calls that are open.
+// Cut ends the contexts of the open calls.
 func (s *Server) Cut() { s.cut() }
 
-// begin reports whether a call may begin; end has to follow.
+// begin reports whether a call may begin. Each true needs an end.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +102,7 @@ func (s *Server) end() {
 	s.checkEnded()
 }
 
-// checkEnded closes ended when it is time.
+// checkEnded closes ended once the server is stopped and idle.
 func (s *Server) checkEnded() {
 	if s.stopped && s.open == 0 {
 		close(s.ended)
@@ -149,8 +144,8 @@ func (s *Server) call(ctx context.Context, m unary, method string, request proto
 
 func errStopped() error { return status.Error(codes.Unavailable, "the server has stopped") }
 
-// handlerContext returns the context of a handler: that of its caller without its values,
-// which ends with the server and with the call as well.
+// handlerContext returns a handler's context: the caller's without its values. It also ends with the server and
+// with the call.
 func (s *Server) handlerContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	span := trace.SpanContextFromContext(ctx)
 	ctx = valueless{ctx}
@@ -165,7 +160,7 @@ func (s *Server) handlerContext(ctx context.Context) (context.Context, context.C
 	}
 }
 
-// valueless is a context without the values of another.
+// valueless hides the values of a context.
 type valueless struct {
 	parent context.Context //nolint:containedctx // it is one
 }
@@ -175,11 +170,10 @@ func (v valueless) Done() <-chan struct{}       { return v.parent.Done() }
 func (v valueless) Err() error                  { return v.parent.Err() }
 func (v valueless) Value(any) any               { return nil }
 
-// AfterFunc spares the contexts that are derived from v a goroutine each: package context
-// asks for it.
+// AfterFunc saves contexts derived from v a goroutine each: package context looks for this method.
 func (v valueless) AfterFunc(f func()) func() bool { return context.AfterFunc(v.parent, f) }
 
-// move makes to what from is. From must not be used any more: both share what it refers to.
+// move moves the content of from to to. From must not be used afterwards, because both share it.
 func move(to, from proto.Message) {
 	proto.Reset(to)
 	target := to.ProtoReflect()

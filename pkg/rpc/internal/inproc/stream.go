@@ -13,12 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// streamBuffer is how many messages wait in each direction of a stream before who sends
-// has to wait. It spares the sides a switch for every message.
+// streamBuffer is the number of pending messages per direction before a sender waits. It saves a goroutine
+// switch per message.
 const streamBuffer = 8
 
-// NewStream begins a streaming call and its handler. The errors are gRPC statuses. The
-// call is over when RecvMsg has given an error, or when ctx has ended.
+// NewStream begins a streaming call and its handler. Errors are gRPC statuses. The call has ended when RecvMsg
+// has returned an error, or when ctx has ended.
 func (s *Server) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
 	m, ok := s.streams[method]
 	if !ok {
@@ -46,14 +46,14 @@ func (s *Server) handle(ctx context.Context, m stream, method string, p *path) (
 	return m.handler(m.service, &serverStream{path: p, ctx: ctx})
 }
 
-// path is what the two sides of a stream share.
+// path is the state shared by both sides of a stream.
 type path struct {
 	requests  chan proto.Message
 	answers   chan proto.Message
 	closeOnce sync.Once
-	closed    chan struct{} // the client sends no more
+	closed    chan struct{} // the client has closed its side
 	over      chan struct{} // the handler has returned
-	err       error         // what it returned, once over
+	err       error         // the handler's result, once over
 }
 
 // clientStream is the caller's side.
@@ -72,7 +72,7 @@ func (c *clientStream) CloseSend() error {
 	return nil
 }
 
-// SendMsg returns io.EOF when the handler has returned: RecvMsg knows why.
+// SendMsg returns io.EOF after the handler has returned. RecvMsg returns the reason.
 func (c *clientStream) SendMsg(m any) error {
 	select {
 	case <-c.over:
@@ -89,12 +89,12 @@ func (c *clientStream) SendMsg(m any) error {
 	}
 }
 
-// RecvMsg gives the answers first, then the end.
+// RecvMsg returns all answers and then the end.
 func (c *clientStream) RecvMsg(m any) error {
 	if err := c.receive(m); err != nil || !c.one {
 		return err
 	}
-	// The answer of a call that has one counts when the handler has ended well.
+	// A single answer counts only if the handler ended without an error.
 	select {
 	case <-c.over:
 		return c.err
@@ -113,7 +113,7 @@ func (c *clientStream) receive(m any) error {
 	case <-c.over:
 	}
 	select {
-	case answer := <-c.answers: // from before the end
+	case answer := <-c.answers: // sent before the end
 		move(m.(proto.Message), answer)
 		return nil
 	default:
@@ -134,7 +134,7 @@ var errNoMetadata = errors.New("there is no metadata within a process")
 
 func (s *serverStream) Context() context.Context     { return s.ctx }
 func (s *serverStream) SetHeader(metadata.MD) error  { return errNoMetadata }
-func (s *serverStream) SendHeader(metadata.MD) error { return nil } // callers that wait for it have the stream already
+func (s *serverStream) SendHeader(metadata.MD) error { return nil } // callers that wait for headers already have the stream
 func (s *serverStream) SetTrailer(metadata.MD)       {}
 
 func (s *serverStream) SendMsg(m any) error {
@@ -149,7 +149,7 @@ func (s *serverStream) SendMsg(m any) error {
 	}
 }
 
-// RecvMsg gives what the client has sent before it closed, then io.EOF.
+// RecvMsg returns the client's messages and then io.EOF.
 func (s *serverStream) RecvMsg(m any) error {
 	select {
 	case request := <-s.requests:

@@ -15,16 +15,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// MaxCalls is how many calls of one pipe are in flight. It is above what an executor
-// with all its slots in use has, and bounds what a slow server holds.
+// MaxCalls is the limit on calls in flight per pipe. It exceeds the calls of an executor with all slots in use,
+// and bounds the load on a slow server.
 const MaxCalls = 1024
 
-// unaryPause is how long calls stay unary after a server has refused a pipe. An
-// older server is replaced within it or not for long.
+// unaryPause is how long calls stay unary after a server has refused a pipe. It bounds the delay after an
+// upgrade of the server.
 const unaryPause = 30 * time.Second
 
-// Client sends the calls of some methods over pipes, one at a time. Its methods may
-// be called by many goroutines at once.
+// Client sends the calls of some methods over pipes, one pipe at a time. Safe for concurrent use.
 type Client struct {
 	methods []string
 	index   map[string]uint64
@@ -32,10 +31,10 @@ type Client struct {
 
 	mu      sync.Mutex
 	current *clientPipe // nil before the first call
-	unary   time.Time   // until then the server is taken to know no pipes
+	unary   time.Time   // the server is assumed to lack pipes until then
 }
 
-// NewClient returns a client for the methods, full names. It opens nothing.
+// NewClient returns a client for the methods, full names. It does not open a pipe.
 func NewClient(methods []string) *Client {
 	c := &Client{methods: methods, index: make(map[string]uint64, len(methods)), scratch: newScratch()}
 	for i, method := range methods {
@@ -44,12 +43,11 @@ func NewClient(methods []string) *Client {
 	return c
 }
 
-// Call makes a call over the pipe of conn, which must be the same one always. It reports false, and has not made the
-// call, when the call has to be a unary one: its method is none of the client's, the
-// request is large, or the server knows no pipes.
+// Call makes a call over the pipe of conn, which must always be the same one. It reports false, without having
+// made the call, if the call must be unary: the client does not have the method, the request is large, or the
+// server lacks pipes.
 //
-// The error is a gRPC status, or that of ctx. UNAVAILABLE: the pipe broke, and the
-// call may have been done.
+// The error is a gRPC status, or ctx's. UNAVAILABLE: the pipe broke, and the call may have been executed.
 func (c *Client) Call(ctx context.Context, conn grpc.ClientConnInterface, method string, request, reply any) (bool, error) {
 	index, ok := c.index[method]
 	in, isProto := request.(proto.Message)
@@ -71,7 +69,7 @@ func (c *Client) Call(ctx context.Context, conn grpc.ClientConnInterface, method
 		result, err := p.call(ctx, c.scratch, entry, in, size)
 		switch {
 		case err == errEnding: //nolint:errorlint // never wrapped
-			continue // nothing was sent, and the next pipe is another one
+			continue // nothing was sent; try the next pipe
 		case err == errNoPipes: //nolint:errorlint // never wrapped
 			return false, nil
 		case err != nil:
@@ -81,7 +79,7 @@ func (c *Client) Call(ctx context.Context, conn grpc.ClientConnInterface, method
 	}
 }
 
-// pipe returns the pipe for a call, nil when the call has to be unary.
+// pipe returns the pipe for a call, or nil if the call must be unary.
 func (c *Client) pipe(conn grpc.ClientConnInterface) *clientPipe {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +108,8 @@ func (c *Client) run(p *clientPipe, conn grpc.ClientConnInterface) {
 	p.fail(ended(err))
 }
 
-// ended is what the calls of a pipe get that has ended with err. What would meet a
-// unary call as well comes through; everything else is a connection that broke.
+// ended returns the error for the calls of a pipe that ended with err. Errors that a unary call would also
+// receive pass; everything else is a broken connection.
 func ended(err error) error {
 	code := grpcstatus.Code(err)
 	if code == codes.Unauthenticated || code == codes.PermissionDenied || code == codes.Unavailable {
@@ -120,7 +118,7 @@ func ended(err error) error {
 	return grpcstatus.Errorf(codes.Unavailable, "the pipe broke: %v", err)
 }
 
-// sampled returns the trace context of ctx when somebody records it.
+// sampled returns the trace context of ctx if it is sampled.
 func sampled(ctx context.Context) (traceparent, tracestate string) {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return "", ""
@@ -135,14 +133,14 @@ const (
 	tracestateKey  = "tracestate"
 )
 
-// result is how a call ended: with an answer, or with the end of the pipe.
+// result is a call's answer, or the end of its pipe.
 type result struct {
 	answer answer
 	buffer mem.Buffer // holds the answer
 	err    error
 }
 
-// decode reads the answer into the reply, and frees it.
+// decode decodes the answer into reply and frees it.
 func (r result) decode(reply proto.Message) error {
 	defer r.buffer.Free()
 	if len(r.answer.status) > 0 {

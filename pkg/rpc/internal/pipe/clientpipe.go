@@ -19,17 +19,17 @@ var (
 	errNoPipes = errors.New("the server knows no pipes")
 )
 
-// clientPipe is the client's side of one pipe. Calls may be added before it is open.
+// clientPipe is the client's side of a pipe. Calls may be added before it is open.
 type clientPipe struct {
 	out    *outbox
-	places chan struct{} // one for each call in flight
+	places chan struct{} // one per call in flight
 	over   chan struct{} // closed by fail
 
 	mu      sync.Mutex
 	last    uint64
-	pending map[uint64]chan<- result // nil for a call that its caller has given up
-	ending  bool                     // no call is added any more
-	err     error                    // why the pipe is over
+	pending map[uint64]chan<- result // nil for an abandoned call
+	ending  bool                     // accepts no new calls
+	err     error                    // why the pipe ended
 }
 
 func newClientPipe() *clientPipe {
@@ -45,7 +45,7 @@ func (p *clientPipe) usable() bool {
 	return !p.ending && p.err == nil
 }
 
-// call adds a call and waits for its end or that of ctx.
+// call adds a call and waits for its result or for ctx.
 func (p *clientPipe) call(ctx context.Context, memory *scratch, c call, request proto.Message, size int) (result, error) {
 	select {
 	case p.places <- struct{}{}:
@@ -60,7 +60,7 @@ func (p *clientPipe) call(ctx context.Context, memory *scratch, c call, request 
 			return result{}, context.DeadlineExceeded
 		}
 	}
-	answered := make(chan result, 1) // the reader never waits for a caller
+	answered := make(chan result, 1) // buffered, so the reader never blocks
 	var err error
 	if c.number, err = p.add(answered); err != nil {
 		<-p.places
@@ -82,7 +82,7 @@ func (p *clientPipe) call(ctx context.Context, memory *scratch, c call, request 
 	}
 }
 
-// add gives a call its number.
+// add assigns a number to a call.
 func (p *clientPipe) add(answered chan<- result) (uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *clientPipe) add(answered chan<- result) (uint64, error) {
 	return p.last, nil
 }
 
-// forget takes back a call of which nothing was sent.
+// forget removes an unsent call.
 func (p *clientPipe) forget(number uint64) {
 	p.mu.Lock()
 	delete(p.pending, number)
@@ -105,7 +105,7 @@ func (p *clientPipe) forget(number uint64) {
 	<-p.places
 }
 
-// giveUp cancels a call. Its place is taken until the server has answered.
+// giveUp cancels a call. It keeps its place until the server has answered.
 func (p *clientPipe) giveUp(number uint64) {
 	p.mu.Lock()
 	_, pending := p.pending[number]
@@ -118,7 +118,7 @@ func (p *clientPipe) giveUp(number uint64) {
 	}
 }
 
-// run opens the pipe and reads it. It returns how the pipe ended, which is never nil.
+// run opens the pipe and reads it. It returns the reason of the pipe's end, never nil.
 func (p *clientPipe) run(conn grpc.ClientConnInterface, methods []string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -135,8 +135,8 @@ func (p *clientPipe) run(conn grpc.ClientConnInterface, methods []string) error 
 	return p.read(stream)
 }
 
-// write sends what waits until ctx ends. When the server wants the pipe to end, it
-// closes it behind the last call.
+// write sends waiting calls until ctx ends. If the server wants to end the pipe, it closes the pipe after the
+// last call.
 func (p *clientPipe) write(ctx context.Context, stream grpc.ClientStream) {
 	for {
 		select {
@@ -145,16 +145,16 @@ func (p *clientPipe) write(ctx context.Context, stream grpc.ClientStream) {
 			return
 		}
 		if p.out.flush(stream.SendMsg) != nil {
-			return // the reader learns why
+			return // the reader receives the reason
 		}
 		if p.drained() {
-			_ = stream.CloseSend() // the reader learns of a stream that is broken
+			_ = stream.CloseSend() // the reader notices a broken stream
 			return
 		}
 	}
 }
 
-// drained reports that the server wants the pipe to end and nothing waits for it any more.
+// drained reports that the server wants to end the pipe and no call is waiting.
 func (p *clientPipe) drained() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,14 +180,14 @@ func (p *clientPipe) read(stream grpc.ClientStream) error {
 	}
 }
 
-// answered hands an answer to the caller who waits for it.
+// answered delivers an answer to its caller.
 func (p *clientPipe) answered(a answer, f *frame) {
 	p.mu.Lock()
 	caller, ok := p.pending[a.number]
 	delete(p.pending, a.number)
 	p.mu.Unlock()
 	if !ok {
-		return // a server that answers twice
+		return // a duplicate answer
 	}
 	<-p.places
 	if caller != nil {
@@ -196,14 +196,14 @@ func (p *clientPipe) answered(a answer, f *frame) {
 	}
 }
 
-// end stops adding calls: the next one opens another pipe.
+// end stops accepting calls: the next one opens another pipe.
 func (p *clientPipe) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ending = true
 }
 
-// fail ends every call with err, those that wait for a place too.
+// fail ends every call with err, including calls that wait for a place.
 func (p *clientPipe) fail(err error) {
 	p.mu.Lock()
 	p.err = err

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of a frame, of a call and of an answer: see the package comment.
+// Field numbers of a frame, a call and an answer: see the package comment.
 const (
 	frameCalls     protowire.Number = 1
 	frameAnswers   protowire.Number = 2
@@ -29,7 +29,7 @@ const (
 	answerStatus  protowire.Number = 3
 )
 
-// call is an entry for the server. Its payload lies in the frame's buffer.
+// call is an entry for the server. Its payload points into the frame's buffer.
 type call struct {
 	number      uint64
 	method      uint64
@@ -39,14 +39,14 @@ type call struct {
 	payload     []byte
 }
 
-// answer is an entry for the client. Its payload and status lie in the frame's buffer.
+// answer is an entry for the client. Its payload and status point into the frame's buffer.
 type answer struct {
 	number  uint64
 	payload []byte
 	status  []byte
 }
 
-// head appends everything of the entry but the payload's bytes.
+// head appends the entry without the payload's bytes.
 func (c call) head(b []byte, payload int) []byte {
 	size := sizeVarint(callNumber, c.number) + sizeVarint(callMethod, c.method) + sizeVarint(callTimeout, uint64(c.timeout.Microseconds())) +
 		sizeText(callTraceparent, len(c.traceparent)) + sizeText(callTracestate, len(c.tracestate)) + sizeText(callPayload, payload)
@@ -60,8 +60,7 @@ func (c call) head(b []byte, payload int) []byte {
 	return appendText(b, callPayload, payload)
 }
 
-// head appends everything of the entry but the bytes of the field, which is its
-// payload or its status.
+// head appends the entry without the bytes of the field, its payload or its status.
 func (a answer) head(b []byte, field protowire.Number, length int) []byte {
 	b = protowire.AppendTag(b, frameAnswers, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(sizeVarint(answerNumber, a.number)+sizeText(field, length)))
@@ -97,13 +96,13 @@ func sizeText(field protowire.Number, length int) int {
 	return protowire.SizeTag(field) + protowire.SizeBytes(length)
 }
 
-// frame is one message of the stream, as the codec takes and gives it.
+// frame is one message of the stream, before encoding or after decoding.
 type frame struct {
 	out mem.BufferSlice // to send: whole entries
-	in  mem.Buffer      // received; whoever reads it frees it
+	in  mem.Buffer      // received; its reader frees it
 }
 
-// reader is who reads a frame. What it is given lies in the frame's buffer.
+// reader receives the entries of a frame. They point into the frame's buffer.
 type reader struct {
 	call      func(call)
 	answer    func(answer)
@@ -111,8 +110,8 @@ type reader struct {
 	ending    func()
 }
 
-// read gives the entries of a frame to r, in order. Entries of a kind that r does not
-// take are skipped, as fields of a later version are.
+// read passes the entries of a frame to r, in order. Entries unknown to r are skipped, like fields of a later
+// version.
 func (f *frame) read(r reader) error {
 	return fields(f.in.ReadOnlyData(), func(field protowire.Number, v uint64, text []byte) (err error) {
 		switch {
@@ -202,8 +201,7 @@ func fields(b []byte, each func(field protowire.Number, v uint64, text []byte) e
 	return nil
 }
 
-// Codec returns the codec of protobuf messages that carries frames as well. A server
-// with pipes uses it for everything.
+// Codec returns a codec for protobuf messages and frames. A server with pipes uses it for all messages.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 type codec struct{ encoding.CodecV2 }

@@ -8,22 +8,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FrameBytes is how large a frame grows. An answer that is larger goes alone.
+// FrameBytes is the size limit of a frame. A larger answer goes alone.
 const FrameBytes = 64 << 10
 
-// bufferBytes is the size of the buffers in which entries wait.
+// bufferBytes is the size of the buffers for waiting entries.
 const bufferBytes = 4 << 10
 
-// outbox holds the entries that wait for the writer.
+// outbox holds the entries for the writer.
 type outbox struct {
 	mu      sync.Mutex
 	waiting []*[]byte     // whole entries each
-	wake    chan struct{} // one place: the writer takes everything that waits
+	wake    chan struct{} // one place: the writer takes all waiting entries
 }
 
 func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
 
-// put adds an entry. It copies it.
+// put adds a copy of an entry.
 func (o *outbox) put(entry []byte) {
 	o.mu.Lock()
 	tail := o.tail(len(entry))
@@ -40,7 +40,7 @@ func (o *outbox) nudge() {
 	}
 }
 
-// tail returns the buffer to which an entry of that size is added.
+// tail returns the buffer for an entry of this size.
 func (o *outbox) tail(size int) *[]byte {
 	if n := len(o.waiting); n > 0 {
 		if last := o.waiting[n-1]; cap(*last)-len(*last) >= size {
@@ -69,8 +69,8 @@ func (o *outbox) take() mem.BufferSlice {
 	return out
 }
 
-// flush sends what waits. It first lets those run who are about to add to it: what
-// they add goes into the same frame.
+// flush sends the waiting entries. It first yields to goroutines that are about to add entries, so these go into
+// the same frame.
 func (o *outbox) flush(send func(any) error) error {
 	runtime.Gosched()
 	for {
@@ -84,7 +84,7 @@ func (o *outbox) flush(send func(any) error) error {
 	}
 }
 
-// scratch lends the memory in which entries are written.
+// scratch lends memory for writing entries.
 type scratch struct{ pool sync.Pool }
 
 func newScratch() *scratch {
@@ -93,7 +93,7 @@ func newScratch() *scratch {
 
 func (s *scratch) get() *[]byte { return s.pool.Get().(*[]byte) }
 
-// put takes back what get has lent. Memory that a large answer has needed is not kept.
+// put returns memory from get. Memory of a large answer is released.
 func (s *scratch) put(b *[]byte) {
 	if cap(*b) <= FrameBytes {
 		*b = (*b)[:0]
@@ -101,7 +101,7 @@ func (s *scratch) put(b *[]byte) {
 	}
 }
 
-// appendMessage appends the message whose size was asked for just before.
+// appendMessage appends a message whose size was computed just before.
 func appendMessage(b []byte, m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
 }

@@ -20,11 +20,10 @@ import (
 const (
 	serviceName = "holdfast.pipe.v1.PipeService"
 	streamName  = "Calls"
-	// FullName is the method of pipes themselves.
+	// FullName is the full method name of pipes.
 	FullName = "/" + serviceName + "/" + streamName
 
-	// methodsKey is the metadata of a pipe that names its methods, in the order in which
-	// its calls count them.
+	// methodsKey is the metadata key with the methods of a pipe. Calls refer to them by index.
 	methodsKey = "holdfast-pipe-methods"
 )
 
@@ -39,18 +38,17 @@ type Server struct {
 	stopping chan struct{} // closed by Stop
 }
 
-// Boundary is deferred around every handler. It turns what the handler returns into a
-// gRPC status, and its panic as well.
+// Boundary is deferred around every handler. It converts the handler's error or panic into a gRPC status.
 type Boundary func(ctx context.Context, fullMethod string, err *error)
 
-// method is a handler with what it is called on.
+// method is a handler and its service.
 type method struct {
 	name    string
 	handler grpc.MethodHandler
 	service any
 }
 
-// NewServer returns a server whose answers are at most mostBytes large.
+// NewServer returns a server with answers of at most mostBytes.
 func NewServer(mostBytes int, boundary Boundary) *Server {
 	return &Server{
 		boundary: boundary, mostBytes: mostBytes, methods: map[string]method{}, scratch: newScratch(),
@@ -58,7 +56,7 @@ func NewServer(mostBytes int, boundary Boundary) *Server {
 	}
 }
 
-// Add makes the unary methods of a service callable. It must not be called once a pipe is served.
+// Add registers the unary methods of a service. It must not be called after the first pipe.
 func (s *Server) Add(desc *grpc.ServiceDesc, service any) {
 	for _, m := range desc.Methods {
 		name := "/" + desc.ServiceName + "/" + m.MethodName
@@ -66,7 +64,7 @@ func (s *Server) Add(desc *grpc.ServiceDesc, service any) {
 	}
 }
 
-// Register adds the service of pipes themselves to a gRPC server, which has to use Codec.
+// Register adds the pipe service to a gRPC server with Codec.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	r.RegisterService(&grpc.ServiceDesc{
 		ServiceName: serviceName,
@@ -78,11 +76,11 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	}, s)
 }
 
-// Stop asks the clients of all pipes to open others. The pipes end once their clients
-// have closed them, with every call answered.
+// Stop asks all clients to open other pipes. A pipe ends once its client has closed it, with every call
+// answered.
 func (s *Server) Stop() { s.stopOnce.Do(func() { close(s.stopping) }) }
 
-// serve serves one pipe of a Server. It returns when no handler of the pipe runs any more.
+// serve serves one pipe of a Server. It returns after the last handler of the pipe.
 func serve(server any, stream grpc.ServerStream) error {
 	s := server.(*Server)
 	p := &serverPipe{
@@ -114,20 +112,20 @@ func serve(server any, stream grpc.ServerStream) error {
 type serverPipe struct {
 	server  *Server
 	ctx     context.Context //nolint:containedctx // of the stream, the parent of all calls
-	methods []method        // the zero one where the server lacks it
+	methods []method        // zero for a method unknown to the server
 	out     *outbox
-	places  chan struct{} // one for each call in flight
+	places  chan struct{} // one per call in flight
 
-	work    chan task // to a worker that waits; the zero task lets it leave
+	work    chan task // to an idle worker; the zero task ends it
 	workers sync.WaitGroup
-	idle    atomic.Int32 // workers that wait
+	idle    atomic.Int32 // number of idle workers
 
 	mu       sync.Mutex
 	running  map[uint64]context.CancelFunc
 	thinning *time.Timer // nil at the end
 }
 
-// read takes calls until the client closes the pipe, which is no error, or the pipe breaks.
+// read receives calls until the client closes the pipe, which is no error, or the pipe breaks.
 func (p *serverPipe) read(stream grpc.ServerStream) error {
 	for {
 		var f frame
@@ -144,7 +142,7 @@ func (p *serverPipe) read(stream grpc.ServerStream) error {
 	}
 }
 
-// write sends answers until everything is answered, and asks for the end when the server stops.
+// write sends answers until every call is answered, and announces the end when the server stops.
 func (p *serverPipe) write(stream grpc.ServerStream, closed <-chan struct{}) {
 	stopping := p.server.stopping
 	for last := false; !last; {
@@ -157,12 +155,12 @@ func (p *serverPipe) write(stream grpc.ServerStream, closed <-chan struct{}) {
 			last = true
 		}
 		if p.out.flush(stream.SendMsg) != nil {
-			return // the pipe is broken: the reader learns of it
+			return // the pipe is broken: the reader notices
 		}
 	}
 }
 
-// task is a call that waits for a worker.
+// task is a call for a worker.
 type task struct {
 	call
 	ctx    context.Context //nolint:containedctx // a task is one call
@@ -170,8 +168,7 @@ type task struct {
 	buffer mem.Buffer // holds the payload
 }
 
-// begin gives a call to a worker. It waits for a place, which a client that keeps to
-// MaxCalls never has to.
+// begin passes a call to a worker. It waits for a place; a client that respects MaxCalls never causes a wait.
 func (p *serverPipe) begin(c call, f *frame) {
 	p.places <- struct{}{}
 	t := task{call: c, buffer: f.in}
@@ -208,8 +205,8 @@ func (p *serverPipe) cancel(number uint64) {
 	}
 }
 
-// Workers wait for more work, since they keep the stacks that handlers have grown. At most
-// idleWorkers of a pipe do, and one of those leaves in each idleTime.
+// Workers wait for more work, because they keep the stacks grown by handlers. At most idleWorkers of a pipe
+// wait, and one of them ends per idleTime.
 const (
 	idleWorkers = 64
 	idleTime    = time.Second
@@ -222,7 +219,7 @@ func (p *serverPipe) worker(t task) {
 	}
 }
 
-// next waits for work. It reports false when the worker has to leave.
+// next waits for work. It reports false when the worker must end.
 func (p *serverPipe) next() (t task, ok bool) {
 	defer p.idle.Add(-1)
 	if p.idle.Add(1) > idleWorkers {
@@ -232,8 +229,8 @@ func (p *serverPipe) next() (t task, ok bool) {
 	return t, t.cancel != nil
 }
 
-// thin lets one idle worker leave, and is called again after idleTime while the pipe
-// lives. One timer for all workers costs a call nothing.
+// thin ends one idle worker, and repeats after idleTime for the life of the pipe. One timer for all workers adds
+// no cost to a call.
 func (p *serverPipe) thin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +239,7 @@ func (p *serverPipe) thin() {
 	}
 	select {
 	case p.work <- task{}:
-	default: // nobody is idle
+	default: // no worker is idle
 	}
 	p.thinning.Reset(idleTime)
 }
@@ -310,7 +307,7 @@ func (p *serverPipe) appendReply(b []byte, number uint64, reply proto.Message) (
 
 func appendStatus(b []byte, number uint64, err error) []byte {
 	s, marshalErr := proto.Marshal(grpcstatus.Convert(err).Proto())
-	if marshalErr != nil { // a text that is not UTF-8
+	if marshalErr != nil { // a text with invalid UTF-8
 		s, _ = proto.Marshal(grpcstatus.New(grpcstatus.Code(err), "").Proto())
 	}
 	b = answer{number: number}.head(b, answerStatus, len(s))
