@@ -30,7 +30,7 @@ func TestReplicasAreOneService(t *testing.T) {
 	r := houses[1].read(t, &streamv2.ReadRequest{Stream: w.ref})
 	r.expect(t, "caught up")
 	var want []string
-	for i := range 60 { // a writer may come through any of them
+	for i := range 60 { // a writer may use any replica
 		w.house = houses[i%len(houses)]
 		want = append(want, fmt.Sprint(i))
 		w.say(t, want[i])
@@ -38,7 +38,7 @@ func TestReplicasAreOneService(t *testing.T) {
 	r.expect(t, want...)
 }
 
-// follow reads count texts, and reads again from where it stands whenever the log is unavailable.
+// follow reads count texts and resumes from its position whenever the log is unavailable.
 func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) (got []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -60,8 +60,8 @@ func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) 
 	}
 }
 
-// survives has a writer append through one replica, and readers follow through both, while
-// disturb disturbs the servers. Nothing may be missing, and nothing comes twice.
+// survives runs a writer on one replica and readers on both while disturb disturbs the servers. No record may be
+// missing or duplicated.
 func survives(t *testing.T, c stream.Config, disturb func()) {
 	t.Helper()
 	one, two := start(t, c), start(t, c)
@@ -104,7 +104,7 @@ func TestAnOutageOfTheServerLosesNothing(t *testing.T) {
 	})
 }
 
-// A server that is killed loses its disk as well, and comes back.
+// A killed server loses its disk as well, and comes back.
 func TestAClusterOfThreeLosesNothingWithOneOfThem(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, 3)
@@ -123,7 +123,7 @@ func TestAClusterOfThreeLosesNothingWithOneOfThem(t *testing.T) {
 	})
 }
 
-// All servers lose what was written since a moment, or everything.
+// All servers lose recent writes, or everything.
 func TestAClusterThatLosesRecordsCostsOneAttempt(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, 3)

@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 )
 
-// The logs that Config.Bus names.
+// Values of Config.Bus.
 const (
-	BusMemory   = "memory"   // in the process's memory; ends with it
-	BusEmbedded = "embedded" // a NATS server in the process, files in DataDir
+	BusMemory   = "memory"   // in the memory of the process; lost with it
+	BusEmbedded = "embedded" // a NATS server in the process with files in DataDir
 	BusNATS     = "nats"     // NATS servers at NATSURL
 )
 
-// Config says how the log is kept. Start from Defaults or from config.Load.
+// Config configures the log. Start from Defaults or from config.Load.
 type Config struct {
 	Bus       string `env:"HOLDFAST_STREAM_BUS" envDefault:"embedded" doc:"where the live log is: memory, embedded (a NATS server in the process) or nats"`
 	DataDir   string `env:"HOLDFAST_STREAM_DATA_DIR" envDefault:"holdfast-data/stream" doc:"directory of the embedded server; one process at a time may use it"`
@@ -33,7 +33,7 @@ type Config struct {
 	BootTimeout    time.Duration `env:"HOLDFAST_STREAM_BOOT_TIMEOUT" envDefault:"30s" doc:"how long the start waits for the live log"`
 }
 
-// ProcessConfig is what a process that runs this service alone is told.
+// ProcessConfig configures a process with this service alone.
 type ProcessConfig struct {
 	Config
 	Listen    string       `env:"HOLDFAST_STREAM_LISTEN" envDefault:"127.0.0.1:7412" doc:"address to serve gRPC on"`
@@ -51,7 +51,7 @@ func Defaults() Config {
 	return c
 }
 
-// Bounds of the configuration.
+// Limits of the configuration.
 const (
 	maxPartitions = 64
 	maxReplicas   = 5
@@ -59,10 +59,10 @@ const (
 	minSync       = 10 * time.Millisecond
 	minPartition  = 1 << 20
 	minChunk      = 1 << 10
-	maxChunk      = 4 << 20 // the embedded server takes messages of twice that
+	maxChunk      = 4 << 20 // the embedded server accepts messages of twice this size
 )
 
-// check answers Invalid (CONFIG_INVALID), naming the variable.
+// check returns Invalid (CONFIG_INVALID) and names the variable.
 func (c Config) check() error {
 	if err := c.checkLog(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// checkLog checks what says where the log is.
+// checkLog checks the location of the log.
 func (c Config) checkLog() error {
 	switch {
 	case c.Bus != BusMemory && c.Bus != BusEmbedded && c.Bus != BusNATS:

@@ -20,16 +20,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 3 * time.Minute
 
-// house is a running service and a client of it.
+// house is a running service with a client.
 type house struct {
 	streamv2.StreamServiceClient
-	stop func() // ends it as a signal would; runs at the end of the test, too
+	stop func() // ends it like a signal; also runs at the end of the test
 }
 
-// start runs the service on a network in memory.
+// start runs the service on an in-memory network.
 func start(t *testing.T, c stream.Config) *house {
 	t.Helper()
 	service, err := stream.New(t.Context(), c, stream.Peers{Log: slog.New(slog.DiscardHandler)})
@@ -83,7 +83,7 @@ func refOf(session string) *streamv2.StreamRef {
 	return &streamv2.StreamRef{Tenant: "acme", RootSessionId: session, SessionId: session}
 }
 
-// writer appends to a session as an executor does: attempts at step 1, a chunk a record.
+// writer appends to a session like an executor: attempts at step 1, one chunk per record.
 type writer struct {
 	*house
 	ref     *streamv2.StreamRef
@@ -149,7 +149,7 @@ func (w *writer) begin(t *testing.T, deltas ...string) {
 	w.say(t, deltas...)
 }
 
-// lost appends until the log says that it lost what came before.
+// lost appends until the log reports lost records.
 func (w *writer) lost(t *testing.T) {
 	t.Helper()
 	refused(t, w.patientAppend(t.Context(), "lost"), fault.Stale, "RECORDS_LOST")
@@ -179,7 +179,7 @@ func word(f *streamv2.ReadResponse) string {
 	return f.GetRecords().GetRecords()[0].GetChunks()[0].GetTextDelta().GetDelta()
 }
 
-// expect takes as many frames as are wanted, and wants these.
+// expect reads as many frames as given and compares them.
 func (r reading) expect(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
@@ -195,7 +195,7 @@ func (r reading) expect(t *testing.T, want ...string) {
 	}
 }
 
-// end takes frames until the call ends.
+// end reads frames until the call ends.
 func (r reading) end() error {
 	for {
 		if _, err := r.stream.Recv(); err != nil {
@@ -204,7 +204,7 @@ func (r reading) end() error {
 	}
 }
 
-// stored wants these texts to be stored.
+// stored compares the stored texts.
 func (h *house) stored(t *testing.T, r *streamv2.ReadRequest, want ...string) {
 	t.Helper()
 	r.StoredOnly = true

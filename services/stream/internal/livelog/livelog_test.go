@@ -29,7 +29,7 @@ func boundary(epoch, sequence int64) livelog.Request {
 	}}}}
 }
 
-// join makes one request of several.
+// join combines requests into one.
 func join(first livelog.Request, others ...livelog.Request) livelog.Request {
 	for _, r := range others {
 		first.Records = append(first.Records, r.Records...)

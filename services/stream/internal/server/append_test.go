@@ -22,7 +22,7 @@ func TestAnOldOwnerIsFencedOnEveryReplica(t *testing.T) {
 	old.say(t, old.begin(1, 1, "a"))
 	old.say(t, old.goOn("b"))
 	heir.say(t, heir.begin(1, 33, "c"))
-	for range 2 { // the first refusal corrects what the replica remembers
+	for range 2 { // the first refusal updates the replica's cache
 		old.refused(t, old.goOn("d"), "WRITER_FENCED")
 		old.refused(t, old.check(), "WRITER_FENCED")
 		old.refused(t, old.begin(1, 2, "d"), "WRITER_FENCED")
@@ -58,7 +58,7 @@ func TestARequestMayBeRepeatedAsItIs(t *testing.T) {
 			"s 2.1.1 g", "s 2.1.2 h", "s commits 2", "s 3.1.1 i", "s commits 3", "caught up")
 }
 
-// faulty is a log whose next append has no answer.
+// faulty is a log whose next append returns no answer.
 type faulty struct {
 	log.Log
 
@@ -121,7 +121,7 @@ func TestARememberedTailSavesTheLookAndACheckAsksTheLog(t *testing.T) {
 	}
 }
 
-// largeRecords makes records behind the first chunk of an attempt, which are too large together.
+// largeRecords returns records after the first chunk of an attempt, too large together.
 func largeRecords(w *writer, count int) (records []*streamv2.Record) {
 	for i := range count {
 		records = append(records, w.request(at(1, 1, int32(i+2)), []string{strings.Repeat("x", recordBytes/count)}).GetRecords()...) //nolint:gosec // few

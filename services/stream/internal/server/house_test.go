@@ -24,18 +24,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 2 * time.Minute
 
 // recordBytes is the largest record of these tests.
 const recordBytes = 64 << 10
 
-// house is a replica of the service and a client of it.
+// house is a replica of the service with a client.
 type house struct {
 	streamv2.StreamServiceClient
 }
 
-// open runs the service on a log, whose Run the caller does.
+// open runs the service on a log. The caller runs the log.
 func open(t *testing.T, l log.Log) house {
 	t.Helper()
 	service, err := server.New(l, recordBytes, noop.Meter{})
@@ -85,7 +85,7 @@ func text(delta string) *eventv1.Chunk {
 	return &eventv1.Chunk{AgentId: "run", Step: 1, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}}}
 }
 
-// writer appends to a session as an executor does.
+// writer appends to a session like an executor.
 type writer struct {
 	house
 
@@ -94,14 +94,14 @@ type writer struct {
 	after int64
 }
 
-// begin makes the request that begins an attempt with these texts.
+// begin returns a request that begins an attempt with these texts.
 func (w *writer) begin(step, attempt int32, texts ...string) *streamv2.AppendRequest {
 	r := w.request(at(step, attempt, 1), texts)
 	r.Records[0].Attempt = &streamv2.Attempt{RunId: "run"}
 	return r
 }
 
-// goOn makes the request that continues the attempt.
+// goOn returns a request that continues the attempt.
 func (w *writer) goOn(texts ...string) *streamv2.AppendRequest { return w.request(w.after+1, texts) }
 
 func (w *writer) request(sequence int64, texts []string) *streamv2.AppendRequest {
@@ -121,7 +121,7 @@ func (w *writer) commit(step int32) *streamv2.AppendRequest {
 	}}}
 }
 
-// goOnAndCommit makes the request that ends the step with these texts and begins the next one.
+// goOnAndCommit returns a request that ends the step with these texts and begins the next one.
 func (w *writer) goOnAndCommit(step int32, rest, next string) *streamv2.AppendRequest {
 	r, after := w.goOn(rest), w.after
 	w.after = lastOf(r)
@@ -131,7 +131,7 @@ func (w *writer) goOnAndCommit(step int32, rest, next string) *streamv2.AppendRe
 	return r
 }
 
-// requestOf makes a request of what was read.
+// requestOf converts a received frame to a request.
 func requestOf(f *streamv2.ReadResponse) *streamv2.AppendRequest {
 	return &streamv2.AppendRequest{Records: f.GetRecords().GetRecords()}
 }
@@ -156,7 +156,7 @@ func (w *writer) check() *streamv2.AppendRequest {
 	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after}
 }
 
-// say sends a request that must succeed; it repeats it while the log is unavailable.
+// say sends a valid request and repeats it while the log is unavailable.
 func (w *writer) say(t *testing.T, r *streamv2.AppendRequest) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -171,7 +171,7 @@ func (w *writer) say(t *testing.T, r *streamv2.AppendRequest) {
 	}
 }
 
-// refused sends a request that must be refused for the reason.
+// refused sends a request and expects a refusal with the reason.
 func (w *writer) refused(t *testing.T, r *streamv2.AppendRequest, reason string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -188,7 +188,7 @@ func (w *writer) refused(t *testing.T, r *streamv2.AppendRequest, reason string)
 // reader is an open Read.
 type reader struct {
 	stream  grpc.ServerStreamingClient[streamv2.ReadResponse]
-	waiting []string // of the last frame
+	waiting []string // descriptions of the last frame's remaining records
 }
 
 func (h house) read(t *testing.T, r *streamv2.ReadRequest) *reader {
@@ -202,7 +202,7 @@ func (h house) read(t *testing.T, r *streamv2.ReadRequest) *reader {
 	return &reader{stream: stream}
 }
 
-// words describes the records of a frame: the session and the texts, or what else it is.
+// words describes the records of a frame: the session and the texts, or the kind.
 func words(f *streamv2.ReadResponse) []string {
 	if f.GetCaughtUp() != nil {
 		return []string{"caught up"}
@@ -226,7 +226,7 @@ func wordsOf(session string, r *streamv2.Record) string {
 	return line
 }
 
-// expect takes as many records as are wanted, and wants these.
+// expect reads as many records as given and compares them.
 func (r *reader) expect(t *testing.T, want ...string) {
 	t.Helper()
 	got := r.waiting
@@ -243,7 +243,7 @@ func (r *reader) expect(t *testing.T, want ...string) {
 	}
 }
 
-// ends takes what comes until the end, which must be for the reason; "" is a regular end.
+// ends reads to the end and expects the reason; "" is a regular end.
 func (r *reader) ends(t *testing.T, reason string) (frames int) {
 	t.Helper()
 	for ; ; frames++ {

@@ -38,7 +38,7 @@ func replica(t *testing.T, url string) house {
 	return open(t, l)
 }
 
-// again reads until the log is there, and wants these frames.
+// again reads until the log is available, and expects these frames.
 func (h house) again(t *testing.T, r *streamv2.ReadRequest, want ...string) *reader {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -58,7 +58,7 @@ func (h house) again(t *testing.T, r *streamv2.ReadRequest, want ...string) *rea
 	}
 }
 
-// follow reads count records behind the sequence, and reads again whenever the log breaks off.
+// follow reads count records after the sequence and reads again whenever the log breaks off.
 func (h house) follow(t *testing.T, ref *streamv2.StreamRef, from int64, count int) (frames []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -92,7 +92,7 @@ func TestReadersOfAnotherReplicaSeeEverything(t *testing.T) {
 	w.say(t, w.goOn("b"))
 	early.expect(t, "s 1.1.1 a", "s 1.1.2 b")
 	two.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 1, 1)}).expect(t, "s 1.1.2 b", "caught up")
-	w.house = two // the writer's connection moves
+	w.house = two // the writer reconnects to another replica
 	w.say(t, w.goOn("c"))
 	w.house = one
 	w.say(t, w.goOn("d"))
@@ -112,18 +112,18 @@ func TestRecordsThatAreRefusedAreHeardByNobody(t *testing.T) {
 	live := one.read(t, &streamv2.ReadRequest{Stream: old.ref})
 	live.expect(t, "s 1.1.1 a", "caught up")
 	heir.say(t, heir.begin(1, 33, "b"))
-	old.refused(t, old.goOn("x"), "WRITER_FENCED") // its replica expects the tail before
+	old.refused(t, old.goOn("x"), "WRITER_FENCED") // its replica expects the previous tail
 	heir.say(t, heir.goOn("c"))
 	live.expect(t, "s 1.33.1 b", "s 1.33.2 c")
 }
 
-// What the log holds vanishes, or is put back to an older copy, under two replicas, a writer
-// and readers. Only the writer's next append notices, and a new attempt makes all whole.
+// The content of the log vanishes or is replaced by an older copy, under two replicas, a writer and readers.
+// Only the writer's next append notices it, and a new attempt restores everything.
 func TestALogThatLosesRecordsCostsOneNewAttempt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		copied bool
-		stored []string // what the log has of the first attempt then
+		stored []string // the remaining records of the first attempt
 	}{
 		"it is emptied":                 {false, nil},
 		"it is put back to an old copy": {true, []string{"s 1.1.1 a", "s 1.1.2 b"}},

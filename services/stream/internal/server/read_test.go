@@ -86,7 +86,7 @@ func TestAReaderResumesInEveryPlace(t *testing.T) {
 	for i, from := range lasts {
 		w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: from, StoredOnly: true}).expect(t, append(all[i+1:len(all):len(all)], "caught up")...)
 	}
-	// From the middle of a record the whole record comes.
+	// From the middle of a record the whole record follows.
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(40, 1, 2), StoredOnly: true}).expect(t, "s 40.1.2 b c", "s commits 40", "caught up")
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: position.Start(40), StoredOnly: true}).expect(t, "s 40.1.1 a", "s 40.1.2 b c", "s commits 40", "caught up")
 }
@@ -153,14 +153,14 @@ func TestAReaderThatFallsBehindGetsEverythingFromTheLog(t *testing.T) {
 	w.say(t, w.begin(1, 1, "a"))
 	want := []string{"s 1.1.1 a"}
 	long := strings.Repeat("x", 8<<10)
-	for i := range 200 { // far more than feed and connection hold
+	for i := range 200 { // far more than the feed and the connection buffer
 		w.say(t, w.goOn(long))
 		want = append(want, fmt.Sprintf("s 1.1.%d %s", i+2, long))
 	}
 	r.expect(t, want...)
 }
 
-// client is the connection of a reader, as the server sees it.
+// client is a reader's connection on the server side.
 type client struct {
 	grpc.ServerStream
 
@@ -171,7 +171,7 @@ type client struct {
 func (c client) Context() context.Context            { return c.ctx }
 func (c client) Send(r *streamv2.ReadResponse) error { return c.send(r) }
 
-// copying is a log in memory that gives away copies, as one behind a connection does.
+// copying is a memory log that returns copies, like a remote one.
 type copying struct{ *memory.Log }
 
 func (l copying) Page(ctx context.Context, s log.Scope, after uint64, limit int) (log.Page, error) {
@@ -254,7 +254,7 @@ func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
 	frames := 0
 	err = s.Read(&streamv2.ReadRequest{Stream: w.ref}, client{ctx: t.Context(), send: func(*streamv2.ReadResponse) error {
 		frames++
-		mustAppend(w.goOn(text)) // two for each one that the reader takes
+		mustAppend(w.goOn(text)) // two per message read
 		mustAppend(w.goOn(text))
 		return nil
 	}})
@@ -301,7 +301,7 @@ func TestManyReadersSeeEachRecordOnceInOrder(t *testing.T) {
 	group.Wait()
 }
 
-// hop reads count texts, and begins a new Read after each hold records.
+// hop reads count texts with a new Read after every hold records.
 func (w *writer) hop(t *testing.T, hold, count int) (texts []string) {
 	var from int64
 	for len(texts) < count {

@@ -13,8 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// duplicates is JetStream's window for message ids, which messages do not have: as short as
-// the server allows.
+// duplicates is JetStream's window for message ids, which we do not use: as short as the server permits.
 const duplicates = 100 * time.Millisecond
 
 // partition is one stream and its feed.
@@ -25,19 +24,19 @@ type partition struct {
 	generation atomic.Uint64
 
 	mu     sync.Mutex
-	heard  uint64 // the last offset that was heard
+	heard  uint64 // the last received offset
 	stored uint64 // the last offset in the log, at the last comparison
 
-	making sync.Mutex // held by the request that makes the stream
+	making sync.Mutex // held while the stream is created
 }
 
-// breakFeed is called when messages may be missing in the feed, or the log has lost some.
+// breakFeed reports that messages may be missing in the feed or the log.
 func (p *partition) breakFeed() {
 	p.generation.Add(1)
 	p.feed.Break()
 }
 
-// compare compares what was heard with the log, and makes a stream that is gone.
+// compare compares the last received offset with the log, and creates a missing stream.
 func (l *Log) compare(ctx context.Context, p *partition) {
 	p.mu.Lock()
 	heard := p.heard
@@ -52,8 +51,8 @@ func (l *Log) compare(ctx context.Context, p *partition) {
 	}
 }
 
-// learn takes what a comparison found: the last offset that was heard before it, and the
-// last one in the log. It reports whether the feed has lost something, or the log has.
+// learn records the result of a comparison: the last offset received before it, and the last offset in the log.
+// It reports whether the feed or the log has lost messages.
 func (p *partition) learn(heardBefore, last uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,13 +72,13 @@ func (l *Log) lastStored(ctx context.Context, p *partition) (uint64, error) {
 	return info.State.Last, err
 }
 
-// gone reports whether an error may mean that a partition does not exist.
+// gone reports whether the error may mean a missing partition.
 func gone(err error) bool {
 	return isCode(err, jetstream.JSErrCodeStreamNotFound) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// restore makes a stream that is gone, and reports whether there is one now. While another
-// request does it, the answer is false.
+// restore creates a missing stream and reports whether it exists now. It returns false while another request
+// creates it.
 func (l *Log) restore(ctx context.Context, p *partition) bool {
 	if !p.making.TryLock() {
 		return false
@@ -97,8 +96,8 @@ func (l *Log) restore(ctx context.Context, p *partition) bool {
 	return true
 }
 
-// open makes the stream or brings it up to date; it tries until ctx ends. Of several
-// processes that make it at once one wins, and the others find it at their next attempt.
+// open creates or updates the stream. It retries until ctx ends. If several processes create it at once, one
+// succeeds and the others find it at their next attempt.
 func (l *Log) open(ctx context.Context, p *partition) error {
 	for {
 		err := l.ensure(ctx, p)
@@ -113,11 +112,10 @@ func (l *Log) open(ctx context.Context, p *partition) error {
 	}
 }
 
-// ensure makes the stream or gives it the configuration that is wanted now, and takes its
-// last message as heard.
+// ensure creates the stream or updates its configuration, and counts its last message as received.
 //
-// A server that finds a damaged configuration file in the folder of a new stream does not
-// write it again, and does not find the stream at its next start. The update writes the file.
+// A server that finds a damaged configuration file in a new stream's folder does not rewrite it, and does not
+// find the stream at its next start. The update rewrites the file.
 func (l *Log) ensure(ctx context.Context, p *partition) error {
 	ctx, cancel := l.request(ctx)
 	defer cancel()
@@ -129,7 +127,7 @@ func (l *Log) ensure(ctx context.Context, p *partition) error {
 	if err != nil {
 		return err
 	}
-	want.FirstSeq = stream.CachedInfo().Config.FirstSeq // set when it was made
+	want.FirstSeq = stream.CachedInfo().Config.FirstSeq // fixed at its creation
 	if stream, err = l.js.UpdateStream(ctx, want); err != nil {
 		return err
 	}
