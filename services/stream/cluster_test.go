@@ -25,13 +25,13 @@ func onNATS(url string) stream.Config {
 func TestReplicasAreOneService(t *testing.T) {
 	t.Parallel()
 	ns := natstest.StartSolo(t, t.TempDir())
-	houses := []*house{start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL()))}
+	houses := []*fixture{start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL()))}
 	w := houses[0].writer(refOf("replicas"))
 	r := houses[1].read(t, &streamv2.ReadRequest{Stream: w.ref})
 	r.expect(t, "caught up")
 	var want []string
 	for i := range 60 { // a writer may use any replica
-		w.house = houses[i%len(houses)]
+		w.fixture = houses[i%len(houses)]
 		want = append(want, fmt.Sprint(i))
 		w.say(t, want[i])
 	}
@@ -39,7 +39,7 @@ func TestReplicasAreOneService(t *testing.T) {
 }
 
 // follow reads count texts and resumes from its position whenever the log is unavailable.
-func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) (got []string, err error) {
+func (h *fixture) follow(ctx context.Context, ref *streamv2.StreamRef, count int) (got []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var from int64
@@ -51,7 +51,7 @@ func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) 
 			}
 			var f *streamv2.ReadResponse
 			if f, err = stream.Recv(); err == nil && f.GetRecords() != nil {
-				got, from = append(got, word(f)), f.GetRecords().GetRecords()[0].GetSequence()
+				got, from = append(got, describe(f)), f.GetRecords().GetRecords()[0].GetSequence()
 			}
 		}
 		if !errors.Is(err, fault.Unavailable) || ctx.Err() != nil {
@@ -71,7 +71,7 @@ func survives(t *testing.T, c stream.Config, disturb func()) {
 		want = append(want, fmt.Sprint(i))
 	}
 	var group sync.WaitGroup
-	for _, h := range []*house{one, two, two} {
+	for _, h := range []*fixture{one, two, two} {
 		group.Go(func() {
 			if got, err := h.follow(t.Context(), w.ref, len(want)); !slices.Equal(got, want) || err != nil {
 				t.Errorf("a reader got %q, %v; want %q", got, err, want)
@@ -134,14 +134,14 @@ func TestAClusterThatLosesRecordsCostsOneAttempt(t *testing.T) {
 	w := one.writer(refOf("lost"))
 	w.say(t, "a", "b")
 	ns.Restore(t)
-	w.lost(t)
+	w.appendUntilLost(t)
 	w.begin(t, "a2", "b2")
 	ns.Snapshot(t)
 	w.say(t, "c2")
 	ns.Restore(t)
-	w.lost(t)
+	w.appendUntilLost(t)
 	w.begin(t, "a3", "b3", "c3")
-	for _, h := range []*house{one, two} {
+	for _, h := range []*fixture{one, two} {
 		got, err := h.follow(t.Context(), w.ref, 3)
 		if want := []string{"a3", "b3", "c3"}; !slices.Equal(got, want) || err != nil {
 			t.Errorf("a reader got %q, %v; want %q", got, err, want)

@@ -64,45 +64,45 @@ const (
 
 // check returns Invalid (CONFIG_INVALID) and names the variable.
 func (c Config) check() error {
-	if err := c.checkLog(); err != nil {
+	if err := c.checkLocation(); err != nil {
 		return err
 	}
 	switch {
 	case c.TTL < minTTL:
-		return wrong("HOLDFAST_STREAM_TTL", "%v is below %v", c.TTL, minTTL)
+		return configInvalid("HOLDFAST_STREAM_TTL", "%v is below %v", c.TTL, minTTL)
 	case c.PartitionBytes < minPartition:
-		return wrong("HOLDFAST_STREAM_PARTITION_BYTES", "%d is below %d", c.PartitionBytes, minPartition)
+		return configInvalid("HOLDFAST_STREAM_PARTITION_BYTES", "%d is below %d", c.PartitionBytes, minPartition)
 	case c.ChunkBytes < minChunk || c.ChunkBytes > maxChunk:
-		return wrong("HOLDFAST_STREAM_CHUNK_BYTES", "%d is not between %d and %d", c.ChunkBytes, minChunk, maxChunk)
+		return configInvalid("HOLDFAST_STREAM_CHUNK_BYTES", "%d is not between %d and %d", c.ChunkBytes, minChunk, maxChunk)
 	case c.Check <= 0:
-		return wrong("HOLDFAST_STREAM_CHECK", "%v is not above 0", c.Check)
+		return configInvalid("HOLDFAST_STREAM_CHECK", "%v is not above 0", c.Check)
 	case c.BootTimeout <= 0:
-		return wrong("HOLDFAST_STREAM_BOOT_TIMEOUT", "%v is not above 0", c.BootTimeout)
+		return configInvalid("HOLDFAST_STREAM_BOOT_TIMEOUT", "%v is not above 0", c.BootTimeout)
 	}
 	return nil
 }
 
-// checkLog checks the location of the log.
-func (c Config) checkLog() error {
+// checkLocation checks the location of the log.
+func (c Config) checkLocation() error {
 	switch {
 	case c.Bus != BusMemory && c.Bus != BusEmbedded && c.Bus != BusNATS:
-		return wrong("HOLDFAST_STREAM_BUS", "%q is none of memory, embedded and nats", c.Bus)
+		return configInvalid("HOLDFAST_STREAM_BUS", "%q is none of memory, embedded and nats", c.Bus)
 	case c.Partitions < 1 || c.Partitions > maxPartitions:
-		return wrong("HOLDFAST_STREAM_PARTITIONS", "%d is not between 1 and %d", c.Partitions, maxPartitions)
+		return configInvalid("HOLDFAST_STREAM_PARTITIONS", "%d is not between 1 and %d", c.Partitions, maxPartitions)
 	case c.Replicas < 1 || c.Replicas > maxReplicas:
-		return wrong("HOLDFAST_STREAM_REPLICAS", "%d is not between 1 and %d", c.Replicas, maxReplicas)
+		return configInvalid("HOLDFAST_STREAM_REPLICAS", "%d is not between 1 and %d", c.Replicas, maxReplicas)
 	case c.Bus != BusNATS && c.Replicas != 1:
-		return wrong("HOLDFAST_STREAM_REPLICAS", "the %s log has one copy, not %d: set it to 1, or HOLDFAST_STREAM_BUS to nats and HOLDFAST_STREAM_NATS_URL to a cluster", c.Bus, c.Replicas)
+		return configInvalid("HOLDFAST_STREAM_REPLICAS", "the %s log has one copy, not %d: set it to 1, or HOLDFAST_STREAM_BUS to nats and HOLDFAST_STREAM_NATS_URL to a cluster", c.Bus, c.Replicas)
 	case c.Bus == BusNATS && c.NATSURL == "":
-		return wrong("HOLDFAST_STREAM_NATS_URL", "it is empty")
+		return configInvalid("HOLDFAST_STREAM_NATS_URL", "it is empty")
 	case c.Bus == BusEmbedded && c.DataDir == "":
-		return wrong("HOLDFAST_STREAM_DATA_DIR", "the embedded server needs a directory")
+		return configInvalid("HOLDFAST_STREAM_DATA_DIR", "the embedded server needs a directory")
 	case c.Bus == BusEmbedded && c.Sync != 0 && c.Sync < minSync:
-		return wrong("HOLDFAST_STREAM_SYNC", "%v is neither 0s, which is before each acknowledgement, nor %v or more", c.Sync, minSync)
+		return configInvalid("HOLDFAST_STREAM_SYNC", "%v is neither 0s, which is before each acknowledgement, nor %v or more", c.Sync, minSync)
 	}
 	return nil
 }
 
-func wrong(variable, format string, args ...any) error {
+func configInvalid(variable, format string, args ...any) error {
 	return fault.New(fault.Invalid, "CONFIG_INVALID", variable+": "+format, args...)
 }

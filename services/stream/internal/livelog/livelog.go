@@ -60,12 +60,12 @@ type Boundary struct {
 	Ended     bool  // the run has ended
 }
 
-// Check reports whether the request only asks about the tail.
-func (r Request) Check() bool { return len(r.Records) == 0 }
+// IsCheck reports whether the request only asks about the tail.
+func (r Request) IsCheck() bool { return len(r.Records) == 0 }
 
 // Last returns the sequence of the last frame; 0 for a check.
 func (r Request) Last() int64 {
-	if r.Check() {
+	if r.IsCheck() {
 		return 0
 	}
 	return r.Records[len(r.Records)-1].Last()
@@ -91,7 +91,7 @@ func Decide(t Tail, r Request) (store bool, err error) {
 	switch {
 	case r.Epoch < t.Epoch:
 		return false, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch)
-	case r.Check():
+	case r.IsCheck():
 		if r.After == t.Last {
 			return false, nil
 		}
@@ -113,11 +113,11 @@ func stored(t Tail, r Request) bool {
 	case last.Boundary != nil:
 		return last.Sequence == t.Last
 	}
-	return shownLive(t.Last) && sameAttempt(t.Last, last.Last()) && last.Last() <= t.Last
+	return isLive(t.Last) && sameAttempt(t.Last, last.Last()) && last.Last() <= t.Last
 }
 
-// shownLive reports whether the sequence belongs to an attempt: its beginning (n = 0) or one of its chunks.
-func shownLive(sequence int64) bool {
+// isLive reports whether the sequence belongs to an attempt: its beginning (n = 0) or one of its chunks.
+func isLive(sequence int64) bool {
 	p := position.Of(sequence)
 	return p.Step >= 1 && p.Attempt >= 1 && p.Attempt < position.Stored && p.N <= position.MaxChunks
 }
@@ -168,7 +168,7 @@ func validateChunks(r Record) error {
 	p := position.Of(r.Sequence)
 	begins := r.Attempt != nil
 	switch {
-	case !shownLive(r.Sequence) || r.Chunks > position.MaxChunks-int(p.N)+1:
+	case !isLive(r.Sequence) || r.Chunks > position.MaxChunks-int(p.N)+1:
 		return invalid("%d chunks from sequence %d on are not those of an attempt", r.Chunks, r.Sequence)
 	case begins && p.N != int32(min(r.Chunks, 1)): //nolint:gosec // 0 or 1
 		return invalid("the first record of an attempt begins at n = 1, or at n = 0 where it has no chunks; n is %d", p.N)
@@ -210,24 +210,24 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "RECORD_INVALID", format, args...)
 }
 
-// Survey finds attempts superseded by a later one at the same step. It holds the last attempt of each step with
+// AttemptSurvey finds attempts superseded by a later one at the same step. It holds the last attempt of each step with
 // several attempts.
-type Survey map[surveyed]int32
+type AttemptSurvey map[sessionStep]int32
 
-type surveyed struct {
+type sessionStep struct {
 	session string
 	step    int32
 }
 
-// See adds a record by the sequence of its last frame. The records of a session must come in order.
-func (s Survey) See(session string, last int64) {
-	if p := position.Of(last); p.Attempt > 1 && shownLive(last) {
-		s[surveyed{session, p.Step}] = p.Attempt
+// Add adds a record by the sequence of its last frame. The records of a session must come in order.
+func (s AttemptSurvey) Add(session string, last int64) {
+	if p := position.Of(last); p.Attempt > 1 && isLive(last) {
+		s[sessionStep{session, p.Step}] = p.Attempt
 	}
 }
 
-// Replaced reports whether a later attempt supersedes the record's attempt.
-func (s Survey) Replaced(session string, last int64) bool {
+// Superseded reports whether a later attempt supersedes the record's attempt.
+func (s AttemptSurvey) Superseded(session string, last int64) bool {
 	p := position.Of(last)
-	return shownLive(last) && p.Attempt < s[surveyed{session, p.Step}]
+	return isLive(last) && p.Attempt < s[sessionStep{session, p.Step}]
 }

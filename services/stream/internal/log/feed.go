@@ -33,8 +33,8 @@ type topic struct {
 	followers int
 }
 
-// topicOf returns the scope of a family's followers.
-func topicOf(s Stream) Scope {
+// familyScope returns the scope of a family's followers.
+func familyScope(s Stream) Scope {
 	return Scope{Stream: Stream{Tenant: s.Tenant, Root: s.Root}, Family: true}
 }
 
@@ -42,16 +42,16 @@ func topicOf(s Stream) Scope {
 func (f *Feed) Deliver(s Stream, m *Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, scope := range [...]Scope{{Stream: s}, topicOf(s)} {
+	for _, scope := range [...]Scope{{Stream: s}, familyScope(s)} {
 		if t := f.topics[scope]; t != nil {
 			t.Put(m)
 		}
 	}
 }
 
-// Followed reports whether the feed has followers. A follower that joins later and then reads the stored
+// HasFollowers reports whether the feed has followers. A follower that joins later and then reads the stored
 // messages misses nothing.
-func (f *Feed) Followed() bool {
+func (f *Feed) HasFollowers() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.topics) > 0
@@ -77,7 +77,7 @@ func (f *Feed) Close() {
 // Follow adds a follower of the scope.
 func (f *Feed) Follow(s Scope) *Follower {
 	if s.Family {
-		s = topicOf(s.Stream)
+		s = familyScope(s.Stream)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

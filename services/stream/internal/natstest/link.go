@@ -37,8 +37,8 @@ func newLink(t *testing.T) *link {
 
 func (l *link) address() string { return l.listener.Addr().String() }
 
-// lead forwards the link to the address.
-func (l *link) lead(to string) {
+// forward forwards the link to the address.
+func (l *link) forward(to string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.to = to

@@ -32,7 +32,7 @@ const poll = 20 * time.Millisecond
 type Cluster struct {
 	owner *testing.T
 	nodes []*node
-	noted []string // copies of the store directories
+	copies []string // copies of the store directories
 }
 
 type node struct {
@@ -113,14 +113,14 @@ func (c *Cluster) start(t *testing.T, i int) {
 	if !ns.ReadyForConnections(patience) {
 		t.Fatalf("node %d is not ready", i)
 	}
-	n.front.lead(ns.Addr().String())
+	n.front.forward(ns.Addr().String())
 	for j, other := range c.nodes {
 		if j == i {
 			continue
 		}
-		other.links[i].lead(ns.ClusterAddr().String())
+		other.links[i].forward(ns.ClusterAddr().String())
 		if other.server != nil {
-			n.links[j].lead(other.server.ClusterAddr().String())
+			n.links[j].forward(other.server.ClusterAddr().String())
 		}
 	}
 }
@@ -160,9 +160,9 @@ func (c *Cluster) RemoveStore(i int) { c.nodes[i].store = c.owner.TempDir() }
 // Snapshot copies the disks of all nodes. There must be no writes meanwhile.
 func (c *Cluster) Snapshot(t *testing.T) {
 	t.Helper()
-	c.noted = nil
+	c.copies = nil
 	for _, n := range c.nodes {
-		c.noted = append(c.noted, c.copyOf(t, n.store))
+		c.copies = append(c.copies, c.copyOf(t, n.store))
 	}
 }
 
@@ -174,7 +174,7 @@ func (c *Cluster) Restore(t *testing.T) {
 	}
 	for i, n := range c.nodes {
 		c.shutDown(i)
-		n.store = c.copyOf(t, c.noted[i])
+		n.store = c.copyOf(t, c.copies[i])
 	}
 	for i := range c.nodes {
 		c.start(t, i)

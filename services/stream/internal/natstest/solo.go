@@ -47,7 +47,7 @@ func (s *Solo) Start(t *testing.T, directory string) {
 	if !ns.ReadyForConnections(patience) {
 		t.Fatal("the server is not ready")
 	}
-	s.front.lead(ns.Addr().String())
+	s.front.forward(ns.Addr().String())
 }
 
 // Stop stops a running server.

@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// maxAttempts is how often an append is decided while other writers change the tail. Of two writers, the one
+// maxDecisions is how often an append is decided while other writers change the tail. Of two writers, the one
 // with the older epoch is fenced at its next look-up.
-const maxAttempts = 8
+const maxDecisions = 8
 
-var errTailMoves = errors.New("other writers keep changing the tail")
+var errTailChanges = errors.New("other writers keep changing the tail")
 
 // Append stores records, or checks the tail.
 func (s *Server) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.AppendResponse, error) {
@@ -49,11 +49,11 @@ func (s *Server) append(ctx context.Context, r *streamv2.AppendRequest) error {
 // write decides about the request and stores the message, and repeats both if the tail has changed. It refuses,
 // and answers a check, only based on the log itself.
 func (s *Server) write(ctx context.Context, stream log.Stream, r livelog.Request, m *log.Message) error {
-	known, remembered := s.remembered(stream, r)
-	for range maxAttempts {
+	known, remembered := s.cachedTail(stream, r)
+	for range maxDecisions {
 		if !remembered {
 			var err error
-			if known, err = s.lookUp(ctx, stream); err != nil {
+			if known, err = s.readTail(ctx, stream); err != nil {
 				return err
 			}
 		}
@@ -75,13 +75,13 @@ func (s *Server) write(ctx context.Context, stream log.Stream, r livelog.Request
 		}
 		return err
 	}
-	return log.Unavailable("append", errTailMoves)
+	return log.Unavailable("append", errTailChanges)
 }
 
-// remembered returns the cached tail. A writer without appends counts as the first of a new session; if it is
+// cachedTail returns the cached tail. A writer without appends counts as the first of a new session; if it is
 // not, the log refuses the append.
-func (s *Server) remembered(stream log.Stream, r livelog.Request) (tail, bool) {
-	if r.Check() {
+func (s *Server) cachedTail(stream log.Stream, r livelog.Request) (tail, bool) {
+	if r.IsCheck() {
 		return tail{}, false
 	}
 	generation := s.log.Generation(stream)
@@ -91,7 +91,7 @@ func (s *Server) remembered(stream log.Stream, r livelog.Request) (tail, bool) {
 	return tail{generation: generation}, r.After == 0
 }
 
-func (s *Server) lookUp(ctx context.Context, stream log.Stream) (tail, error) {
+func (s *Server) readTail(ctx context.Context, stream log.Stream) (tail, error) {
 	known := tail{generation: s.log.Generation(stream)} // before the look-up, since it may rise meanwhile
 	last, err := s.log.Last(ctx, stream)
 	if err != nil || last == nil {

@@ -60,7 +60,7 @@ func benchmarkAppend(b *testing.B, writers int) {
 					return
 				}
 				w.after = lastOf(r)
-				r = w.goOn(body)
+				r = w.continueWith(body)
 			}
 		})
 	}

@@ -35,9 +35,9 @@ func (s *Server) bodyOf(records []*streamv2.Record) ([]byte, error) {
 	return body, nil
 }
 
-// cut splits the first record with its tag off a body and returns the sequence of its last frame. An invalid
+// splitRecord splits the first record with its tag off a body and returns the sequence of its last frame. An invalid
 // body counts as one record without a sequence.
-func cut(body []byte) (record, rest []byte, last int64) {
+func splitRecord(body []byte) (record, rest []byte, last int64) {
 	_, _, tag := protowire.ConsumeTag(body)
 	if tag < 0 {
 		return body, nil, 0
@@ -72,10 +72,10 @@ func lastOf(record []byte) int64 {
 	return int64(sequence) + max(chunks, 1) - 1 //nolint:gosec // a position
 }
 
-// behind returns the records of a body after the sequence.
-func behind(body []byte, sequence int64) []byte {
+// recordsAfter returns the records of a body after the sequence.
+func recordsAfter(body []byte, sequence int64) []byte {
 	for len(body) > 0 {
-		_, rest, last := cut(body)
+		_, rest, last := splitRecord(body)
 		if last > sequence {
 			break
 		}
@@ -84,24 +84,24 @@ func behind(body []byte, sequence int64) []byte {
 	return body
 }
 
-// see adds the records of a message to the survey.
-func see(attempts livelog.Survey, m *log.Message) {
+// addToSurvey adds the records of a message to the survey.
+func addToSurvey(attempts livelog.AttemptSurvey, m *log.Message) {
 	for body := m.Body; len(body) > 0; {
 		var last int64
-		_, body, last = cut(body)
-		attempts.See(m.Session, last)
+		_, body, last = splitRecord(body)
+		attempts.Add(m.Session, last)
 	}
 }
 
-// standing returns the records of a body without superseded attempts.
-func standing(attempts livelog.Survey, session string, body []byte) []byte {
+// withoutSuperseded returns the records of a body without superseded attempts.
+func withoutSuperseded(attempts livelog.AttemptSurvey, session string, body []byte) []byte {
 	if len(attempts) == 0 {
 		return body
 	}
 	kept := make([]byte, 0, len(body))
 	for len(body) > 0 {
-		record, rest, last := cut(body)
-		if !attempts.Replaced(session, last) {
+		record, rest, last := splitRecord(body)
+		if !attempts.Superseded(session, last) {
 			kept = append(kept, record...)
 		}
 		body = rest

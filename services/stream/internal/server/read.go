@@ -97,7 +97,7 @@ func (q *reading) replay(ctx context.Context) error {
 				return nil
 			}
 			q.cursor = m.Offset
-			if err := q.give(m, attempts); err != nil {
+			if err := q.deliver(m, attempts); err != nil {
 				return err
 			}
 		}
@@ -110,12 +110,12 @@ func (q *reading) replay(ctx context.Context) error {
 
 // survey scans the stored messages after the cursor. It returns their first page, their attempts, and the offset
 // of the last one.
-func (q *reading) survey(ctx context.Context) (first log.Page, attempts livelog.Survey, end uint64, err error) {
-	attempts = livelog.Survey{}
+func (q *reading) survey(ctx context.Context) (first log.Page, attempts livelog.AttemptSurvey, end uint64, err error) {
+	attempts = livelog.AttemptSurvey{}
 	first, err = q.page(ctx, q.cursor)
 	for page := first; err == nil; page, err = q.page(ctx, end) {
 		for _, m := range page.Messages {
-			see(attempts, m)
+			addToSurvey(attempts, m)
 			end = m.Offset
 		}
 		if !page.More {
@@ -176,7 +176,7 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 				continue
 			}
 			q.cursor = m.Offset
-			if err := q.give(m, nil); err != nil {
+			if err := q.deliver(m, nil); err != nil {
 				return caughtUp, err
 			}
 		}
@@ -184,16 +184,16 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 	}
 }
 
-// give sends the records of a message except known ones and superseded attempts.
-func (q *reading) give(m *log.Message, attempts livelog.Survey) error {
+// deliver sends the records of a message except known ones and superseded attempts.
+func (q *reading) deliver(m *log.Message, attempts livelog.AttemptSurvey) error {
 	body := m.Body
 	if m.Session == q.scope.Session {
 		if m.Last <= q.from {
 			return nil
 		}
-		body = behind(body, q.from)
+		body = recordsAfter(body, q.from)
 	}
-	if body = standing(attempts, m.Session, body); len(body) == 0 {
+	if body = withoutSuperseded(attempts, m.Session, body); len(body) == 0 {
 		return nil
 	}
 	return q.send(frameOf(m.Session, body))

@@ -117,7 +117,7 @@ func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.
 		Data:    encode(m),
 	}
 	for pause := firstInFlightPause; ; pause = min(2*pause, lastInFlightPause) {
-		reply, err := l.exchange(ctx, message)
+		reply, err := l.publish(ctx, message)
 		if errors.Is(err, nats.ErrNoResponders) && l.restore(ctx, p) {
 			return 0, log.ErrConflict // the expected message is gone
 		}
@@ -126,7 +126,7 @@ func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.
 		}
 		sequence, err := readAcknowledgement(reply.Data)
 		if err == nil || !isCode(err, codeInFlight) {
-			return sequence, refusal(err)
+			return sequence, appendError(err)
 		}
 		select {
 		case <-time.After(pause):
@@ -136,8 +136,8 @@ func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.
 	}
 }
 
-// refusal classifies the answer to an append; nil for an acknowledgement.
-func refusal(err error) error {
+// appendError classifies the answer to an append; nil for an acknowledgement.
+func appendError(err error) error {
 	e, refused := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case err == nil:
@@ -155,17 +155,17 @@ func refusal(err error) error {
 	return log.Unavailable("append", e)
 }
 
-// hear receives the stored messages in the order of the server.
-func (p *partition) hear(m *nats.Msg) {
+// receive receives the stored messages in the order of the server.
+func (p *partition) receive(m *nats.Msg) {
 	offset := number(m.Header, headerSequence)
 	if offset == 0 {
 		return // not from the log
 	}
 	p.mu.Lock()
-	next := offset == p.heard+1
-	p.heard = offset
+	next := offset == p.received+1
+	p.received = offset
 	p.mu.Unlock()
-	if next && !p.feed.Followed() {
+	if next && !p.feed.HasFollowers() {
 		return
 	}
 	stream, message, err := decode(m.Subject, offset, m.Data)

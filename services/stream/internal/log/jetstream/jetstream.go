@@ -158,18 +158,18 @@ func (l *Log) connect(e Endpoint) error {
 	return nil
 }
 
-// request returns the context of one request. It ends with ctx, with the connection, or after requestTimeout.
-func (l *Log) request(ctx context.Context) (context.Context, context.CancelFunc) {
+// requestContext returns the context of one request. It ends with ctx, with the connection, or after requestTimeout.
+func (l *Log) requestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	stop := context.AfterFunc(l.connection(), cancel)
+	stop := context.AfterFunc(l.connectionContext(), cancel)
 	return ctx, func() {
 		stop()
 		cancel()
 	}
 }
 
-// connection returns a context for the life of the connection.
-func (l *Log) connection() context.Context {
+// connectionContext returns a context for the life of the connection.
+func (l *Log) connectionContext() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.up
@@ -195,7 +195,7 @@ func (l *Log) start(ctx context.Context) error {
 		return fmt.Errorf("subscribe to the answers to appends: %w", err)
 	}
 	for _, p := range l.partitions {
-		if _, err := l.nc.Subscribe(storedSubject(p.number)+">", p.hear); err != nil {
+		if _, err := l.nc.Subscribe(storedSubject(p.number)+">", p.receive); err != nil {
 			return fmt.Errorf("subscribe to %s: %w", p.name, err)
 		}
 	}

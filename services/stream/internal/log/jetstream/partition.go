@@ -24,10 +24,10 @@ type partition struct {
 	generation atomic.Uint64
 
 	mu     sync.Mutex
-	heard  uint64 // the last received offset
+	received  uint64 // the last received offset
 	stored uint64 // the last offset in the log, at the last comparison
 
-	making sync.Mutex // held while the stream is created
+	creating sync.Mutex // held while the stream is created
 }
 
 // breakFeed reports that messages may be missing in the feed or the log.
@@ -39,59 +39,59 @@ func (p *partition) breakFeed() {
 // compare compares the last received offset with the log, and creates a missing stream.
 func (l *Log) compare(ctx context.Context, p *partition) {
 	p.mu.Lock()
-	heard := p.heard
+	received := p.received
 	p.mu.Unlock()
 	last, err := l.lastStored(ctx, p)
 	switch {
-	case gone(err):
+	case isMissing(err):
 		l.restore(ctx, p)
-	case err == nil && p.learn(heard, last):
-		l.log.Warn("the live log and its feed differ; readers begin anew", "partition", p.name, "heard", heard, "stored", last)
+	case err == nil && p.update(received, last):
+		l.log.Warn("the live log and its feed differ; readers start again", "partition", p.name, "heard", received, "stored", last)
 		p.breakFeed()
 	}
 }
 
-// learn records the result of a comparison: the last offset received before it, and the last offset in the log.
+// update records the result of a comparison: the last offset received before it, and the last offset in the log.
 // It reports whether the feed or the log has lost messages.
-func (p *partition) learn(heardBefore, last uint64) bool {
+func (p *partition) update(receivedBefore, last uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lost := last < heardBefore || p.heard < p.stored
+	lost := last < receivedBefore || p.received < p.stored
 	p.stored = last
 	if lost {
-		p.heard = last
+		p.received = last
 	}
 	return lost
 }
 
 // lastStored returns the sequence of the last message of a partition.
 func (l *Log) lastStored(ctx context.Context, p *partition) (uint64, error) {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
-	info, err := l.ask(ctx, "STREAM.INFO."+p.name, nil)
+	info, err := l.call(ctx, "STREAM.INFO."+p.name, nil)
 	return info.State.Last, err
 }
 
-// gone reports whether the error may mean a missing partition.
-func gone(err error) bool {
+// isMissing reports whether the error may mean a missing partition.
+func isMissing(err error) bool {
 	return isCode(err, jetstream.JSErrCodeStreamNotFound) || errors.Is(err, nats.ErrNoResponders)
 }
 
 // restore creates a missing stream and reports whether it exists now. It returns false while another request
 // creates it.
 func (l *Log) restore(ctx context.Context, p *partition) bool {
-	if !p.making.TryLock() {
+	if !p.creating.TryLock() {
 		return false
 	}
-	defer p.making.Unlock()
+	defer p.creating.Unlock()
 	if _, err := l.lastStored(ctx, p); err == nil {
 		return true // another process was faster
 	}
 	if err := l.ensure(ctx, p); err != nil {
-		l.log.Warn("a partition of the live log is gone and cannot be made", "partition", p.name, "error", err)
+		l.log.Warn("a partition of the live log is missing and cannot be created", "partition", p.name, "error", err)
 		return false
 	}
-	l.log.Warn("a partition of the live log was gone and is made again", "partition", p.name)
+	l.log.Warn("created a missing partition of the live log", "partition", p.name)
 	p.breakFeed()
 	return true
 }
@@ -117,7 +117,7 @@ func (l *Log) open(ctx context.Context, p *partition) error {
 // A server that finds a damaged configuration file in a new stream's folder does not rewrite it, and does not
 // find the stream at its next start. The update rewrites the file.
 func (l *Log) ensure(ctx context.Context, p *partition) error {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
 	want := l.streamConfig(p)
 	stream, err := l.js.Stream(ctx, p.name)
@@ -134,7 +134,7 @@ func (l *Log) ensure(ctx context.Context, p *partition) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stored = stream.CachedInfo().State.LastSeq
-	p.heard = p.stored
+	p.received = p.stored
 	return nil
 }
 

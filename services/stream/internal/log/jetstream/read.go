@@ -21,22 +21,22 @@ const (
 )
 
 var (
-	errHole    = errors.New("messages of an answer are missing")
+	errMissingAnswers    = errors.New("messages of an answer are missing")
 	errLagging = errors.New("the copy of the partition that answers is behind its leader")
 )
 
 // Last implements log.Writer.
 func (l *Log) Last(ctx context.Context, s log.Stream) (*log.Message, error) {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
 	return l.last(ctx, l.partitionOf(s), log.Scope{Stream: s})
 }
 
 // last returns the scope's last message from the leader, which has every acknowledged message; nil for none.
 func (l *Log) last(ctx context.Context, p *partition, s log.Scope) (*log.Message, error) {
-	got, err := l.ask(ctx, "STREAM.MSG.GET."+p.name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter(p.number, s)))
+	got, err := l.call(ctx, "STREAM.MSG.GET."+p.name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter(p.number, s)))
 	switch {
-	case isCode(err, jetstream.JSErrCodeMessageNotFound), gone(err) && l.restore(ctx, p):
+	case isCode(err, jetstream.JSErrCodeMessageNotFound), isMissing(err) && l.restore(ctx, p):
 		return nil, nil
 	case err != nil:
 		return nil, log.Unavailable("look at the end of "+p.name, err)
@@ -51,7 +51,7 @@ func (l *Log) last(ctx context.Context, p *partition, s log.Scope) (*log.Message
 // first asks the leader for the last message, and accepts the end of the log only from a replica with this
 // message.
 func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (log.Page, error) {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
 	p := l.partitionOf(s.Stream)
 	for range lagAttempts {
@@ -63,7 +63,7 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 			}
 		}
 		page, err := l.page(ctx, p, s, after, limit)
-		if err != nil || page.More || complete(page, after, last) {
+		if err != nil || page.More || isComplete(page, after, last) {
 			return page, err
 		}
 		select {
@@ -75,8 +75,8 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 	return log.Page{}, log.Unavailable("read "+p.name, errLagging)
 }
 
-// complete reports whether a page reaches as far as the leader's last message.
-func complete(page log.Page, after uint64, last *log.Message) bool {
+// isComplete reports whether a page reaches as far as the leader's last message.
+func isComplete(page log.Page, after uint64, last *log.Message) bool {
 	if n := len(page.Messages); n > 0 {
 		after = page.Messages[n-1].Offset
 	}
@@ -90,7 +90,7 @@ func (l *Log) page(ctx context.Context, p *partition, s log.Scope, after uint64,
 	c := collector{answers: make(chan *nats.Msg, limit+1)}
 	err := l.collect(ctx, "DIRECT.GET."+p.name, question, &c)
 	switch {
-	case gone(err) && l.restore(ctx, p):
+	case isMissing(err) && l.restore(ctx, p):
 		return log.Page{}, nil
 	case err != nil:
 		return log.Page{}, log.Unavailable("read "+p.name, err)
@@ -114,7 +114,7 @@ func (l *Log) collect(ctx context.Context, method string, question []byte, c *co
 	for {
 		select {
 		case m := <-c.answers:
-			if done, err := c.take(m); done || err != nil {
+			if done, err := c.add(m); done || err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -132,10 +132,10 @@ type collector struct {
 	corrupt error
 }
 
-func (c *collector) take(m *nats.Msg) (done bool, err error) {
+func (c *collector) add(m *nats.Msg) (done bool, err error) {
 	code := m.Header.Get(headerCode)
 	if (code == "" || code == "204") && number(m.Header, headerLastSequence) != c.last {
-		return true, errHole
+		return true, errMissingAnswers
 	}
 	switch code {
 	case "":
@@ -177,16 +177,16 @@ func number(h nats.Header, name string) uint64 {
 	return n
 }
 
-// askPatience is how long a request waits before it is repeated. Servers that take a dead server for their
+// callTimeout is how long a request waits before it is repeated. Servers that take a dead server for their
 // leader drop requests for the leader silently.
-const askPatience = 1500 * time.Millisecond
+const callTimeout = 1500 * time.Millisecond
 
-// ask repeats a request to the JetStream API, which the leader answers, until an answer arrives or ctx ends. It
+// call repeats a request to the JetStream API, which the leader answers, until an answer arrives or ctx ends. It
 // does not use the client library's stream handle, because the handle caches answers without a lock and
 // goroutines must not share it.
-func (l *Log) ask(ctx context.Context, method string, question []byte) (answer, error) {
+func (l *Log) call(ctx context.Context, method string, question []byte) (answer, error) {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, askPatience)
+		attempt, cancel := context.WithTimeout(ctx, callTimeout)
 		m, err := l.nc.RequestWithContext(attempt, "$JS.API."+method, question)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

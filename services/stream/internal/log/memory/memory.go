@@ -95,8 +95,8 @@ func size(m *log.Message) int64 { return int64(len(m.Body)) + messageOverhead }
 // retain removes messages beyond the limits from the front.
 func (l *Log) retain() {
 	now := time.Now()
-	for len(l.entries) > 1 || len(l.entries) == 1 && l.tooOld(now) {
-		if !l.tooOld(now) && (l.options.MaxBytes == 0 || l.bytes <= l.options.MaxBytes) {
+	for len(l.entries) > 1 || len(l.entries) == 1 && l.isExpired(now) {
+		if !l.isExpired(now) && (l.options.MaxBytes == 0 || l.bytes <= l.options.MaxBytes) {
 			return
 		}
 		e := l.entries[0]
@@ -111,7 +111,7 @@ func (l *Log) retain() {
 	}
 }
 
-func (l *Log) tooOld(now time.Time) bool {
+func (l *Log) isExpired(now time.Time) bool {
 	return l.options.MaxAge > 0 && now.Sub(l.entries[0].stored) > l.options.MaxAge
 }
 

@@ -33,7 +33,7 @@ const maxIdle = 1 << 10
 // listen subscribes to the answers.
 func (r *replies) listen(nc *nats.Conn) error {
 	r.inbox, r.waiting = nc.NewInbox()+".", map[uint64]*waiter{}
-	_, err := nc.Subscribe(r.inbox+"*", r.take)
+	_, err := nc.Subscribe(r.inbox+"*", r.deliver)
 	return err
 }
 
@@ -52,8 +52,8 @@ func (r *replies) expect() (number uint64, subject string, w *waiter) {
 	return r.last, r.inbox + strconv.FormatUint(r.last, 36), w
 }
 
-// forget ends the wait, with or without an answer.
-func (r *replies) forget(number uint64, w *waiter) {
+// release ends the wait, with or without an answer.
+func (r *replies) release(number uint64, w *waiter) {
 	w.limit.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *replies) forget(number uint64, w *waiter) {
 	}
 }
 
-func (r *replies) take(m *nats.Msg) {
+func (r *replies) deliver(m *nats.Msg) {
 	number, err := strconv.ParseUint(m.Subject[len(r.inbox):], 36, 64)
 	if err != nil {
 		return // not an answer to an append
@@ -80,12 +80,12 @@ func (r *replies) take(m *nats.Msg) {
 	}
 }
 
-// exchange publishes the message and waits for its answer. It fails when ctx ends, the connection is lost, or
+// publish publishes the message and waits for its answer. It fails when ctx ends, the connection is lost, or
 // requestTimeout passes.
-func (l *Log) exchange(ctx context.Context, message *nats.Msg) (*nats.Msg, error) {
-	up := l.connection()
+func (l *Log) publish(ctx context.Context, message *nats.Msg) (*nats.Msg, error) {
+	up := l.connectionContext()
 	number, subject, w := l.replies.expect()
-	defer l.replies.forget(number, w)
+	defer l.replies.release(number, w)
 	message.Reply = subject
 	if err := l.nc.PublishMsg(message); err != nil {
 		return nil, err
