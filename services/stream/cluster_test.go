@@ -25,21 +25,21 @@ func onNATS(url string) stream.Config {
 func TestReplicasAreOneService(t *testing.T) {
 	t.Parallel()
 	ns := natstest.StartSolo(t, t.TempDir())
-	houses := []*house{start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL()))}
+	houses := []*fixture{start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL())), start(t, onNATS(ns.URL()))}
 	w := houses[0].writer(refOf("replicas"))
 	r := houses[1].read(t, &streamv2.ReadRequest{Stream: w.ref})
 	r.expect(t, "caught up")
 	var want []string
-	for i := range 60 { // a writer may come through any of them
-		w.house = houses[i%len(houses)]
+	for i := range 60 { // a writer may use any replica
+		w.fixture = houses[i%len(houses)]
 		want = append(want, fmt.Sprint(i))
 		w.say(t, want[i])
 	}
 	r.expect(t, want...)
 }
 
-// follow reads count texts, and reads again from where it stands whenever the log is unavailable.
-func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) (got []string, err error) {
+// follow reads count texts and resumes from its position whenever the log is unavailable.
+func (h *fixture) follow(ctx context.Context, ref *streamv2.StreamRef, count int) (got []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var from int64
@@ -51,7 +51,7 @@ func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) 
 			}
 			var f *streamv2.ReadResponse
 			if f, err = stream.Recv(); err == nil && f.GetRecords() != nil {
-				got, from = append(got, word(f)), f.GetRecords().GetRecords()[0].GetSequence()
+				got, from = append(got, describe(f)), f.GetRecords().GetRecords()[0].GetSequence()
 			}
 		}
 		if !errors.Is(err, fault.Unavailable) || ctx.Err() != nil {
@@ -60,8 +60,8 @@ func (h *house) follow(ctx context.Context, ref *streamv2.StreamRef, count int) 
 	}
 }
 
-// survives has a writer append through one replica, and readers follow through both, while
-// disturb disturbs the servers. Nothing may be missing, and nothing comes twice.
+// survives runs a writer on one replica and readers on both while disturb disturbs the servers. No record may be
+// missing or duplicated.
 func survives(t *testing.T, c stream.Config, disturb func()) {
 	t.Helper()
 	one, two := start(t, c), start(t, c)
@@ -71,7 +71,7 @@ func survives(t *testing.T, c stream.Config, disturb func()) {
 		want = append(want, fmt.Sprint(i))
 	}
 	var group sync.WaitGroup
-	for _, h := range []*house{one, two, two} {
+	for _, h := range []*fixture{one, two, two} {
 		group.Go(func() {
 			if got, err := h.follow(t.Context(), w.ref, len(want)); !slices.Equal(got, want) || err != nil {
 				t.Errorf("a reader got %q, %v; want %q", got, err, want)
@@ -104,7 +104,7 @@ func TestAnOutageOfTheServerLosesNothing(t *testing.T) {
 	})
 }
 
-// A server that is killed loses its disk as well, and comes back.
+// A killed server loses its disk as well, and comes back.
 func TestAClusterOfThreeLosesNothingWithOneOfThem(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, 3)
@@ -123,7 +123,7 @@ func TestAClusterOfThreeLosesNothingWithOneOfThem(t *testing.T) {
 	})
 }
 
-// All servers lose what was written since a moment, or everything.
+// All servers lose recent writes, or everything.
 func TestAClusterThatLosesRecordsCostsOneAttempt(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, 3)
@@ -134,14 +134,14 @@ func TestAClusterThatLosesRecordsCostsOneAttempt(t *testing.T) {
 	w := one.writer(refOf("lost"))
 	w.say(t, "a", "b")
 	ns.Restore(t)
-	w.lost(t)
+	w.appendUntilLost(t)
 	w.begin(t, "a2", "b2")
 	ns.Snapshot(t)
 	w.say(t, "c2")
 	ns.Restore(t)
-	w.lost(t)
+	w.appendUntilLost(t)
 	w.begin(t, "a3", "b3", "c3")
-	for _, h := range []*house{one, two} {
+	for _, h := range []*fixture{one, two} {
 		got, err := h.follow(t.Context(), w.ref, 3)
 		if want := []string{"a3", "b3", "c3"}; !slices.Equal(got, want) || err != nil {
 			t.Errorf("a reader got %q, %v; want %q", got, err, want)

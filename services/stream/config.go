@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 )
 
-// The logs that Config.Bus names.
+// Values of Config.Bus.
 const (
-	BusMemory   = "memory"   // in the process's memory; ends with it
-	BusEmbedded = "embedded" // a NATS server in the process, files in DataDir
+	BusMemory   = "memory"   // in the memory of the process; lost with it
+	BusEmbedded = "embedded" // a NATS server in the process with files in DataDir
 	BusNATS     = "nats"     // NATS servers at NATSURL
 )
 
-// Config says how the log is kept. Start from Defaults or from config.Load.
+// Config configures the log. Start from Defaults or from config.Load.
 type Config struct {
 	Bus       string `env:"HOLDFAST_STREAM_BUS" envDefault:"embedded" doc:"where the live log is: memory, embedded (a NATS server in the process) or nats"`
 	DataDir   string `env:"HOLDFAST_STREAM_DATA_DIR" envDefault:"holdfast-data/stream" doc:"directory of the embedded server; one process at a time may use it"`
@@ -33,7 +33,7 @@ type Config struct {
 	BootTimeout    time.Duration `env:"HOLDFAST_STREAM_BOOT_TIMEOUT" envDefault:"30s" doc:"how long the start waits for the live log"`
 }
 
-// ProcessConfig is what a process that runs this service alone is told.
+// ProcessConfig configures a process with this service alone.
 type ProcessConfig struct {
 	Config
 	Listen    string       `env:"HOLDFAST_STREAM_LISTEN" envDefault:"127.0.0.1:7412" doc:"address to serve gRPC on"`
@@ -51,7 +51,7 @@ func Defaults() Config {
 	return c
 }
 
-// Bounds of the configuration.
+// Limits of the configuration.
 const (
 	maxPartitions = 64
 	maxReplicas   = 5
@@ -59,50 +59,50 @@ const (
 	minSync       = 10 * time.Millisecond
 	minPartition  = 1 << 20
 	minChunk      = 1 << 10
-	maxChunk      = 4 << 20 // the embedded server takes messages of twice that
+	maxChunk      = 4 << 20 // the embedded server accepts messages of twice this size
 )
 
-// check answers Invalid (CONFIG_INVALID), naming the variable.
+// check returns Invalid (CONFIG_INVALID) and names the variable.
 func (c Config) check() error {
-	if err := c.checkLog(); err != nil {
+	if err := c.checkLocation(); err != nil {
 		return err
 	}
 	switch {
 	case c.TTL < minTTL:
-		return wrong("HOLDFAST_STREAM_TTL", "%v is below %v", c.TTL, minTTL)
+		return configInvalid("HOLDFAST_STREAM_TTL", "%v is below %v", c.TTL, minTTL)
 	case c.PartitionBytes < minPartition:
-		return wrong("HOLDFAST_STREAM_PARTITION_BYTES", "%d is below %d", c.PartitionBytes, minPartition)
+		return configInvalid("HOLDFAST_STREAM_PARTITION_BYTES", "%d is below %d", c.PartitionBytes, minPartition)
 	case c.ChunkBytes < minChunk || c.ChunkBytes > maxChunk:
-		return wrong("HOLDFAST_STREAM_CHUNK_BYTES", "%d is not between %d and %d", c.ChunkBytes, minChunk, maxChunk)
+		return configInvalid("HOLDFAST_STREAM_CHUNK_BYTES", "%d is not between %d and %d", c.ChunkBytes, minChunk, maxChunk)
 	case c.Check <= 0:
-		return wrong("HOLDFAST_STREAM_CHECK", "%v is not above 0", c.Check)
+		return configInvalid("HOLDFAST_STREAM_CHECK", "%v is not above 0", c.Check)
 	case c.BootTimeout <= 0:
-		return wrong("HOLDFAST_STREAM_BOOT_TIMEOUT", "%v is not above 0", c.BootTimeout)
+		return configInvalid("HOLDFAST_STREAM_BOOT_TIMEOUT", "%v is not above 0", c.BootTimeout)
 	}
 	return nil
 }
 
-// checkLog checks what says where the log is.
-func (c Config) checkLog() error {
+// checkLocation checks the location of the log.
+func (c Config) checkLocation() error {
 	switch {
 	case c.Bus != BusMemory && c.Bus != BusEmbedded && c.Bus != BusNATS:
-		return wrong("HOLDFAST_STREAM_BUS", "%q is none of memory, embedded and nats", c.Bus)
+		return configInvalid("HOLDFAST_STREAM_BUS", "%q is none of memory, embedded and nats", c.Bus)
 	case c.Partitions < 1 || c.Partitions > maxPartitions:
-		return wrong("HOLDFAST_STREAM_PARTITIONS", "%d is not between 1 and %d", c.Partitions, maxPartitions)
+		return configInvalid("HOLDFAST_STREAM_PARTITIONS", "%d is not between 1 and %d", c.Partitions, maxPartitions)
 	case c.Replicas < 1 || c.Replicas > maxReplicas:
-		return wrong("HOLDFAST_STREAM_REPLICAS", "%d is not between 1 and %d", c.Replicas, maxReplicas)
+		return configInvalid("HOLDFAST_STREAM_REPLICAS", "%d is not between 1 and %d", c.Replicas, maxReplicas)
 	case c.Bus != BusNATS && c.Replicas != 1:
-		return wrong("HOLDFAST_STREAM_REPLICAS", "the %s log has one copy, not %d: set it to 1, or HOLDFAST_STREAM_BUS to nats and HOLDFAST_STREAM_NATS_URL to a cluster", c.Bus, c.Replicas)
+		return configInvalid("HOLDFAST_STREAM_REPLICAS", "the %s log has one copy, not %d: set it to 1, or HOLDFAST_STREAM_BUS to nats and HOLDFAST_STREAM_NATS_URL to a cluster", c.Bus, c.Replicas)
 	case c.Bus == BusNATS && c.NATSURL == "":
-		return wrong("HOLDFAST_STREAM_NATS_URL", "it is empty")
+		return configInvalid("HOLDFAST_STREAM_NATS_URL", "it is empty")
 	case c.Bus == BusEmbedded && c.DataDir == "":
-		return wrong("HOLDFAST_STREAM_DATA_DIR", "the embedded server needs a directory")
+		return configInvalid("HOLDFAST_STREAM_DATA_DIR", "the embedded server needs a directory")
 	case c.Bus == BusEmbedded && c.Sync != 0 && c.Sync < minSync:
-		return wrong("HOLDFAST_STREAM_SYNC", "%v is neither 0s, which is before each acknowledgement, nor %v or more", c.Sync, minSync)
+		return configInvalid("HOLDFAST_STREAM_SYNC", "%v is neither 0s, which is before each acknowledgement, nor %v or more", c.Sync, minSync)
 	}
 	return nil
 }
 
-func wrong(variable, format string, args ...any) error {
+func configInvalid(variable, format string, args ...any) error {
 	return fault.New(fault.Invalid, "CONFIG_INVALID", variable+": "+format, args...)
 }

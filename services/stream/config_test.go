@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// open opens a service that the configuration may refuse, and says of which
-// variable it complains.
+// open opens a service with a possibly invalid configuration and returns the refused variable.
 func open(t *testing.T, c stream.Config) (variable, detail string) {
 	t.Helper()
 	service, err := stream.New(t.Context(), c, stream.Peers{Log: slog.New(slog.DiscardHandler)})
@@ -34,7 +33,7 @@ func TestAWrongConfigurationIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		variable string
 		spoil    func(*stream.Config)
-		says     string // what the detail holds
+		says     string // a part of the detail
 	}{
 		"an unknown log":        {"HOLDFAST_STREAM_BUS", func(c *stream.Config) { c.Bus = "kafka" }, "kafka"},
 		"no directory":          {"HOLDFAST_STREAM_DATA_DIR", func(c *stream.Config) { c.DataDir = "" }, "directory"},

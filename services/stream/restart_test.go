@@ -24,7 +24,7 @@ func TestAnEmbeddedLogIsKeptOrCostsOneAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	w.house = start(t, c)
+	w.fixture = start(t, c)
 	r := w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 2)})
 	r.expect(t, "caught up")
 	w.say(t, "c")
@@ -34,8 +34,8 @@ func TestAnEmbeddedLogIsKeptOrCostsOneAttempt(t *testing.T) {
 
 	for i, directory := range []string{older, t.TempDir()} {
 		c.DataDir = directory
-		w.house = start(t, c)
-		w.lost(t)
+		w.fixture = start(t, c)
+		w.appendUntilLost(t)
 		again := fmt.Sprint("again ", i)
 		w.begin(t, again)
 		w.stored(t, &streamv2.ReadRequest{Stream: w.ref}, again)

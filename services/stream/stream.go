@@ -1,5 +1,4 @@
-// Package stream is the hall of the stream service: the only door to the live log, which
-// carries the step in flight and nothing else.
+// Package stream is the stream service. It owns the live log, which holds the step in flight of every session.
 //
 //	server ──▶ livelog (the rules)
 //	   │
@@ -23,7 +22,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
-// Peers is what the service is given by its process.
+// Peers are the dependencies of the service.
 type Peers struct {
 	Log   *slog.Logger // nil is slog.Default
 	Meter metric.Meter // nil measures nothing
@@ -36,11 +35,10 @@ type Service struct {
 	nats   *embedded.Server // nil unless embedded
 }
 
-// New opens the log. It waits for a log that cannot be reached for
-// Config.BootTimeout at most. Close must be called.
+// New opens the log. It waits up to Config.BootTimeout for an unreachable log. Close must be called.
 //
-// Invalid (CONFIG_INVALID): the detail names the variable. Unavailable
-// (LOG_UNAVAILABLE): the log could not be opened in time.
+// Invalid (CONFIG_INVALID): the detail names the variable. Unavailable (LOG_UNAVAILABLE): the log could not be
+// opened in time.
 func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -62,10 +60,10 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	return s, nil
 }
 
-// recordRoom is what a record may take beside its largest chunk.
+// recordRoom is the size limit of a record beside its largest chunk.
 const recordRoom = 8 << 10
 
-// open opens the log that the configuration names.
+// open opens the configured log.
 func (s *Service) open(ctx context.Context, c Config, logger *slog.Logger) (err error) {
 	endpoint := jetstream.Endpoint{URL: c.NATSURL, CredsFile: c.NATSCreds}
 	switch c.Bus {
@@ -92,7 +90,7 @@ func (s *Service) open(ctx context.Context, c Config, logger *slog.Logger) (err 
 		Log:            logger,
 	})
 	if err != nil {
-		return err // a nil *jetstream.Log is no nil log.Log
+		return err // a nil *jetstream.Log would be a non-nil log.Log
 	}
 	s.log = opened
 	return nil
@@ -103,10 +101,10 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 	streamv2.RegisterStreamServiceServer(r, s.server)
 }
 
-// Run does the background work until ctx ends, then ends the open reads and returns nil.
+// Run does the background work until ctx ends. It then ends the open reads and returns nil.
 func (s *Service) Run(ctx context.Context) error { return s.log.Run(ctx) }
 
-// Close closes the log. Call it when Run has returned and no call is open.
+// Close closes the log. Call it after Run has returned and all calls have ended.
 func (s *Service) Close() error {
 	var err error
 	if s.log != nil {

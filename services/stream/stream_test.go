@@ -20,17 +20,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 3 * time.Minute
 
-// house is a running service and a client of it.
-type house struct {
+// fixture is a running service with a client.
+type fixture struct {
 	streamv2.StreamServiceClient
-	stop func() // ends it as a signal would; runs at the end of the test, too
+	stop func() // ends it like a signal; also runs at the end of the test
 }
 
-// start runs the service on a network in memory.
-func start(t *testing.T, c stream.Config) *house {
+// start runs the service on an in-memory network.
+func start(t *testing.T, c stream.Config) *fixture {
 	t.Helper()
 	service, err := stream.New(t.Context(), c, stream.Peers{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -63,7 +63,7 @@ func start(t *testing.T, c stream.Config) *house {
 		}
 	})
 	t.Cleanup(stop)
-	return &house{streamv2.NewStreamServiceClient(conn), stop}
+	return &fixture{streamv2.NewStreamServiceClient(conn), stop}
 }
 
 func onMemory() stream.Config {
@@ -83,17 +83,17 @@ func refOf(session string) *streamv2.StreamRef {
 	return &streamv2.StreamRef{Tenant: "acme", RootSessionId: session, SessionId: session}
 }
 
-// writer appends to a session as an executor does: attempts at step 1, a chunk a record.
+// writer appends to a session like an executor: attempts at step 1, one chunk per record.
 type writer struct {
-	*house
+	*fixture
 	ref     *streamv2.StreamRef
 	epoch   int64
 	attempt int32
 	n       int32 // of the last chunk
 }
 
-func (h *house) writer(ref *streamv2.StreamRef) *writer {
-	return &writer{house: h, ref: ref, epoch: 1, attempt: 1}
+func (h *fixture) writer(ref *streamv2.StreamRef) *writer {
+	return &writer{fixture: h, ref: ref, epoch: 1, attempt: 1}
 }
 
 func at(attempt, n int32) int64 {
@@ -149,8 +149,8 @@ func (w *writer) begin(t *testing.T, deltas ...string) {
 	w.say(t, deltas...)
 }
 
-// lost appends until the log says that it lost what came before.
-func (w *writer) lost(t *testing.T) {
+// appendUntilLost appends until the log reports lost records.
+func (w *writer) appendUntilLost(t *testing.T) {
 	t.Helper()
 	refused(t, w.patientAppend(t.Context(), "lost"), fault.Stale, "RECORDS_LOST")
 }
@@ -160,7 +160,7 @@ type reading struct {
 	stream grpc.ServerStreamingClient[streamv2.ReadResponse]
 }
 
-func (h *house) read(t *testing.T, r *streamv2.ReadRequest) reading {
+func (h *fixture) read(t *testing.T, r *streamv2.ReadRequest) reading {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -171,15 +171,15 @@ func (h *house) read(t *testing.T, r *streamv2.ReadRequest) reading {
 	return reading{stream}
 }
 
-// word returns a frame's text, or "caught up".
-func word(f *streamv2.ReadResponse) string {
+// describe returns a frame's text, or "caught up".
+func describe(f *streamv2.ReadResponse) string {
 	if f.GetCaughtUp() != nil {
 		return "caught up"
 	}
 	return f.GetRecords().GetRecords()[0].GetChunks()[0].GetTextDelta().GetDelta()
 }
 
-// expect takes as many frames as are wanted, and wants these.
+// expect reads as many frames as given and compares them.
 func (r reading) expect(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
@@ -188,14 +188,14 @@ func (r reading) expect(t *testing.T, want ...string) {
 		if err != nil {
 			t.Fatalf("got %q and then %v, want %q", got, err, want)
 		}
-		got = append(got, word(f))
+		got = append(got, describe(f))
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("got  %q\nwant %q", got, want)
 	}
 }
 
-// end takes frames until the call ends.
+// end reads frames until the call ends.
 func (r reading) end() error {
 	for {
 		if _, err := r.stream.Recv(); err != nil {
@@ -204,8 +204,8 @@ func (r reading) end() error {
 	}
 }
 
-// stored wants these texts to be stored.
-func (h *house) stored(t *testing.T, r *streamv2.ReadRequest, want ...string) {
+// stored compares the stored texts.
+func (h *fixture) stored(t *testing.T, r *streamv2.ReadRequest, want ...string) {
 	t.Helper()
 	r.StoredOnly = true
 	reading := h.read(t, r)

@@ -27,7 +27,7 @@ type EndStatus int32
 const (
 	EndStatus_END_STATUS_UNSPECIFIED EndStatus = 0
 	EndStatus_END_STATUS_COMPLETED   EndStatus = 1
-	// Suspended or paused: the conversation goes on after an answer or a resume.
+	// Suspended or paused: the conversation continues after an answer or a resume.
 	EndStatus_END_STATUS_PAUSED      EndStatus = 2
 	EndStatus_END_STATUS_INTERRUPTED EndStatus = 3
 )
@@ -75,22 +75,21 @@ func (EndStatus) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{0}
 }
 
-// Record is chunks, the beginning of an attempt with or without chunks, or a boundary.
+// Record holds chunks, the beginning of an attempt with or without chunks, or a boundary.
 //
 // An attempt has at most 2^19 - 4 chunks (position.MaxChunks).
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sequence of its first frame: of the first chunk, or of the boundary. The first
-	// record of an attempt has n = 1 with chunks and n = 0 without. Later records of an
-	// attempt have chunks and begin right behind the frame before.
+	// The sequence of its first frame: the first chunk, or the boundary. The first record of an attempt has n = 1
+	// with chunks and n = 0 without. Later records of an attempt have chunks and directly follow the previous
+	// frame.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Their sequences follow each other without a gap. All are of one attempt, 1 to
-	// position.Stored - 1, at a step of 1 or more. Each names its agent_id.
+	// Their sequences are consecutive. All belong to one attempt, 1 to position.Stored - 1, at a step of 1 or
+	// more. Each names its agent_id.
 	Chunks []*v1.Chunk `protobuf:"bytes,2,rep,name=chunks,proto3" json:"chunks,omitempty"`
-	// Set in the first record of an attempt, and in no other.
+	// Set in the first record of an attempt only.
 	Attempt *Attempt `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The step was committed, or the run has ended. Such a record has no chunks and no
-	// attempt.
+	// The step was committed, or the run has ended. Such a record has neither chunks nor an attempt.
 	Boundary      *Boundary `protobuf:"bytes,4,opt,name=boundary,proto3" json:"boundary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -154,11 +153,10 @@ func (x *Record) GetBoundary() *Boundary {
 	return nil
 }
 
-// Attempt begins an attempt at the step in flight. Everything that readers have seen
-// behind `stands` is void.
+// Attempt begins an attempt at the step in flight. It voids everything that readers have seen after `stands`.
 type Attempt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session's position when the attempt began: below the record's sequence.
+	// The session's position when the attempt began, below the record's sequence.
 	Stands int64 `protobuf:"varint,1,opt,name=stands,proto3" json:"stands,omitempty"`
 	// Required.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -219,27 +217,27 @@ func (x *Attempt) GetReason() string {
 	return ""
 }
 
-// Boundary says that the state service has made something durable. It saves readers a
-// question; one who misses it asks the state service.
+// Boundary reports that the state service has committed a step or ended a run. It saves readers a query; a
+// reader that misses it asks the state service.
 //
-// Its record has one of three sequences (package position), and what is set follows:
+// Its record has one of three sequences (package position), which determine the set fields:
 //
-//	Committed(step)            step_committed         the step was committed, the run goes on
+//	Committed(step)            step_committed         the step was committed, the run continues
 //	Ended(step)                step_committed,        the run ended with the step
 //	                           run_ended, end
 //	OutsideStep(step, claims)  run_ended, end         the run ended outside a step
 type Boundary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sequence of the last chunk of the attempt that the step consists of. A reader
-	// that stands elsewhere has not seen the step, and reads it from the state service.
-	// 0: the step was not shown live as a whole. Below the record's sequence.
+	// The sequence of the last chunk of the committed attempt, below the record's sequence. A reader at another
+	// position has not seen the step, and reads it from the state service. 0: the step was not completely shown
+	// live.
 	Last int64 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"`
 	// The chunk step_committed; unset for a run that ended outside a step.
 	StepCommitted *v1.Chunk `protobuf:"bytes,2,opt,name=step_committed,json=stepCommitted,proto3" json:"step_committed,omitempty"`
-	// The chunk that says how the run ended (run_completed, run_interrupted,
-	// run_suspended, error); unset when it goes on.
+	// The chunk with the outcome of the run (run_completed, run_interrupted, run_suspended, error); unset while
+	// the run continues.
 	RunEnded *v1.Chunk `protobuf:"bytes,3,opt,name=run_ended,json=runEnded,proto3" json:"run_ended,omitempty"`
-	// With run_ended, and only then: how the run ended.
+	// The outcome of the run; set together with run_ended.
 	End           *Terminal `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -303,7 +301,7 @@ func (x *Boundary) GetEnd() *Terminal {
 	return nil
 }
 
-// Terminal says how a run ended.
+// Terminal is the outcome of a run.
 type Terminal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -456,9 +454,9 @@ func (x *End) GetUsage() *v1.Usage {
 
 type Fail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A sentence that may be shown to a user.
+	// A sentence for users.
 	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	// A code of the specification; empty for an unclassified error.
+	// A code from the specification; empty for an unclassified error.
 	Code          string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -508,8 +506,8 @@ func (x *Fail) GetCode() string {
 	return ""
 }
 
-// StreamRef names the live log of one session. Ids are 1 to 256 bytes of UTF-8 without
-// control characters: ID_INVALID.
+// StreamRef names the live log of one session. Ids are 1 to 256 bytes of UTF-8 without control characters:
+// ID_INVALID.
 type StreamRef struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -574,13 +572,13 @@ func (x *StreamRef) GetSessionId() string {
 type AppendRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Stream *StreamRef             `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
-	// Of the writer's claim; above 0.
+	// The epoch of the writer's claim; above 0.
 	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The sequence of the last frame that the writer has appended; 0 when it has none. The
-	// sequence before the first record's, where that has neither attempt nor boundary.
+	// The sequence of the writer's last appended frame; 0 for none. If the first record has neither attempt nor
+	// boundary, it begins directly after this frame.
 	After int64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
-	// Encoded, they take at most 8 KiB more than the configured size of a chunk (512 KiB by
-	// default): RECORD_TOO_LARGE.
+	// At most 8 KiB more, when encoded, than the configured size of a chunk (512 KiB by default):
+	// RECORD_TOO_LARGE.
 	Records       []*Record `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -684,8 +682,7 @@ type ReadRequest struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Stream       *StreamRef             `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	FromSequence int64                  `protobuf:"varint,2,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
-	// Also the records of every session below this one; only for a root. from_sequence
-	// is then the root's alone.
+	// Include the records of every session below this one; for a root only. from_sequence applies to the root.
 	Family        bool `protobuf:"varint,3,opt,name=family,proto3" json:"family,omitempty"`
 	StoredOnly    bool `protobuf:"varint,4,opt,name=stored_only,json=storedOnly,proto3" json:"stored_only,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -27,51 +27,44 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// StreamService is the fenced live log of sessions: what the step in flight shows its
-// readers. The state service holds every committed step; a log that is lost costs
-// the readers of live steps one repetition of the step in flight, and nothing else.
+// StreamService is the fenced live log of sessions: it carries the step in flight to its readers. The state
+// service stores every committed step. Losing the log costs the readers of live steps one repetition of the step
+// in flight.
 //
-// A sequence is a position (step, attempt, n) of a session, packed into one integer
-// (package position). It is logical: it comes from the session, so a log that was
-// lost or restored can never give a known sequence another meaning. JetStream's own
-// sequences never leave the service.
+// A sequence is a position (step, attempt, n) of a session, packed into one integer (package position). It is
+// logical: it comes from the session, so a lost or restored log can never give a known sequence another meaning.
+// JetStream's own sequences never leave the service.
 type StreamServiceClient interface {
-	// Append stores records, in their order, behind the last record of the session: all of
-	// them or none. The answer is given after the log has acknowledged the write.
+	// Append stores records in their order after the last record of the session: all of them or none. It answers
+	// after the log has acknowledged the write.
 	//
-	// Fencing: each request carries the epoch of its writer. A request whose epoch is
-	// below that of the last record is ABORTED (WRITER_FENCED), always.
+	// Fencing: each request carries its writer's epoch. A request with an epoch below the last record's is always
+	// ABORTED (WRITER_FENCED).
 	//
-	// Order: a record with `attempt` or `boundary` may follow any record of a lower
-	// sequence. A record that has only chunks follows the frame before its own. Where it is
-	// the first of the request, `after` names that frame. When the last record of the log does
-	// not end there, the log has lost records: ABORTED (RECORDS_LOST). The writer then
-	// begins a new attempt.
+	// Order: a record with `attempt` or `boundary` may follow any record of a lower sequence. A record with chunks
+	// only must directly follow the previous frame; for the first record of a request, `after` names that frame.
+	// If the last record of the log does not end there, the log has lost records: ABORTED (RECORDS_LOST). The
+	// writer then begins a new attempt.
 	//
-	// A request may be repeated as it is: one whose records are stored already is
-	// answered as before. A sequence that the log has passed otherwise is ABORTED
-	// (RECORDS_LOST).
+	// A request is safe to repeat: if its records are stored already, the answer is the same. A sequence that the
+	// log has passed otherwise is ABORTED (RECORDS_LOST).
 	//
-	// A request without records stores nothing. It asks the log itself whether the record
-	// that ends at `after` is still its last one.
+	// A request without records stores nothing. It asks the log itself whether its last record ends at `after`.
 	//
-	// Further reasons: INVALID_ARGUMENT (ID_INVALID, RECORD_INVALID, CHUNK_INVALID,
-	// RECORD_TOO_LARGE), UNAVAILABLE (LOG_UNAVAILABLE: the same request may be sent
-	// again), RESOURCE_EXHAUSTED (LOG_FULL).
+	// Further reasons: INVALID_ARGUMENT (ID_INVALID, RECORD_INVALID, CHUNK_INVALID, RECORD_TOO_LARGE), UNAVAILABLE
+	// (LOG_UNAVAILABLE: repeat the same request), RESOURCE_EXHAUSTED (LOG_FULL).
 	Append(ctx context.Context, in *AppendRequest, opts ...grpc.CallOption) (*AppendResponse, error)
-	// Read answers with the records whose last frame is behind `from_sequence`: first
-	// those that are stored, then `caught_up` once, then those that are appended while
-	// the call is open. Among the stored records, those of an attempt are left out when a
-	// later attempt at the same step is stored as well.
+	// Read sends the records whose last frame is after `from_sequence`: first the stored ones, then `caught_up`
+	// once, then new ones while the call is open. Stored records of an attempt are left out if a later attempt at
+	// the same step is stored.
 	//
-	// The order within a session is that of its sequences. Records may be missing:
-	// retention, or a loss of the log, has taken them. A reader sees that by the
-	// sequences, and asks the state service. A live record may come twice.
+	// Records of a session arrive in the order of their sequences. Records may be missing after expiry or a loss
+	// of the log. A reader notices a gap by the sequences and asks the state service. A live record may arrive
+	// twice.
 	//
-	// The call ends with OK only after `caught_up` of a request with `stored_only`. A
-	// reader that is too slow is ended with RESOURCE_EXHAUSTED (READER_TOO_SLOW), a call that
-	// the service cannot continue with UNAVAILABLE (LOG_UNAVAILABLE): read again.
-	// INVALID_ARGUMENT (ID_INVALID, SEQUENCE_INVALID).
+	// The call ends with OK only after `caught_up` of a request with `stored_only`. A slow reader is ended with
+	// RESOURCE_EXHAUSTED (READER_TOO_SLOW), and a call that the service cannot continue with UNAVAILABLE
+	// (LOG_UNAVAILABLE): read again. INVALID_ARGUMENT (ID_INVALID, SEQUENCE_INVALID).
 	Read(ctx context.Context, in *ReadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadResponse], error)
 }
 
@@ -116,51 +109,44 @@ type StreamService_ReadClient = grpc.ServerStreamingClient[ReadResponse]
 // All implementations must embed UnimplementedStreamServiceServer
 // for forward compatibility.
 //
-// StreamService is the fenced live log of sessions: what the step in flight shows its
-// readers. The state service holds every committed step; a log that is lost costs
-// the readers of live steps one repetition of the step in flight, and nothing else.
+// StreamService is the fenced live log of sessions: it carries the step in flight to its readers. The state
+// service stores every committed step. Losing the log costs the readers of live steps one repetition of the step
+// in flight.
 //
-// A sequence is a position (step, attempt, n) of a session, packed into one integer
-// (package position). It is logical: it comes from the session, so a log that was
-// lost or restored can never give a known sequence another meaning. JetStream's own
-// sequences never leave the service.
+// A sequence is a position (step, attempt, n) of a session, packed into one integer (package position). It is
+// logical: it comes from the session, so a lost or restored log can never give a known sequence another meaning.
+// JetStream's own sequences never leave the service.
 type StreamServiceServer interface {
-	// Append stores records, in their order, behind the last record of the session: all of
-	// them or none. The answer is given after the log has acknowledged the write.
+	// Append stores records in their order after the last record of the session: all of them or none. It answers
+	// after the log has acknowledged the write.
 	//
-	// Fencing: each request carries the epoch of its writer. A request whose epoch is
-	// below that of the last record is ABORTED (WRITER_FENCED), always.
+	// Fencing: each request carries its writer's epoch. A request with an epoch below the last record's is always
+	// ABORTED (WRITER_FENCED).
 	//
-	// Order: a record with `attempt` or `boundary` may follow any record of a lower
-	// sequence. A record that has only chunks follows the frame before its own. Where it is
-	// the first of the request, `after` names that frame. When the last record of the log does
-	// not end there, the log has lost records: ABORTED (RECORDS_LOST). The writer then
-	// begins a new attempt.
+	// Order: a record with `attempt` or `boundary` may follow any record of a lower sequence. A record with chunks
+	// only must directly follow the previous frame; for the first record of a request, `after` names that frame.
+	// If the last record of the log does not end there, the log has lost records: ABORTED (RECORDS_LOST). The
+	// writer then begins a new attempt.
 	//
-	// A request may be repeated as it is: one whose records are stored already is
-	// answered as before. A sequence that the log has passed otherwise is ABORTED
-	// (RECORDS_LOST).
+	// A request is safe to repeat: if its records are stored already, the answer is the same. A sequence that the
+	// log has passed otherwise is ABORTED (RECORDS_LOST).
 	//
-	// A request without records stores nothing. It asks the log itself whether the record
-	// that ends at `after` is still its last one.
+	// A request without records stores nothing. It asks the log itself whether its last record ends at `after`.
 	//
-	// Further reasons: INVALID_ARGUMENT (ID_INVALID, RECORD_INVALID, CHUNK_INVALID,
-	// RECORD_TOO_LARGE), UNAVAILABLE (LOG_UNAVAILABLE: the same request may be sent
-	// again), RESOURCE_EXHAUSTED (LOG_FULL).
+	// Further reasons: INVALID_ARGUMENT (ID_INVALID, RECORD_INVALID, CHUNK_INVALID, RECORD_TOO_LARGE), UNAVAILABLE
+	// (LOG_UNAVAILABLE: repeat the same request), RESOURCE_EXHAUSTED (LOG_FULL).
 	Append(context.Context, *AppendRequest) (*AppendResponse, error)
-	// Read answers with the records whose last frame is behind `from_sequence`: first
-	// those that are stored, then `caught_up` once, then those that are appended while
-	// the call is open. Among the stored records, those of an attempt are left out when a
-	// later attempt at the same step is stored as well.
+	// Read sends the records whose last frame is after `from_sequence`: first the stored ones, then `caught_up`
+	// once, then new ones while the call is open. Stored records of an attempt are left out if a later attempt at
+	// the same step is stored.
 	//
-	// The order within a session is that of its sequences. Records may be missing:
-	// retention, or a loss of the log, has taken them. A reader sees that by the
-	// sequences, and asks the state service. A live record may come twice.
+	// Records of a session arrive in the order of their sequences. Records may be missing after expiry or a loss
+	// of the log. A reader notices a gap by the sequences and asks the state service. A live record may arrive
+	// twice.
 	//
-	// The call ends with OK only after `caught_up` of a request with `stored_only`. A
-	// reader that is too slow is ended with RESOURCE_EXHAUSTED (READER_TOO_SLOW), a call that
-	// the service cannot continue with UNAVAILABLE (LOG_UNAVAILABLE): read again.
-	// INVALID_ARGUMENT (ID_INVALID, SEQUENCE_INVALID).
+	// The call ends with OK only after `caught_up` of a request with `stored_only`. A slow reader is ended with
+	// RESOURCE_EXHAUSTED (READER_TOO_SLOW), and a call that the service cannot continue with UNAVAILABLE
+	// (LOG_UNAVAILABLE): read again. INVALID_ARGUMENT (ID_INVALID, SEQUENCE_INVALID).
 	Read(*ReadRequest, grpc.ServerStreamingServer[ReadResponse]) error
 	mustEmbedUnimplementedStreamServiceServer()
 }

@@ -1,5 +1,5 @@
-// Command stream runs the stream service as a process of its own. It is
-// configured by environment variables; stream.ProcessConfig declares them.
+// Command stream runs the stream service as a process. Environment variables configure it; stream.ProcessConfig
+// declares them.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// shutdownSlack is how much longer the process waits than the calls are given.
+// shutdownSlack is how much longer than the calls' grace the process waits.
 const shutdownSlack = 6 * time.Second
 
 func main() {

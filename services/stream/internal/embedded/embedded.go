@@ -17,16 +17,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// maxPayload is the size of the largest message that the server takes.
+// maxPayload is the largest message in bytes.
 const maxPayload = 8 << 20
 
-// Options say how the server keeps its data. All fields are required but SyncInterval.
+// Options configure the server's storage. All fields but SyncInterval are required.
 type Options struct {
-	Directory string        // made if it is not there; one process at a time may use it
-	Wait      time.Duration // how long to wait until the server is ready
-	// SyncInterval is how often the disk is made to keep what was written; 0: before each
-	// acknowledgement. A power cut takes what was written since. The end of a process
-	// takes nothing, however it ends.
+	Directory string        // created if missing; for one process at a time
+	Wait      time.Duration // limit on the start of the server
+	// SyncInterval is the interval of fsync; 0: before each acknowledgement. A power cut loses writes since the
+	// last fsync. The death of the process loses nothing.
 	SyncInterval time.Duration
 	Log          *slog.Logger
 }
@@ -38,11 +37,10 @@ type Server struct {
 	closed  sync.Once
 }
 
-// Start starts a server that keeps its data in the directory, and waits until it is
-// ready. Close must be called.
+// Start starts a server with its data in the directory and waits until it is ready. Close must be called.
 //
-// Invalid (CONFIG_INVALID): the directory cannot be used, or another process uses it.
-// Unavailable (LOG_UNAVAILABLE): the server was not ready in time.
+// Invalid (CONFIG_INVALID): the directory is unusable, or another process uses it. Unavailable
+// (LOG_UNAVAILABLE): the server was not ready in time.
 func Start(o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Directory, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the data directory of the stream cannot be made: %v", err)
@@ -56,8 +54,8 @@ func Start(o Options) (*Server, error) {
 		DontListen:         true,
 		JetStream:          true,
 		StoreDir:           o.Directory,
-		JetStreamMaxStore:  math.MaxInt64, // the partitions' limits bound it
-		JetStreamMaxMemory: 1 << 20,       // no stream is kept in memory
+		JetStreamMaxStore:  math.MaxInt64, // bounded by the partitions' limits
+		JetStreamMaxMemory: 1 << 20,       // no stream is in memory
 		SyncInterval:       o.SyncInterval,
 		SyncAlways:         o.SyncInterval == 0,
 		MaxPayload:         maxPayload,
@@ -77,11 +75,10 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// InProcess connects to the server.
+// InProcess returns the connection provider for clients in this process.
 func (s *Server) InProcess() nats.InProcessConnProvider { return s.server }
 
-// Close stops the server and waits until its files are closed. Calling it again does
-// nothing.
+// Close stops the server and waits until its files are closed. Repeated calls do nothing.
 func (s *Server) Close() {
 	s.closed.Do(func() {
 		defer s.release()
@@ -90,7 +87,7 @@ func (s *Server) Close() {
 	})
 }
 
-// serverLog hands on what the server reports when something is wrong.
+// serverLog forwards the server's warnings and errors.
 type serverLog struct{ log *slog.Logger }
 
 func (l serverLog) write(level slog.Level, format string, values []any) {

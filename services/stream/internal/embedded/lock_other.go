@@ -2,5 +2,5 @@
 
 package embedded
 
-// lock does nothing where the system has no advisory locks.
+// lock does nothing on systems without advisory locks.
 func lock(string) (release func(), err error) { return func() {}, nil }

@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// lock takes the directory for this process until release is called or the
-// process ends, however it ends.
+// lock locks the directory until release is called or the process ends.
 func lock(directory string) (release func(), err error) {
 	name := filepath.Join(directory, "holdfast.lock")
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)

@@ -1,15 +1,14 @@
-// Package livelog is the heart of the live log: which record may follow which.
+// Package livelog is the heart of the live log: it decides which record may follow which.
 //
-// The log of a session is a row of records. Each has the epoch of its writer and
-// covers the sequences of its frames (package position). Three kinds exist:
+// The log of a session is a sequence of records. Each record has its writer's epoch and covers the sequences of
+// its frames (package position). There are three kinds:
 //
 //	attempt    the first record of an attempt: chunks from n = 1 on, or none at n = 0
-//	chunks     what follows in the same attempt; names the frame that it follows
+//	chunks     later records of the attempt; each follows a named frame
 //	boundary   a step was committed, or a run has ended
 //
-// A request has records that follow each other. The log stores all of them or none. The rules
-// look at nothing but its first record and the last record of the log, the tail; whether
-// the request is stored already, its last record tells:
+// A request holds consecutive records. The log stores all of them or none. The rules compare its first record
+// with the last record of the log, the tail. Its last record shows whether the request is stored already:
 //
 //	epoch below the tail's                  WRITER_FENCED
 //	stored already                          the same answer as before
@@ -17,10 +16,9 @@
 //	chunks whose `after` is the tail        store
 //	anything else                           RECORDS_LOST: begin a new attempt
 //
-// A log may lose its tail or everything at any time. A writer that continues
-// notices it by the tail; no other component has to. Epochs and sequences come from the
-// state service, so records that are written after a loss lie above all that came
-// before it.
+// A log may lose its tail or everything at any time. The writer notices the loss by the tail of its next append;
+// no other component has to. The state service assigns epochs and sequences, so records written after a loss lie
+// above all earlier ones.
 package livelog
 
 import (
@@ -28,22 +26,21 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/position"
 )
 
-// Tail is the last record of a session's log. The zero Tail means that nothing is
-// stored.
+// Tail is the last record of a session's log. The zero Tail is an empty log.
 type Tail struct {
 	Epoch int64
-	Last  int64 // the sequence of its last frame
+	Last  int64 // sequence of its last frame
 }
 
-// Request is an append as the rules see it. A request that is Check stores nothing
-// and asks whether the tail ends at After.
+// Request is an append. A request without records is a check: it stores nothing and asks whether the tail ends
+// at After.
 type Request struct {
 	Epoch   int64
-	After   int64 // the last frame that the writer has appended; 0 for none
+	After   int64 // the writer's last appended frame; 0 for none
 	Records []Record
 }
 
-// Record is one of the records of a request.
+// Record is one record of a request.
 type Record struct {
 	Sequence int64 // of the first frame
 	Chunks   int
@@ -51,24 +48,24 @@ type Record struct {
 	Boundary *Boundary
 }
 
-// Attempt says that a record is the first of an attempt.
+// Attempt marks the first record of an attempt.
 type Attempt struct {
 	Stands int64 // the session's position when the attempt began
 }
 
-// Boundary says what a boundary tells.
+// Boundary marks the end of a step or a run.
 type Boundary struct {
-	Last      int64 // the last chunk of the attempt that became the step; 0 for none
+	Last      int64 // the last chunk of the committed attempt; 0 for none
 	Committed bool  // the step was committed
 	Ended     bool  // the run has ended
 }
 
-// Check reports whether the request only asks about the tail.
-func (r Request) Check() bool { return len(r.Records) == 0 }
+// IsCheck reports whether the request only asks about the tail.
+func (r Request) IsCheck() bool { return len(r.Records) == 0 }
 
 // Last returns the sequence of the last frame; 0 for a check.
 func (r Request) Last() int64 {
-	if r.Check() {
+	if r.IsCheck() {
 		return 0
 	}
 	return r.Records[len(r.Records)-1].Last()
@@ -77,7 +74,7 @@ func (r Request) Last() int64 {
 // Last returns the sequence of the record's last frame.
 func (r Record) Last() int64 { return r.Sequence + int64(max(r.Chunks, 1)) - 1 }
 
-// follows reports whether the record may come right behind the frame.
+// follows reports whether the record may directly follow the frame.
 func (r Record) follows(last int64) bool {
 	if r.continues() {
 		return r.Sequence == last+1
@@ -85,17 +82,16 @@ func (r Record) follows(last int64) bool {
 	return r.Sequence > last
 }
 
-// Decide reports whether the records of a valid request are to be stored behind the tail. Where
-// they are not and there is no error, the log holds them already or a check has found the tail:
-// the answer is that of a success.
+// Decide reports whether to store the records of a valid request after the tail. If it returns false without an
+// error, the log holds the records already, or a check has succeeded: the caller answers with success.
 //
-// Stale (WRITER_FENCED): a later owner has written. Stale (RECORDS_LOST): the log
-// does not have the record that the request follows, or has passed its sequence.
+// Stale (WRITER_FENCED): a later owner has written. Stale (RECORDS_LOST): the log lacks the record before the
+// request, or has passed its sequence.
 func Decide(t Tail, r Request) (store bool, err error) {
 	switch {
 	case r.Epoch < t.Epoch:
 		return false, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch)
-	case r.Check():
+	case r.IsCheck():
 		if r.After == t.Last {
 			return false, nil
 		}
@@ -107,9 +103,8 @@ func Decide(t Tail, r Request) (store bool, err error) {
 	return false, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
 }
 
-// stored reports whether the log holds the records. Within an attempt, records have one
-// writer and follow each other without a gap, so the tail covers all that the writer has
-// appended before it.
+// stored reports whether the log holds the records. An attempt has one writer and no gaps, so its tail implies
+// all earlier records of the attempt.
 func stored(t Tail, r Request) bool {
 	last := r.Records[len(r.Records)-1]
 	switch {
@@ -118,12 +113,11 @@ func stored(t Tail, r Request) bool {
 	case last.Boundary != nil:
 		return last.Sequence == t.Last
 	}
-	return shownLive(t.Last) && sameAttempt(t.Last, last.Last()) && last.Last() <= t.Last
+	return isLive(t.Last) && sameAttempt(t.Last, last.Last()) && last.Last() <= t.Last
 }
 
-// shownLive reports whether the sequence is one of an attempt: of its beginning (n = 0) or
-// of one of its chunks.
-func shownLive(sequence int64) bool {
+// isLive reports whether the sequence belongs to an attempt: its beginning (n = 0) or one of its chunks.
+func isLive(sequence int64) bool {
 	p := position.Of(sequence)
 	return p.Step >= 1 && p.Attempt >= 1 && p.Attempt < position.Stored && p.N <= position.MaxChunks
 }
@@ -133,7 +127,7 @@ func sameAttempt(a, b int64) bool {
 	return p.Step == q.Step && p.Attempt == q.Attempt
 }
 
-// Validate checks what a request says of itself: Invalid (RECORD_INVALID).
+// Validate checks a request by itself: Invalid (RECORD_INVALID).
 func Validate(r Request) error {
 	switch {
 	case r.Epoch < 1:
@@ -146,7 +140,7 @@ func Validate(r Request) error {
 		if err := validateRecord(record); err != nil {
 			return err
 		}
-		// An older record may lie behind `after`: the tail decides about the first one.
+		// The tail decides about the first record, so an older one may precede `after`.
 		if !record.follows(former) && (i > 0 || record.continues()) {
 			return invalid("record %d begins at sequence %d, which does not follow %d", i+1, record.Sequence, former)
 		}
@@ -155,7 +149,7 @@ func Validate(r Request) error {
 	return nil
 }
 
-// continues reports whether the record goes on with an attempt.
+// continues reports whether the record continues an attempt.
 func (r Record) continues() bool { return r.Attempt == nil && r.Boundary == nil }
 
 func validateRecord(r Record) error {
@@ -174,7 +168,7 @@ func validateChunks(r Record) error {
 	p := position.Of(r.Sequence)
 	begins := r.Attempt != nil
 	switch {
-	case !shownLive(r.Sequence) || r.Chunks > position.MaxChunks-int(p.N)+1:
+	case !isLive(r.Sequence) || r.Chunks > position.MaxChunks-int(p.N)+1:
 		return invalid("%d chunks from sequence %d on are not those of an attempt", r.Chunks, r.Sequence)
 	case begins && p.N != int32(min(r.Chunks, 1)): //nolint:gosec // 0 or 1
 		return invalid("the first record of an attempt begins at n = 1, or at n = 0 where it has no chunks; n is %d", p.N)
@@ -186,8 +180,7 @@ func validateChunks(r Record) error {
 	return nil
 }
 
-// validateBoundary accepts the three positions that a boundary can have: see Boundary in
-// the contract.
+// validateBoundary accepts the three positions of a boundary: see Boundary in the contract.
 func validateBoundary(r Record) error {
 	p, b := position.Of(r.Sequence), r.Boundary
 	step := p.Step
@@ -217,25 +210,24 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "RECORD_INVALID", format, args...)
 }
 
-// Survey finds which attempts were replaced by a later one at the same step: the last
-// attempt that was seen at each step that needed several.
-type Survey map[surveyed]int32
+// AttemptSurvey finds attempts superseded by a later one at the same step. It holds the last attempt of each step with
+// several attempts.
+type AttemptSurvey map[sessionStep]int32
 
-type surveyed struct {
+type sessionStep struct {
 	session string
 	step    int32
 }
 
-// See takes the record of the session whose last frame has the sequence. The records of
-// a session come in order.
-func (s Survey) See(session string, last int64) {
-	if p := position.Of(last); p.Attempt > 1 && shownLive(last) {
-		s[surveyed{session, p.Step}] = p.Attempt
+// Add adds a record by the sequence of its last frame. The records of a session must come in order.
+func (s AttemptSurvey) Add(session string, last int64) {
+	if p := position.Of(last); p.Attempt > 1 && isLive(last) {
+		s[sessionStep{session, p.Step}] = p.Attempt
 	}
 }
 
-// Replaced reports whether the record is of an attempt that a later one has replaced.
-func (s Survey) Replaced(session string, last int64) bool {
+// Superseded reports whether a later attempt supersedes the record's attempt.
+func (s AttemptSurvey) Superseded(session string, last int64) bool {
 	p := position.Of(last)
-	return shownLive(last) && p.Attempt < s[surveyed{session, p.Step}]
+	return isLive(last) && p.Attempt < s[sessionStep{session, p.Step}]
 }

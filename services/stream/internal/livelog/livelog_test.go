@@ -29,7 +29,7 @@ func boundary(epoch, sequence int64) livelog.Request {
 	}}}}
 }
 
-// join makes one request of several.
+// join combines requests into one.
 func join(first livelog.Request, others ...livelog.Request) livelog.Request {
 	for _, r := range others {
 		first.Records = append(first.Records, r.Records...)
@@ -161,7 +161,7 @@ func TestASurveyFindsTheAttemptsThatWereReplaced(t *testing.T) {
 		session string
 		last    int64
 	}
-	survey := livelog.Survey{}
+	survey := livelog.AttemptSurvey{}
 	replaced := map[record]bool{
 		{"a", at(1, 1, 3)}: true, {"a", at(1, 2, 9)}: true, {"a", at(1, 33, 2)}: false, {"a", position.Committed(1)}: false,
 		{"a", at(2, 1, 4)}: false, {"a", position.Ended(2)}: false, {"a", at(3, 1, 1)}: false, {"a", position.OutsideStep(3, 1)}: false,
@@ -171,10 +171,10 @@ func TestASurveyFindsTheAttemptsThatWereReplaced(t *testing.T) {
 		{"a", at(1, 1, 3)}, {"a", at(1, 2, 9)}, {"b", at(1, 1, 3)}, {"a", at(1, 33, 2)}, {"a", position.Committed(1)},
 		{"b", at(2, 1, 3)}, {"a", at(2, 1, 4)}, {"b", at(2, 2, 1)}, {"a", position.Ended(2)}, {"a", at(3, 1, 1)}, {"a", position.OutsideStep(3, 1)},
 	} {
-		survey.See(r.session, r.last)
+		survey.Add(r.session, r.last)
 	}
 	for r, want := range replaced {
-		if got := survey.Replaced(r.session, r.last); got != want {
+		if got := survey.Superseded(r.session, r.last); got != want {
 			t.Errorf("%s %+v: got replaced %v, want %v", r.session, position.Of(r.last), got, want)
 		}
 	}

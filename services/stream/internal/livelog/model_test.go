@@ -14,34 +14,33 @@ import (
 type stored struct {
 	epoch   int64
 	records []livelog.Record
-	content int // tells two messages with the same sequences apart
+	content int // distinguishes messages with equal sequences
 }
 
 func (s stored) last() int64 { return s.records[len(s.records)-1].Last() }
 
-// writer is an owner of the session. It keeps its last request until it has the answer.
+// writer is an owner of the session. It keeps its last request until the answer arrives.
 type writer struct {
 	epoch    int64
 	step     int32
 	attempt  int32
-	after    int64 // the last frame that it has appended
+	after    int64 // its last appended frame
 	pending  *livelog.Request
 	content  int
 	restart  bool // its next record begins an attempt
-	finished bool // it was fenced
+	finished bool // fenced
 }
 
-// machine is a log that may lose messages, and the session's owners, of which all but the last
-// are taken for dead by the state service and may not know it.
+// machine is a lossy log with the session's owners. All but the last owner count as dead and may not know it.
 type machine struct {
 	log      []stored
 	writers  []*writer
 	claims   int32
 	step     int32
 	contents int
-	acked    map[int]bool  // contents that were acknowledged, and not lost since
+	acked    map[int]bool  // acknowledged contents, not lost since
 	fence    int64         // the highest epoch in the log since the last loss
-	given    map[int64]int // sequence of each frame that the log ever had: the content
+	given    map[int64]int // content by the sequence of each frame ever stored
 }
 
 func (m *machine) tail() livelog.Tail {
@@ -52,8 +51,8 @@ func (m *machine) tail() livelog.Tail {
 	return livelog.Tail{Epoch: last.epoch, Last: last.last()}
 }
 
-// claim makes a new owner, which may use attempts that no other one may. Here those of an
-// earlier owner may lie above them: the rules do not rely on their order.
+// claim adds an owner with its own attempts. Attempts of an earlier owner may be higher: the rules do not depend
+// on their order.
 func (m *machine) claim(t *rapid.T) {
 	m.claims++
 	first, _ := position.Attempts(m.claims)
@@ -63,7 +62,7 @@ func (m *machine) claim(t *rapid.T) {
 	m.writers = append(m.writers, &writer{epoch: int64(len(m.writers) + 1), step: m.step, attempt: first, restart: true})
 }
 
-// next makes the writer's next request, of one to four records.
+// next returns the writer's next request with one to four records.
 func (m *machine) next(t *rapid.T, w *writer) *livelog.Request {
 	m.contents++
 	w.content = m.contents
@@ -94,7 +93,7 @@ func (m *machine) nextRecord(t *rapid.T, w *writer, last int64) livelog.Record {
 	return r
 }
 
-// send gives the writer's request to the log. The answer may be lost.
+// send sends the writer's request to the log. The answer may be lost.
 func (m *machine) send(t *rapid.T, w *writer, answered bool) {
 	if w.pending == nil {
 		w.pending = m.next(t, w)
@@ -149,7 +148,7 @@ func (m *machine) answer(t *rapid.T, w *writer, r livelog.Request, err error) {
 		w.attempt++
 		w.restart = true
 	case "":
-		// A success means that the records are in the log now.
+		// After a success the records are in the log.
 		if !m.holds(w.content) {
 			t.Fatalf("content %d was acknowledged and is not stored", w.content)
 		}
@@ -170,7 +169,7 @@ func (m *machine) holds(content int) bool {
 	return false
 }
 
-// lose takes the tail of the log, or everything.
+// lose drops the tail of the log, or everything.
 func (m *machine) lose(keep int) {
 	for _, r := range m.log[keep:] {
 		delete(m.acked, r.content)
@@ -179,8 +178,8 @@ func (m *machine) lose(keep int) {
 	m.fence = m.tail().Epoch
 }
 
-// verify reads the log: what was acknowledged and not lost is there once, in order, and no
-// attempt has a hole.
+// verify reads the log: acknowledged records that were not lost are present once, in order, and no attempt has a
+// gap.
 func (m *machine) verify(t *rapid.T) {
 	seen := map[int]bool{}
 	var epoch, last int64

@@ -8,57 +8,56 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fanout"
 )
 
-// ErrLagged says that the follower fell behind: read what is stored, then go on.
+// ErrLagged means that the follower fell behind. Read the stored messages and continue.
 var ErrLagged = fanout.ErrLagged
 
-// ErrBroken says that messages may be missing in the feed, or that it has ended.
+// ErrBroken means that the feed may lack messages, or has ended.
 var ErrBroken = errors.New("the feed of the log is broken")
 
-// feedLimits bound what a scope holds for followers that have not taken it yet. A
-// follower that falls behind reads the log instead, so little is enough.
+// feedLimits bound the messages buffered for the followers of a scope. A follower that falls behind reads the
+// log instead, so a small buffer is enough.
 var feedLimits = fanout.Limits{Values: 256, Bytes: 32 << 10}
 
-// Feed hands what is appended to a partition to those who follow it, in memory. Each
-// scope with a follower has one ring, shared by its followers. The zero Feed is
-// ready.
+// Feed distributes the appends of a partition to its followers, in memory. The followers of a scope share one
+// ring. The zero Feed is ready.
 type Feed struct {
 	mu     sync.Mutex
 	closed bool
 	topics map[Scope]*topic
 }
 
-// topic is what the followers of a scope share.
+// topic is shared by the followers of a scope.
 type topic struct {
 	*fanout.Ring[*Message]
 
 	followers int
 }
 
-// topicOf returns the scope under which a family's followers meet.
-func topicOf(s Stream) Scope {
+// familyScope returns the scope of a family's followers.
+func familyScope(s Stream) Scope {
 	return Scope{Stream: Stream{Tenant: s.Tenant, Root: s.Root}, Family: true}
 }
 
-// Deliver hands a message of the stream on. It never waits.
+// Deliver passes on a message of the stream. It never waits.
 func (f *Feed) Deliver(s Stream, m *Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, scope := range [...]Scope{{Stream: s}, topicOf(s)} {
+	for _, scope := range [...]Scope{{Stream: s}, familyScope(s)} {
 		if t := f.topics[scope]; t != nil {
 			t.Put(m)
 		}
 	}
 }
 
-// Followed reports whether anybody follows. Who begins to follow afterwards and then reads what
-// is stored misses nothing that was stored before.
-func (f *Feed) Followed() bool {
+// HasFollowers reports whether the feed has followers. A follower that joins later and then reads the stored
+// messages misses nothing.
+func (f *Feed) HasFollowers() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.topics) > 0
 }
 
-// Break tells all followers that messages may be missing.
+// Break reports to all followers that messages may be missing.
 func (f *Feed) Break() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +66,7 @@ func (f *Feed) Break() {
 	}
 }
 
-// Close breaks the feed for good.
+// Close breaks the feed permanently.
 func (f *Feed) Close() {
 	f.Break()
 	f.mu.Lock()
@@ -78,7 +77,7 @@ func (f *Feed) Close() {
 // Follow adds a follower of the scope.
 func (f *Feed) Follow(s Scope) *Follower {
 	if s.Family {
-		s = topicOf(s.Stream)
+		s = familyScope(s.Stream)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +97,7 @@ func (f *Feed) Follow(s Scope) *Follower {
 	return follower
 }
 
-// Follower reads what is appended to a scope. It belongs to one goroutine.
+// Follower reads new messages of a scope. It belongs to one goroutine.
 type Follower struct {
 	feed  *Feed
 	scope Scope
@@ -117,9 +116,9 @@ func (f *Follower) Leave() {
 	}
 }
 
-// Next waits for a message and then fills batch with what is there; a partly filled
-// batch means that the follower has caught up. ErrLagged: messages were skipped, and the
-// next call begins with later ones. ErrBroken: open a new follower. Or the error of ctx.
+// Next waits for a message and fills batch with the available ones. A partly filled batch means that the
+// follower has caught up. ErrLagged: messages were skipped; the next call continues with later ones. ErrBroken:
+// open a new follower. Otherwise it returns ctx's error.
 func (f *Follower) Next(ctx context.Context, batch []*Message) (int, error) {
 	for {
 		n, wake, err := f.ring.Take(batch)

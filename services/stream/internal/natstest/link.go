@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// link is an address that leads to another one, or to nobody.
+// link is an address that forwards to another one, or refuses.
 type link struct {
 	listener net.Listener
 	group    sync.WaitGroup
 
 	mu    sync.Mutex
-	to    string // "": nobody
+	to    string // "" refuses
 	conns map[net.Conn]struct{}
 }
 
-// newLink returns a link that leads to nobody, and ends it with the test.
+// newLink returns a refusing link and ends it with the test.
 func newLink(t *testing.T) *link {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -37,14 +37,14 @@ func newLink(t *testing.T) *link {
 
 func (l *link) address() string { return l.listener.Addr().String() }
 
-// lead has the link lead to the address.
-func (l *link) lead(to string) {
+// forward forwards the link to the address.
+func (l *link) forward(to string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.to = to
 }
 
-// cut has the link lead to nobody, and cuts its connections.
+// cut makes the link refuse and closes its connections.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *link) serve(ctx context.Context, in net.Conn) {
 	defer out.Close()
 	defer l.drop(in, out)
 	if !l.hold(to, in, out) {
-		return // it was cut meanwhile
+		return // cut meanwhile
 	}
 	l.group.Go(func() { pipe(in, out) })
 	pipe(out, in)

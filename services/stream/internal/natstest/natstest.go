@@ -1,13 +1,11 @@
-// Package natstest runs NATS servers in the process of a test: one, or a cluster as
-// hard as that allows: its nodes can be killed, lose their disks, and be put back to
-// older copies of them.
+// Package natstest runs NATS servers in the process of a test: one server, or a cluster whose nodes can be
+// killed, lose their disks, and be restored from older copies.
 //
 //	client ──▶ front 0 ──▶ node 0 ──▶ link 0→1 ──▶ node 1
 //	                          └────▶ link 0→2 ──▶ node 2   …
 //
-// Nobody reaches a node but through a link, which has an address of its own for
-// as long as the test lasts. So a node may take any free port whenever it starts,
-// and whoever looks for it finds it again.
+// Clients and nodes reach a node through links only. A link has a fixed address for the whole test, so a node
+// may listen on any free port after a restart.
 package natstest
 
 import (
@@ -24,30 +22,27 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// patience is how long a call waits for what must come. Servers elect a leader
-// within nine seconds when nothing else keeps the machine busy.
+// patience bounds every wait. Servers elect a leader within nine seconds on an idle machine.
 const patience = 2 * time.Minute
 
-// poll lies between two looks.
+// poll is the pause between two polls.
 const poll = 20 * time.Millisecond
 
-// Cluster is a cluster of servers with JetStream. Its methods are for one
-// goroutine at a time. Nodes are counted from 0.
+// Cluster is a cluster of servers with JetStream. One goroutine may use it at a time. Nodes are counted from 0.
 type Cluster struct {
 	owner *testing.T
 	nodes []*node
-	noted []string // copies of the store directories
+	copies []string // copies of the store directories
 }
 
 type node struct {
-	server *server.Server // nil: it is not running
+	server *server.Server // nil while stopped
 	store  string
 	front  *link   // for clients
-	links  []*link // to the routes of the others; nil to itself
+	links  []*link // to the routes of the other nodes; nil for itself
 }
 
-// Start starts a cluster of n nodes, waits until it has a leader, and ends it
-// with the test.
+// Start starts a cluster of n nodes and waits for its leader. The cluster ends with the test.
 func Start(t *testing.T, n int) *Cluster {
 	t.Helper()
 	c := &Cluster{owner: t}
@@ -74,7 +69,7 @@ func Start(t *testing.T, n int) *Cluster {
 	return c
 }
 
-// URL returns the addresses of the nodes for clients.
+// URL returns the client addresses of the nodes.
 func (c *Cluster) URL() string {
 	var urls []string
 	for _, n := range c.nodes {
@@ -83,10 +78,10 @@ func (c *Cluster) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// NodeURL returns the address of one node for clients.
+// NodeURL returns the client address of one node.
 func (c *Cluster) NodeURL(i int) string { return "nats://" + c.nodes[i].front.address() }
 
-// Start starts a node that does not run, with what its disk holds.
+// Start starts a stopped node with the content of its disk.
 func (c *Cluster) Start(t *testing.T, i int) {
 	t.Helper()
 	c.start(t, i)
@@ -104,7 +99,7 @@ func (c *Cluster) start(t *testing.T, i int) {
 	ns, err := server.NewServer(&server.Options{
 		ServerName: fmt.Sprint("node-", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
 		JetStream: true, StoreDir: n.store, JetStreamMaxStore: 1 << 40, JetStreamMaxMemory: 1 << 30,
-		// Nobody is told of addresses that go round the links: port 1 is nobody's.
+		// Advertise an unused address, port 1, so that nodes use the links only.
 		Cluster: server.ClusterOpts{
 			Name: "natstest", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoAdvertise: true, Advertise: "127.0.0.1:1",
 		},
@@ -118,19 +113,19 @@ func (c *Cluster) start(t *testing.T, i int) {
 	if !ns.ReadyForConnections(patience) {
 		t.Fatalf("node %d is not ready", i)
 	}
-	n.front.lead(ns.Addr().String())
+	n.front.forward(ns.Addr().String())
 	for j, other := range c.nodes {
 		if j == i {
 			continue
 		}
-		other.links[i].lead(ns.ClusterAddr().String())
+		other.links[i].forward(ns.ClusterAddr().String())
 		if other.server != nil {
-			n.links[j].lead(other.server.ClusterAddr().String())
+			n.links[j].forward(other.server.ClusterAddr().String())
 		}
 	}
 }
 
-// isolate cuts a node off from the others and from clients.
+// isolate cuts a node off from the other nodes and from clients.
 func (c *Cluster) isolate(i int) {
 	c.nodes[i].front.cut()
 	for j, other := range c.nodes {
@@ -149,9 +144,8 @@ func (c *Cluster) shutDown(i int) {
 	}
 }
 
-// Kill ends a node as kill -9 does: nobody hears any more of it, and its disk
-// holds what it had written by then and nothing of what it does at an end in
-// order.
+// Kill ends a node like kill -9: it disappears for others, and its disk lacks everything that an orderly
+// shutdown would write.
 func (c *Cluster) Kill(t *testing.T, i int) {
 	t.Helper()
 	c.isolate(i)
@@ -160,21 +154,19 @@ func (c *Cluster) Kill(t *testing.T, i int) {
 	c.nodes[i].store = left
 }
 
-// RemoveStore takes the disk of a node that does not run.
+// RemoveStore replaces the disk of a stopped node by an empty one.
 func (c *Cluster) RemoveStore(i int) { c.nodes[i].store = c.owner.TempDir() }
 
-// Snapshot notes what the disks of all nodes hold. Nothing may be written
-// meanwhile.
+// Snapshot copies the disks of all nodes. There must be no writes meanwhile.
 func (c *Cluster) Snapshot(t *testing.T) {
 	t.Helper()
-	c.noted = nil
+	c.copies = nil
 	for _, n := range c.nodes {
-		c.noted = append(c.noted, c.copyOf(t, n.store))
+		c.copies = append(c.copies, c.copyOf(t, n.store))
 	}
 }
 
-// Restore kills all nodes and starts them with the disks that were noted: the
-// power was cut, and what was written since had not come to the disks.
+// Restore kills all nodes and restarts them with the copied disks, like a power cut that lost all writes since.
 func (c *Cluster) Restore(t *testing.T) {
 	t.Helper()
 	for i := range c.nodes {
@@ -182,7 +174,7 @@ func (c *Cluster) Restore(t *testing.T) {
 	}
 	for i, n := range c.nodes {
 		c.shutDown(i)
-		n.store = c.copyOf(t, c.noted[i])
+		n.store = c.copyOf(t, c.copies[i])
 	}
 	for i := range c.nodes {
 		c.start(t, i)
@@ -190,8 +182,7 @@ func (c *Cluster) Restore(t *testing.T) {
 	c.Ready(t)
 }
 
-// copyOf copies a directory that may be in use: a file that goes meanwhile is
-// not in the copy.
+// copyOf copies a directory in use, without files that disappear meanwhile.
 func (c *Cluster) copyOf(t *testing.T, directory string) string {
 	t.Helper()
 	to := c.owner.TempDir()
@@ -221,7 +212,7 @@ func copyEntry(to, name string, entry fs.DirEntry) error {
 	return os.WriteFile(to, content, 0o600)
 }
 
-// Ready waits until the nodes that run have a leader, which knows all of them.
+// Ready waits until the running nodes have a leader that knows all of them.
 func (c *Cluster) Ready(t *testing.T) {
 	t.Helper()
 	await(t, "a leader that knows all nodes", func() bool {
@@ -236,7 +227,7 @@ func (c *Cluster) Ready(t *testing.T) {
 	})
 }
 
-// Current waits until the nodes that run all have everything of the stream.
+// Current waits until every running node has all messages of the stream.
 func (c *Cluster) Current(t *testing.T, stream string) {
 	t.Helper()
 	c.Leader(t, stream)
@@ -250,10 +241,10 @@ func (c *Cluster) Current(t *testing.T, stream string) {
 	})
 }
 
-// account is the one that clients without credentials have.
+// account is the account of clients without credentials.
 const account = "$G"
 
-// Leader returns the node that leads the stream, and waits until there is one.
+// Leader returns the leader of the stream, and waits for one.
 func (c *Cluster) Leader(t *testing.T, stream string) int {
 	t.Helper()
 	leader := -1

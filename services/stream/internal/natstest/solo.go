@@ -6,14 +6,14 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Solo is one server with JetStream behind a front, and so at one address however
-// often it is started. Its methods are for one goroutine at a time.
+// Solo is one server with JetStream behind a front, so its address survives restarts. One goroutine may use it
+// at a time.
 type Solo struct {
 	front  *link
-	server *server.Server // nil: it is not running
+	server *server.Server // nil while stopped
 }
 
-// NewSolo returns a server that does not run, and ends it with the test.
+// NewSolo returns a stopped server. It ends with the test.
 func NewSolo(t *testing.T) *Solo {
 	t.Helper()
 	s := &Solo{front: newLink(t)}
@@ -21,7 +21,7 @@ func NewSolo(t *testing.T) *Solo {
 	return s
 }
 
-// StartSolo starts a server with what the directory holds.
+// StartSolo starts a server with the content of the directory.
 func StartSolo(t *testing.T, directory string) *Solo {
 	t.Helper()
 	s := NewSolo(t)
@@ -29,15 +29,15 @@ func StartSolo(t *testing.T, directory string) *Solo {
 	return s
 }
 
-// URL returns the address for clients.
+// URL returns the client address.
 func (s *Solo) URL() string { return "nats://" + s.front.address() }
 
-// Start starts the server, which does not run, with what the directory holds.
+// Start starts the stopped server with the content of the directory.
 func (s *Solo) Start(t *testing.T, directory string) {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: directory, NoSigs: true, NoLog: true,
-		Cluster: server.ClusterOpts{NoAdvertise: true}, // nobody is told of the address behind the front
+		Cluster: server.ClusterOpts{NoAdvertise: true}, // clients must use the front
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,10 +47,10 @@ func (s *Solo) Start(t *testing.T, directory string) {
 	if !ns.ReadyForConnections(patience) {
 		t.Fatal("the server is not ready")
 	}
-	s.front.lead(ns.Addr().String())
+	s.front.forward(ns.Addr().String())
 }
 
-// Stop ends the server, if it runs.
+// Stop stops a running server.
 func (s *Solo) Stop() {
 	if s.server == nil {
 		return

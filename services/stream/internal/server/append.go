@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// maxAttempts is how often an append is decided when other writers keep changing the tail. Of
-// two writers the one with the older epoch is fenced at its next look.
-const maxAttempts = 8
+// maxDecisions is how often an append is decided while other writers change the tail. Of two writers, the one
+// with the older epoch is fenced at its next look-up.
+const maxDecisions = 8
 
-var errTailMoves = errors.New("other writers keep changing the tail")
+var errTailChanges = errors.New("other writers keep changing the tail")
 
-// Append stores records, or asks for the tail.
+// Append stores records, or checks the tail.
 func (s *Server) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.AppendResponse, error) {
 	began := time.Now()
 	err := s.append(ctx, r)
@@ -46,14 +46,14 @@ func (s *Server) append(ctx context.Context, r *streamv2.AppendRequest) error {
 	return s.write(ctx, stream, request, message)
 }
 
-// write decides about the request and stores the message; again when the tail was another one.
-// It refuses, and answers a check, only by what the log itself holds.
+// write decides about the request and stores the message, and repeats both if the tail has changed. It refuses,
+// and answers a check, only based on the log itself.
 func (s *Server) write(ctx context.Context, stream log.Stream, r livelog.Request, m *log.Message) error {
-	known, remembered := s.remembered(stream, r)
-	for range maxAttempts {
+	known, remembered := s.cachedTail(stream, r)
+	for range maxDecisions {
 		if !remembered {
 			var err error
-			if known, err = s.lookUp(ctx, stream); err != nil {
+			if known, err = s.readTail(ctx, stream); err != nil {
 				return err
 			}
 		}
@@ -75,13 +75,13 @@ func (s *Server) write(ctx context.Context, stream log.Stream, r livelog.Request
 		}
 		return err
 	}
-	return log.Unavailable("append", errTailMoves)
+	return log.Unavailable("append", errTailChanges)
 }
 
-// remembered returns the tail that this process knows. A writer that has appended nothing is
-// taken for the first of a new session: if it is not, the log refuses the append.
-func (s *Server) remembered(stream log.Stream, r livelog.Request) (tail, bool) {
-	if r.Check() {
+// cachedTail returns the cached tail. A writer without appends counts as the first of a new session; if it is
+// not, the log refuses the append.
+func (s *Server) cachedTail(stream log.Stream, r livelog.Request) (tail, bool) {
+	if r.IsCheck() {
 		return tail{}, false
 	}
 	generation := s.log.Generation(stream)
@@ -91,8 +91,8 @@ func (s *Server) remembered(stream log.Stream, r livelog.Request) (tail, bool) {
 	return tail{generation: generation}, r.After == 0
 }
 
-func (s *Server) lookUp(ctx context.Context, stream log.Stream) (tail, error) {
-	known := tail{generation: s.log.Generation(stream)} // before the look: it may rise meanwhile
+func (s *Server) readTail(ctx context.Context, stream log.Stream) (tail, error) {
+	known := tail{generation: s.log.Generation(stream)} // before the look-up, since it may rise meanwhile
 	last, err := s.log.Last(ctx, stream)
 	if err != nil || last == nil {
 		return known, err
@@ -102,27 +102,27 @@ func (s *Server) lookUp(ctx context.Context, stream log.Stream) (tail, error) {
 	return known, nil
 }
 
-// maxTails is how many tails a process remembers: more than write at the same time. One takes
-// some 200 bytes.
+// maxTails is the size of the cache of tails: more than the number of concurrent writers. An entry takes about
+// 200 bytes.
 const maxTails = 1 << 16
 
-// tail is the last record of a session, as a process knows it.
+// tail is the last record of a session as known to this process.
 type tail struct {
 	livelog.Tail
 
-	offset     uint64 // 0: nothing is stored
-	generation uint64 // in which the offset was learned
+	offset     uint64 // 0: the log is empty
+	generation uint64 // generation of the offset
 }
 
-// tails remembers the tails of recently written sessions, so that an append needs no look-up.
-// A tail may be old: an append expects it, and the log refuses when it is another one. When
-// there are too many, all are forgotten, which costs each writer one look-up.
+// tails caches the tails of recently written sessions, so an append needs no look-up. A tail may be outdated:
+// the append expects it, and the log refuses if it differs. A full cache is cleared, which costs each writer one
+// look-up.
 type tails struct {
 	mu sync.Mutex
 	of map[log.Stream]tail
 }
 
-// get returns the tail that was learned in the generation.
+// get returns a tail of the generation.
 func (t *tails) get(s log.Stream, generation uint64) (known tail, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,8 +139,7 @@ func (t *tails) put(s log.Stream, known tail) {
 	t.of[s] = known
 }
 
-// requestOf checks an append and makes what the rules look at: Invalid (RECORD_INVALID,
-// CHUNK_INVALID, ID_INVALID).
+// requestOf checks an append and converts it: Invalid (RECORD_INVALID, CHUNK_INVALID, ID_INVALID).
 func requestOf(r *streamv2.AppendRequest) (livelog.Request, error) {
 	request := livelog.Request{Epoch: r.GetEpoch(), After: r.GetAfter(), Records: make([]livelog.Record, 0, len(r.GetRecords()))}
 	for _, record := range r.GetRecords() {

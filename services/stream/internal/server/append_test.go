@@ -18,17 +18,17 @@ func TestAnOldOwnerIsFencedOnEveryReplica(t *testing.T) {
 	t.Parallel()
 	shared := memory.New(memory.Options{})
 	one, two := open(t, shared), open(t, shared)
-	old, heir := &writer{house: one, ref: refOf("s"), epoch: 1}, &writer{house: two, ref: refOf("s"), epoch: 2}
-	old.say(t, old.begin(1, 1, "a"))
-	old.say(t, old.goOn("b"))
-	heir.say(t, heir.begin(1, 33, "c"))
-	for range 2 { // the first refusal corrects what the replica remembers
-		old.refused(t, old.goOn("d"), "WRITER_FENCED")
-		old.refused(t, old.check(), "WRITER_FENCED")
-		old.refused(t, old.begin(1, 2, "d"), "WRITER_FENCED")
-		old.refused(t, old.commit(1), "WRITER_FENCED")
+	old, heir := &writer{replica: one, ref: refOf("s"), epoch: 1}, &writer{replica: two, ref: refOf("s"), epoch: 2}
+	old.mustSend(t, old.begin(1, 1, "a"))
+	old.mustSend(t, old.continueWith("b"))
+	heir.mustSend(t, heir.begin(1, 33, "c"))
+	for range 2 { // the first refusal updates the replica's cache
+		old.mustBeRefused(t, old.continueWith("d"), "WRITER_FENCED")
+		old.mustBeRefused(t, old.check(), "WRITER_FENCED")
+		old.mustBeRefused(t, old.begin(1, 2, "d"), "WRITER_FENCED")
+		old.mustBeRefused(t, old.commit(1), "WRITER_FENCED")
 	}
-	heir.say(t, heir.goOn("e"))
+	heir.mustSend(t, heir.continueWith("e"))
 	one.read(t, &streamv2.ReadRequest{Stream: refOf("s"), StoredOnly: true}).expect(t, "s 1.33.1 c", "s 1.33.2 e", "caught up")
 }
 
@@ -36,18 +36,18 @@ func TestARequestMayBeRepeatedAsItIs(t *testing.T) {
 	t.Parallel()
 	shared := memory.New(memory.Options{})
 	one, two := open(t, shared), open(t, shared)
-	w := &writer{house: one, ref: refOf("s"), epoch: 1}
+	w := &writer{replica: one, ref: refOf("s"), epoch: 1}
 	for _, r := range []func() *streamv2.AppendRequest{
 		func() *streamv2.AppendRequest { return w.begin(1, 1, "a", "b") },
-		func() *streamv2.AppendRequest { return w.goOn("c") },
-		func() *streamv2.AppendRequest { return w.goOn("d", "e") },
-		func() *streamv2.AppendRequest { return w.goOnAndCommit(1, "f", "g") },
-		func() *streamv2.AppendRequest { return w.goOnAndCommit(2, "h", "i") },
+		func() *streamv2.AppendRequest { return w.continueWith("c") },
+		func() *streamv2.AppendRequest { return w.continueWith("d", "e") },
+		func() *streamv2.AppendRequest { return w.continueAndCommit(1, "f", "g") },
+		func() *streamv2.AppendRequest { return w.continueAndCommit(2, "h", "i") },
 		func() *streamv2.AppendRequest { return w.commit(3) },
 	} {
 		request := r()
-		w.say(t, request)
-		for _, h := range []house{one, two} {
+		w.mustSend(t, request)
+		for _, h := range []replica{one, two} {
 			if _, err := h.Append(t.Context(), request); err != nil {
 				t.Errorf("repeated: %v", err)
 			}
@@ -58,7 +58,7 @@ func TestARequestMayBeRepeatedAsItIs(t *testing.T) {
 			"s 2.1.1 g", "s 2.1.2 h", "s commits 2", "s 3.1.1 i", "s commits 3", "caught up")
 }
 
-// faulty is a log whose next append has no answer.
+// faulty is a log whose next append returns no answer.
 type faulty struct {
 	log.Log
 
@@ -91,15 +91,15 @@ func TestAnAppendWithoutAnAnswerIsStoredOnceByItsRepetition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &faulty{Log: memory.New(memory.Options{}), store: store}
-			w := &writer{house: open(t, l), ref: refOf("s"), epoch: 1}
-			w.say(t, w.begin(1, 1, "a"))
+			w := &writer{replica: open(t, l), ref: refOf("s"), epoch: 1}
+			w.mustSend(t, w.begin(1, 1, "a"))
 			l.fail = true
-			r := w.goOn("b")
+			r := w.continueWith("b")
 			if _, err := w.Append(t.Context(), r); fault.ReasonOf(err) != "LOG_UNAVAILABLE" {
 				t.Fatalf("got %v, want LOG_UNAVAILABLE", err)
 			}
-			w.say(t, r)
-			w.say(t, w.goOn("c"))
+			w.mustSend(t, r)
+			w.mustSend(t, w.continueWith("c"))
 			w.read(t, &streamv2.ReadRequest{Stream: refOf("s"), StoredOnly: true}).expect(t, "s 1.1.1 a", "s 1.1.2 b", "s 1.1.3 c", "caught up")
 		})
 	}
@@ -108,10 +108,10 @@ func TestAnAppendWithoutAnAnswerIsStoredOnceByItsRepetition(t *testing.T) {
 func TestARememberedTailSavesTheLookAndACheckAsksTheLog(t *testing.T) {
 	t.Parallel()
 	l := &faulty{Log: memory.New(memory.Options{})}
-	w := &writer{house: open(t, l), ref: refOf("s"), epoch: 1}
-	w.say(t, w.begin(1, 1, "a"))
+	w := &writer{replica: open(t, l), ref: refOf("s"), epoch: 1}
+	w.mustSend(t, w.begin(1, 1, "a"))
 	for range 10 {
-		w.say(t, w.goOn("b"))
+		w.mustSend(t, w.continueWith("b"))
 	}
 	if l.looks != 0 {
 		t.Errorf("eleven appends looked %d times, want none", l.looks)
@@ -121,7 +121,7 @@ func TestARememberedTailSavesTheLookAndACheckAsksTheLog(t *testing.T) {
 	}
 }
 
-// largeRecords makes records behind the first chunk of an attempt, which are too large together.
+// largeRecords returns records after the first chunk of an attempt, too large together.
 func largeRecords(w *writer, count int) (records []*streamv2.Record) {
 	for i := range count {
 		records = append(records, w.request(at(1, 1, int32(i+2)), []string{strings.Repeat("x", recordBytes/count)}).GetRecords()...) //nolint:gosec // few
@@ -132,7 +132,7 @@ func largeRecords(w *writer, count int) (records []*streamv2.Record) {
 func TestAMalformedAppendIsRefused(t *testing.T) {
 	t.Parallel()
 	h := onMemory(t)
-	w := &writer{house: h, ref: refOf("s"), epoch: 1}
+	w := &writer{replica: h, ref: refOf("s"), epoch: 1}
 	first := func(change func(*streamv2.AppendRequest)) *streamv2.AppendRequest {
 		r := w.begin(1, 1, "a")
 		change(r)
@@ -164,7 +164,7 @@ func TestAMalformedAppendIsRefused(t *testing.T) {
 		"a bad chunk further on": {first(func(r *streamv2.AppendRequest) {
 			r.Records = append(r.Records, &streamv2.Record{Chunks: []*eventv1.Chunk{{}}})
 		}), "CHUNK_INVALID"},
-		"records that do not follow":  {first(func(r *streamv2.AppendRequest) { r.Records = append(r.Records, w.goOn("b").GetRecords()...) }), "RECORD_INVALID"},
+		"records that do not follow":  {first(func(r *streamv2.AppendRequest) { r.Records = append(r.Records, w.continueWith("b").GetRecords()...) }), "RECORD_INVALID"},
 		"records large together":      {first(func(r *streamv2.AppendRequest) { r.Records = append(r.Records, largeRecords(w, 2)...) }), "RECORD_TOO_LARGE"},
 		"an end that is whole":        {ended(func(*streamv2.Boundary) {}), ""},
 		"an end without its chunk":    {ended(func(b *streamv2.Boundary) { b.RunEnded = nil }), "RECORD_INVALID"},

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
-// BenchmarkAppend measures what an append costs in the process of the service, with the embedded
-// server and without gRPC: processor time and allocations of both.
+// BenchmarkAppend measures an append in the process of the service, with the embedded server and without gRPC:
+// processor time and allocations of both.
 func BenchmarkAppend(b *testing.B) {
 	for _, writers := range []int{1, 64} {
 		b.Run(fmt.Sprint("writers-", writers), func(b *testing.B) { benchmarkAppend(b, writers) })
@@ -60,7 +60,7 @@ func benchmarkAppend(b *testing.B, writers int) {
 					return
 				}
 				w.after = lastOf(r)
-				r = w.goOn(body)
+				r = w.continueWith(body)
 			}
 		})
 	}

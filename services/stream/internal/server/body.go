@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// The body of a message is its records as they stand in SessionRecords, so readers get the bytes
-// that are stored. The numbers of the fields that are read or written by hand:
+// The body of a message is its records in the encoding of SessionRecords, so readers receive the stored bytes.
+// The numbers of the fields encoded or decoded by hand:
 const (
 	fieldRecords  = 1 // ReadResponse.records
 	fieldSession  = 1 // SessionRecords.session_id
@@ -19,7 +19,7 @@ const (
 	fieldChunk    = 2 // Record.chunks
 )
 
-// maxFrameHeader is what a frame takes at most beside its SessionRecords.
+// maxFrameHeader is the largest size of a frame beside its SessionRecords.
 const maxFrameHeader = 16
 
 // bodyOf encodes records: TooLarge (RECORD_TOO_LARGE).
@@ -35,9 +35,9 @@ func (s *Server) bodyOf(records []*streamv2.Record) ([]byte, error) {
 	return body, nil
 }
 
-// cut splits the first record, with its tag, off a body, and returns the sequence of its last
-// frame. A body that is no row of records is one record without a sequence.
-func cut(body []byte) (record, rest []byte, last int64) {
+// splitRecord splits the first record with its tag off a body and returns the sequence of its last frame. An invalid
+// body counts as one record without a sequence.
+func splitRecord(body []byte) (record, rest []byte, last int64) {
 	_, _, tag := protowire.ConsumeTag(body)
 	if tag < 0 {
 		return body, nil, 0
@@ -72,10 +72,10 @@ func lastOf(record []byte) int64 {
 	return int64(sequence) + max(chunks, 1) - 1 //nolint:gosec // a position
 }
 
-// behind returns the records of a body whose last frame is behind the sequence.
-func behind(body []byte, sequence int64) []byte {
+// recordsAfter returns the records of a body after the sequence.
+func recordsAfter(body []byte, sequence int64) []byte {
 	for len(body) > 0 {
-		_, rest, last := cut(body)
+		_, rest, last := splitRecord(body)
 		if last > sequence {
 			break
 		}
@@ -84,24 +84,24 @@ func behind(body []byte, sequence int64) []byte {
 	return body
 }
 
-// see shows the survey the records of a message.
-func see(attempts livelog.Survey, m *log.Message) {
+// addToSurvey adds the records of a message to the survey.
+func addToSurvey(attempts livelog.AttemptSurvey, m *log.Message) {
 	for body := m.Body; len(body) > 0; {
 		var last int64
-		_, body, last = cut(body)
-		attempts.See(m.Session, last)
+		_, body, last = splitRecord(body)
+		attempts.Add(m.Session, last)
 	}
 }
 
-// standing returns the records of a body that are not of a replaced attempt.
-func standing(attempts livelog.Survey, session string, body []byte) []byte {
+// withoutSuperseded returns the records of a body without superseded attempts.
+func withoutSuperseded(attempts livelog.AttemptSurvey, session string, body []byte) []byte {
 	if len(attempts) == 0 {
 		return body
 	}
 	kept := make([]byte, 0, len(body))
 	for len(body) > 0 {
-		record, rest, last := cut(body)
-		if !attempts.Replaced(session, last) {
+		record, rest, last := splitRecord(body)
+		if !attempts.Superseded(session, last) {
 			kept = append(kept, record...)
 		}
 		body = rest
@@ -109,7 +109,7 @@ func standing(attempts livelog.Survey, session string, body []byte) []byte {
 	return kept
 }
 
-// frameOf makes a frame of the records of a body. They are not decoded.
+// frameOf builds a frame from the records of a body without decoding them.
 func frameOf(session string, body []byte) *streamv2.ReadResponse {
 	size := protowire.SizeTag(fieldSession) + protowire.SizeBytes(len(session)) + len(body)
 	frame := make([]byte, 0, size+maxFrameHeader)

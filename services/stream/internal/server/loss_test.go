@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
-// replica opens a replica of the service on the server.
-func replica(t *testing.T, url string) house {
+// openReplica opens a replica of the service on the server.
+func openReplica(t *testing.T, url string) replica {
 	t.Helper()
 	l, err := jetstream.Open(t.Context(), jetstream.Endpoint{URL: url}, jetstream.Options{
 		Partitions: 2, Replicas: 1, MaxAge: time.Hour, PartitionBytes: 64 << 20,
@@ -38,8 +38,8 @@ func replica(t *testing.T, url string) house {
 	return open(t, l)
 }
 
-// again reads until the log is there, and wants these frames.
-func (h house) again(t *testing.T, r *streamv2.ReadRequest, want ...string) *reader {
+// readWhenAvailable reads until the log is available, and expects these frames.
+func (h replica) readWhenAvailable(t *testing.T, r *streamv2.ReadRequest, want ...string) *reader {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		stream, err := h.Read(t.Context(), r)
@@ -48,7 +48,7 @@ func (h house) again(t *testing.T, r *streamv2.ReadRequest, want ...string) *rea
 		}
 		first, err := stream.Recv()
 		if err == nil {
-			r := &reader{stream: stream, waiting: words(first)}
+			r := &reader{stream: stream, waiting: describe(first)}
 			r.expect(t, want...)
 			return r
 		}
@@ -58,8 +58,8 @@ func (h house) again(t *testing.T, r *streamv2.ReadRequest, want ...string) *rea
 	}
 }
 
-// follow reads count records behind the sequence, and reads again whenever the log breaks off.
-func (h house) follow(t *testing.T, ref *streamv2.StreamRef, from int64, count int) (frames []string) {
+// follow reads count records after the sequence and reads again whenever the log breaks off.
+func (h replica) follow(t *testing.T, ref *streamv2.StreamRef, from int64, count int) (frames []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
@@ -70,7 +70,7 @@ func (h house) follow(t *testing.T, ref *streamv2.StreamRef, from int64, count i
 			}
 			var f *streamv2.ReadResponse
 			if f, err = stream.Recv(); err == nil && f.GetRecords() != nil {
-				frames = append(frames, words(f)...)
+				frames = append(frames, describe(f)...)
 				from = lastOf(requestOf(f))
 			}
 		}
@@ -84,46 +84,46 @@ func (h house) follow(t *testing.T, ref *streamv2.StreamRef, from int64, count i
 func TestReadersOfAnotherReplicaSeeEverything(t *testing.T) {
 	t.Parallel()
 	solo := natstest.StartSolo(t, t.TempDir())
-	one, two := replica(t, solo.URL()), replica(t, solo.URL())
-	w := &writer{house: one, ref: refOf("s"), epoch: 1}
+	one, two := openReplica(t, solo.URL()), openReplica(t, solo.URL())
+	w := &writer{replica: one, ref: refOf("s"), epoch: 1}
 	early := two.read(t, &streamv2.ReadRequest{Stream: w.ref})
 	early.expect(t, "caught up")
-	w.say(t, w.begin(1, 1, "a"))
-	w.say(t, w.goOn("b"))
+	w.mustSend(t, w.begin(1, 1, "a"))
+	w.mustSend(t, w.continueWith("b"))
 	early.expect(t, "s 1.1.1 a", "s 1.1.2 b")
 	two.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 1, 1)}).expect(t, "s 1.1.2 b", "caught up")
-	w.house = two // the writer's connection moves
-	w.say(t, w.goOn("c"))
-	w.house = one
-	w.say(t, w.goOn("d"))
+	w.replica = two // the writer reconnects to another replica
+	w.mustSend(t, w.continueWith("c"))
+	w.replica = one
+	w.mustSend(t, w.continueWith("d"))
 	early.expect(t, "s 1.1.3 c", "s 1.1.4 d")
-	heir := &writer{house: two, ref: w.ref, epoch: 2}
-	heir.say(t, heir.begin(1, 33, "e"))
-	w.refused(t, w.goOn("x"), "WRITER_FENCED")
+	heir := &writer{replica: two, ref: w.ref, epoch: 2}
+	heir.mustSend(t, heir.begin(1, 33, "e"))
+	w.mustBeRefused(t, w.continueWith("x"), "WRITER_FENCED")
 	early.expect(t, "s 1.33.1 e")
 }
 
 func TestRecordsThatAreRefusedAreHeardByNobody(t *testing.T) {
 	t.Parallel()
 	solo := natstest.StartSolo(t, t.TempDir())
-	one, two := replica(t, solo.URL()), replica(t, solo.URL())
-	old, heir := &writer{house: one, ref: refOf("s"), epoch: 1}, &writer{house: two, ref: refOf("s"), epoch: 2}
-	old.say(t, old.begin(1, 1, "a"))
+	one, two := openReplica(t, solo.URL()), openReplica(t, solo.URL())
+	old, heir := &writer{replica: one, ref: refOf("s"), epoch: 1}, &writer{replica: two, ref: refOf("s"), epoch: 2}
+	old.mustSend(t, old.begin(1, 1, "a"))
 	live := one.read(t, &streamv2.ReadRequest{Stream: old.ref})
 	live.expect(t, "s 1.1.1 a", "caught up")
-	heir.say(t, heir.begin(1, 33, "b"))
-	old.refused(t, old.goOn("x"), "WRITER_FENCED") // its replica expects the tail before
-	heir.say(t, heir.goOn("c"))
+	heir.mustSend(t, heir.begin(1, 33, "b"))
+	old.mustBeRefused(t, old.continueWith("x"), "WRITER_FENCED") // its replica expects the previous tail
+	heir.mustSend(t, heir.continueWith("c"))
 	live.expect(t, "s 1.33.1 b", "s 1.33.2 c")
 }
 
-// What the log holds vanishes, or is put back to an older copy, under two replicas, a writer
-// and readers. Only the writer's next append notices, and a new attempt makes all whole.
+// The content of the log vanishes or is replaced by an older copy, under two replicas, a writer and readers.
+// Only the writer's next append notices it, and a new attempt restores everything.
 func TestALogThatLosesRecordsCostsOneNewAttempt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		copied bool
-		stored []string // what the log has of the first attempt then
+		stored []string // the remaining records of the first attempt
 	}{
 		"it is emptied":                 {false, nil},
 		"it is put back to an old copy": {true, []string{"s 1.1.1 a", "s 1.1.2 b"}},
@@ -132,10 +132,10 @@ func TestALogThatLosesRecordsCostsOneNewAttempt(t *testing.T) {
 			t.Parallel()
 			directory, restored := t.TempDir(), t.TempDir()
 			solo := natstest.StartSolo(t, directory)
-			one, two := replica(t, solo.URL()), replica(t, solo.URL())
-			w := &writer{house: one, ref: refOf("s"), epoch: 1}
-			w.say(t, w.begin(1, 1, "a"))
-			w.say(t, w.goOn("b"))
+			one, two := openReplica(t, solo.URL()), openReplica(t, solo.URL())
+			w := &writer{replica: one, ref: refOf("s"), epoch: 1}
+			w.mustSend(t, w.begin(1, 1, "a"))
+			w.mustSend(t, w.continueWith("b"))
 			solo.Stop()
 			if c.copied {
 				if err := os.CopyFS(restored, os.DirFS(directory)); err != nil {
@@ -143,28 +143,28 @@ func TestALogThatLosesRecordsCostsOneNewAttempt(t *testing.T) {
 				}
 			}
 			solo.Start(t, directory)
-			w.say(t, w.goOn("c"))
-			w.say(t, w.goOn("d"))
-			live := two.again(t, &streamv2.ReadRequest{Stream: w.ref}, "s 1.1.1 a", "s 1.1.2 b", "s 1.1.3 c", "s 1.1.4 d", "caught up")
+			w.mustSend(t, w.continueWith("c"))
+			w.mustSend(t, w.continueWith("d"))
+			live := two.readWhenAvailable(t, &streamv2.ReadRequest{Stream: w.ref}, "s 1.1.1 a", "s 1.1.2 b", "s 1.1.3 c", "s 1.1.4 d", "caught up")
 
 			solo.Stop()
-			live.ends(t, "LOG_UNAVAILABLE")
+			live.expectEnd(t, "LOG_UNAVAILABLE")
 			solo.Start(t, restored)
 			if c.copied {
-				two.again(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}, append(c.stored, "caught up")...)
+				two.readWhenAvailable(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}, append(c.stored, "caught up")...)
 			}
 			follower := make(chan []string, 1)
 			go func(from int64) { follower <- two.follow(t, w.ref, from, 3) }(w.after)
-			w.refused(t, w.goOn("e"), "RECORDS_LOST")
-			w.refused(t, w.check(), "RECORDS_LOST")
-			w.say(t, w.begin(1, 2, "a"))
-			w.say(t, w.goOn("b", "c", "d"))
-			w.say(t, w.commit(1))
+			w.mustBeRefused(t, w.continueWith("e"), "RECORDS_LOST")
+			w.mustBeRefused(t, w.check(), "RECORDS_LOST")
+			w.mustSend(t, w.begin(1, 2, "a"))
+			w.mustSend(t, w.continueWith("b", "c", "d"))
+			w.mustSend(t, w.commit(1))
 			if got, want := <-follower, []string{"s 1.2.1 a", "s 1.2.2 b c d", "s commits 1"}; !slices.Equal(got, want) {
 				t.Errorf("a reader got %q, want %q", got, want)
 			}
-			for _, h := range []house{one, two} {
-				h.again(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}, "s 1.2.1 a", "s 1.2.2 b c d", "s commits 1", "caught up")
+			for _, h := range []replica{one, two} {
+				h.readWhenAvailable(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}, "s 1.2.1 a", "s 1.2.2 b c d", "s commits 1", "caught up")
 			}
 		})
 	}
@@ -173,13 +173,13 @@ func TestALogThatLosesRecordsCostsOneNewAttempt(t *testing.T) {
 func TestASlowReaderOfJetStreamGetsEverything(t *testing.T) {
 	t.Parallel()
 	solo := natstest.StartSolo(t, t.TempDir())
-	w := &writer{house: replica(t, solo.URL()), ref: refOf("s"), epoch: 1}
+	w := &writer{replica: openReplica(t, solo.URL()), ref: refOf("s"), epoch: 1}
 	r := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
 	r.expect(t, "caught up")
-	w.say(t, w.begin(1, 1, "a"))
+	w.mustSend(t, w.begin(1, 1, "a"))
 	long := strings.Repeat("x", 8<<10)
 	for range 100 {
-		w.say(t, w.goOn(long))
+		w.mustSend(t, w.continueWith(long))
 	}
 	r.expect(t, "s 1.1.1 a")
 	for n := range int32(100) {

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// pageMessages is how many messages a reader takes from the log at once.
+	// pageMessages is the number of messages that a reader reads from the log at once.
 	pageMessages = 64
-	// liveBatch is how many messages a reader takes from the feed at once.
+	// liveBatch is the number of messages that a reader takes from the feed at once.
 	liveBatch = 8
-	// maxLags is how often a reader may fall behind the feed before it has caught up with it.
+	// maxLags is how often a reader may fall behind the feed without catching up.
 	maxLags = 8
 )
 
@@ -24,12 +24,12 @@ const (
 type reading struct {
 	log    log.Log
 	scope  log.Scope
-	from   int64  // the reader has the frames of its session up to here
-	cursor uint64 // the offset of the last message that was looked at
+	from   int64  // the reader has its session's frames up to here
+	cursor uint64 // offset of the last examined message
 	send   func(*streamv2.ReadResponse) error
 }
 
-// Read answers with what is stored, and then with what is appended.
+// Read sends stored records and then new ones.
 func (s *Server) Read(r *streamv2.ReadRequest, stream streamv2.StreamService_ReadServer) error {
 	scope, err := scopeOf(r)
 	if err != nil {
@@ -82,9 +82,9 @@ func (q *reading) run(ctx context.Context) error {
 	}
 }
 
-// replay sends what is stored behind the cursor, page by page, at the pace of the client, and
-// leaves out the attempts that were replaced. What is appended meanwhile is left to the feed: a
-// client that is slower than the writer would never come to an end.
+// replay sends the stored messages after the cursor, page by page, at the client's pace, without superseded
+// attempts. Messages appended meanwhile come from the feed: otherwise a client slower than the writer would
+// never reach the end.
 func (q *reading) replay(ctx context.Context) error {
 	if err := q.seek(ctx); err != nil {
 		return err
@@ -92,12 +92,12 @@ func (q *reading) replay(ctx context.Context) error {
 	first, attempts, end, err := q.survey(ctx)
 	for page := first; err == nil; page, err = q.page(ctx, q.cursor) {
 		for i, m := range page.Messages {
-			page.Messages[i] = nil // a reader that waits for its client holds no more than it must
+			page.Messages[i] = nil // a reader that waits for its client must hold little memory
 			if m.Offset > end {
 				return nil
 			}
 			q.cursor = m.Offset
-			if err := q.give(m, attempts); err != nil {
+			if err := q.deliver(m, attempts); err != nil {
 				return err
 			}
 		}
@@ -108,14 +108,14 @@ func (q *reading) replay(ctx context.Context) error {
 	return err
 }
 
-// survey looks through what is stored behind the cursor. It returns the first page of it, its
-// attempts, and the offset of its last message.
-func (q *reading) survey(ctx context.Context) (first log.Page, attempts livelog.Survey, end uint64, err error) {
-	attempts = livelog.Survey{}
+// survey scans the stored messages after the cursor. It returns their first page, their attempts, and the offset
+// of the last one.
+func (q *reading) survey(ctx context.Context) (first log.Page, attempts livelog.AttemptSurvey, end uint64, err error) {
+	attempts = livelog.AttemptSurvey{}
 	first, err = q.page(ctx, q.cursor)
 	for page := first; err == nil; page, err = q.page(ctx, end) {
 		for _, m := range page.Messages {
-			see(attempts, m)
+			addToSurvey(attempts, m)
 			end = m.Offset
 		}
 		if !page.More {
@@ -129,17 +129,15 @@ func (q *reading) page(ctx context.Context, after uint64) (log.Page, error) {
 	return q.log.Page(ctx, q.scope, after, pageMessages)
 }
 
-// A reader that resumes looks for its place from the end of the log backwards, in growing
-// distances.
+// A resuming reader searches its place backwards from the end of the log, in growing distances.
 const (
 	firstDistance  = 64
 	distanceGrowth = 8
 	maxDistance    = 1 << 24
 )
 
-// seek moves a cursor that stands at the beginning to a message that the reader has already,
-// not far from the first one that it has not. A session may have an hour of messages, and a
-// reader needs those of the last moments.
+// seek moves a cursor at the beginning to a message that the reader already has, close to its first missing
+// message. A session may have an hour of messages, and a reader usually needs the last moments.
 func (q *reading) seek(ctx context.Context) error {
 	if q.cursor > 0 || q.from == 0 || q.scope.Family {
 		return nil
@@ -163,8 +161,8 @@ func (q *reading) seek(ctx context.Context) error {
 	return nil
 }
 
-// follow sends what is appended until the feed ends it with an error. It reports whether the
-// reader had everything at some moment.
+// follow sends new messages until the feed ends with an error. It reports whether the reader caught up
+// meanwhile.
 func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool, err error) {
 	var batch [liveBatch]*log.Message
 	for {
@@ -173,12 +171,12 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 			return caughtUp, err
 		}
 		for i, m := range batch[:n] {
-			batch[i] = nil // an idle reader keeps no message alive
+			batch[i] = nil // an idle reader retains no message
 			if m.Offset <= q.cursor {
 				continue
 			}
 			q.cursor = m.Offset
-			if err := q.give(m, nil); err != nil {
+			if err := q.deliver(m, nil); err != nil {
 				return caughtUp, err
 			}
 		}
@@ -186,23 +184,22 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 	}
 }
 
-// give sends the records of a message, but for those that the reader has and those of attempts
-// that were replaced.
-func (q *reading) give(m *log.Message, attempts livelog.Survey) error {
+// deliver sends the records of a message except known ones and superseded attempts.
+func (q *reading) deliver(m *log.Message, attempts livelog.AttemptSurvey) error {
 	body := m.Body
 	if m.Session == q.scope.Session {
 		if m.Last <= q.from {
 			return nil
 		}
-		body = behind(body, q.from)
+		body = recordsAfter(body, q.from)
 	}
-	if body = standing(attempts, m.Session, body); len(body) == 0 {
+	if body = withoutSuperseded(attempts, m.Session, body); len(body) == 0 {
 		return nil
 	}
 	return q.send(frameOf(m.Session, body))
 }
 
-// scopeOf checks what a reader wants to read: Invalid (ID_INVALID, SEQUENCE_INVALID).
+// scopeOf checks the scope of a request: Invalid (ID_INVALID, SEQUENCE_INVALID).
 func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
 	stream, err := streamOf(r.GetStream())
 	if err != nil {

@@ -23,27 +23,27 @@ import (
 
 func TestAReaderGoesFromStoredToLive(t *testing.T) {
 	t.Parallel()
-	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	w := &writer{replica: onMemory(t), ref: refOf("s"), epoch: 1}
 	early := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
 	early.expect(t, "caught up")
-	w.say(t, w.begin(1, 1, "a"))
-	w.say(t, w.goOn("b", "c"))
+	w.mustSend(t, w.begin(1, 1, "a"))
+	w.mustSend(t, w.continueWith("b", "c"))
 	late := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
 	late.expect(t, "s 1.1.1 a", "s 1.1.2 b c", "caught up")
-	w.say(t, w.commit(1))
-	w.say(t, w.begin(2, 1, "d"))
+	w.mustSend(t, w.commit(1))
+	w.mustSend(t, w.begin(2, 1, "d"))
 	early.expect(t, "s 1.1.1 a", "s 1.1.2 b c", "s commits 1", "s 2.1.1 d")
 	late.expect(t, "s commits 1", "s 2.1.1 d")
 }
 
 func TestRecordsThatWereAppendedTogetherAreReadFromAnyOfThem(t *testing.T) {
 	t.Parallel()
-	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	w := &writer{replica: onMemory(t), ref: refOf("s"), epoch: 1}
 	early := w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 1, 2)})
 	early.expect(t, "caught up")
-	w.say(t, w.begin(1, 1, "a"))
-	w.say(t, w.goOnAndCommit(1, "b", "c"))
-	w.say(t, w.goOnAndCommit(2, "d", "e"))
+	w.mustSend(t, w.begin(1, 1, "a"))
+	w.mustSend(t, w.continueAndCommit(1, "b", "c"))
+	w.mustSend(t, w.continueAndCommit(2, "d", "e"))
 	all := []string{"s 1.1.1 a", "s 1.1.2 b", "s commits 1", "s 2.1.1 c", "s 2.1.2 d", "s commits 2", "s 3.1.1 e"}
 	early.expect(t, all[2:]...)
 	for i, from := range []int64{
@@ -56,12 +56,12 @@ func TestRecordsThatWereAppendedTogetherAreReadFromAnyOfThem(t *testing.T) {
 
 func TestAReplacedAttemptIsLeftOutOfWhatWasAppendedWithIt(t *testing.T) {
 	t.Parallel()
-	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
-	w.say(t, w.begin(1, 1, "a"))
-	w.say(t, w.goOnAndCommit(1, "b", "void"))
-	w.say(t, w.goOn("void"))
-	w.say(t, w.begin(2, 2, "c"))
-	w.say(t, w.goOnAndCommit(2, "d", "e"))
+	w := &writer{replica: onMemory(t), ref: refOf("s"), epoch: 1}
+	w.mustSend(t, w.begin(1, 1, "a"))
+	w.mustSend(t, w.continueAndCommit(1, "b", "void"))
+	w.mustSend(t, w.continueWith("void"))
+	w.mustSend(t, w.begin(2, 2, "c"))
+	w.mustSend(t, w.continueAndCommit(2, "d", "e"))
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}).
 		expect(t, "s 1.1.1 a", "s 1.1.2 b", "s commits 1", "s 2.2.1 c", "s 2.2.2 d", "s commits 2", "s 3.1.1 e", "caught up")
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(2, 1, 1), StoredOnly: true}).
@@ -70,61 +70,61 @@ func TestAReplacedAttemptIsLeftOutOfWhatWasAppendedWithIt(t *testing.T) {
 
 func TestAReaderResumesInEveryPlace(t *testing.T) {
 	t.Parallel()
-	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
-	other := &writer{house: w.house, ref: childOf("s", "other"), epoch: 1} // lies between
+	w := &writer{replica: onMemory(t), ref: refOf("s"), epoch: 1}
+	other := &writer{replica: w.replica, ref: childOf("s", "other"), epoch: 1} // lies between
 	var all []string
 	var lasts []int64
 	for step := int32(1); step <= 40; step++ {
-		w.say(t, w.begin(step, 1, "a"))
-		w.say(t, w.goOn("b", "c"))
-		other.say(t, other.begin(step, 1, "x"))
+		w.mustSend(t, w.begin(step, 1, "a"))
+		w.mustSend(t, w.continueWith("b", "c"))
+		other.mustSend(t, other.begin(step, 1, "x"))
 		all = append(all, fmt.Sprintf("s %d.1.1 a", step), fmt.Sprintf("s %d.1.2 b c", step), fmt.Sprintf("s commits %d", step))
 		lasts = append(lasts, at(step, 1, 1), at(step, 1, 3))
-		w.say(t, w.commit(step))
+		w.mustSend(t, w.commit(step))
 		lasts = append(lasts, w.after)
 	}
 	for i, from := range lasts {
 		w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: from, StoredOnly: true}).expect(t, append(all[i+1:len(all):len(all)], "caught up")...)
 	}
-	// From the middle of a record the whole record comes.
+	// From the middle of a record the whole record follows.
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(40, 1, 2), StoredOnly: true}).expect(t, "s 40.1.2 b c", "s commits 40", "caught up")
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: position.Start(40), StoredOnly: true}).expect(t, "s 40.1.1 a", "s 40.1.2 b c", "s commits 40", "caught up")
 }
 
 func TestStoredAttemptsThatWereReplacedAreLeftOut(t *testing.T) {
 	t.Parallel()
-	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	w := &writer{replica: onMemory(t), ref: refOf("s"), epoch: 1}
 	long := strings.Repeat("x", 10<<10) // several pages
 	live := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
 	live.expect(t, "caught up")
-	w.say(t, w.begin(1, 1, "a"))
-	w.say(t, w.begin(1, 2, "b"))
-	w.say(t, w.goOn(long))
-	w.say(t, w.goOn(long))
-	w.say(t, w.begin(1, 3, "c"))
+	w.mustSend(t, w.begin(1, 1, "a"))
+	w.mustSend(t, w.begin(1, 2, "b"))
+	w.mustSend(t, w.continueWith(long))
+	w.mustSend(t, w.continueWith(long))
+	w.mustSend(t, w.begin(1, 3, "c"))
 	live.expect(t, "s 1.1.1 a", "s 1.2.1 b", "s 1.2.2 "+long, "s 1.2.3 "+long, "s 1.3.1 c")
-	w.say(t, w.commit(1))
-	w.say(t, w.begin(2, 1, "d"))
-	w.say(t, w.goOn(long))
+	w.mustSend(t, w.commit(1))
+	w.mustSend(t, w.begin(2, 1, "d"))
+	w.mustSend(t, w.continueWith(long))
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}).expect(t, "s 1.3.1 c", "s commits 1", "s 2.1.1 d", "s 2.1.2 "+long, "caught up")
-	w.say(t, w.begin(2, 2, "e"))
+	w.mustSend(t, w.begin(2, 2, "e"))
 	w.read(t, &streamv2.ReadRequest{Stream: w.ref, FromSequence: at(1, 2, 2), StoredOnly: true}).expect(t, "s 1.3.1 c", "s commits 1", "s 2.2.1 e", "caught up")
 }
 
 func TestAFamilyIsReadFromItsRoot(t *testing.T) {
 	t.Parallel()
 	h := onMemory(t)
-	root, child := &writer{house: h, ref: refOf("r"), epoch: 1}, &writer{house: h, ref: childOf("r", "c"), epoch: 5}
-	stranger := &writer{house: h, ref: refOf("other"), epoch: 1}
-	root.say(t, root.begin(1, 1, "a"))
-	child.say(t, child.begin(1, 1, "b"))
-	stranger.say(t, stranger.begin(1, 1, "x"))
-	child.say(t, child.begin(1, 2, "c"))
-	root.say(t, root.goOn("d"))
+	root, child := &writer{replica: h, ref: refOf("r"), epoch: 1}, &writer{replica: h, ref: childOf("r", "c"), epoch: 5}
+	stranger := &writer{replica: h, ref: refOf("other"), epoch: 1}
+	root.mustSend(t, root.begin(1, 1, "a"))
+	child.mustSend(t, child.begin(1, 1, "b"))
+	stranger.mustSend(t, stranger.begin(1, 1, "x"))
+	child.mustSend(t, child.begin(1, 2, "c"))
+	root.mustSend(t, root.continueWith("d"))
 	r := h.read(t, &streamv2.ReadRequest{Stream: refOf("r"), FromSequence: at(1, 1, 1), Family: true})
 	r.expect(t, "c 1.2.1 c", "r 1.1.2 d", "caught up")
-	child.say(t, child.goOn("e"))
-	root.say(t, root.goOn("f"))
+	child.mustSend(t, child.continueWith("e"))
+	root.mustSend(t, root.continueWith("f"))
 	r.expect(t, "c 1.2.2 e", "r 1.1.3 f")
 }
 
@@ -140,27 +140,27 @@ func TestAMalformedReadIsRefused(t *testing.T) {
 		"a negative sequence":           {&streamv2.ReadRequest{Stream: refOf("s"), FromSequence: -1}, "SEQUENCE_INVALID"},
 		"a sequence beyond all of them": {&streamv2.ReadRequest{Stream: refOf("s"), FromSequence: 1 << 53}, "SEQUENCE_INVALID"},
 	} {
-		h.read(t, c.request).ends(t, c.reason)
+		h.read(t, c.request).expectEnd(t, c.reason)
 		_ = name
 	}
 }
 
 func TestAReaderThatFallsBehindGetsEverythingFromTheLog(t *testing.T) {
 	t.Parallel()
-	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	w := &writer{replica: onMemory(t), ref: refOf("s"), epoch: 1}
 	r := w.read(t, &streamv2.ReadRequest{Stream: w.ref})
 	r.expect(t, "caught up")
-	w.say(t, w.begin(1, 1, "a"))
+	w.mustSend(t, w.begin(1, 1, "a"))
 	want := []string{"s 1.1.1 a"}
 	long := strings.Repeat("x", 8<<10)
-	for i := range 200 { // far more than feed and connection hold
-		w.say(t, w.goOn(long))
+	for i := range 200 { // far more than the feed and the connection buffer
+		w.mustSend(t, w.continueWith(long))
 		want = append(want, fmt.Sprintf("s 1.1.%d %s", i+2, long))
 	}
 	r.expect(t, want...)
 }
 
-// client is the connection of a reader, as the server sees it.
+// client is a reader's connection on the server side.
 type client struct {
 	grpc.ServerStream
 
@@ -171,7 +171,7 @@ type client struct {
 func (c client) Context() context.Context            { return c.ctx }
 func (c client) Send(r *streamv2.ReadResponse) error { return c.send(r) }
 
-// copying is a log in memory that gives away copies, as one behind a connection does.
+// copying is a memory log that returns copies, like a remote one.
 type copying struct{ *memory.Log }
 
 func (l copying) Page(ctx context.Context, s log.Scope, after uint64, limit int) (log.Page, error) {
@@ -200,7 +200,7 @@ func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest
 	text := strings.Repeat("x", 4<<10)
 	for n := range 1000 {
 		w.after = at(1, 1, int32(n+1))
-		mustAppend(w.goOn(text))
+		mustAppend(w.continueWith(text))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	const readers = 200
@@ -219,7 +219,7 @@ func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest
 	blocked.Wait()
 	for n := range 1000 {
 		w.after = at(1, 1, int32(n+1001))
-		mustAppend(w.goOn(text))
+		mustAppend(w.continueWith(text))
 	}
 	logged := int64(1000 * 5 << 10)
 	if each := (heap() - before - logged) / readers; each > 32<<10 {
@@ -254,8 +254,8 @@ func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
 	frames := 0
 	err = s.Read(&streamv2.ReadRequest{Stream: w.ref}, client{ctx: t.Context(), send: func(*streamv2.ReadResponse) error {
 		frames++
-		mustAppend(w.goOn(text)) // two for each one that the reader takes
-		mustAppend(w.goOn(text))
+		mustAppend(w.continueWith(text)) // two per message read
+		mustAppend(w.continueWith(text))
 		return nil
 	}})
 	if fault.ReasonOf(err) != "READER_TOO_SLOW" || frames > 2000 {
@@ -274,13 +274,13 @@ func TestTheServiceEndsItsReadersWhenItEnds(t *testing.T) {
 	r.expect(t, "caught up")
 	cancel()
 	group.Wait()
-	r.ends(t, "LOG_UNAVAILABLE")
-	h.read(t, &streamv2.ReadRequest{Stream: refOf("s")}).ends(t, "LOG_UNAVAILABLE")
+	r.expectEnd(t, "LOG_UNAVAILABLE")
+	h.read(t, &streamv2.ReadRequest{Stream: refOf("s")}).expectEnd(t, "LOG_UNAVAILABLE")
 }
 
 func TestManyReadersSeeEachRecordOnceInOrder(t *testing.T) {
 	t.Parallel()
-	w := &writer{house: onMemory(t), ref: refOf("s"), epoch: 1}
+	w := &writer{replica: onMemory(t), ref: refOf("s"), epoch: 1}
 	const records, readers = 150, 12
 	want := []string{}
 	for i := range records {
@@ -289,20 +289,20 @@ func TestManyReadersSeeEachRecordOnceInOrder(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range readers {
 		group.Go(func() {
-			if got := w.hop(t, i*5+1, records); strings.Join(got, " ") != strings.Join(want, " ") {
+			if got := w.readInPieces(t, i*5+1, records); strings.Join(got, " ") != strings.Join(want, " ") {
 				t.Errorf("reader %d: got %q", i, got)
 			}
 		})
 	}
-	w.say(t, w.begin(1, 1, want[0]))
+	w.mustSend(t, w.begin(1, 1, want[0]))
 	for _, delta := range want[1:] {
-		w.say(t, w.goOn(delta))
+		w.mustSend(t, w.continueWith(delta))
 	}
 	group.Wait()
 }
 
-// hop reads count texts, and begins a new Read after each hold records.
-func (w *writer) hop(t *testing.T, hold, count int) (texts []string) {
+// readInPieces reads count texts with a new Read after every hold records.
+func (w *writer) readInPieces(t *testing.T, hold, count int) (texts []string) {
 	var from int64
 	for len(texts) < count {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

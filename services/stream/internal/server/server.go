@@ -1,19 +1,18 @@
-// Package server answers the StreamService: it checks requests, asks the heart
-// (package livelog), and has the log do it.
+// Package server implements StreamService. It checks requests, asks the heart (package livelog) for decisions,
+// and uses the log.
 //
-//	Append   the tail (remembered or looked up) ──▶ livelog.Decide ──▶ log.Append, expecting the tail
+//	Append   the tail (cached or looked up) ──▶ livelog.Decide ──▶ log.Append, expecting the tail
 //	Read     log.Follow ──▶ log.Page from the cursor ──▶ caught_up ──▶ the feed
 //
-// A reader follows the feed before it reads what is stored, so nothing lies between the two;
-// what it meets twice it skips, by the offset.
+// A reader joins the feed before it reads the stored messages, so no message falls between them. It skips
+// duplicates by their offset.
 //
-// # What a slow reader costs
+// # Slow readers
 //
-// A reader takes what is stored in small pages, and the next one only when its client has
-// taken the last. The feed holds a few records for it and never waits: a reader that falls
-// behind goes back to the log, at its own pace. A reader that does so maxLags times without
-// having caught up is too slow and is ended. A client that takes nothing holds up its own call, by
-// the flow control of its connection, and one page.
+// A reader reads stored messages in small pages, and the next page only after its client has accepted the last
+// one. The feed buffers little and never waits: a reader that falls behind returns to the log, at its own pace.
+// A reader that does so maxLags times without catching up is too slow and is ended. A client that accepts
+// nothing blocks its own call through the connection's flow control, and holds one page.
 package server
 
 import (
@@ -44,8 +43,7 @@ type Server struct {
 	meters      meters
 }
 
-// New returns a server that stores records of up to recordBytes in the log. It ends its
-// readers when the log's Run has returned.
+// New returns a server for records of up to recordBytes. Its readers end when the log's Run has returned.
 func New(l log.Log, recordBytes int, meter metric.Meter) (*Server, error) {
 	s := &Server{log: l, recordBytes: recordBytes}
 	return s, s.meters.open(meter)
@@ -75,7 +73,7 @@ func (m *meters) open(meter metric.Meter) error {
 	return nil
 }
 
-// appended notes what became of an append.
+// appended records the outcome of an append.
 func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
 	became := m.stored
 	if err != nil {
@@ -88,10 +86,10 @@ func outcome(name string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", name)))
 }
 
-// maxIDBytes is the length of the longest id.
+// maxIDBytes is the length limit of ids.
 const maxIDBytes = 256
 
-// checkID answers Invalid with the reason.
+// checkID returns Invalid with the reason.
 func checkID(reason, name, id string) error {
 	var flaw string
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// A message is published under the first subject, and heard under the second once it is
+// A message is published under the first subject. The server republishes it under the second one once it is
 // stored.
 //
 //	holdfast.append.<partition>.<tenant>.<root>.<session>
@@ -26,7 +26,7 @@ func streamName(partition int) string    { return fmt.Sprintf("holdfast-live-%02
 func appendSubject(partition int) string { return fmt.Sprintf("holdfast.append.%02d.", partition) }
 func storedSubject(partition int) string { return fmt.Sprintf("holdfast.stored.%02d.", partition) }
 
-// filter returns the subject that matches the messages of a scope.
+// filter returns the subject of a scope's messages.
 func filter(partition int, s log.Scope) string {
 	session := "*"
 	if !s.Family {
@@ -35,8 +35,8 @@ func filter(partition int, s log.Scope) string {
 	return appendSubject(partition) + token(s.Tenant) + "." + token(s.Root) + "." + session
 }
 
-// token writes an id as one legal token of a subject. Three ids of 256 bytes stay below the
-// 4,096 bytes of a NATS control line.
+// token encodes an id as one valid token of a subject. Three ids of 256 bytes stay below the 4,096 bytes of a
+// NATS control line.
 func token(id string) string {
 	if !strings.ContainsFunc(id, isEscaped) {
 		return id
@@ -44,12 +44,12 @@ func token(id string) string {
 	return strings.ReplaceAll(url.QueryEscape(id), ".", "%2E")
 }
 
-// isEscaped reports whether a token has another form than its id because of the character.
+// isEscaped reports whether the character is escaped in a token.
 func isEscaped(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '~'
 }
 
-// streamOf reads the end of a subject: tenant, root and session.
+// streamOf parses the end of a subject: tenant, root and session.
 func streamOf(subject string) (log.Stream, error) {
 	parts := strings.Split(subject, ".")
 	if len(parts) < 3 {
@@ -66,8 +66,7 @@ func streamOf(subject string) (log.Stream, error) {
 	return log.Stream{Tenant: parts[0], Root: parts[1], Session: parts[2]}, nil
 }
 
-// A payload is what the rules look at, in front of the body, so that the writer and
-// the place of a message are known without decoding it:
+// A payload begins with the fields needed by the rules, so they are known without decoding the body:
 //
 //	version  epoch      last       body
 //	1 byte   8 bytes    8 bytes    records
@@ -84,8 +83,7 @@ func encode(m *log.Message) []byte {
 	return append(b, m.Body...)
 }
 
-// decode reads what is stored under the subject. The subject may be the published one or the
-// one under which the message is heard.
+// decode decodes a stored message. The subject may be the published or the republished one.
 func decode(subject string, offset uint64, payload []byte) (log.Stream, *log.Message, error) {
 	stream, err := streamOf(subject)
 	if err != nil {
@@ -103,9 +101,8 @@ func decode(subject string, offset uint64, payload []byte) (log.Stream, *log.Mes
 	}, nil
 }
 
-// The leader of a partition with several copies refuses a message for a moment after it has
-// acknowledged another one of the subject, mostly some microseconds. So the pause between two
-// attempts doubles from the first to the last.
+// The leader of a replicated partition may refuse an append shortly after it has acknowledged another one of the
+// subject, usually for some microseconds. The pause between two attempts doubles from the first to the last.
 const (
 	firstInFlightPause = 250 * time.Microsecond
 	lastInFlightPause  = 5 * time.Millisecond
@@ -120,16 +117,16 @@ func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.
 		Data:    encode(m),
 	}
 	for pause := firstInFlightPause; ; pause = min(2*pause, lastInFlightPause) {
-		reply, err := l.exchange(ctx, message)
+		reply, err := l.publish(ctx, message)
 		if errors.Is(err, nats.ErrNoResponders) && l.restore(ctx, p) {
-			return 0, log.ErrConflict // what was expected is not there any more
+			return 0, log.ErrConflict // the expected message is gone
 		}
 		if err != nil {
 			return 0, log.Unavailable("append", err)
 		}
 		sequence, err := readAcknowledgement(reply.Data)
 		if err == nil || !isCode(err, codeInFlight) {
-			return sequence, refusal(err)
+			return sequence, appendError(err)
 		}
 		select {
 		case <-time.After(pause):
@@ -139,8 +136,8 @@ func (l *Log) Append(ctx context.Context, s log.Stream, expected uint64, m *log.
 	}
 }
 
-// refusal classifies the answer to an append; nil for an acknowledgement.
-func refusal(err error) error {
+// appendError classifies the answer to an append; nil for an acknowledgement.
+func appendError(err error) error {
 	e, refused := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case err == nil:
@@ -158,21 +155,21 @@ func refusal(err error) error {
 	return log.Unavailable("append", e)
 }
 
-// hear takes one message after the other as the server has stored them.
-func (p *partition) hear(m *nats.Msg) {
+// receive receives the stored messages in the order of the server.
+func (p *partition) receive(m *nats.Msg) {
 	offset := number(m.Header, headerSequence)
 	if offset == 0 {
 		return // not from the log
 	}
 	p.mu.Lock()
-	next := offset == p.heard+1
-	p.heard = offset
+	next := offset == p.received+1
+	p.received = offset
 	p.mu.Unlock()
-	if next && !p.feed.Followed() {
+	if next && !p.feed.HasFollowers() {
 		return
 	}
 	stream, message, err := decode(m.Subject, offset, m.Data)
-	if !next || err != nil { // a follower that reads what is stored gets to know the error
+	if !next || err != nil { // a follower that reads the stored message receives the error
 		p.breakFeed()
 	}
 	if err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log/logtest"
 )
 
-// usable starts a server on the directory twice. Sessions of all partitions must be written
-// and followed, and the second start must find what the first one stored.
+// usable starts a server on the directory twice. Sessions of all partitions must be writable and readable, and
+// the second start must find the messages of the first.
 func usable(t *testing.T, directory string) {
 	t.Helper()
 	const sessions = 20
@@ -39,7 +39,7 @@ func usable(t *testing.T, directory string) {
 	}
 }
 
-// A kill right after a partition was made may leave half of it.
+// A kill during the creation of a partition may leave a part of it.
 func TestAPartitionOfWhichAStartFindsHalfIsUsable(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(directory string) error{
@@ -75,7 +75,7 @@ func TestAPartitionOfWhichAStartFindsHalfIsUsable(t *testing.T) {
 	}
 }
 
-// What a kill -9 leaves is what the files hold at that moment.
+// A kill -9 leaves the files as they are at that moment.
 func TestPartitionsThatAKillInterruptsAreUsable(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()

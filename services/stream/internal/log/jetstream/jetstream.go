@@ -1,33 +1,31 @@
-// Package jetstream keeps the live log in NATS JetStream: in a server inside the process
-// (package embedded), or in servers at a URL.
+// Package jetstream stores the live log in NATS JetStream: in a server inside the process (package embedded), or
+// in servers at a URL.
 //
-// There are a few streams, the partitions, never one per session: a stream costs hundreds
-// of kilobytes, a subject some hundred bytes. A family lives in one partition, and the
-// filter <tenant>.<root>.* is the whole family in one order. The offset of a message is
-// its JetStream sequence.
+// There are a few streams, the partitions, never one per session: a stream costs hundreds of kilobytes, a
+// subject some hundred bytes. A family lies in one partition, and the filter <tenant>.<root>.* selects the whole
+// family in one order. The offset of a message is its JetStream sequence.
 //
-//	append   publish holdfast.append.<partition>.<tenant>.<root>.<session>, which names the
-//	         expected last sequence of the subject; the server checks and stores in one step
-//	page     a batched direct get; there are no consumers, so nothing has to be cleaned up
-//	follow   the server republishes each message that it has stored under holdfast.stored.…;
-//	         a process has one subscription per partition and hands on in memory (log.Feed)
+//	append   publish holdfast.append.<partition>.<tenant>.<root>.<session> with the expected
+//	         last sequence of the subject; the server checks and stores atomically
+//	page     a batched direct get; there are no consumers, so nothing needs cleanup
+//	follow   the server republishes each stored message under holdfast.stored.…; a process
+//	         has one subscription per partition and distributes in memory (log.Feed)
 //
-// A subscription to the published subject would hear messages that the server then refuses.
+// A subscription to the published subject would also receive messages that the server then refuses.
 //
 // # What breaks a feed
 //
-// Offsets of a partition rise by one with each message. A message that is not the next one
-// means that some were lost on the way, or that the log has lost its tail. The connection's
-// end may mean both. The last message before an outage has no successor, so Run compares
-// what was heard with the log from time to time. In each of these cases all followers of
-// the partition get log.ErrBroken, and its generation rises, so that an offset that was
-// learned before is not trusted.
+// Offsets of a partition rise by one with each message. A message out of order means that messages were lost on
+// the way, or that the log lost its tail. A lost connection may mean both. The last message before an outage has
+// no successor, so Run periodically compares the last received offset with the log. In each of these cases all
+// followers of the partition receive log.ErrBroken. The generation of the partition rises, which invalidates
+// known offsets.
 //
 // # A log that vanishes
 //
-// A partition that is not there is made when the log is opened, by Run, and by each request
-// that does not find it. It begins at the microseconds since 1970, above every offset that a
-// lost one had. Nothing else is done: see package log.
+// A missing partition is created when the log is opened, by Run, and by each request that does not find it. Its
+// offsets begin at the microseconds since 1970, above every offset of a lost one. Nothing else is repaired: see
+// package log.
 package jetstream
 
 import (
@@ -48,31 +46,31 @@ import (
 // requestTimeout bounds every request to the server.
 const requestTimeout = 5 * time.Second
 
-// reconnectPause lies between two attempts to reach a server.
+// reconnectPause is the pause between two attempts to reach a server.
 const reconnectPause = 250 * time.Millisecond
 
-// headerRoom is what the largest message needs beside its body.
+// headerRoom is the space for the headers of the largest message.
 const headerRoom = 4 << 10
 
-// openLimit is how many partitions are opened at once.
+// openLimit is the number of partitions opened concurrently.
 const openLimit = 4
 
-// Options say how the log is kept. All fields are required.
+// Options configure the log. All fields are required.
 type Options struct {
-	Partitions     int           // the same in all processes
+	Partitions     int           // equal in all processes
 	Replicas       int           // copies of each partition
-	MaxAge         time.Duration // messages older than this are removed
-	PartitionBytes int64         // the oldest messages go when there are more
+	MaxAge         time.Duration // older messages are removed
+	PartitionBytes int64         // above this size the oldest messages are removed
 	MessageBytes   int           // the largest body
-	Check          time.Duration // how often what was heard is compared with the log
+	Check          time.Duration // interval of the comparison between feed and log
 	Boot           time.Duration // how long Open waits for the server
 	Log            *slog.Logger
 }
 
-// Endpoint says where the server is: in this process, or at a URL.
+// Endpoint is the address of the server: in this process, or at a URL.
 type Endpoint struct {
 	InProcess nats.InProcessConnProvider // nil: connect to URL
-	URL       string                     // one or more, with commas
+	URL       string                     // one or more, separated by commas
 	CredsFile string                     // "" for none
 }
 
@@ -102,12 +100,11 @@ type Log struct {
 
 var _ log.Log = (*Log)(nil)
 
-// Open connects, makes the partitions or brings them up to date, and subscribes to them. It
-// tries for Options.Boot when the server cannot be reached; several processes may do it at
-// once. Close must be called.
+// Open connects, creates or updates the partitions, and subscribes to them. It retries for Options.Boot while
+// the server is unreachable. Several processes may open the log concurrently. Close must be called.
 //
-// Unavailable (LOG_UNAVAILABLE): the server could not be reached in time. Invalid
-// (CONFIG_INVALID): it takes no messages of MessageBytes.
+// Unavailable (LOG_UNAVAILABLE): the server was unreachable for too long. Invalid (CONFIG_INVALID): the server
+// does not accept messages of MessageBytes.
 func Open(ctx context.Context, e Endpoint, o Options) (*Log, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Boot)
 	defer cancel()
@@ -133,7 +130,7 @@ func (l *Log) connect(e Endpoint) error {
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectPause),
-		nats.ReconnectBufSize(-1), // a write while there is no connection fails at once
+		nats.ReconnectBufSize(-1), // a write without a connection fails at once
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				l.log.Warn("connection to NATS lost", "error", err)
@@ -141,7 +138,7 @@ func (l *Log) connect(e Endpoint) error {
 			l.endRequests()
 			l.breakFeeds()
 		}),
-		// No process heard what was appended while there was no connection.
+		// Messages appended without a connection were not received.
 		nats.ReconnectHandler(func(*nats.Conn) { l.breakFeeds() }),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			l.log.Warn("NATS reports an error", "error", err)
@@ -161,26 +158,25 @@ func (l *Log) connect(e Endpoint) error {
 	return nil
 }
 
-// request returns the context of one request: it ends with ctx, with the connection, or
-// after requestTimeout.
-func (l *Log) request(ctx context.Context) (context.Context, context.CancelFunc) {
+// requestContext returns the context of one request. It ends with ctx, with the connection, or after requestTimeout.
+func (l *Log) requestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	stop := context.AfterFunc(l.connection(), cancel)
+	stop := context.AfterFunc(l.connectionContext(), cancel)
 	return ctx, func() {
 		stop()
 		cancel()
 	}
 }
 
-// connection returns a context that ends with the connection.
-func (l *Log) connection() context.Context {
+// connectionContext returns a context for the life of the connection.
+func (l *Log) connectionContext() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.up
 }
 
-// endRequests ends the requests under way when the connection is lost: their answers will
-// not come, and their callers may look or repeat at once.
+// endRequests ends the requests in flight when the connection is lost: their answers will not arrive, and their
+// callers may retry at once.
 func (l *Log) endRequests() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +195,7 @@ func (l *Log) start(ctx context.Context) error {
 		return fmt.Errorf("subscribe to the answers to appends: %w", err)
 	}
 	for _, p := range l.partitions {
-		if _, err := l.nc.Subscribe(storedSubject(p.number)+">", p.hear); err != nil {
+		if _, err := l.nc.Subscribe(storedSubject(p.number)+">", p.receive); err != nil {
 			return fmt.Errorf("subscribe to %s: %w", p.name, err)
 		}
 	}
@@ -219,7 +215,7 @@ func (l *Log) start(ctx context.Context) error {
 	return group.Wait()
 }
 
-// ready waits for the connection, and until the server knows the subscriptions.
+// ready waits for the connection, and until the server has the subscriptions.
 func (l *Log) ready(ctx context.Context) error {
 	for {
 		if err := l.nc.FlushWithContext(ctx); err == nil {

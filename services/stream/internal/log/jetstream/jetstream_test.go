@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/natstest"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 2 * time.Minute
 
 func options() jetstream.Options {
@@ -39,7 +39,7 @@ func start(t *testing.T, directory string) *embedded.Server {
 	return server
 }
 
-// open opens a log, a replica of many, and does its background work until the test ends.
+// open opens a log as one of several replicas and runs it until the test ends.
 func open(t *testing.T, e jetstream.Endpoint, o jetstream.Options) *jetstream.Log {
 	t.Helper()
 	l, err := jetstream.Open(t.Context(), e, o)
@@ -80,7 +80,7 @@ func TestAClusterIsALog(t *testing.T) {
 	})
 }
 
-// Answers come by one subscription. The answer to an append that was given up belongs to nobody.
+// Answers share one subscription. The answer to a cancelled append must be dropped.
 func TestAnAppendThatIsGivenUpLeavesTheAnswersOfOthersAlone(t *testing.T) {
 	t.Parallel()
 	l := open(t, jetstream.Endpoint{InProcess: start(t, t.TempDir()).InProcess()}, options())
@@ -92,7 +92,7 @@ func TestAnAppendThatIsGivenUpLeavesTheAnswersOfOthersAlone(t *testing.T) {
 			for n := range int64(50) {
 				ctx, cancel := context.WithCancel(t.Context())
 				if n%2 == 1 {
-					go cancel() // before, while or after it waits
+					go cancel() // before, during or after its wait
 				}
 				offset, err := l.Append(ctx, s, last, &log.Message{Epoch: 1, Last: n, Body: []byte("body")})
 				cancel()

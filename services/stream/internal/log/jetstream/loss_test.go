@@ -22,7 +22,7 @@ func only(s log.Stream) log.Scope { return log.Scope{Stream: s} }
 
 func message(n int64) *log.Message { return &log.Message{Epoch: 1, Last: n, Body: []byte("body")} }
 
-// broken waits until the follower is told that its feed is broken.
+// broken waits until the follower receives ErrBroken.
 func broken(t *testing.T, f *log.Follower) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -38,7 +38,7 @@ func broken(t *testing.T, f *log.Follower) {
 	}
 }
 
-// expired waits until what was learned in the generation counts no more.
+// expired waits for a later generation.
 func expired(t *testing.T, l log.Log, generation uint64) {
 	t.Helper()
 	deadline := time.NewTimer(patience)

@@ -13,8 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// duplicates is JetStream's window for message ids, which messages do not have: as short as
-// the server allows.
+// duplicates is JetStream's window for message ids, which we do not use: as short as the server permits.
 const duplicates = 100 * time.Millisecond
 
 // partition is one stream and its feed.
@@ -25,80 +24,80 @@ type partition struct {
 	generation atomic.Uint64
 
 	mu     sync.Mutex
-	heard  uint64 // the last offset that was heard
+	received  uint64 // the last received offset
 	stored uint64 // the last offset in the log, at the last comparison
 
-	making sync.Mutex // held by the request that makes the stream
+	creating sync.Mutex // held while the stream is created
 }
 
-// breakFeed is called when messages may be missing in the feed, or the log has lost some.
+// breakFeed reports that messages may be missing in the feed or the log.
 func (p *partition) breakFeed() {
 	p.generation.Add(1)
 	p.feed.Break()
 }
 
-// compare compares what was heard with the log, and makes a stream that is gone.
+// compare compares the last received offset with the log, and creates a missing stream.
 func (l *Log) compare(ctx context.Context, p *partition) {
 	p.mu.Lock()
-	heard := p.heard
+	received := p.received
 	p.mu.Unlock()
 	last, err := l.lastStored(ctx, p)
 	switch {
-	case gone(err):
+	case isMissing(err):
 		l.restore(ctx, p)
-	case err == nil && p.learn(heard, last):
-		l.log.Warn("the live log and its feed differ; readers begin anew", "partition", p.name, "heard", heard, "stored", last)
+	case err == nil && p.update(received, last):
+		l.log.Warn("the live log and its feed differ; readers start again", "partition", p.name, "heard", received, "stored", last)
 		p.breakFeed()
 	}
 }
 
-// learn takes what a comparison found: the last offset that was heard before it, and the
-// last one in the log. It reports whether the feed has lost something, or the log has.
-func (p *partition) learn(heardBefore, last uint64) bool {
+// update records the result of a comparison: the last offset received before it, and the last offset in the log.
+// It reports whether the feed or the log has lost messages.
+func (p *partition) update(receivedBefore, last uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lost := last < heardBefore || p.heard < p.stored
+	lost := last < receivedBefore || p.received < p.stored
 	p.stored = last
 	if lost {
-		p.heard = last
+		p.received = last
 	}
 	return lost
 }
 
 // lastStored returns the sequence of the last message of a partition.
 func (l *Log) lastStored(ctx context.Context, p *partition) (uint64, error) {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
-	info, err := l.ask(ctx, "STREAM.INFO."+p.name, nil)
+	info, err := l.call(ctx, "STREAM.INFO."+p.name, nil)
 	return info.State.Last, err
 }
 
-// gone reports whether an error may mean that a partition does not exist.
-func gone(err error) bool {
+// isMissing reports whether the error may mean a missing partition.
+func isMissing(err error) bool {
 	return isCode(err, jetstream.JSErrCodeStreamNotFound) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// restore makes a stream that is gone, and reports whether there is one now. While another
-// request does it, the answer is false.
+// restore creates a missing stream and reports whether it exists now. It returns false while another request
+// creates it.
 func (l *Log) restore(ctx context.Context, p *partition) bool {
-	if !p.making.TryLock() {
+	if !p.creating.TryLock() {
 		return false
 	}
-	defer p.making.Unlock()
+	defer p.creating.Unlock()
 	if _, err := l.lastStored(ctx, p); err == nil {
 		return true // another process was faster
 	}
 	if err := l.ensure(ctx, p); err != nil {
-		l.log.Warn("a partition of the live log is gone and cannot be made", "partition", p.name, "error", err)
+		l.log.Warn("a partition of the live log is missing and cannot be created", "partition", p.name, "error", err)
 		return false
 	}
-	l.log.Warn("a partition of the live log was gone and is made again", "partition", p.name)
+	l.log.Warn("created a missing partition of the live log", "partition", p.name)
 	p.breakFeed()
 	return true
 }
 
-// open makes the stream or brings it up to date; it tries until ctx ends. Of several
-// processes that make it at once one wins, and the others find it at their next attempt.
+// open creates or updates the stream. It retries until ctx ends. If several processes create it at once, one
+// succeeds and the others find it at their next attempt.
 func (l *Log) open(ctx context.Context, p *partition) error {
 	for {
 		err := l.ensure(ctx, p)
@@ -113,13 +112,12 @@ func (l *Log) open(ctx context.Context, p *partition) error {
 	}
 }
 
-// ensure makes the stream or gives it the configuration that is wanted now, and takes its
-// last message as heard.
+// ensure creates the stream or updates its configuration, and counts its last message as received.
 //
-// A server that finds a damaged configuration file in the folder of a new stream does not
-// write it again, and does not find the stream at its next start. The update writes the file.
+// A server that finds a damaged configuration file in a new stream's folder does not rewrite it, and does not
+// find the stream at its next start. The update rewrites the file.
 func (l *Log) ensure(ctx context.Context, p *partition) error {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
 	want := l.streamConfig(p)
 	stream, err := l.js.Stream(ctx, p.name)
@@ -129,14 +127,14 @@ func (l *Log) ensure(ctx context.Context, p *partition) error {
 	if err != nil {
 		return err
 	}
-	want.FirstSeq = stream.CachedInfo().Config.FirstSeq // set when it was made
+	want.FirstSeq = stream.CachedInfo().Config.FirstSeq // fixed at its creation
 	if stream, err = l.js.UpdateStream(ctx, want); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stored = stream.CachedInfo().State.LastSeq
-	p.heard = p.stored
+	p.received = p.stored
 	return nil
 }
 

@@ -14,30 +14,29 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// A copy of a partition that is behind its leader is asked again after lagPause, so often.
+// A replica of a partition behind its leader is queried again after lagPause, up to lagAttempts times.
 const (
 	lagAttempts = 100
 	lagPause    = 20 * time.Millisecond
 )
 
 var (
-	errHole    = errors.New("messages of an answer are missing")
+	errMissingAnswers    = errors.New("messages of an answer are missing")
 	errLagging = errors.New("the copy of the partition that answers is behind its leader")
 )
 
 // Last implements log.Writer.
 func (l *Log) Last(ctx context.Context, s log.Stream) (*log.Message, error) {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
 	return l.last(ctx, l.partitionOf(s), log.Scope{Stream: s})
 }
 
-// last asks the leader, which has every acknowledged message, for the last one of the scope;
-// nil when there is none.
+// last returns the scope's last message from the leader, which has every acknowledged message; nil for none.
 func (l *Log) last(ctx context.Context, p *partition, s log.Scope) (*log.Message, error) {
-	got, err := l.ask(ctx, "STREAM.MSG.GET."+p.name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter(p.number, s)))
+	got, err := l.call(ctx, "STREAM.MSG.GET."+p.name, fmt.Appendf(nil, `{"last_by_subj":%q}`, filter(p.number, s)))
 	switch {
-	case isCode(err, jetstream.JSErrCodeMessageNotFound), gone(err) && l.restore(ctx, p):
+	case isCode(err, jetstream.JSErrCodeMessageNotFound), isMissing(err) && l.restore(ctx, p):
 		return nil, nil
 	case err != nil:
 		return nil, log.Unavailable("look at the end of "+p.name, err)
@@ -48,11 +47,11 @@ func (l *Log) last(ctx context.Context, p *partition, s log.Scope) (*log.Message
 
 // Page implements log.Reader.
 //
-// Any copy of the partition may answer a direct get, one that lags behind as well. So when
-// there is more than one, the leader is asked for the last message first, and the end of what
-// is stored counts only from a copy that has it.
+// Any replica of the partition may answer a direct get, including one that lags. With several replicas, Page
+// first asks the leader for the last message, and accepts the end of the log only from a replica with this
+// message.
 func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (log.Page, error) {
-	ctx, cancel := l.request(ctx)
+	ctx, cancel := l.requestContext(ctx)
 	defer cancel()
 	p := l.partitionOf(s.Stream)
 	for range lagAttempts {
@@ -64,7 +63,7 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 			}
 		}
 		page, err := l.page(ctx, p, s, after, limit)
-		if err != nil || page.More || complete(page, after, last) {
+		if err != nil || page.More || isComplete(page, after, last) {
 			return page, err
 		}
 		select {
@@ -76,22 +75,22 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 	return log.Page{}, log.Unavailable("read "+p.name, errLagging)
 }
 
-// complete reports whether a page reaches as far as the leader's last message.
-func complete(page log.Page, after uint64, last *log.Message) bool {
+// isComplete reports whether a page reaches as far as the leader's last message.
+func isComplete(page log.Page, after uint64, last *log.Message) bool {
 	if n := len(page.Messages); n > 0 {
 		after = page.Messages[n-1].Offset
 	}
 	return last == nil || after >= last.Offset
 }
 
-// page asks one copy for a batch of messages.
+// page reads a batch of messages from one replica.
 func (l *Log) page(ctx context.Context, p *partition, s log.Scope, after uint64, limit int) (log.Page, error) {
 	question := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`,
 		after+1, filter(p.number, s), limit, log.PageBytes)
 	c := collector{answers: make(chan *nats.Msg, limit+1)}
 	err := l.collect(ctx, "DIRECT.GET."+p.name, question, &c)
 	switch {
-	case gone(err) && l.restore(ctx, p):
+	case isMissing(err) && l.restore(ctx, p):
 		return log.Page{}, nil
 	case err != nil:
 		return log.Page{}, log.Unavailable("read "+p.name, err)
@@ -101,21 +100,21 @@ func (l *Log) page(ctx context.Context, p *partition, s log.Scope, after uint64,
 	return c.page, nil
 }
 
-// collect sends a question that has several answers, and takes them.
+// collect sends a request with several answers and collects them.
 func (l *Log) collect(ctx context.Context, method string, question []byte, c *collector) error {
 	inbox := l.nc.NewInbox()
 	subscription, err := l.nc.ChanSubscribe(inbox, c.answers)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = subscription.Unsubscribe() }() // fails when the connection is closed
+	defer func() { _ = subscription.Unsubscribe() }() // fails on a closed connection
 	if err := l.nc.PublishRequest("$JS.API."+method, inbox, question); err != nil {
 		return err
 	}
 	for {
 		select {
 		case m := <-c.answers:
-			if done, err := c.take(m); done || err != nil {
+			if done, err := c.add(m); done || err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -124,8 +123,8 @@ func (l *Log) collect(ctx context.Context, method string, question []byte, c *co
 	}
 }
 
-// collector makes a page of the answers to a batched direct get. Each names the sequence of
-// the one before, and the last names what it ends with, so a lost one is seen.
+// collector builds a page from the answers to a batched direct get. Each answer names the previous sequence, and
+// the last one names the end, so a lost answer is noticed.
 type collector struct {
 	answers chan *nats.Msg
 	page    log.Page
@@ -133,17 +132,17 @@ type collector struct {
 	corrupt error
 }
 
-func (c *collector) take(m *nats.Msg) (done bool, err error) {
+func (c *collector) add(m *nats.Msg) (done bool, err error) {
 	code := m.Header.Get(headerCode)
 	if (code == "" || code == "204") && number(m.Header, headerLastSequence) != c.last {
-		return true, errHole
+		return true, errMissingAnswers
 	}
 	switch code {
 	case "":
 		c.last = number(m.Header, headerSequence)
 		_, message, err := decode(m.Header.Get(headerSubject), c.last, m.Data)
 		if err != nil {
-			c.corrupt = err // the batch goes on to its end
+			c.corrupt = err // continue to the end of the batch
 			return false, nil
 		}
 		c.page.Messages = append(c.page.Messages, message)
@@ -159,7 +158,7 @@ func (c *collector) take(m *nats.Msg) (done bool, err error) {
 	return true, fmt.Errorf("the server answers %s %s", code, m.Header.Get("Description"))
 }
 
-// The headers of NATS that are read or written. Messages have no headers of ours.
+// NATS headers. Messages have no headers of ours.
 const (
 	headerExpected     = "Nats-Expected-Last-Subject-Sequence"
 	headerSubject      = "Nats-Subject"
@@ -169,7 +168,7 @@ const (
 	headerCode         = "Status"
 )
 
-// number returns a header that is a number; 0 when it is missing.
+// number returns a numeric header, or 0.
 func number(h nats.Header, name string) uint64 {
 	n, err := strconv.ParseUint(h.Get(name), 10, 64)
 	if err != nil {
@@ -178,16 +177,16 @@ func number(h nats.Header, name string) uint64 {
 	return n
 }
 
-// askPatience is how long a question waits before it is sent again. Servers that take a
-// dead one for their leader drop what only the leader answers, and report nothing.
-const askPatience = 1500 * time.Millisecond
+// callTimeout is how long a request waits before it is repeated. Servers that take a dead server for their
+// leader drop requests for the leader silently.
+const callTimeout = 1500 * time.Millisecond
 
-// ask sends a question to the JetStream API, whose leader answers it, until there is an
-// answer or ctx ends. It is sent by hand: the client library's stream handle caches answers
-// without a lock, and must not be shared by goroutines.
-func (l *Log) ask(ctx context.Context, method string, question []byte) (answer, error) {
+// call repeats a request to the JetStream API, which the leader answers, until an answer arrives or ctx ends. It
+// does not use the client library's stream handle, because the handle caches answers without a lock and
+// goroutines must not share it.
+func (l *Log) call(ctx context.Context, method string, question []byte) (answer, error) {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, askPatience)
+		attempt, cancel := context.WithTimeout(ctx, callTimeout)
 		m, err := l.nc.RequestWithContext(attempt, "$JS.API."+method, question)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -200,8 +199,7 @@ func (l *Log) ask(ctx context.Context, method string, question []byte) (answer, 
 	}
 }
 
-// answer is what the server answers to a message, to a look at the last message, or to a
-// question about a stream.
+// answer is the server's answer to an append, to a get of the last message, or to a stream info request.
 type answer struct {
 	Error    *jetstream.APIError `json:"error"`
 	Sequence uint64              `json:"seq"`
@@ -215,7 +213,7 @@ type answer struct {
 	} `json:"state"`
 }
 
-// readAnswer returns a refusal as a *jetstream.APIError.
+// readAnswer returns a refusal as *jetstream.APIError.
 func readAnswer(data []byte) (answer, error) {
 	var a answer
 	if err := json.Unmarshal(data, &a); err != nil {
@@ -227,13 +225,13 @@ func readAnswer(data []byte) (answer, error) {
 	return a, nil
 }
 
-// Codes of the server's refusals that the client library does not name.
+// Error codes of the server without a name in the client library.
 const (
 	codeAccountResources = 10002
 	codeInsufficient     = 10023
 	codeStorage          = 10047
 	codeStoreFailed      = 10077
-	codeInFlight         = 10164 // another message of the subject is being written
+	codeInFlight         = 10164 // another append to the subject is in flight
 )
 
 func isCode(err error, code jetstream.ErrorCode) bool {

@@ -1,4 +1,4 @@
-// Package logtest holds what every log must do. An implementation passes it whole.
+// Package logtest is the conformance suite of live logs. Every implementation must pass it.
 package logtest
 
 import (
@@ -14,11 +14,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 2 * time.Minute
 
-// Opener returns an empty log whose Run runs until the test ends, and which removes nothing
-// during the test.
+// Opener returns an empty log. Its Run runs until the test ends, and it removes nothing during the test.
 type Opener func(t *testing.T) log.Log
 
 // Run runs the suite.
@@ -52,7 +51,7 @@ func child(s log.Stream, name string) log.Stream {
 func only(s log.Stream) log.Scope   { return log.Scope{Stream: s} }
 func family(s log.Stream) log.Scope { return log.Scope{Stream: s, Family: true} }
 
-// Append appends behind the last message; it repeats what the log could not do.
+// Append appends after the last message and retries while the log is unavailable.
 func Append(t *testing.T, l log.Log, s log.Stream, m *log.Message) *log.Message {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -86,7 +85,7 @@ func message(n int) *log.Message {
 	return &log.Message{Epoch: 7, Last: int64(n), Body: fmt.Appendf(nil, "body %d", n)}
 }
 
-// Stored reads all pages, with limit messages at most in each.
+// Stored reads all pages with at most limit messages each.
 func Stored(t *testing.T, l log.Log, s log.Scope, after uint64, limit int) []*log.Message {
 	t.Helper()
 	var messages []*log.Message
@@ -118,7 +117,7 @@ func same(t *testing.T, got, want []*log.Message) {
 	}
 }
 
-// take takes count messages above the offset from a feed.
+// take reads count messages above the offset from a feed.
 func take(t *testing.T, f *log.Follower, after uint64, count int) []*log.Message {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -270,7 +269,7 @@ func testLag(t *testing.T, l log.Log) {
 	same(t, take(t, slow, last.Offset, 1), []*log.Message{next})
 }
 
-// Readers join while a writer appends; each must see everything once.
+// Readers join while a writer appends. Each must see everything once.
 func testNoGap(t *testing.T, l log.Log) {
 	s := root(t)
 	const count = 60
@@ -300,8 +299,7 @@ func testNoGap(t *testing.T, l log.Log) {
 	group.Wait()
 }
 
-// hostile are ids that mean something in a subject, or that a careless encoding takes for one
-// another.
+// hostile are ids with a meaning in subjects, or ids that a careless encoding confuses.
 var hostile = []string{
 	"a.b", "a..b", ".", "..", "*", ">", "a.*", "a.>", "$JS.API", "$SYS.>",
 	" ", "a b", " a", "a ", "a", "A", "=61", "=2e", "a=2eb", "a%2eb", "a_b", "a-b", "a=", "=", "==",

@@ -1,4 +1,4 @@
-// Package memory keeps the live log in the memory of the process, and ends with it.
+// Package memory is a live log in the memory of the process.
 package memory
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
-// messageOverhead is what a message costs beside its body, in bytes.
+// messageOverhead is a message's cost beside its body, in bytes.
 const messageOverhead = 256
 
-// Options bound what is kept.
+// Options bound the log.
 type Options struct {
 	MaxAge   time.Duration // 0: any age
-	MaxBytes int64         // 0: any size; the last message is kept in any case
+	MaxBytes int64         // 0: any size; the last message always stays
 }
 
 // Log is a log in memory.
@@ -92,11 +92,11 @@ func (l *Log) Append(_ context.Context, s log.Stream, expected uint64, m *log.Me
 
 func size(m *log.Message) int64 { return int64(len(m.Body)) + messageOverhead }
 
-// retain removes from the front what is too old or too much.
+// retain removes messages beyond the limits from the front.
 func (l *Log) retain() {
 	now := time.Now()
-	for len(l.entries) > 1 || len(l.entries) == 1 && l.tooOld(now) {
-		if !l.tooOld(now) && (l.options.MaxBytes == 0 || l.bytes <= l.options.MaxBytes) {
+	for len(l.entries) > 1 || len(l.entries) == 1 && l.isExpired(now) {
+		if !l.isExpired(now) && (l.options.MaxBytes == 0 || l.bytes <= l.options.MaxBytes) {
 			return
 		}
 		e := l.entries[0]
@@ -104,14 +104,14 @@ func (l *Log) retain() {
 		l.entries = l.entries[1:]
 		l.bytes -= size(e.message)
 		rest := l.families[e.family]
-		rest[0] = nil // the message is the first of its family, too
+		rest[0] = nil // it is also the first of its family
 		if l.families[e.family] = rest[1:]; len(rest) == 1 {
 			delete(l.families, e.family)
 		}
 	}
 }
 
-func (l *Log) tooOld(now time.Time) bool {
+func (l *Log) isExpired(now time.Time) bool {
 	return l.options.MaxAge > 0 && now.Sub(l.entries[0].stored) > l.options.MaxAge
 }
 
@@ -146,7 +146,7 @@ func (l *Log) Follow(s log.Scope) *log.Follower { return l.feed.Follow(s) }
 // Generation implements log.Log: nothing is ever replaced.
 func (l *Log) Generation(log.Stream) uint64 { return 0 }
 
-// Run implements log.Log. What is too old goes when the log is next touched.
+// Run implements log.Log. Expired messages are removed at the next access.
 func (l *Log) Run(ctx context.Context) error {
 	<-ctx.Done()
 	l.feed.Close()

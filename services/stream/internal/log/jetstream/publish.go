@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// replies gives the answers of the server to the appends that wait for them. All answers come
-// by one subscription. An append costs no context, inbox or timer of its own.
+// replies delivers the server's answers to the waiting appends. All answers arrive through one subscription. An
+// append allocates no context, inbox or timer of its own.
 type replies struct {
-	inbox string // in front of the number of an append
+	inbox string // prefix before an append's number
 
 	mu      sync.Mutex
 	last    uint64
@@ -23,21 +23,21 @@ type replies struct {
 
 // waiter waits for one answer at a time.
 type waiter struct {
-	answer chan *nats.Msg // holds one
+	answer chan *nats.Msg // buffered for one answer
 	limit  *time.Timer
 }
 
-// maxIdle is how many waiters are kept for later appends.
+// maxIdle is the number of waiters retained for reuse.
 const maxIdle = 1 << 10
 
 // listen subscribes to the answers.
 func (r *replies) listen(nc *nats.Conn) error {
 	r.inbox, r.waiting = nc.NewInbox()+".", map[uint64]*waiter{}
-	_, err := nc.Subscribe(r.inbox+"*", r.take)
+	_, err := nc.Subscribe(r.inbox+"*", r.deliver)
 	return err
 }
 
-// expect returns a waiter for the answer to the subject.
+// expect returns a waiter for an answer, and the answer's subject.
 func (r *replies) expect() (number uint64, subject string, w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,12 +52,12 @@ func (r *replies) expect() (number uint64, subject string, w *waiter) {
 	return r.last, r.inbox + strconv.FormatUint(r.last, 36), w
 }
 
-// forget ends the wait, with or without an answer.
-func (r *replies) forget(number uint64, w *waiter) {
+// release ends the wait, with or without an answer.
+func (r *replies) release(number uint64, w *waiter) {
 	w.limit.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.waiting, number) // take sends nothing from here on
+	delete(r.waiting, number) // take sends nothing afterwards
 	select {
 	case <-w.answer:
 	default:
@@ -67,25 +67,25 @@ func (r *replies) forget(number uint64, w *waiter) {
 	}
 }
 
-func (r *replies) take(m *nats.Msg) {
+func (r *replies) deliver(m *nats.Msg) {
 	number, err := strconv.ParseUint(m.Subject[len(r.inbox):], 36, 64)
 	if err != nil {
-		return // an answer to nothing
+		return // not an answer to an append
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.waiting[number]; w != nil {
 		delete(r.waiting, number)
-		w.answer <- m // there is room: an append has one answer
+		w.answer <- m // never blocks: an append has one answer
 	}
 }
 
-// exchange publishes the message and waits for its answer, until ctx ends, the connection is lost,
-// or for requestTimeout.
-func (l *Log) exchange(ctx context.Context, message *nats.Msg) (*nats.Msg, error) {
-	up := l.connection()
+// publish publishes the message and waits for its answer. It fails when ctx ends, the connection is lost, or
+// requestTimeout passes.
+func (l *Log) publish(ctx context.Context, message *nats.Msg) (*nats.Msg, error) {
+	up := l.connectionContext()
 	number, subject, w := l.replies.expect()
-	defer l.replies.forget(number, w)
+	defer l.replies.release(number, w)
 	message.Reply = subject
 	if err := l.nc.PublishMsg(message); err != nil {
 		return nil, err
@@ -105,14 +105,14 @@ func (l *Log) exchange(ctx context.Context, message *nats.Msg) (*nats.Msg, error
 	}
 }
 
-// The acknowledgement of a message as the server writes it: {"stream":"<name>","seq":<number>}.
+// The server's acknowledgement of a message: {"stream":"<name>","seq":<number>}.
 var (
 	ackStream   = []byte(`{"stream":"`)
 	ackSequence = []byte(`","seq":`)
 )
 
-// readAcknowledgement returns the sequence of a stored message. What is not exactly the answer
-// that is expected is decoded as JSON, refusals too: see readAnswer.
+// readAcknowledgement returns the sequence of a stored message. It decodes any other form, including refusals,
+// as JSON: see readAnswer.
 func readAcknowledgement(data []byte) (uint64, error) {
 	if rest, ok := bytes.CutPrefix(data, ackStream); ok && len(rest) > 0 && rest[len(rest)-1] == '}' {
 		if name, number, ok := bytes.Cut(rest[:len(rest)-1], ackSequence); ok && bytes.IndexByte(name, '"') < 0 {

@@ -24,19 +24,19 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream/internal/server"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 2 * time.Minute
 
 // recordBytes is the largest record of these tests.
 const recordBytes = 64 << 10
 
-// house is a replica of the service and a client of it.
-type house struct {
+// replica is a replica of the service with a client.
+type replica struct {
 	streamv2.StreamServiceClient
 }
 
-// open runs the service on a log, whose Run the caller does.
-func open(t *testing.T, l log.Log) house {
+// open runs the service on a log. The caller runs the log.
+func open(t *testing.T, l log.Log) replica {
 	t.Helper()
 	service, err := server.New(l, recordBytes, noop.Meter{})
 	if err != nil {
@@ -64,10 +64,10 @@ func open(t *testing.T, l log.Log) house {
 		group.Wait()
 		_ = conn.Close()
 	})
-	return house{streamv2.NewStreamServiceClient(conn)}
+	return replica{streamv2.NewStreamServiceClient(conn)}
 }
 
-func onMemory(t *testing.T) house { return open(t, memory.New(memory.Options{})) }
+func onMemory(t *testing.T) replica { return open(t, memory.New(memory.Options{})) }
 
 func at(step, attempt, n int32) int64 {
 	return position.Position{Step: step, Attempt: attempt, N: n}.Sequence()
@@ -85,24 +85,24 @@ func text(delta string) *eventv1.Chunk {
 	return &eventv1.Chunk{AgentId: "run", Step: 1, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}}}
 }
 
-// writer appends to a session as an executor does.
+// writer appends to a session like an executor.
 type writer struct {
-	house
+	replica
 
 	ref   *streamv2.StreamRef
 	epoch int64
 	after int64
 }
 
-// begin makes the request that begins an attempt with these texts.
+// begin returns a request that begins an attempt with these texts.
 func (w *writer) begin(step, attempt int32, texts ...string) *streamv2.AppendRequest {
 	r := w.request(at(step, attempt, 1), texts)
 	r.Records[0].Attempt = &streamv2.Attempt{RunId: "run"}
 	return r
 }
 
-// goOn makes the request that continues the attempt.
-func (w *writer) goOn(texts ...string) *streamv2.AppendRequest { return w.request(w.after+1, texts) }
+// continueWith returns a request that continues the attempt.
+func (w *writer) continueWith(texts ...string) *streamv2.AppendRequest { return w.request(w.after+1, texts) }
 
 func (w *writer) request(sequence int64, texts []string) *streamv2.AppendRequest {
 	record := &streamv2.Record{Sequence: sequence}
@@ -121,9 +121,9 @@ func (w *writer) commit(step int32) *streamv2.AppendRequest {
 	}}}
 }
 
-// goOnAndCommit makes the request that ends the step with these texts and begins the next one.
-func (w *writer) goOnAndCommit(step int32, rest, next string) *streamv2.AppendRequest {
-	r, after := w.goOn(rest), w.after
+// continueAndCommit returns a request that ends the step with these texts and begins the next one.
+func (w *writer) continueAndCommit(step int32, rest, next string) *streamv2.AppendRequest {
+	r, after := w.continueWith(rest), w.after
 	w.after = lastOf(r)
 	r.Records = append(r.Records, w.commit(step).GetRecords()...)
 	r.Records = append(r.Records, w.begin(step+1, 1, next).GetRecords()...)
@@ -131,7 +131,7 @@ func (w *writer) goOnAndCommit(step int32, rest, next string) *streamv2.AppendRe
 	return r
 }
 
-// requestOf makes a request of what was read.
+// requestOf converts a received frame to a request.
 func requestOf(f *streamv2.ReadResponse) *streamv2.AppendRequest {
 	return &streamv2.AppendRequest{Records: f.GetRecords().GetRecords()}
 }
@@ -156,8 +156,8 @@ func (w *writer) check() *streamv2.AppendRequest {
 	return &streamv2.AppendRequest{Stream: w.ref, Epoch: w.epoch, After: w.after}
 }
 
-// say sends a request that must succeed; it repeats it while the log is unavailable.
-func (w *writer) say(t *testing.T, r *streamv2.AppendRequest) {
+// mustSend sends a valid request and repeats it while the log is unavailable.
+func (w *writer) mustSend(t *testing.T, r *streamv2.AppendRequest) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		_, err := w.Append(t.Context(), r)
@@ -171,8 +171,8 @@ func (w *writer) say(t *testing.T, r *streamv2.AppendRequest) {
 	}
 }
 
-// refused sends a request that must be refused for the reason.
-func (w *writer) refused(t *testing.T, r *streamv2.AppendRequest, reason string) {
+// mustBeRefused sends a request and expects a refusal with the reason.
+func (w *writer) mustBeRefused(t *testing.T, r *streamv2.AppendRequest, reason string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		_, err := w.Append(t.Context(), r)
@@ -188,10 +188,10 @@ func (w *writer) refused(t *testing.T, r *streamv2.AppendRequest, reason string)
 // reader is an open Read.
 type reader struct {
 	stream  grpc.ServerStreamingClient[streamv2.ReadResponse]
-	waiting []string // of the last frame
+	waiting []string // descriptions of the last frame's remaining records
 }
 
-func (h house) read(t *testing.T, r *streamv2.ReadRequest) *reader {
+func (h replica) read(t *testing.T, r *streamv2.ReadRequest) *reader {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -202,8 +202,8 @@ func (h house) read(t *testing.T, r *streamv2.ReadRequest) *reader {
 	return &reader{stream: stream}
 }
 
-// words describes the records of a frame: the session and the texts, or what else it is.
-func words(f *streamv2.ReadResponse) []string {
+// describe describes the records of a frame: the session and the texts, or the kind.
+func describe(f *streamv2.ReadResponse) []string {
 	if f.GetCaughtUp() != nil {
 		return []string{"caught up"}
 	}
@@ -226,7 +226,7 @@ func wordsOf(session string, r *streamv2.Record) string {
 	return line
 }
 
-// expect takes as many records as are wanted, and wants these.
+// expect reads as many records as given and compares them.
 func (r *reader) expect(t *testing.T, want ...string) {
 	t.Helper()
 	got := r.waiting
@@ -235,7 +235,7 @@ func (r *reader) expect(t *testing.T, want ...string) {
 		if err != nil {
 			t.Fatalf("got %q and then %v, want %q", got, err, want)
 		}
-		got = append(got, words(f)...)
+		got = append(got, describe(f)...)
 	}
 	got, r.waiting = got[:len(want):len(want)], got[len(want):]
 	if !slices.Equal(got, want) {
@@ -243,8 +243,8 @@ func (r *reader) expect(t *testing.T, want ...string) {
 	}
 }
 
-// ends takes what comes until the end, which must be for the reason; "" is a regular end.
-func (r *reader) ends(t *testing.T, reason string) (frames int) {
+// expectEnd reads to the end and expects the reason; "" is a regular end.
+func (r *reader) expectEnd(t *testing.T, reason string) (frames int) {
 	t.Helper()
 	for ; ; frames++ {
 		_, err := r.stream.Recv()
