@@ -22,8 +22,7 @@ func payer(schema string) agent.Agent {
 	}}
 }
 
-// saidOf is what the model is told of a call that another owner has planned, "" where its
-// tool is run.
+// saidOf returns the model's error for a call planned by another owner, or "" if its tool runs.
 func saidOf(t *testing.T, schema, arguments string) string {
 	t.Helper()
 	p := loop.New(loop.Start{Agent: payer(schema), Journal: &loop.Journal{Plan: agent.Message{
@@ -76,7 +75,7 @@ func TestAMemberThatIsThereTwiceIsAskedOfNobody(t *testing.T) {
 			t.Errorf("call of %s = %+v, want one that is refused", call.Name, call)
 		}
 	}
-	// A former owner has asked, and a human has said yes.
+	// A former owner has asked, and a human has approved.
 	question := agent.Message{ID: "q", Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "g", Name: "gated", Arguments: twice}}}
 	p = loop.New(loop.Start{Agent: payer(``), Transcript: []agent.Message{question}, Calls: []loop.Asked{
 		{CallID: "g", Tool: "gated", Approval: true, Answer: &loop.Answer{Approved: true}},

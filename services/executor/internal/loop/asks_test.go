@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// What waits for somebody is decided once, by the plan: an agent that is another one when
-// a lost run goes on changes no call that may have begun, and asks what it has asked.
+// The plan decides once which calls wait for a client. A changed agent neither changes calls that may have begun
+// nor their questions when a lost run continues.
 func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -54,7 +54,7 @@ func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *
 				t.Errorf("the calls: %s; want %s", got, test.want)
 			}
 			if earlier, there := w.start.Journal.Plan.Metadata["asks"]; there {
-				w.start.Journal.Plan.Metadata["asks"] = `["c1"]` // as an earlier version has it
+				w.start.Journal.Plan.Metadata["asks"] = `["c1"]` // in the format of an earlier version
 				if got := fates(loop.New(w.begins())); got != test.want || earlier == `["c1"]` {
 					t.Errorf("the calls of a plan of an earlier version: %s; want %s", got, test.want)
 				}
@@ -63,7 +63,7 @@ func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *
 	}
 }
 
-// fates plays to the first commit and says what becomes of the calls, in their order.
+// fates plays to the first commit and describes the outcome of each call, in order.
 func fates(p *loop.Planner) string {
 	ran := map[string]bool{}
 	for {

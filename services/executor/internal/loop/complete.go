@@ -11,23 +11,22 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Metadata of the messages from which a new owner learns that the output is owed, and
-// how often the model has missed it.
+// Message metadata that tells a new owner that the output is owed, and how often the model has missed it.
 const (
 	metadataCompletion = "completion"
-	completionOwed     = "owed"   // of the note that begins the forced phase
-	completionForced   = "forced" // of each reply in it
-	// metadataReason is the completion reason where a limit has begun the forced phase.
+	completionOwed     = "owed"   // on the note that begins the forced phase
+	completionForced   = "forced" // on each reply of the forced phase
+	// metadataReason is the completion reason if a limit began the forced phase.
 	metadataReason = "completion_reason"
-	// metadataReply marks the note that stands for a reply without content.
+	// metadataReply marks the note that replaces an empty reply.
 	metadataReply = "reply"
 	replyEmpty    = "empty"
 )
 
-// maxMisses is how many replies of the forced phase may miss the output.
+// maxMisses is the number of replies in the forced phase that may miss the output.
 const maxMisses = 3
 
-// Completion reasons. The texts are the specification's.
+// Completion reasons, as in the specification.
 const (
 	ReasonMaxSteps = "max_steps"
 	ReasonStopWhen = "stop_when"
@@ -37,13 +36,12 @@ func (p *Planner) hasOutput() bool { return p.start.Agent.OutputSchema != nil }
 
 func isForced(m agent.Message) bool { return m.Metadata[metadataCompletion] == completionForced }
 
-// isReply reports whether a message is a reply of the model, or stands for one. What came of
-// a reply that has failed is none.
+// isReply reports whether a message is a reply of the model or replaces one. A failed reply does not count.
 func isReply(m agent.Message) bool {
 	return m.Role == agent.RoleAssistant && !hasFailed(m) || m.Metadata[metadataReply] == replyEmpty
 }
 
-// ofRun is what the run, and the one that it continues, have appended.
+// ofRun returns the messages appended by the run, including the run that it continues.
 func (p *Planner) ofRun(transcript []agent.Message) []agent.Message {
 	return transcript[p.start.Begin:]
 }
@@ -57,13 +55,12 @@ func count(messages []agent.Message, is func(agent.Message) bool) (n int) {
 	return n
 }
 
-// steps are the replies of the run that count against its cap.
+// steps returns the number of the run's replies, which count against the step limit.
 func (p *Planner) steps(transcript []agent.Message) int {
 	return count(p.ofRun(transcript), func(m agent.Message) bool { return isReply(m) && !isForced(m) })
 }
 
-// stepsWith is the number of the run's replies, with one that may not be in the
-// conversation yet.
+// stepsWith returns the number of the run's replies including m, which may not be in the conversation yet.
 func (p *Planner) stepsWith(m agent.Message) int {
 	run := p.ofRun(p.transcript)
 	steps := count(run, isReply)
@@ -84,12 +81,12 @@ func (p *Planner) owed(transcript []agent.Message) bool {
 	return p.hasOutput() && (p.steps(transcript) >= p.maxSteps() || p.forced(transcript))
 }
 
-// forced reports whether the forced phase is written down.
+// forced reports whether the conversation records the forced phase.
 func (p *Planner) forced(transcript []agent.Message) bool {
 	return slices.ContainsFunc(p.ofRun(transcript), func(m agent.Message) bool { return m.Metadata[metadataCompletion] != "" })
 }
 
-// completionReason is which limit has made the output be owed.
+// completionReason returns the limit that began the forced phase.
 func (p *Planner) completionReason(transcript []agent.Message) string {
 	for _, m := range p.ofRun(transcript) {
 		if reason := m.Metadata[metadataReason]; reason != "" {
@@ -102,8 +99,8 @@ func (p *Planner) completionReason(transcript []agent.Message) string {
 	return ""
 }
 
-// limits is the end of a run that has come to one in the conversation as it is. Reason
-// is set where the cap on the steps makes the output be owed instead.
+// limits returns the outcome if the conversation has reached a limit. If the step limit only begins the forced
+// phase, it returns the reason instead.
 func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string) {
 	capped := p.steps(transcript) >= p.maxSteps()
 	switch {
@@ -121,15 +118,15 @@ func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string)
 	return nil, ""
 }
 
-// behind decides what follows a step that has not ended the run by itself: its end, or
-// the note that begins the forced phase, or neither.
+// behind decides what follows a step that did not end the run itself: an outcome, the note that begins the
+// forced phase, or nothing.
 func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 	transcript := p.with(c.Messages)
 	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a Asked) bool {
 		return slices.ContainsFunc(c.Consumed, func(consumed Consumed) bool { return consumed.CallID == a.CallID })
 	})
 	if left, open := p.answered(transcript, pending, nil); len(left.tasks) > 0 {
-		return nil, nil // the next step takes them
+		return nil, nil // the next step handles them
 	} else if len(open) > 0 {
 		return suspendedAgain(transcript, open), nil
 	}
@@ -138,7 +135,7 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 	if !forced {
 		stops, err = p.stopsWhen(transcript)
 	}
-	if err != nil && p.maxSteps() == agent.NoMaxSteps { // nothing else might ever end the run
+	if err != nil && p.maxSteps() == agent.NoMaxSteps { // no other limit might ever end the run
 		failure := InternalFailure(err)
 		return &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: &failure}, nil
 	}
@@ -158,8 +155,7 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 	return o, nil
 }
 
-// stopsWhen asks the agent whether the run ends behind a step. It does not where there is no
-// answer.
+// stopsWhen asks the agent whether to end the run after a step. An error means no.
 func (p *Planner) stopsWhen(transcript []agent.Message) (bool, error) {
 	if p.start.Agent.StopWhen == nil {
 		return false, nil
@@ -177,7 +173,7 @@ func (p *Planner) stopsWhen(transcript []agent.Message) (bool, error) {
 	return called(p, "StopWhen", func() bool { return p.start.Agent.StopWhen(progress) })
 }
 
-// owe is the note that begins the forced phase.
+// owe returns the note that begins the forced phase.
 func (p *Planner) owe(reason string) *agent.Message {
 	metadata := map[string]string{metadataCompletion: completionOwed}
 	if reason != "" {
@@ -187,7 +183,7 @@ func (p *Planner) owe(reason string) *agent.Message {
 	return &note
 }
 
-// endText is what follows a reply without calls.
+// endText returns the effect after a reply without calls.
 func (p *Planner) endText() Effect {
 	w := &p.work
 	if p.hasOutput() {
@@ -213,7 +209,7 @@ func (p *Planner) endText() Effect {
 	return c
 }
 
-// endMissed is what follows a reply without calls where an output is owed.
+// endMissed returns the effect after a reply without calls in the forced phase.
 func (p *Planner) endMissed() Effect {
 	c := p.commit(nil)
 	switch {
@@ -233,7 +229,7 @@ func (p *Planner) endMissed() Effect {
 	return c
 }
 
-// standIn lets a note count as the reply where that has no content and so no message.
+// standIn lets a note count as the reply if the reply is empty and so has no message.
 func (p *Planner) standIn(note *agent.Message) {
 	if says(p.work.message) {
 		return
@@ -244,7 +240,7 @@ func (p *Planner) standIn(note *agent.Message) {
 	note.Metadata[metadataReply] = replyEmpty
 }
 
-// finishers are the names of the tools that finish a run.
+// finishers returns the names of the tools that finish a run.
 func (p *Planner) finishers() []string {
 	names := []string{agent.FinishTool}
 	for _, t := range p.start.Agent.Tools {
@@ -255,7 +251,7 @@ func (p *Planner) finishers() []string {
 	return names
 }
 
-// wanted tells the model of what it owes.
+// wanted returns the instruction about the owed output.
 func (p *Planner) wanted() string {
 	if p.start.Agent.Completion == agent.CompletionNative {
 		return "Give your output now: one JSON object {\"completion\": {\"tool\", \"input\"}}, and nothing else."
@@ -263,7 +259,7 @@ func (p *Planner) wanted() string {
 	return fmt.Sprintf("Give your output now: make one call of %s, and nothing else.", strings.Join(p.finishers(), " or "))
 }
 
-// envelope is the shape of a completion without a call.
+// envelope returns the JSON output format that replaces a finishing call.
 func (p *Planner) envelope() *model.Output {
 	type object = map[string]any
 	closed := func(properties object, required ...string) object {
@@ -285,13 +281,13 @@ func (p *Planner) envelope() *model.Output {
 		completion = object{"anyOf": forms}
 	}
 	schema, err := json.Marshal(closed(object{"completion": completion}, "completion"))
-	if err != nil { // it was decoded from JSON
+	if err != nil { // decoded from JSON before
 		panic(fmt.Sprintf("loop: the schema of a completion: %v", err))
 	}
 	return &model.Output{Name: "completion", Schema: schema, Strict: p.start.Agent.StrictOutput}
 }
 
-// moved is a schema inside of another one, at a place, with its references led there.
+// moved embeds a schema at a place inside another one and adjusts its references.
 func moved(raw json.RawMessage, at string) any {
 	var schema any
 	if err := json.Unmarshal(raw, &schema); err != nil {
@@ -318,8 +314,8 @@ func redirect(node any, at string) any {
 	return node
 }
 
-// unwrap turns a reply that is a completion without a call into one with that call.
-// Another reply stays as it is, and misses.
+// unwrap converts a completion in the JSON output format into a reply with the equivalent call. Any other reply
+// stays and counts as a miss.
 func (p *Planner) unwrap(r *Reply) {
 	var envelope struct {
 		Completion *struct {

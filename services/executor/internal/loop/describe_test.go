@@ -14,7 +14,7 @@ import (
 
 func noGuard(context.Context, agent.Ending) (agent.Verdict, error) { return agent.Verdict{}, nil }
 
-// describe is an effect in lines that begin with ">".
+// describe describes an effect in lines that begin with ">".
 func describe(effect loop.Effect) string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -80,7 +80,7 @@ func when(is bool, text string) string {
 	return ""
 }
 
-// requestText is what of a request is out of the ordinary.
+// requestText describes the unusual parts of a request.
 func requestText(e loop.CallModel) string {
 	var text string
 	if e.Model != "test/mind" {
@@ -116,7 +116,7 @@ func callText(c loop.Call) string {
 	return c.ID + ": " + text + decisionText(c.Decision)
 }
 
-// recordText says whether a small result of the i-th call, which writes nothing, is recorded.
+// recordText says whether a small result of the i-th call without writes is recorded.
 func recordText(e loop.RunCalls, i int) string {
 	switch c := e.Calls[i]; {
 	case e.Records(c, loop.Ended{}, true):
@@ -127,7 +127,7 @@ func recordText(e loop.RunCalls, i int) string {
 	return ""
 }
 
-// decisionText says how an approval was decided; nothing where it was not.
+// decisionText describes the decision on an approval, if any.
 func decisionText(d *loop.Decision) string {
 	if d == nil {
 		return ""

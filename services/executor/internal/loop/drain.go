@@ -7,19 +7,17 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// abandoned begins the errors of calls that a new message has taken the place of. It is
-// the specification's.
+// abandoned begins the errors of calls replaced by a new message, as in the specification.
 const abandoned = "client_tool_abandoned"
 
-// IsDrain reports whether a recorded plan is that of a step that runs calls of an
-// earlier one. Such a plan is no message of the conversation, and its calls were told
-// by the step that they are of.
+// IsDrain reports whether a recorded plan belongs to a step that runs calls of an earlier one. Such a plan is
+// not a message of the conversation, and the earlier step has already streamed its calls.
 func IsDrain(run Run, step int, plan agent.Message) bool {
 	return plan.ID == messageID(run, step, "drain", 0)
 }
 
-// sort keeps what there is to do about the calls that went outside. One whose question
-// is not in the conversation, as behind a rewind, or is answered there, is nothing to do.
+// sort collects the work on calls that wait for clients. A call needs no work if it is not in the conversation,
+// as after a rewind, or is answered there.
 func (p *Planner) sort(asked []Asked) {
 	answered := answeredIDs(p.transcript)
 	for _, a := range asked {
@@ -33,9 +31,8 @@ func (p *Planner) sort(asked []Asked) {
 	}
 }
 
-// drain begins a step that takes answers which have come, or goes on with it where a
-// former owner has left its plan. Where nothing but open calls is left the run suspends
-// again. Nil where nobody was asked anything.
+// drain begins a step that applies answers, or continues such a step from a former owner's plan. If only open
+// calls remain, the run suspends again. It returns nil without any calls for clients.
 func (p *Planner) drain(j *Journal) Effect {
 	w, open := p.answered(p.transcript, p.pending, j)
 	switch {
@@ -48,8 +45,7 @@ func (p *Planner) drain(j *Journal) Effect {
 	return nil
 }
 
-// answered gives the work of a step that takes the answers to the calls of one
-// message, and the calls that are open.
+// answered returns the work of a step that applies the answers to the calls of one message, and the open calls.
 func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journal) (w work, open []Asked) {
 	for _, a := range pending {
 		if a.Answer == nil {
@@ -71,16 +67,16 @@ func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journ
 	return work{}, open
 }
 
-// drainWork is what a step does about the calls of one message. Calls that finish the
-// run wait for the last answer. A journal says which calls the step is about.
+// drainWork returns a step's work on the calls of one message. Calls that finish the run wait for the last
+// answer. A journal restricts the step to its calls.
 func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, done map[string]bool, j *Journal) work {
 	w := work{message: m, drain: true, planned: j != nil}
-	var last []*task // calls that nobody was asked about, and that have waited
+	var last []*task // calls without a question that waited for the others
 	for _, call := range m.Calls() {
 		if askedOf(pending, call.ID) != nil || done[call.ID] {
 			continue
 		}
-		// Others were given up with the run that asked. What is planned was to run.
+		// The others were abandoned with the run that asked. Planned calls were to run.
 		if t := p.classify(call, j != nil && j.has(call.ID)); t.class == classLast {
 			last = append(last, t)
 		}
@@ -112,8 +108,8 @@ func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, do
 	return w
 }
 
-// giveBack is for calls that were to run, with a yes or as planned, and whose tool is answered from
-// outside by now: the agent has changed since, and there is nothing to run.
+// giveBack handles approved or planned calls whose tool has become a client tool meanwhile: the agent has
+// changed, and there is nothing to run.
 func giveBack(tasks []*task) {
 	for _, t := range tasks {
 		switch {
@@ -128,24 +124,24 @@ func giveBack(tasks []*task) {
 	}
 }
 
-// has reports whether a step is about a call: any, where there is no plan.
+// has reports whether a step includes a call. Without a plan it includes all.
 func (j *Journal) has(id string) bool {
 	return j == nil || slices.ContainsFunc(j.Plan.Calls(), func(c agent.ToolCall) bool { return c.ID == id })
 }
 
-// unapproved reports whether a call that needs a yes has an answer that is neither yes
-// nor no. A real answer may still take its place, and so no plan has such a call.
+// unapproved reports whether a call that needs approval has an answer other than a decision. A decision may
+// still replace it, so no plan includes such a call.
 func (a *Asked) unapproved() bool {
 	return a.Approval && a.Answer != nil && (a.Answer.Error != "" || a.Answer.TimedOut)
 }
 
-// spoken reports whether a user has said something.
+// spoken reports whether the messages include a user message.
 func spoken(messages []agent.Message) bool {
 	return slices.ContainsFunc(messages, func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden })
 }
 
-// overtake is for calls of a message behind which a user has spoken: what was to end the
-// former run does not end this one.
+// overtake handles calls of a message followed by a user message: a call that would have finished the former run
+// does not finish this one.
 func overtake(tasks []*task) {
 	for _, t := range tasks {
 		switch {
@@ -153,13 +149,13 @@ func overtake(tasks []*task) {
 			t.class = classKnown
 			t.fail(errOvertaken)
 		case t.class == classLast:
-			t.class = classServer // with its yes it runs
+			t.class = classServer // an approved call runs
 		}
 		t.finishes = false
 	}
 }
 
-// take makes a task of an answered call.
+// take returns a task for an answered call.
 func (p *Planner) take(call agent.ToolCall, asked *Asked) *task {
 	answer := asked.Answer
 	t := p.takeAnswer(call, *answer, asked.Approval)
@@ -168,7 +164,7 @@ func (p *Planner) take(call agent.ToolCall, asked *Asked) *task {
 	return t
 }
 
-// decision is what somebody has decided about the call; nil where nobody has.
+// decision returns the decision on the call, or nil.
 func (a *Asked) decision() *Decision {
 	if !a.Approval || a.Answer == nil || a.unapproved() {
 		return nil
@@ -194,7 +190,7 @@ func (p *Planner) takeAnswer(call agent.ToolCall, answer Answer, approval bool) 
 	return p.known(call, refused(answer.Reason))
 }
 
-// clientResult is a call that a client has answered with a result.
+// clientResult returns a call with the result from a client.
 func (p *Planner) clientResult(call agent.ToolCall, answer Answer) *task {
 	tool := p.tools.tools[call.Name]
 	if tool != nil && len(tool.OutputSchema) > 0 {
@@ -217,8 +213,7 @@ func refused(reason string) string {
 	return errRefused + ": " + reason
 }
 
-// plan is the message that is recorded before calls run: the model's own, or what a
-// drain is about.
+// plan returns the message to record before calls run: the model's own, or the subject of a drain.
 func (p *Planner) plan() agent.Message {
 	w := &p.work
 	if !w.drain {

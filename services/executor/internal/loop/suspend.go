@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// suspend commits what has ended and leaves the rest to whoever is outside. A call
-// that finishes the run stays unanswered: the step that takes the last answer does it.
+// suspend commits the ended calls and leaves the rest to clients. A call that finishes the run stays unanswered:
+// the step that applies the last answer executes it.
 func (p *Planner) suspend() Effect {
 	c := p.commit(p.work.tasks)
 	c.Outcome = &Outcome{Status: StatusSuspendedClientTool, FinishReason: model.FinishToolCalls}
@@ -27,8 +27,7 @@ func (p *Planner) suspend() Effect {
 	return c
 }
 
-// suspendedAgain is the end of a run that waits for what an earlier step has left
-// open, in the conversation as it is then.
+// suspendedAgain returns the outcome of a run that still waits for calls of an earlier step.
 func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
 	status := StatusSuspendedClientTool
 	answered := answeredIDs(transcript)
@@ -42,7 +41,7 @@ func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
 	return &Outcome{Status: status, FinishReason: model.FinishToolCalls}
 }
 
-// askedOf gives the question of a call, nil where there is none.
+// askedOf returns the question of a call, or nil.
 func askedOf(asked []Asked, id string) *Asked {
 	for i := range asked {
 		if asked[i].CallID == id {
