@@ -20,9 +20,9 @@ const maxRefusal = 64 << 10
 
 var errIdle = errors.New("no byte came in time")
 
-// Line is the connection of one call. Idle time counts only while a reader waits for bytes, so a slow consumer
+// Call is the connection of one call. Idle time counts only while a reader waits for bytes, so a slow consumer
 // is never mistaken for a silent server.
-type Line struct {
+type Call struct {
 	caller  context.Context //nolint:containedctx // a Line lives as long as its call
 	calling context.Context //nolint:containedctx // the same
 	idle    time.Duration
@@ -30,12 +30,12 @@ type Line struct {
 	refusal func(res *http.Response, text []byte) *model.Error
 }
 
-// Dial begins a call under the returned context, which ends after too long a silence. The first silence begins
+// Begin begins a call under the returned context, which ends after too long a silence. The first silence begins
 // now; hangUp ends the call. refusal classifies a response that is not an event stream by its header and the
 // beginning of its body.
-func Dial(ctx context.Context, idle time.Duration, refusal func(*http.Response, []byte) *model.Error) (calling context.Context, l *Line, hangUp func()) {
+func Begin(ctx context.Context, idle time.Duration, refusal func(*http.Response, []byte) *model.Error) (calling context.Context, l *Call, hangUp func()) {
 	calling, cancel := context.WithCancelCause(ctx)
-	l = &Line{
+	l = &Call{
 		caller: ctx, calling: calling, idle: idle, refusal: refusal,
 		timer: time.AfterFunc(idle, func() { cancel(errIdle) }),
 	}
@@ -46,7 +46,7 @@ func Dial(ctx context.Context, idle time.Duration, refusal func(*http.Response, 
 }
 
 // Send is an SDK middleware. It passes only event streams.
-func (l *Line) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+func (l *Call) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(req)
 	l.timer.Stop()
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *Line) Send(req *http.Request, next func(*http.Request) (*http.Response,
 // body is a response body with idle detection.
 type body struct {
 	io.ReadCloser
-	line *Line
+	line *Call
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -80,9 +80,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Failure returns the error of a call that the SDK ended with err: the error of the caller's context if that has
+// Error returns the error of a call that the SDK ended with err: the error of the caller's context if that has
 // ended, otherwise a *model.Error.
-func (l *Line) Failure(err error) error {
+func (l *Call) Error(err error) error {
 	if l.caller.Err() != nil {
 		return l.caller.Err()
 	}
@@ -99,8 +99,8 @@ func (l *Line) Failure(err error) error {
 	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: err.Error(), Err: err}
 }
 
-// Broken reports whether err is a connection failure rather than a response.
-func Broken(err error) bool {
+// IsConnectionFailure reports whether err is a connection failure rather than a response.
+func IsConnectionFailure(err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	return ok && e.StatusCode == 0
 }

@@ -85,7 +85,7 @@ func (p *Planner) newWork(message agent.Message) work {
 	for _, call := range calls {
 		t := p.classify(call, false)
 		if isForced(message) && (len(calls) != 1 || !p.tools.finishes(call.Name)) {
-			t = p.known(call, errNotOneFinish)
+			t = p.knownTask(call, errNotOneFinish)
 		}
 		w.tasks = append(w.tasks, t)
 	}
@@ -96,8 +96,8 @@ func (p *Planner) newTask(call agent.ToolCall) *task {
 	return &task{Call: Call{ToolCall: call, Key: idempotencyKey(p.start.Run, p.step, call)}}
 }
 
-// known returns a call that is not executed.
-func (p *Planner) known(call agent.ToolCall, reason string) *task {
+// knownTask returns a call that is not executed.
+func (p *Planner) knownTask(call agent.ToolCall, reason string) *task {
 	t := p.newTask(call)
 	t.fail(reason)
 	return t
@@ -108,10 +108,10 @@ func (p *Planner) known(call agent.ToolCall, reason string) *task {
 func (p *Planner) classify(call agent.ToolCall, allowed bool) *task {
 	tool, finishes := p.tools.tools[call.Name], p.tools.finishes(call.Name)
 	if tool == nil && !finishes {
-		return p.known(call, fmt.Sprintf(errNoTool+"%q", call.Name))
+		return p.knownTask(call, fmt.Sprintf(errNoTool+"%q", call.Name))
 	}
 	if problem := checkArguments(p.tools.input(call.Name), call.Arguments); problem != "" {
-		return p.known(call, problem)
+		return p.knownTask(call, problem)
 	}
 	t := p.newTask(call)
 	t.Tool, t.finishes = tool, finishes

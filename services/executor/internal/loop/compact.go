@@ -36,9 +36,9 @@ type group struct {
 	user     bool // a user message: a turn begins
 }
 
-// shown returns the messages for the model: a part of the conversation, followed by the notices. If it returns
+// visibleMessages returns the messages for the model: a part of the conversation, followed by the notices. If it returns
 // older messages, they must be summarized first.
-func (p *Planner) shown(notices []agent.Message) (messages, older []agent.Message) {
+func (p *Planner) visibleMessages(notices []agent.Message) (messages, older []agent.Message) {
 	policy := p.start.Agent.Context
 	whole := p.conversation.of(p.transcript)
 	if policy.MaxTokens <= 0 && !p.conversation.summed && p.shortening.summary == nil {
@@ -52,11 +52,11 @@ func (p *Planner) shown(notices []agent.Message) (messages, older []agent.Messag
 	budget, from := policy.MaxTokens, 0
 	if summary, behind := newestSummary(transcript, groups); summary != nil {
 		messages = append(messages, *summary)
-		budget, from = budget-p.weigh([]agent.Message{*summary})[0], behind
+		budget, from = budget-p.estimateTokens([]agent.Message{*summary})[0], behind
 	}
-	if policy.MaxTokens > 0 && sum(groups[from:])+lead(groups, from) > budget {
+	if policy.MaxTokens > 0 && sum(groups[from:])+openerTokens(groups, from) > budget {
 		if policy.Compaction == agent.CompactSummary && !p.shortening.tried {
-			if cut := cutAt(groups, from, len(groups), p.keep()); cut > from {
+			if cut := firstKept(groups, from, len(groups), p.keep()); cut > from {
 				p.shortening.covers = groups[cut-1].messages[0].ID
 				return nil, append(messages, flat(groups[from:cut])...)
 			}
@@ -81,7 +81,7 @@ func (p *Planner) keep() int {
 func (p *Planner) compact(older []agent.Message) Effect {
 	name := p.start.Agent.Model
 	request := p.request(name, slices.Concat(older, []agent.Message{p.note(2, "Summarise the conversation so far.", nil)}))
-	request.System, request.Output, request.Choice, request.Tools = summarySystem, nil, model.ChoiceNone, p.offered()
+	request.System, request.Output, request.Choice, request.Tools = summarySystem, nil, model.ChoiceNone, p.offeredTools()
 	return Compact{Step: p.step, Older: older, Model: name, Request: request}
 }
 
@@ -108,7 +108,7 @@ func (p *Planner) CompactFailed(error) {
 
 func (p *Planner) groups(messages []agent.Message) []group {
 	var groups []group
-	tokens := p.weigh(messages)
+	tokens := p.estimateTokens(messages)
 	for i, m := range messages {
 		if m.Role == agent.RoleTool && len(groups) > 0 { // follows its calls: see conversation
 			last := &groups[len(groups)-1]
@@ -148,24 +148,24 @@ func window(groups []group, from, budget, keep int) int {
 	start, tokens := from, 0
 	for end := from; end < len(groups); end++ {
 		tokens += groups[end].tokens
-		if tokens+lead(groups, start) > budget {
-			start = cutAt(groups, start, end+1, keep)
+		if tokens+openerTokens(groups, start) > budget {
+			start = firstKept(groups, start, end+1, keep)
 			tokens = sum(groups[start : end+1])
 		}
 	}
 	return start
 }
 
-// cutAt returns the first retained group in [from, to): the first turn from which the rest fits the tokens,
+// firstKept returns the first retained group in [from, to): the first turn from which the rest fits the tokens,
 // otherwise the first such group, otherwise the last group.
-func cutAt(groups []group, from, to, keep int) int {
+func firstKept(groups []group, from, to, keep int) int {
 	first, tokens, turn := to-1, 0, -1
 	for i := to - 1; i >= from; i-- {
 		tokens += groups[i].tokens
 		if tokens > keep {
 			break
 		}
-		if tokens+lead(groups, i) <= keep {
+		if tokens+openerTokens(groups, i) <= keep {
 			first = i
 		}
 		if groups[i].user {
@@ -192,8 +192,8 @@ func opener(groups []group, from int) int {
 	return -1
 }
 
-// lead returns the tokens of the opener.
-func lead(groups []group, from int) int {
+// openerTokens returns the tokens of the opener.
+func openerTokens(groups []group, from int) int {
 	if user := opener(groups, from); user >= 0 {
 		return groups[user].tokens
 	}

@@ -41,8 +41,8 @@ func isReply(m agent.Message) bool {
 	return m.Role == agent.RoleAssistant && !hasFailed(m) || m.Metadata[metadataReply] == replyEmpty
 }
 
-// ofRun returns the messages appended by the run, including the run that it continues.
-func (p *Planner) ofRun(transcript []agent.Message) []agent.Message {
+// runMessages returns the messages appended by the run, including the run that it continues.
+func (p *Planner) runMessages(transcript []agent.Message) []agent.Message {
 	return transcript[p.start.Begin:]
 }
 
@@ -55,14 +55,14 @@ func count(messages []agent.Message, is func(agent.Message) bool) (n int) {
 	return n
 }
 
-// steps returns the number of the run's replies, which count against the step limit.
-func (p *Planner) steps(transcript []agent.Message) int {
-	return count(p.ofRun(transcript), func(m agent.Message) bool { return isReply(m) && !isForced(m) })
+// replyCount returns the number of the run's replies, which count against the step limit.
+func (p *Planner) replyCount(transcript []agent.Message) int {
+	return count(p.runMessages(transcript), func(m agent.Message) bool { return isReply(m) && !isForced(m) })
 }
 
-// stepsWith returns the number of the run's replies including m, which may not be in the conversation yet.
-func (p *Planner) stepsWith(m agent.Message) int {
-	run := p.ofRun(p.transcript)
+// replyCountWith returns the number of the run's replies including m, which may not be in the conversation yet.
+func (p *Planner) replyCountWith(m agent.Message) int {
+	run := p.runMessages(p.transcript)
 	steps := count(run, isReply)
 	if !slices.ContainsFunc(run, func(r agent.Message) bool { return r.ID == m.ID }) {
 		steps++
@@ -74,37 +74,37 @@ func (p *Planner) maxSteps() int {
 	return cmp.Or(p.start.Agent.MaxSteps, agent.DefaultMaxSteps)
 }
 
-// owes reports whether the next reply must be the output.
-func (p *Planner) owes() bool { return p.owed(p.transcript) }
+// outputOwed reports whether the next reply must be the output.
+func (p *Planner) outputOwed() bool { return p.owed(p.transcript) }
 
 func (p *Planner) owed(transcript []agent.Message) bool {
-	return p.hasOutput() && (p.steps(transcript) >= p.maxSteps() || p.forced(transcript))
+	return p.hasOutput() && (p.replyCount(transcript) >= p.maxSteps() || p.inForcedPhase(transcript))
 }
 
-// forced reports whether the conversation records the forced phase.
-func (p *Planner) forced(transcript []agent.Message) bool {
-	return slices.ContainsFunc(p.ofRun(transcript), func(m agent.Message) bool { return m.Metadata[metadataCompletion] != "" })
+// inForcedPhase reports whether the conversation records the forced phase.
+func (p *Planner) inForcedPhase(transcript []agent.Message) bool {
+	return slices.ContainsFunc(p.runMessages(transcript), func(m agent.Message) bool { return m.Metadata[metadataCompletion] != "" })
 }
 
 // completionReason returns the limit that began the forced phase.
 func (p *Planner) completionReason(transcript []agent.Message) string {
-	for _, m := range p.ofRun(transcript) {
+	for _, m := range p.runMessages(transcript) {
 		if reason := m.Metadata[metadataReason]; reason != "" {
 			return reason
 		}
 	}
-	if p.owed(transcript) && !p.forced(transcript) {
+	if p.owed(transcript) && !p.inForcedPhase(transcript) {
 		return ReasonMaxSteps
 	}
 	return ""
 }
 
-// limits returns the outcome if the conversation has reached a limit. If the step limit only begins the forced
+// checkLimits returns the outcome if the conversation has reached a limit. If the step limit only begins the forced
 // phase, it returns the reason instead.
-func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string) {
-	capped := p.steps(transcript) >= p.maxSteps()
+func (p *Planner) checkLimits(transcript []agent.Message) (o *Outcome, reason string) {
+	capped := p.replyCount(transcript) >= p.maxSteps()
 	switch {
-	case p.owed(transcript) && count(p.ofRun(transcript), isForced) >= maxMisses:
+	case p.owed(transcript) && count(p.runMessages(transcript), isForced) >= maxMisses:
 		failure := missedFailure()
 		return &Outcome{
 			Status: StatusFailed, FinishReason: model.FinishError, Failure: &failure, CompletionReason: p.completionReason(transcript),
@@ -118,9 +118,9 @@ func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string)
 	return nil, ""
 }
 
-// behind decides what follows a step that did not end the run itself: an outcome, the note that begins the
+// afterStep decides what follows a step that did not end the run itself: an outcome, the note that begins the
 // forced phase, or nothing.
-func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
+func (p *Planner) afterStep(c Commit) (o *Outcome, note *agent.Message) {
 	transcript := p.with(c.Messages)
 	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a Asked) bool {
 		return slices.ContainsFunc(c.Consumed, func(consumed Consumed) bool { return consumed.CallID == a.CallID })
@@ -130,7 +130,7 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 	} else if len(open) > 0 {
 		return suspendedAgain(transcript, open), nil
 	}
-	forced := p.forced(transcript)
+	forced := p.inForcedPhase(transcript)
 	stops, err := false, error(nil)
 	if !forced {
 		stops, err = p.stopsWhen(transcript)
@@ -146,11 +146,11 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 				CompletionReason: ReasonStopWhen,
 			}, nil
 		}
-		return nil, p.owe(ReasonStopWhen)
+		return nil, p.oweNote(ReasonStopWhen)
 	}
-	o, reason := p.limits(transcript)
+	o, reason := p.checkLimits(transcript)
 	if o == nil && reason != "" && !forced {
-		return nil, p.owe(reason)
+		return nil, p.oweNote(reason)
 	}
 	return o, nil
 }
@@ -160,7 +160,7 @@ func (p *Planner) stopsWhen(transcript []agent.Message) (bool, error) {
 	if p.start.Agent.StopWhen == nil {
 		return false, nil
 	}
-	progress := agent.Progress{Steps: p.stepsWith(p.work.message), Reply: p.work.message, State: p.State()}
+	progress := agent.Progress{Steps: p.replyCountWith(p.work.message), Reply: p.work.message, State: p.State()}
 	for _, call := range p.work.message.Calls() {
 		for _, m := range transcript {
 			for _, result := range m.Results() {
@@ -170,16 +170,16 @@ func (p *Planner) stopsWhen(transcript []agent.Message) (bool, error) {
 			}
 		}
 	}
-	return called(p, "StopWhen", func() bool { return p.start.Agent.StopWhen(progress) })
+	return callFunction(p, "StopWhen", func() bool { return p.start.Agent.StopWhen(progress) })
 }
 
-// owe returns the note that begins the forced phase.
-func (p *Planner) owe(reason string) *agent.Message {
+// oweNote returns the note that begins the forced phase.
+func (p *Planner) oweNote(reason string) *agent.Message {
 	metadata := map[string]string{metadataCompletion: completionOwed}
 	if reason != "" {
 		metadata[metadataReason] = reason
 	}
-	note := p.note(1, p.wanted(), metadata)
+	note := p.note(1, p.outputInstruction(), metadata)
 	return &note
 }
 
@@ -191,7 +191,7 @@ func (p *Planner) endText() Effect {
 	}
 	text := quote(w.message.Text())
 	if p.start.Agent.Guard.OnReply != nil && w.verdict == nil {
-		return p.ask(true, text)
+		return p.consultGuard(true, text)
 	}
 	c := p.commit(nil)
 	failure := w.verdict.failure()
@@ -200,9 +200,9 @@ func (p *Planner) endText() Effect {
 		c.Outcome = &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: failure}
 	case w.verdict != nil && w.verdict.Revise != "":
 		note := p.note(0, w.verdict.Revise, nil)
-		p.standIn(&note)
+		p.useNoteAsReply(&note)
 		c.Messages = append(c.Messages, note)
-		c.Outcome, _ = p.behind(c)
+		c.Outcome, _ = p.afterStep(c)
 	default:
 		c.Outcome = &Outcome{Status: StatusCompleted, Output: text, FinishReason: w.finish}
 	}
@@ -213,25 +213,25 @@ func (p *Planner) endText() Effect {
 func (p *Planner) endMissed() Effect {
 	c := p.commit(nil)
 	switch {
-	case !p.owes():
-		_, note := p.behind(c)
+	case !p.outputOwed():
+		_, note := p.afterStep(c)
 		if note == nil {
-			note = p.owe("")
+			note = p.oweNote("")
 		}
-		p.standIn(note)
+		p.useNoteAsReply(note)
 		c.Messages = append(c.Messages, *note)
-	case !says(p.work.message):
-		note := p.note(1, p.wanted(), map[string]string{metadataCompletion: completionForced})
-		p.standIn(&note)
+	case !hasContent(p.work.message):
+		note := p.note(1, p.outputInstruction(), map[string]string{metadataCompletion: completionForced})
+		p.useNoteAsReply(&note)
 		c.Messages = append(c.Messages, note)
 	}
-	c.Outcome, _ = p.limits(p.with(c.Messages))
+	c.Outcome, _ = p.checkLimits(p.with(c.Messages))
 	return c
 }
 
-// standIn lets a note count as the reply if the reply is empty and so has no message.
-func (p *Planner) standIn(note *agent.Message) {
-	if says(p.work.message) {
+// useNoteAsReply lets a note count as the reply if the reply is empty and so has no message.
+func (p *Planner) useNoteAsReply(note *agent.Message) {
+	if hasContent(p.work.message) {
 		return
 	}
 	if note.Metadata == nil {
@@ -251,8 +251,8 @@ func (p *Planner) finishers() []string {
 	return names
 }
 
-// wanted returns the instruction about the owed output.
-func (p *Planner) wanted() string {
+// outputInstruction returns the instruction about the owed output.
+func (p *Planner) outputInstruction() string {
 	if p.start.Agent.Completion == agent.CompletionNative {
 		return "Give your output now: one JSON object {\"completion\": {\"tool\", \"input\"}}, and nothing else."
 	}
@@ -273,7 +273,7 @@ func (p *Planner) envelope() *model.Output {
 			at += fmt.Sprintf("/anyOf/%d", i)
 		}
 		forms = append(forms, closed(object{
-			"tool": object{"type": "string", "enum": []string{name}}, "input": moved(p.tools.schema(name), at+"/properties/input"),
+			"tool": object{"type": "string", "enum": []string{name}}, "input": embedSchema(p.tools.schema(name), at+"/properties/input"),
 		}, "tool", "input"))
 	}
 	completion := forms[0]
@@ -287,8 +287,8 @@ func (p *Planner) envelope() *model.Output {
 	return &model.Output{Name: "completion", Schema: schema, Strict: p.start.Agent.StrictOutput}
 }
 
-// moved embeds a schema at a place inside another one and adjusts its references.
-func moved(raw json.RawMessage, at string) any {
+// embedSchema embeds a schema at a place inside another one and adjusts its references.
+func embedSchema(raw json.RawMessage, at string) any {
 	var schema any
 	if err := json.Unmarshal(raw, &schema); err != nil {
 		return map[string]any{"type": "object"}

@@ -54,16 +54,16 @@ const maxCuts = 6
 type replay struct {
 	t       *testing.T
 	world   *world
-	said    map[string][]said // by kind of effect and step
+	answers    map[string][]scriptLine // by kind of effect and step
 	at      map[string]int
 	planner *loop.Planner
 }
 
 func newReplay(t *testing.T, a *act) *replay {
-	r := &replay{t: t, world: a.first.copied(), said: map[string][]said{}}
+	r := &replay{t: t, world: a.first.copy(), answers: map[string][]scriptLine{}}
 	for _, s := range a.said {
 		key := place(s.effect)
-		r.said[key] = append(r.said[key], s)
+		r.answers[key] = append(r.answers[key], s)
 	}
 	r.claim()
 	return r
@@ -71,7 +71,7 @@ func newReplay(t *testing.T, a *act) *replay {
 
 func (r *replay) claim() {
 	r.at = map[string]int{}
-	r.planner = loop.New(r.world.begins())
+	r.planner = loop.New(r.world.newStart())
 }
 
 func place(e loop.Effect) string {
@@ -88,21 +88,21 @@ func place(e loop.Effect) string {
 	return ""
 }
 
-// words returns the script's answer to an effect; false after the end of the act.
-func (r *replay) words(e loop.Effect) ([]string, bool) {
+// answerTo returns the script's answer to an effect; false after the end of the act.
+func (r *replay) answerTo(e loop.Effect) ([]string, bool) {
 	key := place(e)
 	if _, ok := e.(loop.RunCalls); ok {
 		var all []string
-		for _, s := range r.said[key] {
+		for _, s := range r.answers[key] {
 			all = append(all, s.words...)
 		}
 		return all, true
 	}
-	if r.at[key] >= len(r.said[key]) {
+	if r.at[key] >= len(r.answers[key]) {
 		return nil, false
 	}
 	r.at[key]++
-	return r.said[key][r.at[key]-1].words, true
+	return r.answers[key][r.at[key]-1].words, true
 }
 
 // run plays to the end and counts the effects. It cuts the effect with the given number.
@@ -140,7 +140,7 @@ func (r *replay) lose(effect loop.Effect, how int) {
 	case loop.Commit:
 		r.world.commit(e)
 	case loop.RunCalls:
-		words, _ := r.words(e)
+		words, _ := r.answerTo(e)
 		r.world.enter(e)
 		ends := endsOf(e, words)
 		r.world.recordEnds(e, ends[:min(how-1, len(ends))])
@@ -163,7 +163,7 @@ func (r *replay) perform(effect loop.Effect) bool {
 		r.world.recordPlan(e)
 		r.planner.Recorded()
 	case loop.RunCalls:
-		words, _ := r.words(e)
+		words, _ := r.answerTo(e)
 		r.world.enter(e)
 		ends := endsOf(e, words)
 		r.world.recordEnds(e, ends)
@@ -175,7 +175,7 @@ func (r *replay) perform(effect loop.Effect) bool {
 		r.world.outcome = &e.Outcome
 		r.planner.Finished()
 	default:
-		words, ok := r.words(e)
+		words, ok := r.answerTo(e)
 		if !ok {
 			return false
 		}

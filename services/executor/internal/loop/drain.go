@@ -16,9 +16,9 @@ func IsDrain(run Run, step int, plan agent.Message) bool {
 	return plan.ID == messageID(run, step, "drain", 0)
 }
 
-// sort collects the work on calls that wait for clients. A call needs no work if it is not in the conversation,
+// collectClientCalls collects the work on calls that wait for clients. A call needs no work if it is not in the conversation,
 // as after a rewind, or is answered there.
-func (p *Planner) sort(asked []Asked) {
+func (p *Planner) collectClientCalls(asked []Asked) {
 	answered := answeredIDs(p.transcript)
 	for _, a := range asked {
 		if !a.Taken && p.taken[a.CallID] && !answered[a.CallID] {
@@ -57,10 +57,10 @@ func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journ
 	}
 	done := answeredIDs(transcript)
 	for i, m := range transcript {
-		if !slices.ContainsFunc(m.Calls(), func(c agent.ToolCall) bool { return askedOf(pending, c.ID) != nil }) {
+		if !slices.ContainsFunc(m.Calls(), func(c agent.ToolCall) bool { return findAsked(pending, c.ID) != nil }) {
 			continue
 		}
-		if w = p.drainWork(m, spoken(transcript[i+1:]), pending, done, j); len(w.tasks) > 0 {
+		if w = p.drainWork(m, hasUserMessage(transcript[i+1:]), pending, done, j); len(w.tasks) > 0 {
 			return w, open
 		}
 	}
@@ -73,7 +73,7 @@ func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, do
 	w := work{message: m, drain: true, planned: j != nil}
 	var last []*task // calls without a question that waited for the others
 	for _, call := range m.Calls() {
-		if askedOf(pending, call.ID) != nil || done[call.ID] {
+		if findAsked(pending, call.ID) != nil || done[call.ID] {
 			continue
 		}
 		// The others were abandoned with the run that asked. Planned calls were to run.
@@ -83,34 +83,34 @@ func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, do
 	}
 	waits := slices.ContainsFunc(last, func(t *task) bool { return !j.has(t.ID) })
 	for _, call := range m.Calls() {
-		asked := askedOf(pending, call.ID)
+		asked := findAsked(pending, call.ID)
 		switch {
 		case asked == nil:
 			if i := slices.IndexFunc(last, func(t *task) bool { return t.ID == call.ID }); i >= 0 && j.has(call.ID) {
 				w.tasks = append(w.tasks, last[i])
 			}
-		case asked.Answer == nil, !j.has(call.ID) && (waits || !asked.unapproved()):
+		case asked.Answer == nil, !j.has(call.ID) && (waits || !asked.isUndecided()):
 			waits = true
 		default:
-			w.tasks = append(w.tasks, p.take(call, asked))
+			w.tasks = append(w.tasks, p.answeredTask(call, asked))
 		}
 	}
 	if overtaken {
-		overtake(w.tasks)
+		cancelFinishing(w.tasks)
 	}
 	if j != nil {
 		w.restore(j.Results)
 	}
-	giveBack(w.tasks)
+	returnToClients(w.tasks)
 	if waits {
 		w.tasks = slices.DeleteFunc(w.tasks, func(t *task) bool { return t.finishes && !t.Recorded && !t.begun })
 	}
 	return w
 }
 
-// giveBack handles approved or planned calls whose tool has become a client tool meanwhile: the agent has
+// returnToClients handles approved or planned calls whose tool has become a client tool meanwhile: the agent has
 // changed, and there is nothing to run.
-func giveBack(tasks []*task) {
+func returnToClients(tasks []*task) {
 	for _, t := range tasks {
 		switch {
 		case t.Tool == nil || !t.Tool.Client:
@@ -129,20 +129,20 @@ func (j *Journal) has(id string) bool {
 	return j == nil || slices.ContainsFunc(j.Plan.Calls(), func(c agent.ToolCall) bool { return c.ID == id })
 }
 
-// unapproved reports whether a call that needs approval has an answer other than a decision. A decision may
+// isUndecided reports whether a call that needs approval has an answer other than a decision. A decision may
 // still replace it, so no plan includes such a call.
-func (a *Asked) unapproved() bool {
+func (a *Asked) isUndecided() bool {
 	return a.Approval && a.Answer != nil && (a.Answer.Error != "" || a.Answer.TimedOut)
 }
 
-// spoken reports whether the messages include a user message.
-func spoken(messages []agent.Message) bool {
+// hasUserMessage reports whether the messages include a user message.
+func hasUserMessage(messages []agent.Message) bool {
 	return slices.ContainsFunc(messages, func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden })
 }
 
-// overtake handles calls of a message followed by a user message: a call that would have finished the former run
+// cancelFinishing handles calls of a message followed by a user message: a call that would have finished the former run
 // does not finish this one.
-func overtake(tasks []*task) {
+func cancelFinishing(tasks []*task) {
 	for _, t := range tasks {
 		switch {
 		case t.class == classLast && t.asked == nil:
@@ -155,8 +155,8 @@ func overtake(tasks []*task) {
 	}
 }
 
-// take returns a task for an answered call.
-func (p *Planner) take(call agent.ToolCall, asked *Asked) *task {
+// answeredTask returns a task for an answered call.
+func (p *Planner) answeredTask(call agent.ToolCall, asked *Asked) *task {
 	answer := asked.Answer
 	t := p.takeAnswer(call, *answer, asked.Approval)
 	t.asked = asked
@@ -166,7 +166,7 @@ func (p *Planner) take(call agent.ToolCall, asked *Asked) *task {
 
 // decision returns the decision on the call, or nil.
 func (a *Asked) decision() *Decision {
-	if !a.Approval || a.Answer == nil || a.unapproved() {
+	if !a.Approval || a.Answer == nil || a.isUndecided() {
 		return nil
 	}
 	return &Decision{ApprovalID: a.ApprovalID, Approved: a.Answer.Approved, Reason: a.Answer.Reason}
@@ -175,11 +175,11 @@ func (a *Asked) decision() *Decision {
 func (p *Planner) takeAnswer(call agent.ToolCall, answer Answer, approval bool) *task {
 	switch {
 	case answer.TimedOut:
-		return p.known(call, errTimedOut)
+		return p.knownTask(call, errTimedOut)
 	case answer.Error != "" && approval:
-		return p.known(call, errNotExecuted+": "+answer.Error)
+		return p.knownTask(call, errNotExecuted+": "+answer.Error)
 	case answer.Error != "":
-		t := p.known(call, answer.Error)
+		t := p.knownTask(call, answer.Error)
 		t.Result.Synthetic = strings.HasPrefix(answer.Error, abandoned)
 		return t
 	case !approval:
@@ -187,7 +187,7 @@ func (p *Planner) takeAnswer(call agent.ToolCall, answer Answer, approval bool) 
 	case answer.Approved:
 		return p.classify(call, true)
 	}
-	return p.known(call, refused(answer.Reason))
+	return p.knownTask(call, refused(answer.Reason))
 }
 
 // clientResult returns a call with the result from a client.
@@ -196,7 +196,7 @@ func (p *Planner) clientResult(call agent.ToolCall, answer Answer) *task {
 	if tool != nil && len(tool.OutputSchema) > 0 {
 		if s := compile(tool.OutputSchema); s != nil {
 			if err := s.Check(answer.Result); err != nil {
-				return p.known(call, "the result does not fit: "+err.Error())
+				return p.knownTask(call, "the result does not fit: "+err.Error())
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (p *Planner) plan() agent.Message {
 	}
 	plan := agent.Message{ID: p.messageID("drain", 0), Role: agent.RoleAssistant}
 	for _, t := range w.tasks {
-		if t.asked == nil || !t.asked.unapproved() {
+		if t.asked == nil || !t.asked.isUndecided() {
 			plan.Parts = append(plan.Parts, t.ToolCall)
 		}
 	}

@@ -40,7 +40,7 @@ func (p *Planner) failed(reply *Reply, err error) {
 		p.trial.model++
 		p.trial.retries = 0
 		p.next = p.callModel()
-	case failure.Code == model.CodeUnsupported && p.owes():
+	case failure.Code == model.CodeUnsupported && p.outputOwed():
 		p.next = p.failReply(reply, unsupportedFailure(failure))
 	default:
 		p.next = p.failReply(reply, failure)

@@ -28,12 +28,12 @@ func (e *FunctionError) Error() string {
 
 func (e *FunctionError) Unwrap() error { return e.Err }
 
-// called calls a function of the agent through Start.Apart if set, and directly otherwise. The function may
+// callFunction calls a function of the agent through Start.Apart if set, and directly otherwise. The function may
 // outlive the call, so it receives everything that it uses.
-func called[A any](p *Planner, what string, f func() A) (answer A, err error) {
+func callFunction[A any](p *Planner, what string, f func() A) (answer A, err error) {
 	apart := p.start.Apart
 	if apart == nil {
-		apart = here
+		apart = callDirectly
 	}
 	value, err := apart(what, func() any { return f() })
 	switch {
@@ -46,8 +46,8 @@ func called[A any](p *Planner, what string, f func() A) (answer A, err error) {
 	return answer, &FunctionError{Function: what, Agent: p.start.Agent.Name, Err: err}
 }
 
-// here calls a function directly and turns a panic into an error.
-func here(_ string, f func() any) (answer any, err error) {
+// callDirectly calls a function directly and turns a panic into an error.
+func callDirectly(_ string, f func() any) (answer any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			answer, err = nil, fmt.Errorf("it panicked: %v", cause)
@@ -63,7 +63,7 @@ func (p *Planner) system() (string, error) {
 		return a.SystemPrompt, nil
 	}
 	state := p.State()
-	return called(p, "Prompt", func() string { return a.Prompt(state) })
+	return callFunction(p, "Prompt", func() string { return a.Prompt(state) })
 }
 
 // needsApproval reports whether a call waits for a human. It does unless the rule says otherwise.
@@ -72,19 +72,19 @@ func (p *Planner) needsApproval(tool *agent.Tool, call agent.ToolCall) bool {
 		return tool.Approval
 	}
 	state := p.state
-	needs, err := called(p, "ApproveWhen of "+tool.Name, func() bool { return tool.ApproveWhen(call.Arguments, state) })
+	needs, err := callFunction(p, "ApproveWhen of "+tool.Name, func() bool { return tool.ApproveWhen(call.Arguments, state) })
 	return err != nil || needs
 }
 
-// weigh estimates the tokens of messages with the agent's function, if it has one and a budget. After a failure
+// estimateTokens estimates the tokens of messages with the agent's function, if it has one and a budget. After a failure
 // this planner does not call the function again. If the function panics, the runtime's estimate is used.
-func (p *Planner) weigh(messages []agent.Message) []int {
+func (p *Planner) estimateTokens(messages []agent.Message) []int {
 	policy := p.start.Agent.Context
 	count := policy.Count
 	if count == nil || policy.MaxTokens <= 0 || p.uncounted {
 		return estimates(messages)
 	}
-	tokens, err := called(p, "Count", func() []int {
+	tokens, err := callFunction(p, "Count", func() []int {
 		tokens := make([]int, len(messages))
 		for i, m := range messages {
 			tokens[i] = counted(count, m)

@@ -41,10 +41,10 @@ func (p *Planner) guarded(asked Guard) {
 
 func (p *Planner) asksOutput() bool { return p.start.Agent.Guard.OnOutput != nil }
 
-// ask returns the effect that consults the guard.
-func (p *Planner) ask(reply bool, output json.RawMessage) Effect {
+// consultGuard returns the effect that consults the guard.
+func (p *Planner) consultGuard(reply bool, output json.RawMessage) Effect {
 	run := p.start.Run
-	steps := p.stepsWith(p.work.message)
+	steps := p.replyCountWith(p.work.message)
 	return Guard{Step: p.step, Reply: reply, Ending: agent.Ending{
 		SessionID: run.SessionID, RunID: run.RunID, AgentType: p.start.Agent.Name,
 		Steps: steps, Output: output, Reply: p.work.message, State: p.State(),
@@ -64,11 +64,11 @@ func (v *verdict) failure() *Failure {
 	return nil
 }
 
-// finishing returns the effect for the calls that finish the run: only the first is executed. The output of
+// runFinishing returns the effect for the calls that finish the run: only the first is executed. The output of
 // __finish__ is judged before it becomes a result, the output of a tool afterwards.
-func (p *Planner) finishing(last []*task) Effect {
+func (p *Planner) runFinishing(last []*task) Effect {
 	w := &p.work
-	winner := w.winner()
+	winner := w.finishingCall()
 	for _, t := range last {
 		if t != winner && t.Result == nil {
 			t.fail(errSuperseded)
@@ -76,7 +76,7 @@ func (p *Planner) finishing(last []*task) Effect {
 	}
 	if winner.Name == agent.FinishTool && winner.result() == nil {
 		if p.asksOutput() && w.verdict == nil {
-			return p.ask(false, winner.Arguments)
+			return p.consultGuard(false, winner.Arguments)
 		}
 		if failure := w.verdict.failure(); failure != nil {
 			winner.fail(failure.Error)
@@ -98,9 +98,9 @@ func (p *Planner) finishResult(call agent.ToolCall) *agent.ToolResult {
 	return &result
 }
 
-// judged returns the outcome of a finishing call, or the feedback for the model. Both are empty if the call
+// finishOutcome returns the outcome of a finishing call, or the feedback for the model. Both are empty if the call
 // failed.
-func (p *Planner) judged(winner *task) (o *Outcome, feedback string) {
+func (p *Planner) finishOutcome(winner *task) (o *Outcome, feedback string) {
 	v, result := p.work.verdict, winner.result()
 	if failure := v.failure(); failure != nil {
 		return &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: failure}, ""
@@ -108,7 +108,7 @@ func (p *Planner) judged(winner *task) (o *Outcome, feedback string) {
 	if !result.Success {
 		return nil, ""
 	}
-	if problem := p.unfit(winner); problem != "" {
+	if problem := p.outputMismatch(winner); problem != "" {
 		return nil, problem
 	}
 	output := result.Result
@@ -126,9 +126,9 @@ func (p *Planner) judged(winner *task) (o *Outcome, feedback string) {
 	}, ""
 }
 
-// unfit says why a tool's result is not the agent's output, or returns "". A tool with a schema of its own
+// outputMismatch says why a tool's result is not the agent's output, or returns "". A tool with a schema of its own
 // validates its result itself.
-func (p *Planner) unfit(winner *task) string {
+func (p *Planner) outputMismatch(winner *task) string {
 	tool := p.tools.tools[winner.Name]
 	if !p.hasOutput() || tool == nil || len(tool.OutputSchema) > 0 {
 		return ""

@@ -64,7 +64,7 @@ func salt(s Start, step int) string {
 // uniqueID returns a session-wide id for a provider's call id: with the salt if the provider may repeat the id,
 // and with the smallest free number as a suffix if the id is taken. It replaces an invalid id.
 func uniqueID(id, tool, salt string, taken func(string) bool) string {
-	again := counts(id) || tool != "" && strings.Contains(id, tool)
+	again := isPredictable(id) || tool != "" && strings.Contains(id, tool)
 	if !validID(id) {
 		id, again = "call_"+digest(id), true
 	}
@@ -81,11 +81,11 @@ func uniqueID(id, tool, salt string, taken func(string) bool) string {
 	}
 }
 
-// words matches ids of words and numbers, such as call_0, toolCall1 or functions.find:12.
-var words = regexp.MustCompile(`^([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*([^A-Za-z0-9]+([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*)*$`)
+// wordID matches ids of words and numbers, such as call_0, toolCall1 or functions.find:12.
+var wordID = regexp.MustCompile(`^([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*([^A-Za-z0-9]+([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*)*$`)
 
-// counts reports whether an id is not random, so the provider may repeat it.
-func counts(id string) bool { return words.MatchString(id) }
+// isPredictable reports whether an id is not random, so the provider may repeat it.
+func isPredictable(id string) bool { return wordID.MatchString(id) }
 
 func validID(id string) bool {
 	return id != "" && len(id) <= maxCallID && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)

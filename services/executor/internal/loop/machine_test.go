@@ -71,7 +71,7 @@ func (m *machine) chance(of int, what string) bool {
 }
 
 func (m *machine) claim() {
-	m.planner = loop.New(m.world.begins())
+	m.planner = loop.New(m.world.newStart())
 	if m.stop != nil { // stored with the run
 		m.planner.Stopped(*m.stop, nil)
 	}
@@ -79,7 +79,7 @@ func (m *machine) claim() {
 
 // turn is a run with a message, followed by its continuations.
 func (m *machine) turn(n int) {
-	if m.world.waits() && m.chance(2, "abandon") {
+	if m.world.hasOpenCall() && m.chance(2, "abandon") {
 		for _, a := range m.world.start.Calls {
 			if a.Answer == nil {
 				m.world.answer(a.CallID, loop.Answer{Error: "client_tool_abandoned: a new message came instead."})
@@ -101,11 +101,11 @@ func (m *machine) turn(n int) {
 			m.retry(fmt.Sprintf("r%d.%d", n, part))
 			continue
 		}
-		if !m.world.waits() {
+		if !m.world.hasOpenCall() {
 			m.Fatalf("suspended with nothing to wait for")
 		}
 		m.answers()
-		if m.world.waits() {
+		if m.world.hasOpenCall() {
 			return // another owner continues the session
 		}
 		m.world.next(fmt.Sprintf("r%d.%d", n, part), "")
@@ -293,7 +293,7 @@ func (m *machine) ends(e loop.RunCalls) []loop.Ended {
 func (m *machine) perform(effect loop.Effect) {
 	switch e := effect.(type) {
 	case loop.CallModel:
-		m.shown(e)
+		m.checkVisible(e)
 		switch rapid.IntRange(0, 9).Draw(m.T, "model") {
 		case 0:
 			m.fail(e, &model.Error{Code: model.CodeOverloaded, Retryable: true})
@@ -414,8 +414,8 @@ func (m *machine) reply(e loop.CallModel, whole bool) *loop.Reply {
 	return r
 }
 
-// shown checks the messages for the model.
-func (m *machine) shown(e loop.CallModel) {
+// checkVisible checks the messages for the model.
+func (m *machine) checkVisible(e loop.CallModel) {
 	messages := e.Request.Messages
 	last, user := agent.RoleAssistant, false
 	for i, s := range messages {
@@ -444,7 +444,7 @@ func (m *machine) shown(e loop.CallModel) {
 		return
 	}
 	// A planner must show the same as a new planner with the whole conversation.
-	if fresh, ok := loop.New(m.world.begins()).Next().(loop.CallModel); !ok || !reflect.DeepEqual(fresh.Request.Messages, messages) {
+	if fresh, ok := loop.New(m.world.newStart()).Next().(loop.CallModel); !ok || !reflect.DeepEqual(fresh.Request.Messages, messages) {
 		m.Fatalf("the model is shown\n%swant what a new owner shows\n%s", describe(e), describe(fresh))
 	}
 	for _, s := range m.world.start.Transcript { // nothing is missing

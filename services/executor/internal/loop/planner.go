@@ -41,7 +41,7 @@ func New(s Start) *Planner {
 		step:       s.SessionSteps + 1,
 	}
 	p.start.Begin = max(0, min(s.Begin, len(s.Transcript)))
-	p.sort(s.Calls)
+	p.collectClientCalls(s.Calls)
 	if s.Journal != nil {
 		p.next = p.recover(*s.Journal)
 	} else {
@@ -54,7 +54,7 @@ func New(s Start) *Planner {
 // the first call, from the state at that time. If a function of the agent was cut, the effect must not be
 // performed: see ErrCut.
 func (p *Planner) Next() Effect {
-	if _, ok := p.next.(due); ok {
+	if _, ok := p.next.(pendingRequest); ok {
 		if e := p.modelCall(); !p.cut {
 			p.next = e
 		}
@@ -77,7 +77,7 @@ func (p *Planner) Replied(r *Reply) {
 		p.unwrap(r)
 	}
 	message := agent.Message{ID: p.messageID("assistant", 0), Role: agent.RoleAssistant, Parts: r.Parts()}
-	if p.owes() {
+	if p.outputOwed() {
 		message.Metadata = map[string]string{metadataCompletion: completionForced}
 	}
 	switch {
@@ -118,7 +118,7 @@ func (p *Planner) Ended(ends []Ended) {
 		panic(fmt.Sprintf("loop: %d results for %d calls", len(ends), len(calls)))
 	}
 	for i, end := range ends {
-		if p.work.task(calls[i].ID).ends(end) {
+		if p.work.task(calls[i].ID).setEnd(end) {
 			p.cut = true
 		}
 	}
@@ -181,7 +181,7 @@ func (p *Planner) begin() Effect {
 	if e := p.drain(nil); e != nil {
 		return e
 	}
-	if outcome, _ := p.limits(p.transcript); outcome != nil {
+	if outcome, _ := p.checkLimits(p.transcript); outcome != nil {
 		return Finish{*outcome}
 	}
 	return p.callModel()
@@ -195,10 +195,10 @@ func (p *Planner) recover(j Journal) Effect {
 		}
 		return p.begin() // the plan has no pending call any more
 	}
-	plan, asks := asked(j.Plan)
+	plan, asks := splitPlan(j.Plan)
 	p.work = p.newWork(plan)
 	p.work.planned = true
-	p.work.ask(asks)
+	p.work.restoreAsks(asks)
 	p.work.restore(j.Results)
 	return p.proceed()
 }

@@ -165,10 +165,10 @@ func (r *Reply) Parts() []agent.Part {
 	return parts
 }
 
-// kept returns the parts to keep of a stopped or failed reply: texts, and calls with complete arguments.
+// keptParts returns the parts to keep of a stopped or failed reply: texts, and calls with complete arguments.
 // Reasoning is left out, because providers refuse a truncated one. It returns nil if the parts exceed the limits
 // of a step.
-func (r *Reply) kept() []agent.Part {
+func (r *Reply) keptParts() []agent.Part {
 	if r.size() > maxReplyBytes {
 		return nil
 	}
@@ -346,15 +346,15 @@ func (r *Reply) endCalls(cut bool) []model.Event {
 		}
 		ends = append(ends, b.endCall(index, arguments))
 	}
-	if cut && last != nil && last.gave() == "" {
+	if cut && last != nil && last.trimmedArguments() == "" {
 		last.cut = true
 		last.endCall(indexes[last], quote(""))
 	}
 	return ends
 }
 
-// gave returns the trimmed arguments of an ended call; empty for none.
-func (b *block) gave() string {
+// trimmedArguments returns the trimmed arguments of an ended call; empty for none.
+func (b *block) trimmedArguments() string {
 	if text := strings.TrimSpace(b.text.String()); text != "" {
 		return text
 	}

@@ -11,27 +11,27 @@ import (
 // metadataSource marks the origin of a context message.
 const metadataSource, sourceLateAnswer = "source", "late-answer"
 
-// due stands for the next model call until its request is built: hooks that run before may change what the model
+// pendingRequest stands for the next model call until its request is built: hooks that run before may change what the model
 // sees.
-type due struct{}
+type pendingRequest struct{}
 
-func (due) isEffect() {}
+func (pendingRequest) isEffect() {}
 
-func (p *Planner) callModel() Effect { return due{} }
+func (p *Planner) callModel() Effect { return pendingRequest{} }
 
 // modelCall returns the next model call of the step, or the summary needed before it.
 func (p *Planner) modelCall() Effect {
 	late, _ := p.notices()
-	messages, older := p.shown(late)
+	messages, older := p.visibleMessages(late)
 	if len(older) > 0 && !p.cut {
 		return p.compact(older)
 	}
 	if p.cut {
-		return due{}
+		return pendingRequest{}
 	}
 	system, err := p.system()
 	if p.cut {
-		return due{}
+		return pendingRequest{}
 	}
 	if err != nil {
 		return failed(InternalFailure(err))
@@ -47,11 +47,11 @@ func (p *Planner) request(name string, messages []agent.Message) model.Request {
 	a := p.start.Agent
 	provider, short, _ := strings.Cut(name, "/")
 	r := model.Request{
-		Model: short, Messages: p.closed(messages), Tools: p.offered(),
+		Model: short, Messages: p.endWithUserMessage(messages), Tools: p.offeredTools(),
 		MaxOutputTokens: a.MaxOutputTokens, Temperature: a.Temperature, Cache: a.Cache, Options: a.ProviderOptions[provider],
 	}
 	switch {
-	case !p.owes():
+	case !p.outputOwed():
 	case a.Completion == agent.CompletionNative:
 		// The tools stay, because the conversation contains their calls.
 		r.Choice, r.Output = model.ChoiceNone, p.envelope()
@@ -62,8 +62,8 @@ func (p *Planner) request(name string, messages []agent.Message) model.Request {
 	return r
 }
 
-// offered returns the tools of the agent and the tool for its output.
-func (p *Planner) offered() []model.Tool {
+// offeredTools returns the tools of the agent and the tool for its output.
+func (p *Planner) offeredTools() []model.Tool {
 	var tools []model.Tool
 	for _, t := range p.start.Agent.Tools {
 		tools = append(tools, model.Tool{Name: t.Name, Description: t.Description, InputSchema: t.InputSchema, Strict: t.Strict})
@@ -77,9 +77,9 @@ func (p *Planner) offered() []model.Tool {
 	return tools
 }
 
-// closed ensures that the conversation ends with a message to the model: providers refuse one that ends with the
+// endWithUserMessage ensures that the conversation ends with a message to the model: providers refuse one that ends with the
 // model's own message. The added message is not stored.
-func (p *Planner) closed(messages []agent.Message) []agent.Message {
+func (p *Planner) endWithUserMessage(messages []agent.Message) []agent.Message {
 	last := agent.RoleAssistant
 	for _, m := range slices.Backward(messages) {
 		if m.Role != agent.RoleContext && m.Role != agent.RoleSystem {
@@ -91,8 +91,8 @@ func (p *Planner) closed(messages []agent.Message) []agent.Message {
 		return messages
 	}
 	line := "Continue."
-	if p.owes() {
-		line = p.wanted()
+	if p.outputOwed() {
+		line = p.outputInstruction()
 	}
 	return append(messages, p.note(2, line, nil))
 }

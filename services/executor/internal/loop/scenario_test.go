@@ -76,7 +76,7 @@ func TestEveryWordOfTheScenariosIsUsed(t *testing.T) {
 	used := map[string]bool{}
 	for _, file := range scenarios(t) {
 		for line := range strings.Lines(file.text) {
-			list := words(strings.TrimSuffix(line, "\n"))
+			list := wordID(strings.TrimSuffix(line, "\n"))
 			if len(list) == 0 || strings.HasPrefix(line, ">") || strings.HasPrefix(line, "#") {
 				continue
 			}
@@ -153,15 +153,15 @@ func play(t *testing.T, text string) (string, *stage) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		list := words(line)
+		list := wordID(line)
 		command := commands[list[0]]
 		if command == nil {
 			t.Fatalf("unknown line %q", line)
 		}
 		command(s, list[1:])
-		if s.said != "" {
-			out.WriteString("> " + s.said + "\n")
-			s.said = ""
+		if s.output != "" {
+			out.WriteString("> " + s.output + "\n")
+			s.output = ""
 		} else if s.planner != nil {
 			out.WriteString(describe(s.planner.Next()))
 		}
@@ -169,8 +169,8 @@ func play(t *testing.T, text string) (string, *stage) {
 	return out.String(), s
 }
 
-// words splits a line at spaces outside of quotes and braces.
-func words(line string) []string {
+// wordID splits a line at spaces outside of quotes and braces.
+func wordID(line string) []string {
 	var list []string
 	depth, quoted, begin := 0, false, 0
 	for i, r := range line + " " {
@@ -197,7 +197,7 @@ type stage struct {
 	t       *testing.T
 	world   *world
 	planner *loop.Planner
-	said    string // output in place of the next effect
+	output    string // output in place of the next effect
 	acts    []*act
 	open    bool // the last act continues
 }
@@ -205,11 +205,11 @@ type stage struct {
 // act is the script of one planner while it only answers effects.
 type act struct {
 	first *world // at the start of the planner
-	said  []said
+	said  []scriptLine
 }
 
-// said is an effect and the answering words.
-type said struct {
+// scriptLine is an effect and the answering words.
+type scriptLine struct {
 	effect loop.Effect
 	words  []string
 }
@@ -217,7 +217,7 @@ type said struct {
 func (s *stage) answered(words ...string) {
 	if s.open {
 		last := s.acts[len(s.acts)-1]
-		last.said = append(last.said, said{s.planner.Next(), words})
+		last.said = append(last.said, scriptLine{s.planner.Next(), words})
 	}
 }
 
@@ -227,8 +227,8 @@ func (s *stage) append(m agent.Message) {
 }
 
 func (s *stage) begin() {
-	s.acts, s.open = append(s.acts, &act{first: s.world.copied()}), true
-	s.planner = loop.New(s.world.begins())
+	s.acts, s.open = append(s.acts, &act{first: s.world.copy()}), true
+	s.planner = loop.New(s.world.newStart())
 }
 
 var commands = map[string]func(*stage, []string){
@@ -323,8 +323,8 @@ var commands = map[string]func(*stage, []string){
 	// quit shows the rest of the run when its executor abandons it.
 	"quit": func(s *stage, _ []string) {
 		outcome := loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &loop.Failure{Error: "It was lost.", Detail: "lost", Code: "framework_run_lost"}}
-		effect := loop.Quit(s.world.begins(), outcome).Next()
-		s.said = strings.TrimSuffix(strings.TrimPrefix(describe(effect), "> "), "\n")
+		effect := loop.Quit(s.world.newStart(), outcome).Next()
+		s.output = strings.TrimSuffix(strings.TrimPrefix(describe(effect), "> "), "\n")
 		s.open, s.planner = false, nil
 		s.world.start.Journal = nil
 		if c, ok := effect.(loop.Commit); ok {
@@ -355,7 +355,7 @@ var commands = map[string]func(*stage, []string){
 		s.world.next("r2", strings.Join(args, " "))
 		s.begin()
 	},
-	"shown": func(s *stage, _ []string) { s.said = string(must(json.Marshal(s.planner.State()))) },
+	"shown": func(s *stage, _ []string) { s.output = string(must(json.Marshal(s.planner.State()))) },
 }
 
 // partial returns the partial reply after the word reply, and the words before it.

@@ -19,7 +19,7 @@ func (p *Planner) Stopped(s Stop, reply *Reply) {
 	cut := p.cut
 	p.cut = false
 	switch p.next.(type) {
-	case CallModel, due:
+	case CallModel, pendingRequest:
 		p.next = p.cutReply(reply, agent.MetadataInterrupted, string(p.stop.Kind), errStopped, p.stop.Outcome())
 		return
 	case Commit, Finish, Done:
@@ -39,14 +39,14 @@ func (p *Planner) cutReply(reply *Reply, key, value, unmade string, o Outcome) E
 		if call, ok := p.next.(CallModel); ok && call.Request.Output != nil {
 			reply.forgetTexts() // half of a JSON output is not text of the agent
 		}
-		message.Parts = reply.kept()
+		message.Parts = reply.keptParts()
 	}
 	if len(message.Calls()) == 0 && strings.TrimSpace(message.Text()) == "" {
 		return Finish{o}
 	}
 	p.work = work{message: message}
 	for _, call := range message.Calls() {
-		p.work.tasks = append(p.work.tasks, p.known(call, unmade))
+		p.work.tasks = append(p.work.tasks, p.knownTask(call, unmade))
 	}
 	c := p.commit(p.work.tasks)
 	c.Cut, c.Outcome = true, &o
@@ -58,14 +58,14 @@ func (p *Planner) cutReply(reply *Reply, key, value, unmade string, o Outcome) E
 func (p *Planner) stopWork(s Stop) Effect {
 	w := &p.work
 	if w.drain {
-		w.tasks = p.keptOfDrain()
+		w.tasks = p.processedCalls()
 	}
 	outcome := s.Outcome()
 	switch {
 	case w.drain && len(w.tasks) == 0 && w.planned:
 		// An end outside of a step would count planned calls as begun.
 		return Commit{Step: p.step, Drain: true, Cut: true, Outcome: &outcome}
-	case w.drain && len(w.tasks) == 0, !w.drain && !says(w.message):
+	case w.drain && len(w.tasks) == 0, !w.drain && !hasContent(w.message):
 		return Finish{outcome}
 	}
 	for _, t := range w.tasks {
@@ -93,15 +93,15 @@ func Quit(s Start, o Outcome) *Planner {
 		return p
 	}
 	drain := IsDrain(s.Run, p.step, s.Journal.Plan)
-	plan, asks := asked(s.Journal.Plan)
+	plan, asks := splitPlan(s.Journal.Plan)
 	p.work = work{message: plan, drain: drain, planned: true}
 	for _, call := range plan.Calls() {
 		reason := errUnknown
 		if !drain && (call.Name == agent.FinishTool || slices.Contains(asks, call.ID)) {
 			reason = errStopped // no tool ran for it
 		}
-		t := p.known(call, reason)
-		if t.asked = askedOf(s.Calls, call.ID); t.asked != nil {
+		t := p.knownTask(call, reason)
+		if t.asked = findAsked(s.Calls, call.ID); t.asked != nil {
 			t.Decision = t.asked.decision()
 		}
 		p.work.tasks = append(p.work.tasks, t)
@@ -115,9 +115,9 @@ func Quit(s Start, o Outcome) *Planner {
 	return p
 }
 
-// keptOfDrain returns the processed calls of an earlier step. With the last of them, the calls that would have
+// processedCalls returns the processed calls of an earlier step. With the last of them, the calls that would have
 // finished the run are abandoned.
-func (p *Planner) keptOfDrain() []*task {
+func (p *Planner) processedCalls() []*task {
 	kept, left := 0, len(p.pending)
 	happened := func(t *task) bool { return t.end != nil || t.Recorded || t.begun }
 	for _, t := range p.work.tasks {

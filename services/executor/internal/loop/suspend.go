@@ -33,7 +33,7 @@ func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
 	answered := answeredIDs(transcript)
 	for _, m := range transcript {
 		calls := m.Calls()
-		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return askedOf(open, c.ID) != nil })
+		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return findAsked(open, c.ID) != nil })
 		if waits && slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return answered[c.ID] }) {
 			status = StatusSuspendedPartial
 		}
@@ -41,8 +41,8 @@ func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
 	return &Outcome{Status: status, FinishReason: model.FinishToolCalls}
 }
 
-// askedOf returns the question of a call, or nil.
-func askedOf(asked []Asked, id string) *Asked {
+// findAsked returns the question of a call, or nil.
+func findAsked(asked []Asked, id string) *Asked {
 	for i := range asked {
 		if asked[i].CallID == id {
 			return &asked[i]

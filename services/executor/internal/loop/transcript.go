@@ -62,7 +62,7 @@ func appendConversation(messages, transcript []agent.Message) []agent.Message {
 				return thought
 			})
 		}
-		if m.Role == agent.RoleAssistant && (!says(m) || hasFailed(m)) {
+		if m.Role == agent.RoleAssistant && (!hasContent(m) || hasFailed(m)) {
 			continue
 		}
 		messages = append(messages, m)

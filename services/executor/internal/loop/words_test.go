@@ -32,7 +32,7 @@ func (s *stage) asked(args []string) {
 func (s *stage) answer(args []string) {
 	s.open = false
 	s.world.answer(args[0], *answerOf(args[1:]))
-	s.said = fmt.Sprintf("waits %v", s.world.waits())
+	s.output = fmt.Sprintf("waits %v", s.world.hasOpenCall())
 }
 
 // answerOf parses an answer: approved, refused="…", result=…, error="…" or timeout.

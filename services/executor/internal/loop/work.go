@@ -35,8 +35,8 @@ type task struct {
 	waits bool
 }
 
-// ends records the end of a call and reports whether a stop has cut it.
-func (t *task) ends(end Ended) (cut bool) {
+// setEnd records the end of a call and reports whether a stop has cut it.
+func (t *task) setEnd(end Ended) (cut bool) {
 	switch {
 	case t.Recorded:
 		end.Ops = t.Ops
@@ -67,8 +67,8 @@ func (w *work) task(id string) *task {
 	return w.tasks[slices.IndexFunc(w.tasks, func(t *task) bool { return t.ID == id })]
 }
 
-// undone returns the tasks of some classes that have not ended.
-func (w *work) undone(classes ...class) []*task {
+// unfinished returns the tasks of some classes that have not ended.
+func (w *work) unfinished(classes ...class) []*task {
 	var tasks []*task
 	for _, t := range w.tasks {
 		if t.end == nil && slices.Contains(classes, t.class) {
@@ -79,7 +79,7 @@ func (w *work) undone(classes ...class) []*task {
 }
 
 // open returns the tasks that wait for clients.
-func (w *work) open() []*task { return w.undone(classOpen) }
+func (w *work) open() []*task { return w.unfinished(classOpen) }
 
 // needsPlan reports whether the step runs a tool that may have effects. A plan is also needed for any tool
 // beside open calls, because clients learn of those at once, and for an answer. Tools that finish the run do not
@@ -87,7 +87,7 @@ func (w *work) open() []*task { return w.undone(classOpen) }
 func (w *work) needsPlan() bool {
 	open := len(w.open()) > 0
 	for _, t := range w.tasks {
-		runs := t.Tool != nil && (t.class == classServer || t == w.winner() && !open)
+		runs := t.Tool != nil && (t.class == classServer || t == w.finishingCall() && !open)
 		if runs && (!t.Tool.ReadOnly || open || w.drain) {
 			return true
 		}
@@ -100,9 +100,9 @@ func (w *work) needsPlan() bool {
 // metadata.
 const metadataAsks = "asks"
 
-// asking adds to the plan which calls wait for clients and so have not run. A new owner cannot learn this from
+// withAsks adds to the plan which calls wait for clients and so have not run. A new owner cannot learn this from
 // the agent, because the agent may decide differently later.
-func (w *work) asking(plan agent.Message) agent.Message {
+func (w *work) withAsks(plan agent.Message) agent.Message {
 	var places []int
 	calls := plan.Calls()
 	for _, t := range w.open() {
@@ -125,13 +125,13 @@ func (w *work) asking(plan agent.Message) agent.Message {
 
 // Said returns the message of a plan for the conversation.
 func Said(plan agent.Message) agent.Message {
-	message, _ := asked(plan)
+	message, _ := splitPlan(plan)
 	return message
 }
 
-// asked splits a recorded plan into the message and the ids of the calls for clients. A plan of an earlier
+// splitPlan splits a recorded plan into the message and the ids of the calls for clients. A plan of an earlier
 // version has ids in place of indexes.
-func asked(plan agent.Message) (message agent.Message, ids []string) {
+func splitPlan(plan agent.Message) (message agent.Message, ids []string) {
 	text, ok := plan.Metadata[metadataAsks]
 	if !ok {
 		return plan, nil
@@ -154,9 +154,9 @@ func asked(plan agent.Message) (message agent.Message, ids []string) {
 	return plan, ids
 }
 
-// ask restores the questions of a recorded plan, regardless of the agent's current rules. Call it for a whole
+// restoreAsks restores the questions of a recorded plan, regardless of the agent's current rules. Call it for a whole
 // plan, before restore.
-func (w *work) ask(ids []string) {
+func (w *work) restoreAsks(ids []string) {
 	for _, t := range w.tasks {
 		t.waits = slices.Contains(ids, t.ID)
 		if t.waits && t.Tool != nil {
@@ -165,8 +165,8 @@ func (w *work) ask(ids []string) {
 	}
 }
 
-// was returns the class of a call at the time of its plan.
-func (t *task) was() class {
+// plannedClass returns the class of a call at the time of its plan.
+func (t *task) plannedClass() class {
 	switch {
 	case t.class != classOpen || t.waits:
 		return t.class
@@ -194,11 +194,11 @@ func (w *work) restore(results []Recorded) {
 		}
 	}
 	first := !slices.ContainsFunc(w.tasks, func(t *task) bool {
-		return !t.Recorded && (t.was() == classServer || t.class == classKnown && !w.drain)
+		return !t.Recorded && (t.plannedClass() == classServer || t.class == classKnown && !w.drain)
 	})
 	for _, t := range w.tasks {
-		was := t.was()
-		if t.Tool == nil || was != classServer && (was != classLast || !first || t.class == classLast && t != w.winner()) {
+		was := t.plannedClass()
+		if t.Tool == nil || was != classServer && (was != classLast || !first || t.class == classLast && t != w.finishingCall()) {
 			continue
 		}
 		t.begun = true
@@ -211,9 +211,9 @@ func (w *work) restore(results []Recorded) {
 	}
 }
 
-// winner returns the call that ends the run if it succeeds: a successful one, otherwise the first of its kind,
+// finishingCall returns the call that ends the run if it succeeds: a successful one, otherwise the first of its kind,
 // or nil.
-func (w *work) winner() *task {
+func (w *work) finishingCall() *task {
 	var first *task
 	for _, t := range w.tasks {
 		if !t.finishes {
@@ -232,20 +232,20 @@ func (w *work) winner() *task {
 // proceed returns the next effect for the calls of the step in flight.
 func (p *Planner) proceed() Effect {
 	w := &p.work
-	if known := w.undone(classKnown); w.drain && len(known) > 0 {
+	if known := w.unfinished(classKnown); w.drain && len(known) > 0 {
 		return p.runCalls(known, false)
 	}
 	if !w.planned && w.needsPlan() {
-		return RecordPlan{Step: p.step, Plan: w.asking(p.plan())}
+		return RecordPlan{Step: p.step, Plan: w.withAsks(p.plan())}
 	}
-	if first := w.undone(classKnown, classServer); len(first) > 0 {
+	if first := w.unfinished(classKnown, classServer); len(first) > 0 {
 		return p.runCalls(first, w.planned)
 	}
 	if len(w.open()) > 0 {
 		return p.suspend()
 	}
-	if last := w.undone(classLast); len(last) > 0 {
-		return p.finishing(last)
+	if last := w.unfinished(classLast); len(last) > 0 {
+		return p.runFinishing(last)
 	}
 	return p.settle()
 }
@@ -265,7 +265,7 @@ func (p *Planner) commitFollows(tasks []*task) bool {
 	if p.work.drain || a.StopWhen != nil || a.Hooks.OnMessage != nil {
 		return false
 	}
-	finishing := p.work.undone(classLast)
+	finishing := p.work.unfinished(classLast)
 	if len(finishing) == 0 {
 		return true
 	}
@@ -293,7 +293,7 @@ func (p *Planner) commit(tasks []*task, notes ...agent.Message) Commit {
 	c := Commit{Step: p.step, Drain: w.drain}
 	if !w.drain {
 		c.Messages, c.Told = p.preface()
-		if says(w.message) {
+		if hasContent(w.message) {
 			c.Messages = append(c.Messages, w.message)
 		}
 	}
@@ -318,19 +318,19 @@ func (p *Planner) settle() Effect {
 	w := &p.work
 	var notes []agent.Message
 	var outcome *Outcome
-	if winner := w.winner(); winner != nil && winner.result() != nil {
-		if p.asksOutput() && winner.Name != agent.FinishTool && winner.result().Success && w.verdict == nil && p.unfit(winner) == "" {
-			return p.ask(false, winner.result().Result)
+	if winner := w.finishingCall(); winner != nil && winner.result() != nil {
+		if p.asksOutput() && winner.Name != agent.FinishTool && winner.result().Success && w.verdict == nil && p.outputMismatch(winner) == "" {
+			return p.consultGuard(false, winner.result().Result)
 		}
 		var feedback string
-		if outcome, feedback = p.judged(winner); feedback != "" {
+		if outcome, feedback = p.finishOutcome(winner); feedback != "" {
 			notes = append(notes, p.note(0, feedback, nil))
 		}
 	}
 	c := p.commit(w.tasks, notes...)
 	if outcome == nil {
 		var note *agent.Message
-		if outcome, note = p.behind(c); note != nil {
+		if outcome, note = p.afterStep(c); note != nil {
 			c.Messages = append(c.Messages, *note)
 		}
 	}
@@ -343,8 +343,8 @@ func (p *Planner) note(n int, text string, metadata map[string]string) agent.Mes
 	return agent.Message{ID: p.messageID("note", n), Role: agent.RoleUser, Hidden: true, Metadata: metadata, Parts: []agent.Part{agent.Text{Text: text}}}
 }
 
-// says reports whether a model message has content: providers refuse one with neither text nor a call.
-func says(m agent.Message) bool {
+// hasContent reports whether a model message has content: providers refuse one with neither text nor a call.
+func hasContent(m agent.Message) bool {
 	return slices.ContainsFunc(m.Parts, func(part agent.Part) bool {
 		switch part := part.(type) {
 		case agent.Text:

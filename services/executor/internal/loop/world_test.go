@@ -17,10 +17,10 @@ type world struct {
 	wrote   []agent.Op // by hooks in the step in flight
 }
 
-// begins returns the start of a new owner. Its Now reflects later changes of the world.
-func (w *world) begins() loop.Start {
+// newStart returns the start of a new owner. Its Now reflects later changes of the world.
+func (w *world) newStart() loop.Start {
 	w.wrote = nil
-	s := w.copied().start
+	s := w.copy().start
 	s.Now = w.now
 	return s
 }
@@ -49,8 +49,8 @@ func newWorld(start loop.Start) *world {
 	return &world{start: start, entered: map[string]int{}}
 }
 
-// copied returns a deep copy.
-func (w *world) copied() *world {
+// copy returns a deep copy.
+func (w *world) copy() *world {
 	c := newWorld(w.start)
 	c.outcome = w.outcome
 	c.start.Transcript = slices.Clone(w.start.Transcript)
@@ -118,8 +118,8 @@ func (w *world) commit(e loop.Commit) {
 	w.outcome = e.Outcome
 }
 
-// waits reports whether a call is unanswered.
-func (w *world) waits() bool {
+// hasOpenCall reports whether a call is unanswered.
+func (w *world) hasOpenCall() bool {
 	return slices.ContainsFunc(w.start.Calls, func(a loop.Asked) bool { return a.Answer == nil })
 }
 

@@ -29,7 +29,7 @@ const reasonRecordsLost = "RECORDS_LOST"
 
 // Run appends queued chunks until ctx ends or the publisher is fenced.
 func (p *Publisher) Run(ctx context.Context) {
-	p.patience = time.AfterFunc(p.config.Patience, p.loseContact)
+	p.patience = time.AfterFunc(p.config.Patience, p.markUnreachable)
 	defer p.patience.Stop()
 	due := time.NewTimer(firstCheckInterval)
 	defer due.Stop()
@@ -54,14 +54,14 @@ func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 		for len(p.queue) > 0 {
 			if r := p.take(); r != nil {
 				defer p.mu.Unlock()
-				return p.begun(r)
+				return p.startRequest(r)
 			}
 		}
-		p.notify() // take may have dropped void entries
+		p.wakeWaiters() // take may have dropped void entries
 		check := p.check()
 		if check != nil && !time.Now().Before(p.checkAt) {
 			defer p.mu.Unlock()
-			return p.begun(check)
+			return p.startRequest(check)
 		}
 		if check != nil {
 			due.Reset(time.Until(p.checkAt))
@@ -76,8 +76,8 @@ func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 	}
 }
 
-// begun makes the request the one in flight. The caller holds mu.
-func (p *Publisher) begun(r *request) *request {
+// startRequest makes the request the one in flight. The caller holds mu.
+func (p *Publisher) startRequest(r *request) *request {
 	p.inflight, r.since = r, time.Now()
 	return r
 }
@@ -97,7 +97,7 @@ func (p *Publisher) append(ctx context.Context, r *request) {
 	defer p.patience.Stop()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := p.send(ctx, r)
-		if p.settle(r, err) {
+		if p.handleOutcome(r, err) {
 			return
 		}
 		timer := time.NewTimer(wait)
@@ -120,30 +120,30 @@ func (p *Publisher) send(ctx context.Context, r *request) error {
 	return err
 }
 
-// loseContact marks the log as unreachable, so callers stop waiting for it.
-func (p *Publisher) loseContact() {
+// markUnreachable marks the log as unreachable, so callers stop waiting for it.
+func (p *Publisher) markUnreachable() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.inflight == nil || p.away || time.Since(p.inflight.since) < p.config.Patience {
+	if p.inflight == nil || p.unreachable || time.Since(p.inflight.since) < p.config.Patience {
 		return
 	}
 	p.log.Warn("the log does not answer; the run goes on without", "patience", p.config.Patience)
-	p.away = true
-	p.giveUpBacklog()
-	p.announce()
+	p.unreachable = true
+	p.dropBacklog()
+	p.wakeRun()
 }
 
 // abandon ends a request whose outcome is irrelevant.
 func (p *Publisher) abandon(r *request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.giveUp()
+	r.stopRepeating()
 	p.inflight = nil
-	p.announce()
+	p.wakeRun()
 }
 
-// settle processes the outcome of the request and reports whether it is known.
-func (p *Publisher) settle(r *request, err error) bool {
+// handleOutcome processes the outcome of the request and reports whether it is known.
+func (p *Publisher) handleOutcome(r *request, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	kind, reason := fault.KindOf(err), fault.ReasonOf(err)
@@ -154,9 +154,9 @@ func (p *Publisher) settle(r *request, err error) bool {
 		p.acknowledge(r)
 	case r.void:
 	case reason == reasonRecordsLost:
-		p.repeat(r)
+		p.publishAgain(r)
 	case kind == fault.Invalid, kind == fault.TooLarge:
-		p.refused(r, err)
+		p.handleRefusal(r, err)
 	case r.check(): // the next check asks again
 		p.inflight = nil
 		p.checkAt = time.Now().Add(p.interval)
@@ -164,13 +164,13 @@ func (p *Publisher) settle(r *request, err error) bool {
 	default:
 		return false
 	}
-	if p.away {
+	if p.unreachable {
 		p.log.Info("the log answers again")
-		p.away = false
+		p.unreachable = false
 	}
 	p.inflight = nil
 	p.checkAt = time.Now().Add(p.interval)
-	p.announce()
+	p.wakeRun()
 	return true
 }
 
@@ -180,41 +180,41 @@ func (p *Publisher) acknowledge(r *request) {
 		return
 	}
 	p.after, p.interval = r.last, firstCheckInterval
-	p.keep(chunksOf(r.entries, p.step))
+	p.retain(chunksOf(r.entries, p.step))
 }
 
-// repeat publishes lost records again. Of a committed step it repeats only the boundary.
-func (p *Publisher) repeat(r *request) {
+// publishAgain publishes lost records again. Of a committed step it repeats only the boundary.
+func (p *Publisher) publishAgain(r *request) {
 	switch {
 	case r.check() || r.entries[0].step == p.step && r.entries[0].boundary == nil:
 		p.log.Warn("the log has lost records; the step in flight is shown again", "step", p.step)
 		p.restart(reasonLogLost, func(*eventv1.Chunk) bool { return true })
 	case r.entries[0].boundary != nil: // the log is past it already
-		p.putBack(r, r.entries[1:])
+		p.requeue(r, r.entries[1:])
 	default:
 		step := r.entries[0].step
-		p.putBack(r, r.entries)
-		p.spoil(step)
+		p.requeue(r, r.entries)
+		p.markPartial(step)
 		p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.step == step && e.boundary == nil })
 		p.measure()
 	}
 }
 
-// refused handles a request that the log will never accept unchanged. A large request is sent in smaller ones. A
+// handleRefusal handles a request that the log will never accept unchanged. A large request is sent in smaller ones. A
 // chunk that cannot be made smaller is left out: readers receive it with the committed step.
-func (p *Publisher) refused(r *request, err error) {
+func (p *Publisher) handleRefusal(r *request, err error) {
 	unit := r.entries[:min(len(r.entries), unitLength(r.entries))]
 	switch {
 	case r.check():
 		p.log.Error("the log refuses a check", "error", err)
 	case r.trimmed:
-		p.putBack(r, r.entries)
+		p.requeue(r, r.entries)
 	case len(r.entries) > len(unit):
 		p.appendLimit = sizeOf(r.entries) / 2
-		p.putBack(r, r.entries)
+		p.requeue(r, r.entries)
 	default:
 		tooLarge := fault.KindOf(err) == fault.TooLarge || strings.HasSuffix(fault.ReasonOf(err), "_TOO_LARGE")
-		p.putBack(r, p.shrink(unit, tooLarge, err))
+		p.requeue(r, p.shrink(unit, tooLarge, err))
 	}
 }
 
@@ -226,11 +226,11 @@ func (p *Publisher) shrink(unit []entry, tooLarge bool, err error) []entry {
 	case tooLarge && e.boundary != nil && shrinkBoundary(e.boundary.GetBoundary()):
 		e.partial = true
 		return unit
-	case tooLarge && e.chunk != nil && halvable(e.chunk):
+	case tooLarge && e.chunk != nil && isHalvable(e.chunk):
 		p.deltaLimit = len(*delta(e.chunk))/2 + utf8.UTFMax - 1 // the cut falls between two runes
 		return unit
 	}
 	p.log.Error("the log refuses a record, which is not shown", "error", err)
-	p.spoil(e.step)
+	p.markPartial(e.step)
 	return unit[:last]
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// fate is the outcome of a request.
-type fate struct {
+// outcome is the outcome of a request.
+type outcome struct {
 	Before, After bool // it fails before or after its effect
 	Slow          int  // milliseconds
 }
@@ -41,14 +41,14 @@ type play struct {
 	pieces    int
 }
 
-func openPlay(t *testing.T, fates []fate, maxAppend int) *play {
+func openPlay(t *testing.T, fates []outcome, maxAppend int) *play {
 	p := &play{log: &publishertest.Log{MaxAppend: maxAppend}, step: 1, committed: map[int32]string{}}
 	p.publisher = openPlayWith(t, p.log, fates)
 	return p
 }
 
 // openPlayWith starts a publisher with the given outcomes of its requests.
-func openPlayWith(t *testing.T, log *publishertest.Log, fates []fate) *publisher.Publisher {
+func openPlayWith(t *testing.T, log *publishertest.Log, fates []outcome) *publisher.Publisher {
 	log.Gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
 		if len(fates) == 0 {
 			return nil
@@ -141,8 +141,8 @@ func TestAReaderThatFollowsPositionsEndsWithWhatStands(t *testing.T) {
 			Wait:  rapid.SampledFrom([]int{0, 0, 0, 1, 30, 300, 3000, 12000}).Draw(t, "wait"),
 		}
 	}), 1, 30)
-	fates := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) fate {
-		return fate{
+	fates := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) outcome {
+		return outcome{
 			Before: rapid.IntRange(0, 5).Draw(t, "before") == 0, After: rapid.IntRange(0, 3).Draw(t, "after") == 0,
 			Slow: rapid.SampledFrom([]int{0, 0, 1, 20, 2500}).Draw(t, "slow"),
 		}

@@ -66,7 +66,7 @@ type Publisher struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and reset at every change; nil without a waiter
 	err     error         // why the publisher ended
-	away    bool          // the log is unreachable
+	unreachable    bool          // the log is unreachable
 
 	// The step in flight.
 	step    int32
@@ -128,12 +128,12 @@ func (p *Publisher) Show(ctx context.Context, chunks ...*eventv1.Chunk) error {
 			p.partial = true
 			continue
 		}
-		p.mark()
+		p.queueStart()
 		p.push(chunk)
 	}
-	p.announce()
+	p.wakeRun()
 	p.mu.Unlock()
-	return p.wait(ctx, func() bool { return p.away || p.queued <= p.config.MaxQueuedBytes })
+	return p.wait(ctx, func() bool { return p.unreachable || p.queued <= p.config.MaxQueuedBytes })
 }
 
 // Retry voids the streamed chunks of the step in flight at once, and begins a new attempt if a reader may have
@@ -142,13 +142,13 @@ func (p *Publisher) Retry(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.takeBack(reason)
-	p.announce()
+	p.wakeRun()
 }
 
 func (p *Publisher) takeBack(reason string) {
 	p.record.retry(p.step)
 	ofStep := func(chunk *eventv1.Chunk) bool { return chunk.GetStep() >= p.step }
-	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(p.sent(), ofStep) {
+	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(p.inflightChunks(), ofStep) {
 		p.restart(reason, func(chunk *eventv1.Chunk) bool { return !ofStep(chunk) })
 		return
 	}
@@ -178,9 +178,9 @@ func (p *Publisher) Commit(committed *eventv1.Chunk, e *Ended) {
 		sequence = position.Ended(p.step)
 		boundary.RunEnded, boundary.End = e.Chunk, e.Terminal
 	}
-	p.bound(sequence, boundary)
+	p.queueBoundary(sequence, boundary)
 	p.begin(p.step+1, sequence, 0)
-	p.giveUpBacklog()
+	p.dropBacklog()
 }
 
 // End announces that the run has ended outside of a step. It voids the streamed chunks of the step in flight.
@@ -189,19 +189,19 @@ func (p *Publisher) End(e Ended) {
 	defer p.mu.Unlock()
 	p.takeBack(ReasonStepRetried)
 	sequence := position.OutsideStep(p.step, p.claims)
-	p.bound(sequence, &streamv2.Boundary{RunEnded: e.Chunk, End: e.Terminal})
+	p.queueBoundary(sequence, &streamv2.Boundary{RunEnded: e.Chunk, End: e.Terminal})
 	p.begin(p.step+1, sequence, 0)
 	p.silent = true // the run has ended
-	p.giveUpBacklog()
+	p.dropBacklog()
 }
 
-// bound queues the boundary of the step in flight.
-func (p *Publisher) bound(sequence int64, boundary *streamv2.Boundary) {
+// queueBoundary queues the boundary of the step in flight.
+func (p *Publisher) queueBoundary(sequence int64, boundary *streamv2.Boundary) {
 	p.queue = append(p.queue, entry{
 		step: p.step, attempt: p.attempt, partial: p.partial || p.silent || !p.marked,
 		boundary: &streamv2.Record{Sequence: sequence, Boundary: boundary},
 	})
-	p.announce()
+	p.wakeRun()
 }
 
 // Record returns what the step in flight has streamed beside its messages.
@@ -213,7 +213,7 @@ func (p *Publisher) Record() *eventv1.StepRecord {
 
 // Flush waits until the log has all streamed chunks, counts as unreachable, or ctx ends. The error is ErrFenced.
 func (p *Publisher) Flush(ctx context.Context) error {
-	return p.wait(ctx, func() bool { return p.away || len(p.queue) == 0 && (p.inflight == nil || p.inflight.check()) })
+	return p.wait(ctx, func() bool { return p.unreachable || len(p.queue) == 0 && (p.inflight == nil || p.inflight.check()) })
 }
 
 // Err returns ErrFenced after another executor took the run, otherwise nil.
@@ -244,17 +244,17 @@ func (p *Publisher) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// announce wakes Run and all waiters. The caller holds mu.
-func (p *Publisher) announce() {
+// wakeRun wakes Run and all waiters. The caller holds mu.
+func (p *Publisher) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
 	default: // a token is already there
 	}
-	p.notify()
+	p.wakeWaiters()
 }
 
-// notify wakes all waiters. The caller holds mu.
-func (p *Publisher) notify() {
+// wakeWaiters wakes all waiters. The caller holds mu.
+func (p *Publisher) wakeWaiters() {
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
@@ -265,11 +265,11 @@ func (p *Publisher) notify() {
 func (p *Publisher) end(err error) {
 	p.err, p.queue, p.kept = err, nil, nil
 	p.measure()
-	p.announce()
+	p.wakeRun()
 }
 
-// mark queues the start record of the attempt, once.
-func (p *Publisher) mark() {
+// queueStart queues the start record of the attempt, once.
+func (p *Publisher) queueStart() {
 	if p.marked {
 		return
 	}
@@ -284,7 +284,7 @@ func (p *Publisher) mark() {
 // nothing was sent.
 func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 	chunks := p.kept
-	for _, chunk := range p.sent() { // they may be in flight
+	for _, chunk := range p.inflightChunks() { // they may be in flight
 		chunks = append(chunks, proto.CloneOf(chunk))
 	}
 	p.trim()
@@ -310,11 +310,11 @@ func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 		p.attempt, p.reason = p.attempt+1, reason
 	}
 	if p.attempt > p.first { // it voids the previous attempt's chunks
-		p.mark()
+		p.queueStart()
 	}
 	for _, chunk := range chunks {
 		if stands(chunk) {
-			p.mark()
+			p.queueStart()
 			p.push(chunk)
 		}
 	}
@@ -331,6 +331,6 @@ func (p *Publisher) trim() {
 	r.entries = slices.DeleteFunc(r.entries, func(e entry) bool { return e.step == p.step })
 	r.trimmed = r.trimmed || len(r.entries) < before
 	if len(r.entries) == 0 {
-		r.giveUp()
+		r.stopRepeating()
 	}
 }

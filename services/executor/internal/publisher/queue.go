@@ -48,8 +48,8 @@ type request struct {
 // check reports whether the request only checks the last record.
 func (r *request) check() bool { return len(r.records) == 0 }
 
-// giveUp stops repeating the request: a later record replaces it.
-func (r *request) giveUp() {
+// stopRepeating stops repeating the request: a later record replaces it.
+func (r *request) stopRepeating() {
 	if !r.void {
 		r.void = true
 		close(r.voided)
@@ -71,8 +71,8 @@ func (p *Publisher) push(chunk *eventv1.Chunk) {
 	}
 }
 
-// keep retains the attempt's chunks stored in the log. The caller holds mu.
-func (p *Publisher) keep(chunks []*eventv1.Chunk) {
+// retain retains the attempt's chunks stored in the log. The caller holds mu.
+func (p *Publisher) retain(chunks []*eventv1.Chunk) {
 	for _, chunk := range chunks {
 		if last := len(p.kept) - 1; last < 0 || !merge(p.kept[last], chunk, maxMerged) {
 			p.kept = append(p.kept, chunk)
@@ -97,7 +97,7 @@ func (p *Publisher) take() *request {
 	for bytes := 0; len(p.queue) > 0 && len(r.entries) < maxEntries; {
 		if p.queue[0].chunk != nil && p.at.N >= position.MaxChunks {
 			spoiled := p.pop()
-			p.spoil(spoiled.step)
+			p.markPartial(spoiled.step)
 			continue
 		}
 		count := unitLength(p.queue)
@@ -168,8 +168,8 @@ func (p *Publisher) add(r *request, e entry) {
 	record.Chunks = append(record.Chunks, e.chunk)
 }
 
-// sent returns the chunks of the step in flight within the request in flight.
-func (p *Publisher) sent() []*eventv1.Chunk {
+// inflightChunks returns the chunks of the step in flight within the request in flight.
+func (p *Publisher) inflightChunks() []*eventv1.Chunk {
 	if p.inflight == nil {
 		return nil
 	}
@@ -197,15 +197,15 @@ func (p *Publisher) pop() entry {
 	return e
 }
 
-// putBack queues entries again that the log has not stored.
-func (p *Publisher) putBack(r *request, entries []entry) {
+// requeue queues entries again that the log has not stored.
+func (p *Publisher) requeue(r *request, entries []entry) {
 	p.at = r.before
 	p.queue = slices.Concat(entries, p.queue)
 	p.measure()
 }
 
-// spoil records that the live log lacks a part of the step.
-func (p *Publisher) spoil(step int32) {
+// markPartial records that the live log lacks a part of the step.
+func (p *Publisher) markPartial(step int32) {
 	if step == p.step {
 		p.partial = true
 	}
@@ -216,10 +216,10 @@ func (p *Publisher) spoil(step int32) {
 	}
 }
 
-// giveUpBacklog drops queued entries of committed steps while the log is unreachable, except the last boundary:
+// dropBacklog drops queued entries of committed steps while the log is unreachable, except the last boundary:
 // readers get them from the state service. The caller holds mu.
-func (p *Publisher) giveUpBacklog() {
-	if !p.away {
+func (p *Publisher) dropBacklog() {
+	if !p.unreachable {
 		return
 	}
 	boundary := -1
@@ -232,7 +232,7 @@ func (p *Publisher) giveUpBacklog() {
 		return
 	}
 	if p.inflight != nil { // older than the boundary
-		p.inflight.giveUp()
+		p.inflight.stopRepeating()
 	}
 	p.queue = slices.Clone(p.queue[boundary:])
 	p.queue[0].partial = true
@@ -278,8 +278,8 @@ func sizeOf(entries []entry) (bytes int) {
 	return bytes
 }
 
-// halvable reports whether the chunk is a delta of several characters.
-func halvable(chunk *eventv1.Chunk) bool {
+// isHalvable reports whether the chunk is a delta of several characters.
+func isHalvable(chunk *eventv1.Chunk) bool {
 	text := delta(chunk)
 	return text != nil && len(*text) >= 2*utf8.UTFMax
 }
