@@ -54,7 +54,7 @@ const maxCuts = 6
 type replay struct {
 	t       *testing.T
 	world   *world
-	answers    map[string][]scriptLine // by kind of effect and step
+	answers map[string][]scriptLine // by kind of effect and step
 	at      map[string]int
 	planner *loop.Planner
 }

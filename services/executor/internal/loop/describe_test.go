@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
@@ -28,7 +29,7 @@ func describe(effect loop.Effect) string {
 		add("call model: step %d, attempt %d%s", e.Step, e.Attempt, requestText(e))
 		messages(e.Request.Messages)
 	case loop.Wait:
-		add("wait %v because of %s", e.For, e.Cause.Code)
+		add("wait %v because of %s", duration(e.For), e.Cause.Code)
 	case loop.Compact:
 		add("compact: step %d, %s", e.Step, e.Model)
 		messages(e.Older)
@@ -53,7 +54,7 @@ func describe(effect loop.Effect) string {
 			if open.Approval {
 				kind = "approval"
 			}
-			add("    leave %s open for an %s%s", open.ID, kind, when(open.AnswerWithin > 0, " within "+open.AnswerWithin.String()))
+			add("    leave %s open for an %s%s", open.ID, kind, when(open.AnswerWithin > 0, " within "+duration(open.AnswerWithin).String()))
 		}
 		for _, c := range e.Consumed {
 			add("    take answer %d of %s", c.Revision, c.CallID)
@@ -176,3 +177,5 @@ func text(m agent.Message) string {
 	}
 	return strings.Join(parts, " ")
 }
+
+func duration(m loop.Millis) time.Duration { return time.Duration(m) * time.Millisecond }

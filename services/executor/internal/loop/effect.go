@@ -2,7 +2,6 @@ package loop
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -26,7 +25,7 @@ type CallModel struct {
 // Wait delays the next attempt. Answer with Waited or Stopped.
 type Wait struct {
 	Step  int
-	For   time.Duration
+	For   Millis
 	Cause Failure
 }
 
@@ -132,7 +131,7 @@ type OpenCall struct {
 	Approval   bool
 	ApprovalID string
 	// AnswerWithin is the time limit; 0 for none.
-	AnswerWithin time.Duration
+	AnswerWithin Millis
 }
 
 // Consumed is an applied answer.
@@ -143,6 +142,9 @@ type Consumed struct {
 
 // Finish ends the run outside of a step. Answer with Finished.
 type Finish struct{ Outcome Outcome }
+
+// Millis is a duration in milliseconds. The planner has no clock.
+type Millis int64
 
 // Done means that the run has ended.
 type Done struct{ Outcome Outcome }

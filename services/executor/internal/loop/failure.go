@@ -3,7 +3,6 @@ package loop
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -23,10 +22,10 @@ const (
 
 // Delays before retries of a model call.
 const (
-	firstWait    = time.Second
-	longestWait  = 60 * time.Second // limit of the doubling delay
-	maxWait      = 60 * time.Second // limit of a provider's requested delay
-	jitterFactor = 0.25
+	firstWait    Millis = 1_000
+	longestWait  Millis = 60_000 // limit of the doubling delay
+	maxWait      Millis = 60_000 // limit of a provider's requested delay
+	jitterFactor        = 0.25
 )
 
 // sentences are the users' texts for a provider's failure.
@@ -89,14 +88,14 @@ func contentFilteredFailure() Failure {
 
 // backoff returns the delay before a retry, counted from 1. A longer delay requested by the provider counts, up
 // to maxWait. The jitter is in [0, 1).
-func backoff(retry int, err error, jitter float64) time.Duration {
+func backoff(retry int, err error, jitter float64) Millis {
 	wait := longestWait
 	if doublings := retry - 1; doublings < 6 {
 		wait = min(wait, firstWait<<doublings)
 	}
-	wait += time.Duration(jitter * jitterFactor * float64(wait))
+	wait += Millis(jitter * jitterFactor * float64(wait))
 	if provider, ok := errors.AsType[*model.Error](err); ok {
-		wait = max(wait, min(provider.RetryAfter, maxWait))
+		wait = max(wait, min(Millis(provider.RetryAfter.Milliseconds()), maxWait))
 	}
 	return wait
 }

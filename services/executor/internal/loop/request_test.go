@@ -220,7 +220,7 @@ func TestWaitsDoubleUpToAMinuteAndSpread(t *testing.T) {
 			if !ok {
 				return all
 			}
-			all = append(all, wait.For)
+			all = append(all, duration(wait.For))
 			p.Waited()
 		}
 	}

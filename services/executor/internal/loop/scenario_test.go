@@ -197,7 +197,7 @@ type stage struct {
 	t       *testing.T
 	world   *world
 	planner *loop.Planner
-	output    string // output in place of the next effect
+	output  string // output in place of the next effect
 	acts    []*act
 	open    bool // the last act continues
 }

@@ -18,7 +18,7 @@ func (p *Planner) suspend() Effect {
 		}
 	}
 	for _, t := range p.work.open() {
-		call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: t.Tool.AnswerWithin}
+		call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: Millis((t.Tool.AnswerWithin + 999_999) / 1_000_000)} // rounded up: 0 means no limit
 		if !t.Tool.Client {
 			call.Approval, call.ApprovalID = true, approvalID(p.start.Run, p.step, t.ID)
 		}
