@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// maxMessage bounds one message of a server, in bytes.
+// maxMessage limits one message of a server, in bytes.
 const maxMessage = 16 << 20
 
 var errMessageTooLarge = fmt.Errorf("it has sent a message of more than %d bytes", maxMessage)
 
-// events bounds the events of a stream: what stands between two empty lines, on however
-// many lines.
+// events limits the events of a stream: the text between two empty lines, over any number of lines.
 type events struct {
 	io.ReadCloser
 	fail  context.CancelCauseFunc
 	event int  // bytes since the last empty line
-	inked bool // something of the line was read
+	inked bool // the line has content
 }
 
 func (e *events) Read(p []byte) (int, error) {
@@ -36,14 +35,14 @@ func (e *events) Read(p []byte) (int, error) {
 			e.event = 0
 		}
 		if e.event > maxMessage {
-			e.fail(errMessageTooLarge) // the library would wait for the answer on
+			e.fail(errMessageTooLarge) // the library would continue to wait for the answer
 			return 0, errMessageTooLarge
 		}
 	}
 	return n, err
 }
 
-// whole bounds a stream.
+// whole limits a stream.
 type whole struct {
 	io.ReadCloser
 	fail context.CancelCauseFunc
@@ -59,7 +58,7 @@ func (w *whole) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// goodbye bounds the request that ends a session.
+// goodbye limits the request that ends a session.
 const goodbye = 2 * time.Second
 
 // ending ends a context with a body.
@@ -73,8 +72,8 @@ func (e ending) Close() error {
 	return e.ReadCloser.Close()
 }
 
-// bounded adds the headers of a server to requests and bounds its responses. A response
-// beyond its bounds fails the session. It notes which calls the server may have taken.
+// bounded adds a server's headers to requests and limits its responses. A response above the limits fails the
+// session. It records which calls the server may have accepted.
 type bounded struct {
 	headers map[string]string
 	fail    context.CancelCauseFunc
@@ -86,13 +85,13 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodDelete {
 		ctx, end = context.WithTimeout(ctx, goodbye)
 	}
-	r = r.Clone(ctx) // a transport must not change the request
+	r = r.Clone(ctx) // a transport must not modify the request
 	for name, value := range b.headers {
 		r.Header.Set(name, value)
 	}
 	response, err := b.next.RoundTrip(r)
-	// A server answers 404 to a message of a session that it does not know, and does not
-	// process the message. Any other end leaves open whether the server took the message.
+	// A server answers 404 to a message of an unknown session and does not process the message. After any other
+	// failure the server may have accepted it.
 	// https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 	if err != nil || response.StatusCode != http.StatusNotFound {
 		noteWritten(ctx)
@@ -102,7 +101,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	response.Body = ending{response.Body, end}
-	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // what cannot be read is no stream of events
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // an invalid content type is not an event stream
 	if kind == "text/event-stream" {
 		response.Body = &events{ReadCloser: response.Body, fail: b.fail}
 	} else {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// repeated gives a text again and again, up to a number of bytes, and counts them.
+// repeated repeats a text up to a number of bytes, and counts them.
 type repeated struct {
 	head, text string
 	left       int
@@ -33,7 +33,7 @@ func (r *repeated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// take reads to the end and gives how much came through.
+// take reads to the end and returns the number of bytes.
 func take(t *testing.T, r io.Reader) (int64, error) {
 	t.Helper()
 	return io.Copy(io.Discard, r)
@@ -43,7 +43,7 @@ func TestAMessageOfAChildIsCutWhenItIsTooLarge(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		head, text, want string
-		most             int // bytes that are read of the child
+		most             int // bytes read from the child
 	}{
 		"on one line":    {`{"x":"`, "xxxxxxxxxxxxxxxx", "more than 16777216 bytes", maxMessage + 2*frameBuffer},
 		"on many lines":  {`{"x":[` + "\n", "1,\n", "not JSON", 2 * frameBuffer},
