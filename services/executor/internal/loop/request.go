@@ -117,7 +117,7 @@ func lateNotice(a Asked) string {
 	case !a.Approval:
 		return text + string(a.Late.Result)
 	case a.Late.Approved:
-		return text + "it was approved. It was not executed, since nobody had approved it in time."
+		return text + "it was approved. It was not executed, because no approval arrived in time."
 	}
 	return text + refused(a.Late.Reason)
 }

@@ -17,11 +17,11 @@ const (
 	errRunFailed       = "run_stopped: the run failed before this call was made"
 	errStoppedUnderway = "run_stopped: the run was stopped while this call was under way, and it is not known whether it took effect; " +
 		"check before you call it again"
-	errOvertaken    = "not executed: the user has written since"
-	errOutside      = "not executed: the tool is answered from outside now, and was not when somebody said yes to this call"
+	errOvertaken    = "not executed: the user has sent a new message since"
+	errOutside      = "not executed: the tool is a client tool now, and was not when this call was approved"
 	errRefused      = "a human has refused this call, so it was not made"
-	errTimedOut     = "nobody answered this call in time"
-	errNotOneFinish = "not executed: exactly one call that finishes the run is wanted, and nothing else"
+	errTimedOut     = "no answer to this call arrived in time"
+	errNotOneFinish = "not executed: call exactly one tool that finishes the run, and no other tool"
 )
 
 // Prefixes of the errors of impossible calls.

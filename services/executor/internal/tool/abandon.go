@@ -21,7 +21,7 @@ func (r *Runner) Abandoned() int {
 	return total
 }
 
-func (r *Runner) left(key string) int {
+func (r *Runner) abandonedCalls(key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.abandoned[key]
@@ -32,7 +32,7 @@ func (r *Runner) abandon(ctx context.Context, key string, call *agent.Call, ends
 	r.count(key, 1)
 	begin := time.Now()
 	log := r.Log.With("tool", call.Tool, "call", call.ID, "session", call.SessionID)
-	log.WarnContext(ctx, "tool goes on after its end", "abandoned", r.left(key))
+	log.WarnContext(ctx, "tool goes on after its end", "abandoned", r.abandonedCalls(key))
 	r.calls.Go(func() { // ends directly after the tool
 		<-ends
 		r.count(key, -1)

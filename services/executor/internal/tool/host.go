@@ -44,8 +44,8 @@ type Usage struct {
 // state and accepts nothing after End. Safe for concurrent use. It is an agent.Host.
 type Host struct {
 	*agent.Draft
-	emit Emit
-	told sync.WaitGroup // events being sent
+	emit    Emit
+	sending sync.WaitGroup // events being sent
 
 	mu     sync.Mutex
 	usage  []Usage
@@ -63,7 +63,7 @@ func NewHost(state agent.State, stateBytes int, emit Emit) *Host {
 // Emit sends an event to readers. Invalid (EVENT_INVALID) for an invalid name, id or data, TooLarge
 // (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict (CALL_ENDED).
 func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {
-	if !goodName(name) {
+	if !isValidName(name) {
 		return fault.New(fault.Invalid, "EVENT_INVALID", "the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
 	}
 	chosen, err := agent.NewEmitOptions(options...)
@@ -95,14 +95,14 @@ func (h *Host) admit(cut context.CancelFunc) (event int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
-		return 0, fault.New(fault.Conflict, "CALL_ENDED", "the call has ended: what it tells now would reach nobody")
+		return 0, fault.New(fault.Conflict, "CALL_ENDED", "the call has ended and accepts no more events")
 	}
 	if h.events >= maxEvents {
 		return 0, fault.New(fault.Exhausted, "EVENTS_EXHAUSTED", "the call has told %d events already", maxEvents)
 	}
 	h.events++
 	h.cut[h.events] = cut
-	h.told.Add(1)
+	h.sending.Add(1)
 	return h.events, nil
 }
 
@@ -110,13 +110,13 @@ func (h *Host) done(event int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.cut, event)
-	h.told.Done()
+	h.sending.Done()
 }
 
 // RecordUsage adds to a counted value. Values of one type and name add up. It drops values that are not numbers
 // or exceed 10^15, invalid names, and everything after a hundred different names.
 func (h *Host) RecordUsage(kind, name string, value float64) {
-	if !goodName(kind) || !goodName(name) || math.IsNaN(value) {
+	if !isValidName(kind) || !isValidName(name) || math.IsNaN(value) {
 		return
 	}
 	h.mu.Lock()
@@ -147,10 +147,10 @@ func (h *Host) End() ([]agent.Op, []Usage) {
 		cut()
 	}
 	h.mu.Unlock()
-	h.told.Wait()
+	h.sending.Wait()
 	return h.Draft.End(), usage
 }
 
-func goodName(name string) bool {
+func isValidName(name string) bool {
 	return name != "" && len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }

@@ -77,7 +77,7 @@ type Outcome struct {
 // accepts nothing more. Wait waits for tools that are still running.
 func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, scope Scope) Outcome {
 	key := call.AgentType + "/" + t.Name
-	if n := r.left(key); n >= cmp.Or(r.MaxAbandoned, defaultAbandoned) {
+	if n := r.abandonedCalls(key); n >= cmp.Or(r.MaxAbandoned, defaultAbandoned) {
 		result := failed(t, call, fmt.Sprintf("the tool is not run: %d earlier calls of it have not ended although their time is up", n))
 		result.Synthetic = true
 		return Outcome{Result: result}
@@ -147,7 +147,7 @@ func failed(t agent.Tool, call *agent.Call, reason string) agent.ToolResult {
 	if reason == "" {
 		reason = "the tool failed without saying why"
 	}
-	return agent.ToolResult{CallID: call.ID, Name: t.Name, Error: clean(reason, maxErrorBytes)}
+	return agent.ToolResult{CallID: call.ID, Name: t.Name, Error: sanitize(reason, maxErrorBytes)}
 }
 
 func timedOut(t agent.Tool, call *agent.Call, timeout time.Duration) agent.ToolResult {
@@ -156,8 +156,8 @@ func timedOut(t agent.Tool, call *agent.Call, timeout time.Duration) agent.ToolR
 	return result
 }
 
-// clean returns a text that can be stored and sent, cut between characters.
-func clean(text string, maxBytes int) string {
+// sanitize returns a text that can be stored and sent, cut between characters.
+func sanitize(text string, maxBytes int) string {
 	if len(text) > maxBytes {
 		text = strings.ToValidUTF8(text[:maxBytes], "") + "…"
 	}

@@ -191,12 +191,12 @@ func (b *builder) template(field, text string) template {
 	if err != nil {
 		b.mistake(field, "%v", err)
 	}
-	b.knows(field, t)
+	b.checkArguments(field, t)
 	return t
 }
 
-// knows refuses arguments missing in the input schema.
-func (b *builder) knows(field string, t template) {
+// checkArguments refuses arguments missing in the input schema.
+func (b *builder) checkArguments(field string, t template) {
 	for _, name := range t.names() {
 		if b.properties != nil && !b.properties[name] {
 			b.mistake(field, "the input schema has no property %q", name)
@@ -250,7 +250,7 @@ func (b *builder) header(r *request, name, value string) {
 	write := func(piece string) { text.WriteString(piece) }
 	b.expand(field, value, write, write)
 	value = text.String()
-	if !goodName(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+	if !isValidName(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
 		b.mistake(field, "a header has a name of letters, digits and -, and a value without control characters")
 	}
 	r.headers[canonical] = value

@@ -86,7 +86,7 @@ func (r *request) address(arguments map[string]any) (*url.URL, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := goodSegment(t, segment); err != nil {
+		if err := checkSegment(t, segment); err != nil {
 			return nil, err
 		}
 		u.Path += "/" + segment
@@ -109,9 +109,9 @@ func (r *request) address(arguments map[string]any) (*url.URL, error) {
 	return &u, nil
 }
 
-// goodSegment refuses arguments that a server may interpret as another path: empty ones, . or .. between slashes
+// checkSegment refuses arguments that a server may interpret as another path: empty ones, . or .. between slashes
 // of either kind, and control characters.
-func goodSegment(t template, segment string) error {
+func checkSegment(t template, segment string) error {
 	names := t.names()
 	if len(names) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func goodSegment(t template, segment string) error {
 
 // values returns the values of a field; none for a missing argument.
 func (f field) values(arguments map[string]any) ([]string, error) {
-	name, alone := f.template.alone()
+	name, alone := f.template.single()
 	if !alone {
 		text, err := f.template.fill(arguments)
 		return []string{text}, err
@@ -195,7 +195,7 @@ func (b *builder) compileBody(value any) any {
 func fillBody(value any, arguments map[string]any) (filled any, present bool, err error) {
 	switch v := value.(type) {
 	case template:
-		if name, alone := v.alone(); alone {
+		if name, alone := v.single(); alone {
 			argument, ok := arguments[name]
 			return argument, ok, nil
 		}

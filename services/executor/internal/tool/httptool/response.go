@@ -26,8 +26,8 @@ const (
 	maxPause    = 15 * time.Second
 )
 
-// maxTold limits how much of a failed response the model sees, in bytes.
-const maxTold = 2000
+// maxExcerpt limits how much of a failed response the model sees, in bytes.
+const maxExcerpt = 2000
 
 func (r *request) execute(ctx context.Context, call *agent.Call) (any, error) {
 	for attempt := 1; ; attempt++ {
@@ -55,7 +55,7 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	}
 	response, err := r.client.Do(request)
 	if err != nil {
-		return nil, 0, r.told(err, sent.Load())
+		return nil, 0, r.requestError(err, sent.Load())
 	}
 	defer response.Body.Close()
 	body, err := r.read(response)
@@ -64,7 +64,7 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	}
 	if r.succeeded(response.StatusCode) {
 		value, err := r.value(response, body)
-		return value, 0, r.despite(err)
+		return value, 0, r.withPossibleEffect(err)
 	}
 	err = fmt.Errorf("HTTP status %d %s%s", response.StatusCode, http.StatusText(response.StatusCode), excerpt(body))
 	busy := response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable
@@ -78,41 +78,41 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	return nil, wait, err
 }
 
-// told returns a client error without the URL, which may hold secrets. For a sent request it adds that the
+// requestError returns a client error without the URL, which may hold secrets. For a sent request it adds that the
 // request may have had an effect.
-func (r *request) told(err error, sent bool) error {
+func (r *request) requestError(err error, sent bool) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	if sent && r.acts() {
+	if sent && r.hasEffect() {
 		return fmt.Errorf("the request failed: %w; it is not known whether it took effect", err)
 	}
 	return fmt.Errorf("the request failed: %w", err)
 }
 
-// despite adds to a problem with a successful response that the request may have had its effect.
-func (r *request) despite(err error) error {
-	if err == nil || !r.acts() {
+// withPossibleEffect adds to a problem with a successful response that the request may have had its effect.
+func (r *request) withPossibleEffect(err error) error {
+	if err == nil || !r.hasEffect() {
 		return err
 	}
 	return fmt.Errorf("%w; the request itself has succeeded, and may have taken effect", err)
 }
 
-// acts reports whether the request changes something.
-func (r *request) acts() bool {
+// hasEffect reports whether the request changes something.
+func (r *request) hasEffect() bool {
 	return r.method != http.MethodGet && r.method != http.MethodHead && r.method != http.MethodOptions
 }
 
 func (r *request) read(response *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(r.maxBytes)+1))
 	if err != nil {
-		return nil, r.told(err, true)
+		return nil, r.requestError(err, true)
 	}
 	if len(body) > r.maxBytes {
 		if !r.succeeded(response.StatusCode) {
 			return body[:r.maxBytes], nil // the error contains only an excerpt
 		}
-		return nil, r.despite(fmt.Errorf("the response has more than the %d bytes that are allowed; ask for less", r.maxBytes))
+		return nil, r.withPossibleEffect(fmt.Errorf("the response has more than the %d bytes that are allowed; ask for less", r.maxBytes))
 	}
 	return body, nil
 }
@@ -156,7 +156,7 @@ func (r *request) pause(retryAfter string, attempt int) time.Duration {
 
 // excerpt returns the beginning of a response after a colon.
 func excerpt(body []byte) string {
-	text := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), maxTold)]), ""))
+	text := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), maxExcerpt)]), ""))
 	if text == "" {
 		return ""
 	}

@@ -24,7 +24,7 @@ func parseTemplate(text string) (template, error) {
 			break
 		}
 		name, behind, closed := strings.Cut(rest, "}")
-		if !closed || !goodName(name) {
+		if !closed || !isValidName(name) {
 			return nil, fmt.Errorf("{%.40s is not {name} of an argument", rest)
 		}
 		t = append(t, part{name: name})
@@ -33,7 +33,7 @@ func parseTemplate(text string) (template, error) {
 	return t, nil
 }
 
-func goodName(name string) bool {
+func isValidName(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
 	})
@@ -50,8 +50,8 @@ func (t template) names() []string {
 	return names
 }
 
-// alone returns the argument if the template is nothing else.
-func (t template) alone() (string, bool) {
+// single returns the argument if the template is nothing else.
+func (t template) single() (string, bool) {
 	if len(t) == 1 && t[0].name != "" {
 		return t[0].name, true
 	}

@@ -78,14 +78,14 @@ func (f *frames) next() ([]byte, error) {
 	}
 }
 
-// watched fails the session of a child that does not read its input.
-type watched struct {
+// timedWriter fails the session of a child that does not read its input.
+type timedWriter struct {
 	io.WriteCloser
 	limit time.Duration
 	fail  context.CancelCauseFunc
 }
 
-func (w *watched) Write(p []byte) (int, error) {
+func (w *timedWriter) Write(p []byte) (int, error) {
 	timer := time.AfterFunc(w.limit, func() {
 		w.fail(fmt.Errorf("it has not read a message within %v", w.limit))
 	})
@@ -109,10 +109,10 @@ func noteWritten(ctx context.Context) {
 	}
 }
 
-// noted records which messages may have reached a child.
-type noted struct{ mcp.Connection }
+// deliveryConnection records which messages may have reached a child.
+type deliveryConnection struct{ mcp.Connection }
 
-func (n noted) Write(ctx context.Context, message jsonrpc.Message) error {
+func (n deliveryConnection) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := n.Connection.Write(ctx, message)
 	if !errors.Is(err, errUnwritten) {
 		noteWritten(ctx)

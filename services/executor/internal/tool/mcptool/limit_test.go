@@ -84,7 +84,7 @@ func TestAnEventIsCutWhenItIsTooLarge(t *testing.T) {
 			t.Parallel()
 			life, fail := context.WithCancelCause(t.Context())
 			source := &repeated{head: "data: [\n", text: text, left: 64 << 20}
-			passed, err := take(t, &events{ReadCloser: io.NopCloser(source), fail: fail})
+			passed, err := take(t, &limitedEvents{ReadCloser: io.NopCloser(source), fail: fail})
 			if !errors.Is(err, errMessageTooLarge) || !errors.Is(context.Cause(life), errMessageTooLarge) {
 				t.Errorf("read = %v, the session's end = %v, want both too large", err, context.Cause(life))
 			}
@@ -96,7 +96,7 @@ func TestAnEventIsCutWhenItIsTooLarge(t *testing.T) {
 	for name, text := range map[string]string{"LF": "data: 1\ndata: 2\n\n", "CRLF": "data: 1\r\n\r\n"} {
 		life, fail := context.WithCancelCause(t.Context())
 		source := &repeated{text: text, left: 40 << 20}
-		if passed, err := take(t, &events{ReadCloser: io.NopCloser(source), fail: fail}); passed != 40<<20 || err != nil || life.Err() != nil {
+		if passed, err := take(t, &limitedEvents{ReadCloser: io.NopCloser(source), fail: fail}); passed != 40<<20 || err != nil || life.Err() != nil {
 			t.Errorf("%s: %d bytes came through, %v, want all of many small events", name, passed, err)
 		}
 	}

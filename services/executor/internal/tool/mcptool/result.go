@@ -18,7 +18,7 @@ const maxInline = 4 << 10
 // float64.
 func resultOf(r *mcp.CallToolResult) (any, error) {
 	if r.NeedsInput() {
-		return nil, errors.New("the MCP server asks for more input, which nobody can give it")
+		return nil, errors.New("the MCP server requests more input, which is not supported")
 	}
 	var texts []string
 	var parts, others []any

@@ -91,7 +91,7 @@ func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 		changed:  make(chan struct{}),
 		inFlight: map[int]context.CancelFunc{},
 	}
-	session, err := s.connected(ctx)
+	session, err := s.ensureSession(ctx)
 	if err == nil {
 		err = s.checkNames(session.names)
 	}
@@ -99,7 +99,7 @@ func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 		_ = s.Close() // always nil
 		return nil, err
 	}
-	s.work.Go(s.keepListed)
+	s.work.Go(s.relistLoop)
 	return s, nil
 }
 
@@ -141,10 +141,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// connected returns the session, or creates one. Calls share the attempt to create it, and wait for the end of
+// ensureSession returns the session, or creates one. Calls share the attempt to create it, and wait for the end of
 // the previous session and for the pause after it. It fails at once while the pause after a failed attempt
 // lasts.
-func (s *Server) connected(ctx context.Context) (*session, error) {
+func (s *Server) ensureSession(ctx context.Context) (*session, error) {
 	for {
 		session, wait, err := s.current(ctx)
 		if session != nil || err != nil {
@@ -196,14 +196,14 @@ func (s *Server) current(ctx context.Context) (*session, wait, error) {
 	life := context.WithoutCancel(ctx) // other callers share the attempt
 	s.work.Go(func() {
 		session, tools, err := s.open(life)
-		s.settle(session, tools, err)
+		s.finishAttempt(session, tools, err)
 		close(done)
 	})
 	return nil, wait{done, lastPause}, nil
 }
 
-// settle records the result of an attempt to connect.
-func (s *Server) settle(session *session, tools []agent.Tool, err error) {
+// finishAttempt records the result of an attempt to connect.
+func (s *Server) finishAttempt(session *session, tools []agent.Tool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempt = nil
@@ -224,12 +224,12 @@ func (s *Server) settle(session *session, tools []agent.Tool, err error) {
 	s.set(tools)
 	s.work.Go(func() {
 		session.wait()
-		s.lost(session)
+		s.dropSession(session)
 	})
 }
 
-// lost removes an ended session.
-func (s *Server) lost(session *session) {
+// dropSession removes an ended session.
+func (s *Server) dropSession(session *session) {
 	s.mu.Lock()
 	if s.session == session {
 		s.session = nil
@@ -246,7 +246,7 @@ func (s *Server) lost(session *session) {
 
 // set replaces the tools. The caller holds mu.
 func (s *Server) set(tools []agent.Tool) {
-	if s.tools != nil && same(s.tools, tools) {
+	if s.tools != nil && sameTools(s.tools, tools) {
 		return
 	}
 	if s.tools != nil {
@@ -256,8 +256,8 @@ func (s *Server) set(tools []agent.Tool) {
 	s.tools = tools
 }
 
-// same compares the comparable fields of tools.
-func same(a, b []agent.Tool) bool {
+// sameTools compares the comparable fields of tools.
+func sameTools(a, b []agent.Tool) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -271,8 +271,8 @@ func same(a, b []agent.Tool) bool {
 	return true
 }
 
-// keepListed lists the tools again when the server reports a change. Reports during the pause are remembered.
-func (s *Server) keepListed() {
+// relistLoop lists the tools again when the server reports a change. Reports during the pause are remembered.
+func (s *Server) relistLoop() {
 	for {
 		select {
 		case <-s.closing:
@@ -300,7 +300,7 @@ func (s *Server) list() error {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout())
 	defer cancel()
-	session, err := s.connected(ctx)
+	session, err := s.ensureSession(ctx)
 	if err != nil {
 		return err
 	}

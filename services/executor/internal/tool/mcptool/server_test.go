@@ -339,7 +339,7 @@ func TestToolsThatChangeAreListedAgain(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Fatal("nobody was told of the new tool")
+		t.Fatal("Changed was not signalled")
 	}
 	if got := call(t.Context(), t, s, "grown", `{}`); got != `"new"` {
 		t.Errorf("grown = %s, want new", got)
@@ -390,16 +390,16 @@ func TestToolsOfAServerOverHTTPAreCalledWithItsHeaders(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Error("nobody was told of the new tool")
+		t.Error("Changed was not signalled")
 	}
 	if err := s.Close(); err != nil || without.Load() > 0 {
 		t.Errorf("Close = %v, %d requests without the header, want none", err, without.Load())
 	}
 }
 
-// elder is an HTTP server of a protocol version with mandatory sessions. It can restart, and forgets its
+// sessionServer is an HTTP server of a protocol version with mandatory sessions. It can restart, and forgets its
 // sessions then.
-type elder struct {
+type sessionServer struct {
 	handler   atomic.Pointer[mcp.StreamableHTTPHandler]
 	sessions  atomic.Int64
 	farewells atomic.Int64
@@ -407,12 +407,12 @@ type elder struct {
 	amnesic   atomic.Bool  // the server knows no session when a tool is called
 }
 
-func (e *elder) begin() {
+func (e *sessionServer) begin() {
 	server := newServer()
 	e.handler.Store(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 }
 
-func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *sessionServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -450,8 +450,8 @@ func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.handler.Load().ServeHTTP(w, r)
 }
 
-// openElder serves e and opens a client server for it.
-func openElder(t *testing.T, e *elder) *mcptool.Server {
+// openSessionServer serves e and opens a client server for it.
+func openSessionServer(t *testing.T, e *sessionServer) *mcptool.Server {
 	t.Helper()
 	e.begin()
 	web := httptest.NewServer(e)
@@ -464,8 +464,8 @@ func openElder(t *testing.T, e *elder) *mcptool.Server {
 
 func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
-	s := openElder(t, e)
+	e := &sessionServer{}
+	s := openSessionServer(t, e)
 	for n := range 2 {
 		if got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`); got != `{"sum":5}` {
 			t.Errorf("call %d: add = %s, want 5", n, got)
@@ -486,8 +486,8 @@ func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
 
 func TestCallsAtOnceAreAllMadeWhenTheServerHasForgottenTheirSession(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
-	s := openElder(t, e)
+	e := &sessionServer{}
+	s := openSessionServer(t, e)
 	e.begin()
 	add := tool(t, s, "add")
 	var calls sync.WaitGroup
@@ -506,8 +506,8 @@ func TestCallsAtOnceAreAllMadeWhenTheServerHasForgottenTheirSession(t *testing.T
 
 func TestACallInFlightIsNotRepeatedWhenTheServerForgetsItsSession(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
-	s := openElder(t, e)
+	e := &sessionServer{}
+	s := openSessionServer(t, e)
 	hang := tool(t, s, "hang")
 	ends := make(chan error, 1) // buffered for the single end
 	go func() {
@@ -522,7 +522,7 @@ func TestACallInFlightIsNotRepeatedWhenTheServerForgetsItsSession(t *testing.T) 
 	select {
 	case err := <-ends:
 		if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), "it is not known whether the call took effect") {
-			t.Errorf("hang = %v, want MCP_UNAVAILABLE and that nobody knows whether it took effect", err)
+			t.Errorf("hang = %v, want MCP_UNAVAILABLE with an unknown effect", err)
 		}
 	case <-time.After(patience):
 		t.Error("hang has not ended with its session")
@@ -534,9 +534,9 @@ func TestACallInFlightIsNotRepeatedWhenTheServerForgetsItsSession(t *testing.T) 
 
 func TestAServerThatRefusesEverySessionIsGivenUp(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
+	e := &sessionServer{}
 	e.amnesic.Store(true)
-	s := openElder(t, e)
+	s := openSessionServer(t, e)
 	got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`)
 	if !strings.HasPrefix(got, "error: MCP_UNAVAILABLE") || !strings.Contains(got, "the call was not made") {
 		t.Errorf("add = %s, want MCP_UNAVAILABLE and that the call was not made", got)

@@ -166,7 +166,7 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	defer t.mu.Unlock()
 	t.conn = conn
 	if t.child != nil && err == nil {
-		conn = noted{conn}
+		conn = deliveryConnection{conn}
 	}
 	return conn, err
 }
@@ -190,11 +190,11 @@ func (s *Server) transport(fail context.CancelCauseFunc) (*transport, error) {
 		if err != nil {
 			return nil, err
 		}
-		input := &watched{WriteCloser: child, limit: s.connectTimeout(), fail: fail}
+		input := &timedWriter{WriteCloser: child, limit: s.connectTimeout(), fail: fail}
 		return &transport{Transport: &mcp.IOTransport{Reader: newFrames(child, fail), Writer: input}, child: child}, nil
 	}
 	client := s.peers.Allowed.Hosts.Client(nil)
-	client.Transport = bounded{headers: s.headers, fail: fail, next: client.Transport}
+	client.Transport = limitedTransport{headers: s.headers, fail: fail, next: client.Transport}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error {
 		return errors.New("an MCP server must not redirect") // the headers would be sent along
 	}

@@ -25,8 +25,8 @@ const maxTools = 1000
 // maxToolName is the length limit of an agent's tool names.
 const maxToolName = 64
 
-// all stands for every tool in a list of names.
-const all = "*"
+// allTools stands for every tool in a list of names.
+const allTools = "*"
 
 // metaKey is the metadata key of a call's idempotency key.
 const metaKey = "holdfast.run/idempotencyKey"
@@ -46,7 +46,7 @@ func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]
 		}
 		tool, err := s.tool(t)
 		if err == nil && !strict { // at first each agent reports the tools that it uses
-			err = usable(tool)
+			err = checkTool(tool)
 		}
 		if err == nil && slices.ContainsFunc(tools, func(other agent.Tool) bool { return other.Name == tool.Name }) {
 			err = fmt.Errorf("the name %q is there twice; exclude one of the tools", tool.Name)
@@ -101,7 +101,7 @@ func (s *Server) listTools(ctx context.Context, session *session) ([]*mcp.Tool, 
 func (s *Server) checkNames(known []string) error {
 	for _, list := range [][]string{s.config.Include, s.config.Exclude, s.config.Approve, s.config.Safe, s.config.ReadOnly} {
 		for _, name := range list {
-			if name != all && !slices.Contains(known, name) {
+			if name != allTools && !slices.Contains(known, name) {
 				return s.invalid("it has no tool %q; it has %s", name, strings.Join(known, ", "))
 			}
 		}
@@ -114,7 +114,7 @@ func (s *Server) takes(name string) bool {
 }
 
 func names(list []string, name string) bool {
-	return slices.Contains(list, name) || slices.Contains(list, all)
+	return slices.Contains(list, name) || slices.Contains(list, allTools)
 }
 
 // tool converts a tool of the server.
@@ -127,7 +127,7 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 		return agent.Tool{}, fmt.Errorf("its input schema: %w", err)
 	}
 	tool := agent.Tool{
-		Name:        s.config.Prefix + plain(t.Name),
+		Name:        s.config.Prefix + safeName(t.Name),
 		Description: t.Description,
 		InputSchema: schema,
 		Retry:       agent.RetryNever,
@@ -151,8 +151,8 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 	return tool, nil
 }
 
-// usable says why no agent could have the tool, like Agent.Check.
-func usable(t agent.Tool) error {
+// checkTool says why no agent could have the tool, like Agent.Check.
+func checkTool(t agent.Tool) error {
 	for _, p := range (agent.Agent{Tools: []agent.Tool{t}}).Problems() {
 		if strings.HasPrefix(p.Field, "tools[") {
 			return errors.New(p.Text)
@@ -161,8 +161,8 @@ func usable(t agent.Tool) error {
 	return nil
 }
 
-// plain returns a name with characters accepted by every provider.
-func plain(name string) string {
+// safeName returns a name with characters accepted by every provider.
+func safeName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if notOfNames(r) {
 			return '_'
@@ -213,8 +213,8 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 }
 
-// mostUnsent is the number of sessions that may refuse one call.
-const mostUnsent = 3
+// maxUnsent is the number of sessions that may refuse one call.
+const maxUnsent = 3
 
 // send makes a call. If a session ends before the server accepts the call, the next session receives it. A call
 // that the server may have accepted is never repeated.
@@ -231,7 +231,7 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 	unsent := 0
 	for {
-		session, err := s.connected(ctx)
+		session, err := s.ensureSession(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -248,29 +248,29 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			return nil, ctx.Err()
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !written.Load() && (session.life.Err() != nil || closed(err)):
+		case !written.Load() && (session.life.Err() != nil || isSessionEnd(err)):
 			reason := errDeaf
 			if errors.Is(err, mcp.ErrSessionMissing) {
 				reason = errForgotten
 			}
 			session.end(reason) // connected waits for its end
-			if unsent++; unsent == mostUnsent {
+			if unsent++; unsent == maxUnsent {
 				return nil, s.unavailable(fmt.Errorf("%w; the call was not made", cmp.Or(session.cause(), reason)))
 			}
 			continue
 		case session.cause() != nil:
 			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; it is not known whether the call took effect", session.cause()))
-		case closed(err):
+		case isSessionEnd(err):
 			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
 		}
 		return nil, fmt.Errorf("the MCP server %q: %w", s.config.Name, err)
 	}
 }
 
-// closed reports whether a call failed because its session ended. It does not tell whether the server accepted
+// isSessionEnd reports whether a call failed because its session ended. It does not tell whether the server accepted
 // the call: when the server refuses one call with ErrSessionMissing, the library fails all calls in flight with
 // the same error.
-func closed(err error) bool {
+func isSessionEnd(err error) bool {
 	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) ||
 		errors.Is(err, io.EOF) || errors.Is(err, errUnwritten)
 }

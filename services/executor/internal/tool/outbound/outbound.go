@@ -44,7 +44,7 @@ type Policy struct {
 // Check returns Invalid (HOSTS_INVALID) for invalid entries.
 func (p Policy) Check() error {
 	for _, entry := range slices.Concat(p.Hosts, p.Private) {
-		host, port := split(entry)
+		host, port := splitPort(entry)
 		name := strings.TrimPrefix(host, "*.")
 		_, notAddress := netip.ParseAddr(name)
 		_, notPort := strconv.ParseUint(port, 10, 16)
@@ -64,17 +64,17 @@ func (p Policy) Allows(u *url.URL) error {
 	if port == "" {
 		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
 	}
-	if !named(p.Hosts, u.Hostname(), port) && !named(p.Private, u.Hostname(), port) {
+	if !matches(p.Hosts, u.Hostname(), port) && !matches(p.Private, u.Hostname(), port) {
 		return fmt.Errorf("the host %q is not on the list of allowed hosts", u.Host)
 	}
 	return nil
 }
 
-// named reports whether an entry matches the host.
-func named(entries []string, host, port string) bool {
+// matches reports whether an entry matches the host.
+func matches(entries []string, host, port string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return slices.ContainsFunc(entries, func(entry string) bool {
-		name, entryPort := split(strings.ToLower(entry))
+		name, entryPort := splitPort(strings.ToLower(entry))
 		if entryPort != "" && entryPort != port {
 			return false
 		}
@@ -89,8 +89,8 @@ func named(entries []string, host, port string) bool {
 	})
 }
 
-// split splits the port off an entry.
-func split(entry string) (host, port string) {
+// splitPort splits the port off an entry.
+func splitPort(entry string) (host, port string) {
 	if _, err := netip.ParseAddr(strings.Trim(entry, "[]")); err == nil {
 		return strings.Trim(entry, "[]"), ""
 	}
@@ -100,11 +100,11 @@ func split(entry string) (host, port string) {
 	return entry, ""
 }
 
-// reachable returns why a host's resolved address must not be called, or nil.
-func (p Policy) reachable(host, port string, address netip.Addr) error {
+// checkAddress returns why a host's resolved address must not be called, or nil.
+func (p Policy) checkAddress(host, port string, address netip.Addr) error {
 	address = address.Unmap()
 	switch {
-	case public(address), named(p.Private, host, port), named(p.Hosts, address.String(), port):
+	case public(address), matches(p.Private, host, port), matches(p.Hosts, address.String(), port):
 		return nil
 	case strings.EqualFold(host, "localhost") && address.IsLoopback():
 		return nil
@@ -112,8 +112,8 @@ func (p Policy) reachable(host, port string, address netip.Addr) error {
 	return fmt.Errorf("the host %q has a private address; private hosts must be named as such", host)
 }
 
-// closed are the non-public networks unknown to netip.
-var closed = []netip.Prefix{
+// nonPublic are the non-public networks unknown to netip.
+var nonPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers
 	netip.MustParsePrefix("192.0.0.0/24"),
@@ -132,7 +132,7 @@ func public(a netip.Addr) bool {
 	if !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.Zone() != "" {
 		return false
 	}
-	return !slices.ContainsFunc(closed, func(p netip.Prefix) bool { return p.Contains(a) })
+	return !slices.ContainsFunc(nonPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Client returns a client that enforces the policy. secret are names of headers to drop on a redirect to another
@@ -207,7 +207,7 @@ func (p Policy) dial(ctx context.Context, network, target string) (net.Conn, err
 			if err != nil {
 				return err
 			}
-			return p.reachable(host, port, resolved.Addr())
+			return p.checkAddress(host, port, resolved.Addr())
 		},
 	}
 	return dialer.DialContext(ctx, network, target)

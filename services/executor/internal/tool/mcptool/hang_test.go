@@ -26,27 +26,27 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// brief calls a tool with a time limit.
-func brief(t *testing.T, s *mcptool.Server, name, input string, limit time.Duration) string {
+// callWithin calls a tool with a time limit.
+func callWithin(t *testing.T, s *mcptool.Server, name, input string, limit time.Duration) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	return call(ctx, t, s, name, input)
 }
 
-// startsAnew waits for another process.
-func startsAnew(t *testing.T, s *mcptool.Server, before string) {
+// awaitRestart waits for another process.
+func awaitRestart(t *testing.T, s *mcptool.Server, before string) {
 	t.Helper()
 	eventually(t, "the server is started again", func() bool {
-		after := brief(t, s, "pid", `{}`, 10*time.Second)
+		after := callWithin(t, s, "pid", `{}`, 10*time.Second)
 		return !strings.HasPrefix(after, "error: ") && after != before
 	})
 	eventually(t, "the former process has ended", func() bool { return !exists(t, before) })
 }
 
-// openHasty opens a server with short time limits. On a busy machine it may start too slowly and is started
+// openImpatient opens a server with short time limits. On a busy machine it may start too slowly and is started
 // again.
-func openHasty(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server {
+func openImpatient(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server {
 	t.Helper()
 	c.ConnectTimeout = 3 * time.Second
 	var s *mcptool.Server
@@ -86,7 +86,7 @@ func freeze(t *testing.T, pid string) {
 func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
-	s := openHasty(t, c, p)
+	s := openImpatient(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
 	freeze(t, pid)
 
@@ -109,7 +109,7 @@ func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	if n := unread.Load(); n == 0 {
 		t.Error("no call has failed, want that of which the child had begun to read")
 	}
-	startsAnew(t, s, pid)
+	awaitRestart(t, s, pid)
 }
 
 func TestAChildThatAnswersNoMoreIsKilledAndStartedAgain(t *testing.T) {
@@ -117,13 +117,13 @@ func TestAChildThatAnswersNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	c, p := stdio(t, "serve")
 	var log bytes.Buffer
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
-	s := openHasty(t, c, p)
+	s := openImpatient(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
 	freeze(t, pid)
 	for range 3 {
-		brief(t, s, "add", `{"a":1,"b":1}`, 100*time.Millisecond)
+		callWithin(t, s, "add", `{"a":1,"b":1}`, 100*time.Millisecond)
 	}
-	startsAnew(t, s, pid)
+	awaitRestart(t, s, pid)
 	_ = s.Close()
 	if !strings.Contains(log.String(), "it answered neither") {
 		t.Errorf("log = %s, want why the session was ended", log.String())
@@ -136,7 +136,7 @@ func TestAServerWithASlowToolIsNotTakenForDead(t *testing.T) {
 	s := open(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
 	for range 10 {
-		brief(t, s, "hang", `{}`, 20*time.Millisecond)
+		callWithin(t, s, "hang", `{}`, 20*time.Millisecond)
 	}
 	if got := call(t.Context(), t, s, "pid", `{}`); got != pid {
 		t.Errorf("pid = %s, want still %s", got, pid)
@@ -182,7 +182,7 @@ func TestAToolThatCannotBeUsedTakesNoOthersWithItLater(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Fatal("nobody was told of the new tool")
+		t.Fatal("Changed was not signalled")
 	}
 	_ = s.Close()
 	if n := strings.Count(log.String(), "MCP tool cannot be used"); n != 1 {
