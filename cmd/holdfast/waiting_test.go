@@ -195,7 +195,7 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) { //nol
 		time.Sleep(4*24*time.Hour - time.Hour)
 		b.await("overdue", statev1.RunStatus_RUN_STATUS_COMPLETED)
 		want := []string{
-			"user: soon", "call: ask", "call: confirm", "failed: nobody answered this call in time", "failed: nobody answered this call in time", "agent: All is answered.",
+			"user: soon", "call: ask", "call: confirm", "failed: no answer to this call arrived in time", "failed: no answer to this call arrived in time", "agent: All is answered.",
 		}
 		if got := b.conversation("overdue"); !slices.Equal(got, want) {
 			t.Errorf("the overdue session has %q, want %q", got, want)

@@ -1,5 +1,5 @@
-// Package crowd keeps goroutines that may have to be left behind: those that run
-// somebody else's code, which may never return.
+// Package crowd runs goroutines that may have to be abandoned, because they execute user code that may never
+// return.
 package crowd
 
 import (
@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// Crowd is goroutines that somebody may wait for, but not for ever. The zero value is
-// empty. Safe for concurrent use.
+// Crowd is a group of goroutines with a bounded wait. The zero value is empty. Safe for concurrent use.
 type Crowd struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when nothing runs; nil while nobody waits
+	idle chan struct{} // closed when the group is empty; nil without a waiter
 }
 
-// Go runs f in a goroutine of the crowd.
+// Go runs f in a goroutine of the group.
 func (c *Crowd) Go(f func()) {
 	c.mu.Lock()
 	c.n++
@@ -36,7 +35,7 @@ func (c *Crowd) end() {
 	}
 }
 
-// Wait waits for the goroutines, and reports whether they have ended within the limit.
+// Wait waits for the goroutines and reports whether they ended within the limit.
 func (c *Crowd) Wait(limit time.Duration) bool {
 	c.mu.Lock()
 	if c.n == 0 {

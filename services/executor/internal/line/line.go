@@ -1,5 +1,5 @@
-// Package line is the connection of one call to a provider over HTTP: it watches
-// for silence and classifies what fails on the way, whatever the provider.
+// Package line handles the HTTP connection of one call to a model provider: it detects idle connections and
+// classifies failures.
 package line
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxRefusal is how much of an answer that is not a stream is read, in bytes.
+// maxRefusal limits how much of a response without a stream is read, in bytes.
 const maxRefusal = 64 << 10
 
 var errIdle = errors.New("no byte came in time")
 
-// Line is the connection of one call. Silence is counted only while someone
-// waits for bytes, so a slow consumer is never taken for a silent server.
-type Line struct {
+// Call is the connection of one call. Idle time counts only while a reader waits for bytes, so a slow consumer
+// is never mistaken for a silent server.
+type Call struct {
 	caller  context.Context //nolint:containedctx // a Line lives as long as its call
 	calling context.Context //nolint:containedctx // the same
 	idle    time.Duration
@@ -30,13 +30,12 @@ type Line struct {
 	refusal func(res *http.Response, text []byte) *model.Error
 }
 
-// Dial begins a call under the context that it gives, which ends after too long
-// a silence. The first silence begins now; hangUp ends the call. refusal
-// classifies an answer that is not an event stream by its head and the beginning
-// of its text.
-func Dial(ctx context.Context, idle time.Duration, refusal func(*http.Response, []byte) *model.Error) (calling context.Context, l *Line, hangUp func()) {
+// Begin begins a call under the returned context, which ends after too long a silence. The first silence begins
+// now; hangUp ends the call. refusal classifies a response that is not an event stream by its header and the
+// beginning of its body.
+func Begin(ctx context.Context, idle time.Duration, refusal func(*http.Response, []byte) *model.Error) (calling context.Context, l *Call, hangUp func()) {
 	calling, cancel := context.WithCancelCause(ctx)
-	l = &Line{
+	l = &Call{
 		caller: ctx, calling: calling, idle: idle, refusal: refusal,
 		timer: time.AfterFunc(idle, func() { cancel(errIdle) }),
 	}
@@ -46,8 +45,8 @@ func Dial(ctx context.Context, idle time.Duration, refusal func(*http.Response, 
 	}
 }
 
-// Send is the middleware of an SDK: only event streams get through it.
-func (l *Line) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+// Send is an SDK middleware. It passes only event streams.
+func (l *Call) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(req)
 	l.timer.Stop()
 	if err != nil {
@@ -60,15 +59,15 @@ func (l *Line) Send(req *http.Request, next func(*http.Request) (*http.Response,
 	}
 	defer res.Body.Close()
 	l.timer.Reset(l.idle)
-	// A refusal that breaks off says enough with its status.
+	// The status is enough if the body breaks off.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	return nil, l.refusal(res, text)
 }
 
-// body is a response body whose silence is measured.
+// body is a response body with idle detection.
 type body struct {
 	io.ReadCloser
-	line *Line
+	line *Call
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -81,9 +80,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Failure is what a call ends with when the SDK gave err: the error of the
-// caller's context where that has ended, else a *model.Error.
-func (l *Line) Failure(err error) error {
+// Error returns the error of a call that the SDK ended with err: the error of the caller's context if that has
+// ended, otherwise a *model.Error.
+func (l *Call) Error(err error) error {
 	if l.caller.Err() != nil {
 		return l.caller.Err()
 	}
@@ -96,19 +95,17 @@ func (l *Line) Failure(err error) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		return e
 	}
-	// Failures of the connection are classified above; what is left is what
-	// the SDK could not read.
+	// Connection failures are classified above. The rest is a response that the SDK could not decode.
 	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: err.Error(), Err: err}
 }
 
-// Broken reports whether err is the connection's, not something that was said
-// on it.
-func Broken(err error) bool {
+// IsConnectionFailure reports whether err is a connection failure rather than a response.
+func IsConnectionFailure(err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	return ok && e.StatusCode == 0
 }
 
-// unreachable classifies a failure of the connection.
+// unreachable classifies a connection failure.
 func unreachable(err error) *model.Error {
 	e := &model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error(), Err: err}
 	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {

@@ -8,9 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Advise reads what the head of a refusal says about trying again: how long to
-// wait, and X-Should-Retry, which is stronger than the status.
-func Advise(e *model.Error, h http.Header) {
+// ReadRetryHeaders reads the retry headers of a refusal: the delay, and X-Should-Retry, which overrides the status.
+func ReadRetryHeaders(e *model.Error, h http.Header) {
 	e.RetryAfter = retryAfter(h)
 	switch h.Get("X-Should-Retry") {
 	case "true":
@@ -20,9 +19,8 @@ func Advise(e *model.Error, h http.Header) {
 	}
 }
 
-// retryAfter reads how long to wait, from Retry-After-Ms or Retry-After in
-// seconds or as a date. A date is measured against the Date of the same
-// answer, so that the clocks need not agree. 0 when nothing usable is said.
+// retryAfter reads the delay from Retry-After-Ms, or from Retry-After in seconds or as a date. A date counts
+// from the Date header of the same response, so the clocks need not agree. It returns 0 without a usable value.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return span(ms, time.Millisecond)
@@ -42,11 +40,11 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, then.Sub(now))
 }
 
-// maxRetryAfter is the longest wait that is believed.
+// maxRetryAfter caps the requested delay.
 const maxRetryAfter = 24 * time.Hour
 
 func span(n float64, unit time.Duration) time.Duration {
-	if !(n > 0) { // NaN is not, either
+	if !(n > 0) { // also excludes NaN
 		return 0
 	}
 	if n >= float64(maxRetryAfter/unit) {

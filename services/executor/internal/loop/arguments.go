@@ -10,21 +10,20 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// maxArgumentDepth bounds the nesting of arguments. What is deeper breaks the requests that
-// later show the call to a model.
+// maxArgumentDepth limits the nesting of arguments. Deeper ones break later requests that show the call to a
+// model.
 const maxArgumentDepth = 512
 
-// maxNameShown bounds the name of a member in a sentence, in bytes.
+// maxNameShown limits the name of a member in an error text, in bytes.
 const maxNameShown = 80
 
-// jsonSpace is what may stand around a JSON value.
+// jsonSpace is the whitespace around a JSON value.
 const jsonSpace = " \t\r\n"
 
-// isArguments reports whether a text may be the arguments of a call as it is: JSON that is
-// not nested too deeply.
+// isArguments reports whether a text is usable as the arguments of a call: JSON with limited nesting.
 func isArguments(text []byte) bool { return json.Valid(text) && depth(text) <= maxArgumentDepth }
 
-// depth is how deeply a JSON text is nested: 1 for {}.
+// depth returns the nesting depth of a JSON text: 1 for {}.
 func depth(text []byte) (deepest int) {
 	open, quoted := 0, false
 	for i := 0; i < len(text); i++ {
@@ -44,10 +43,9 @@ func depth(text []byte) (deepest int) {
 	return deepest
 }
 
-// checkArguments says what is wrong with the arguments of a call, "" when they fit; what it
-// says begins with errArguments. What
-// has been held against a schema or a rule of approval has to be what a tool reads in it,
-// and readers differ in which of two members of one name they take: so there is none twice.
+// checkArguments describes the problem with a call's arguments, or returns "" if they fit. The description
+// begins with errArguments. It refuses repeated member names: JSON readers differ in which of two members they
+// use, and the tool must read the values checked by the schema and by approval rules.
 func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
 	if !json.Valid(arguments) {
 		return errArguments + "are not JSON; send one JSON object"
@@ -74,7 +72,7 @@ func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
 	return ""
 }
 
-// repeatedMember gives the first name that an object of a JSON text has twice.
+// repeatedMember returns the first member name that an object in the JSON text repeats.
 func repeatedMember(text json.RawMessage) (name string, twice bool) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -82,7 +80,7 @@ func repeatedMember(text json.RawMessage) (name string, twice bool) {
 	for {
 		token, err := decoder.Token()
 		if err != nil {
-			return "", false // the end: the text is JSON
+			return "", false // the end of the valid JSON text
 		}
 		if token == json.Delim('}') || token == json.Delim(']') {
 			open = open[:len(open)-1]
@@ -101,13 +99,13 @@ func repeatedMember(text json.RawMessage) (name string, twice bool) {
 	}
 }
 
-// members are the names of an open object; nil in a list.
+// members holds the member names of an open object; nil in a list.
 type members struct {
 	names map[string]bool
-	value bool // a value comes next
+	value bool // the next token is a value
 }
 
-// next takes what comes next in the object.
+// next processes the next token of the object.
 func (m *members) next(token json.Token) (name string, twice bool) {
 	if m.names == nil {
 		return "", false
@@ -116,7 +114,7 @@ func (m *members) next(token json.Token) (name string, twice bool) {
 	if !m.value {
 		return "", false
 	}
-	name, _ = token.(string) // in the place of a name is nothing else
+	name, _ = token.(string) // a member name is always a string
 	twice = m.names[name]
 	m.names[name] = true
 	return name, twice

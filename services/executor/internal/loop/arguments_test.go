@@ -22,9 +22,8 @@ func payer(schema string) agent.Agent {
 	}}
 }
 
-// saidOf is what the model is told of a call that another owner has planned, "" where its
-// tool is run.
-func saidOf(t *testing.T, schema, arguments string) string {
+// callError returns the model's error for a call planned by another owner, or "" if its tool runs.
+func callError(t *testing.T, schema, arguments string) string {
 	t.Helper()
 	p := loop.New(loop.Start{Agent: payer(schema), Journal: &loop.Journal{Plan: agent.Message{
 		Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "c", Name: "pay", Arguments: json.RawMessage(arguments)}},
@@ -53,7 +52,7 @@ func TestAMemberThatIsThereTwiceReachesNoTool(t *testing.T) {
 			`{"\ud800":1,"\udfff":2}`:                                                     `is there twice`,
 			`{"` + strings.Repeat("é", 500) + `":1,"` + strings.Repeat("é", 500) + `":2}`: `é…" is there twice`,
 		} {
-			got := saidOf(t, schema, arguments)
+			got := callError(t, schema, arguments)
 			if (got == "") != (want == "") || !strings.Contains(got, want) || len(got) > 300 {
 				t.Errorf("%.80s: told %.300q, want %q", arguments, got, want)
 			}
@@ -76,7 +75,7 @@ func TestAMemberThatIsThereTwiceIsAskedOfNobody(t *testing.T) {
 			t.Errorf("call of %s = %+v, want one that is refused", call.Name, call)
 		}
 	}
-	// A former owner has asked, and a human has said yes.
+	// A former owner has asked, and a human has approved.
 	question := agent.Message{ID: "q", Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "g", Name: "gated", Arguments: twice}}}
 	p = loop.New(loop.Start{Agent: payer(``), Transcript: []agent.Message{question}, Calls: []loop.Asked{
 		{CallID: "g", Tool: "gated", Approval: true, Answer: &loop.Answer{Approved: true}},
@@ -100,10 +99,10 @@ func TestArgumentsThatAreNestedTooDeeplyAreText(t *testing.T) {
 				t.Errorf("arguments of %d bytes = %.40s, want them as they are: %v", len(arguments), got, want)
 			}
 		}
-		if got := saidOf(t, ``, string(streamed.Calls()[0].Arguments)); (got == "") != want || !want && !strings.Contains(got, "nested deeper than 512") {
+		if got := callError(t, ``, string(streamed.Calls()[0].Arguments)); (got == "") != want || !want && !strings.Contains(got, "nested deeper than 512") {
 			t.Errorf("of %d bytes the model is told %q", len(arguments), got)
 		}
-		if got := saidOf(t, ``, arguments); (got == "") != want || !want && !strings.Contains(got, "nested deeper than 512") {
+		if got := callError(t, ``, arguments); (got == "") != want || !want && !strings.Contains(got, "nested deeper than 512") {
 			t.Errorf("of %d bytes of a former owner the model is told %q", len(arguments), got)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// What waits for somebody is decided once, by the plan: an agent that is another one when
-// a lost run goes on changes no call that may have begun, and asks what it has asked.
+// The plan decides once which calls wait for a client. A changed agent neither changes calls that may have begun
+// nor their questions when a lost run continues.
 func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -37,7 +37,7 @@ func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *
 				Agent:      agent.Agent{Model: "t/m", Tools: []agent.Tool{tool("look:safe"), tool(test.then)}},
 				Transcript: []agent.Message{userSays("u", "Hi")},
 			})
-			p := loop.New(w.begins())
+			p := loop.New(w.newStart())
 			p.Next()
 			var said []string
 			for call := range strings.FieldsSeq(test.calls) {
@@ -50,12 +50,12 @@ func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *
 				w.recordResult(loop.Ended{Result: agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: json.RawMessage(`"done"`)}})
 			}
 			w.start.Agent.Tools = []agent.Tool{tool("look:safe"), tool(test.now)}
-			if got := fates(loop.New(w.begins())); got != test.want {
+			if got := fates(loop.New(w.newStart())); got != test.want {
 				t.Errorf("the calls: %s; want %s", got, test.want)
 			}
 			if earlier, there := w.start.Journal.Plan.Metadata["asks"]; there {
-				w.start.Journal.Plan.Metadata["asks"] = `["c1"]` // as an earlier version has it
-				if got := fates(loop.New(w.begins())); got != test.want || earlier == `["c1"]` {
+				w.start.Journal.Plan.Metadata["asks"] = `["c1"]` // in the format of an earlier version
+				if got := fates(loop.New(w.newStart())); got != test.want || earlier == `["c1"]` {
 					t.Errorf("the calls of a plan of an earlier version: %s; want %s", got, test.want)
 				}
 			}
@@ -63,7 +63,7 @@ func TestACallOfARecordedPlanIsWhatThePlanHasMadeOfItWhateverTheAgentSaysNow(t *
 	}
 }
 
-// fates plays to the first commit and says what becomes of the calls, in their order.
+// fates plays to the first commit and describes the outcome of each call, in order.
 func fates(p *loop.Planner) string {
 	ran := map[string]bool{}
 	for {

@@ -40,7 +40,7 @@ func TestAReplyWithCallsThatNoPlanCanHoldIsInvalid(t *testing.T) {
 	}
 }
 
-// The state service keeps 4096 bytes of a value of the metadata.
+// The state service limits a metadata value to 4096 bytes.
 func TestAPlanSaysInLittleSpaceWhichOfItsCallsAreAsked(t *testing.T) {
 	t.Parallel()
 	p := loop.New(loop.Start{

@@ -7,17 +7,17 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// class is what a step does with a call.
+// class is how a step handles a call.
 type class int
 
 const (
-	classKnown  class = iota // has its result: no such tool, arguments that do not fit, an answer from outside
-	classServer              // runs here, beside the others
-	classOpen                // somebody outside answers
-	classLast                // finishes the run, behind the others
+	classKnown  class = iota // has its result: unknown tool, invalid arguments, or an answer
+	classServer              // runs here, in parallel with others
+	classOpen                // waits for a client
+	classLast                // finishes the run, after the others
 )
 
-// toolbox is the tools of an agent, each schema of which is compiled once.
+// toolbox holds an agent's tools and compiles each schema once.
 type toolbox struct {
 	tools  map[string]*agent.Tool
 	output json.RawMessage
@@ -34,7 +34,7 @@ func newToolbox(a agent.Agent) *toolbox {
 	return b
 }
 
-// finishes reports whether a call of the name ends the run when it succeeds.
+// finishes reports whether a successful call of the tool ends the run.
 func (b *toolbox) finishes(name string) bool {
 	if name == agent.FinishTool {
 		return b.output != nil
@@ -43,14 +43,14 @@ func (b *toolbox) finishes(name string) bool {
 	return tool != nil && tool.FinishWith
 }
 
-// dynamic reports whether the tool of the name is known at run time only.
+// dynamic reports whether the tool is known at run time only.
 func (b *toolbox) dynamic(name string) bool {
 	tool := b.tools[name]
 	return tool != nil && tool.Dynamic
 }
 
-// input gives the schema of a tool's arguments; nil, which fits everything, for one
-// that cannot be compiled: whoever registers an agent has refused it.
+// input returns the schema of a tool's arguments. It returns nil, which accepts everything, for an invalid
+// schema: registration has refused it already.
 func (b *toolbox) input(name string) *agent.Schema {
 	if s, ok := b.inputs[name]; ok {
 		return s
@@ -59,7 +59,7 @@ func (b *toolbox) input(name string) *agent.Schema {
 	return b.inputs[name]
 }
 
-// schema is what the arguments of a tool have to fit.
+// schema returns the JSON Schema of a tool's arguments.
 func (b *toolbox) schema(name string) json.RawMessage {
 	if tool := b.tools[name]; tool != nil {
 		return tool.InputSchema
@@ -85,7 +85,7 @@ func (p *Planner) newWork(message agent.Message) work {
 	for _, call := range calls {
 		t := p.classify(call, false)
 		if isForced(message) && (len(calls) != 1 || !p.tools.finishes(call.Name)) {
-			t = p.known(call, errNotOneFinish)
+			t = p.knownTask(call, errNotOneFinish)
 		}
 		w.tasks = append(w.tasks, t)
 	}
@@ -96,22 +96,22 @@ func (p *Planner) newTask(call agent.ToolCall) *task {
 	return &task{Call: Call{ToolCall: call, Key: idempotencyKey(p.start.Run, p.step, call)}}
 }
 
-// known is a call that is not run.
-func (p *Planner) known(call agent.ToolCall, reason string) *task {
+// knownTask returns a call that is not executed.
+func (p *Planner) knownTask(call agent.ToolCall, reason string) *task {
 	t := p.newTask(call)
 	t.fail(reason)
 	return t
 }
 
-// classify decides what is done with a call. What cannot be run is told to the model.
-// An allowed one has the yes that it needs.
+// classify decides how to handle a call. The model receives an error for an impossible call. allowed means that
+// a needed approval exists.
 func (p *Planner) classify(call agent.ToolCall, allowed bool) *task {
 	tool, finishes := p.tools.tools[call.Name], p.tools.finishes(call.Name)
 	if tool == nil && !finishes {
-		return p.known(call, fmt.Sprintf(errNoTool+"%q", call.Name))
+		return p.knownTask(call, fmt.Sprintf(errNoTool+"%q", call.Name))
 	}
 	if problem := checkArguments(p.tools.input(call.Name), call.Arguments); problem != "" {
-		return p.known(call, problem)
+		return p.knownTask(call, problem)
 	}
 	t := p.newTask(call)
 	t.Tool, t.finishes = tool, finishes

@@ -12,34 +12,33 @@ import (
 const (
 	metadataCompaction = "compaction"
 	compactionSummary  = "summary"
-	metadataCovers     = "covers" // the id of the last message that the summary stands for
+	metadataCovers     = "covers" // the id of the last message covered by the summary
 )
 
-// What a file counts at most: providers scale images, and bill no bytes.
+// maxFileTokens caps the estimate for a file: providers scale images and do not bill bytes.
 const maxFileTokens = 1600
 
 const summarySystem = "You summarise the beginning of a conversation between a user and an assistant, so that the assistant can go on " +
 	"without it. Keep what was asked and decided, facts, names, numbers and ids, results of tools that still matter, and what is left to do. " +
 	"Reply with the summary and nothing else."
 
-// shortening is what a step does to keep the conversation within its budget.
+// shortening is a step's reduction of the conversation to its token budget.
 type shortening struct {
 	summary *agent.Message
 	covers  string
 	tried   bool
 }
 
-// group is what is never split: a message, or a message of the model with the results
-// of its calls.
+// group is never split: a message, or a model message with the results of its calls.
 type group struct {
 	messages []agent.Message
 	tokens   int
-	user     bool // a user has said it: a turn begins
+	user     bool // a user message: a turn begins
 }
 
-// shown is what a model is shown: of the conversation, and the notices behind it. Where older messages
-// are given, a summary of them is wanted first.
-func (p *Planner) shown(notices []agent.Message) (messages, older []agent.Message) {
+// visibleMessages returns the messages for the model: a part of the conversation, followed by the notices. If it returns
+// older messages, they must be summarized first.
+func (p *Planner) visibleMessages(notices []agent.Message) (messages, older []agent.Message) {
 	policy := p.start.Agent.Context
 	whole := p.conversation.of(p.transcript)
 	if policy.MaxTokens <= 0 && !p.conversation.summed && p.shortening.summary == nil {
@@ -53,11 +52,11 @@ func (p *Planner) shown(notices []agent.Message) (messages, older []agent.Messag
 	budget, from := policy.MaxTokens, 0
 	if summary, behind := newestSummary(transcript, groups); summary != nil {
 		messages = append(messages, *summary)
-		budget, from = budget-p.weigh([]agent.Message{*summary})[0], behind
+		budget, from = budget-p.estimateTokens([]agent.Message{*summary})[0], behind
 	}
-	if policy.MaxTokens > 0 && sum(groups[from:])+lead(groups, from) > budget {
+	if policy.MaxTokens > 0 && sum(groups[from:])+openerTokens(groups, from) > budget {
 		if policy.Compaction == agent.CompactSummary && !p.shortening.tried {
-			if cut := cutAt(groups, from, len(groups), p.keep()); cut > from {
+			if cut := firstKept(groups, from, len(groups), p.keep()); cut > from {
 				p.shortening.covers = groups[cut-1].messages[0].ID
 				return nil, append(messages, flat(groups[from:cut])...)
 			}
@@ -78,15 +77,15 @@ func (p *Planner) keep() int {
 	return c.MaxTokens / 2
 }
 
-// compact asks for a summary of the older messages.
+// compact returns an effect that summarizes the older messages.
 func (p *Planner) compact(older []agent.Message) Effect {
 	name := p.start.Agent.Model
 	request := p.request(name, slices.Concat(older, []agent.Message{p.note(2, "Summarise the conversation so far.", nil)}))
-	request.System, request.Output, request.Choice, request.Tools = summarySystem, nil, model.ChoiceNone, p.offered()
+	request.System, request.Output, request.Choice, request.Tools = summarySystem, nil, model.ChoiceNone, p.offeredTools()
 	return Compact{Step: p.step, Older: older, Model: name, Request: request}
 }
 
-// Compacted answers Compact with the summary. An empty one is none.
+// Compacted answers Compact with the summary. An empty summary counts as none.
 func (p *Planner) Compacted(summary string) {
 	expect[Compact](p)
 	p.shortening.tried = true
@@ -100,8 +99,7 @@ func (p *Planner) Compacted(summary string) {
 	p.next = p.callModel()
 }
 
-// CompactFailed answers Compact with why there is no summary: the step goes on with a
-// window.
+// CompactFailed answers Compact with an error. The step continues with a window instead of a summary.
 func (p *Planner) CompactFailed(error) {
 	expect[Compact](p)
 	p.shortening.tried = true
@@ -110,9 +108,9 @@ func (p *Planner) CompactFailed(error) {
 
 func (p *Planner) groups(messages []agent.Message) []group {
 	var groups []group
-	tokens := p.weigh(messages)
+	tokens := p.estimateTokens(messages)
 	for i, m := range messages {
-		if m.Role == agent.RoleTool && len(groups) > 0 { // behind its calls: see conversation
+		if m.Role == agent.RoleTool && len(groups) > 0 { // follows its calls: see conversation
 			last := &groups[len(groups)-1]
 			last.messages = append(last.messages, m)
 			last.tokens += tokens[i]
@@ -123,7 +121,7 @@ func (p *Planner) groups(messages []agent.Message) []group {
 	return groups
 }
 
-// estimate takes a quarter of the bytes of a message.
+// estimate returns a quarter of a message's bytes as its tokens.
 func estimate(m agent.Message) int {
 	bytes := 0
 	for _, part := range m.Parts {
@@ -143,32 +141,31 @@ func estimate(m agent.Message) int {
 	return (bytes + 3) / 4
 }
 
-// window gives the group that what is shown begins with. It does what a reader would have
-// done who goes through the conversation and, whenever it is over the budget, forgets all
-// but what is to be kept. So the beginning stays the same for many steps, as caches of
-// providers like it.
+// window returns the first group of the visible conversation. It simulates a reader of the conversation that,
+// whenever it exceeds the budget, drops all but the part to keep. The beginning thus stays the same for many
+// steps, which suits the caches of providers.
 func window(groups []group, from, budget, keep int) int {
 	start, tokens := from, 0
 	for end := from; end < len(groups); end++ {
 		tokens += groups[end].tokens
-		if tokens+lead(groups, start) > budget {
-			start = cutAt(groups, start, end+1, keep)
+		if tokens+openerTokens(groups, start) > budget {
+			start = firstKept(groups, start, end+1, keep)
 			tokens = sum(groups[start : end+1])
 		}
 	}
 	return start
 }
 
-// cutAt gives the first of the groups in [from, to) that are kept: the first turn from
-// which on they are within the tokens, else the first such group, else the last group.
-func cutAt(groups []group, from, to, keep int) int {
+// firstKept returns the first retained group in [from, to): the first turn from which the rest fits the tokens,
+// otherwise the first such group, otherwise the last group.
+func firstKept(groups []group, from, to, keep int) int {
 	first, tokens, turn := to-1, 0, -1
 	for i := to - 1; i >= from; i-- {
 		tokens += groups[i].tokens
 		if tokens > keep {
 			break
 		}
-		if tokens+lead(groups, i) <= keep {
+		if tokens+openerTokens(groups, i) <= keep {
 			first = i
 		}
 		if groups[i].user {
@@ -181,8 +178,8 @@ func cutAt(groups []group, from, to, keep int) int {
 	return first
 }
 
-// opener gives the user's message that is shown before the group, since a conversation
-// begins with one; -1 where the group is one, or where there is none.
+// opener returns the user message shown before the group, because a conversation begins with a user message. It
+// returns -1 if the group is one, or if there is none.
 func opener(groups []group, from int) int {
 	if from >= len(groups) || groups[from].user {
 		return -1
@@ -195,8 +192,8 @@ func opener(groups []group, from int) int {
 	return -1
 }
 
-// lead is the tokens of the opener.
-func lead(groups []group, from int) int {
+// openerTokens returns the tokens of the opener.
+func openerTokens(groups []group, from int) int {
 	if user := opener(groups, from); user >= 0 {
 		return groups[user].tokens
 	}
@@ -222,8 +219,8 @@ func isSummary(m agent.Message) bool {
 	return m.Role == agent.RoleContext && m.Metadata[metadataCompaction] == compactionSummary
 }
 
-// newestSummary gives the newest summary that covers what is there, and the group
-// behind that.
+// newestSummary returns the newest summary of messages in the conversation, and the group after the covered
+// ones.
 func newestSummary(transcript []agent.Message, groups []group) (*agent.Message, int) {
 	for i := len(transcript) - 1; i >= 0; i-- {
 		if !isSummary(transcript[i]) {

@@ -11,23 +11,22 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Metadata of the messages from which a new owner learns that the output is owed, and
-// how often the model has missed it.
+// Message metadata that tells a new owner that the output is owed, and how often the model has missed it.
 const (
 	metadataCompletion = "completion"
-	completionOwed     = "owed"   // of the note that begins the forced phase
-	completionForced   = "forced" // of each reply in it
-	// metadataReason is the completion reason where a limit has begun the forced phase.
+	completionOwed     = "owed"   // on the note that begins the forced phase
+	completionForced   = "forced" // on each reply of the forced phase
+	// metadataReason is the completion reason if a limit began the forced phase.
 	metadataReason = "completion_reason"
-	// metadataReply marks the note that stands for a reply without content.
+	// metadataReply marks the note that replaces an empty reply.
 	metadataReply = "reply"
 	replyEmpty    = "empty"
 )
 
-// maxMisses is how many replies of the forced phase may miss the output.
+// maxMisses is the number of replies in the forced phase that may miss the output.
 const maxMisses = 3
 
-// Completion reasons. The texts are the specification's.
+// Completion reasons, as in the specification.
 const (
 	ReasonMaxSteps = "max_steps"
 	ReasonStopWhen = "stop_when"
@@ -37,14 +36,13 @@ func (p *Planner) hasOutput() bool { return p.start.Agent.OutputSchema != nil }
 
 func isForced(m agent.Message) bool { return m.Metadata[metadataCompletion] == completionForced }
 
-// isReply reports whether a message is a reply of the model, or stands for one. What came of
-// a reply that has failed is none.
+// isReply reports whether a message is a reply of the model or replaces one. A failed reply does not count.
 func isReply(m agent.Message) bool {
 	return m.Role == agent.RoleAssistant && !hasFailed(m) || m.Metadata[metadataReply] == replyEmpty
 }
 
-// ofRun is what the run, and the one that it continues, have appended.
-func (p *Planner) ofRun(transcript []agent.Message) []agent.Message {
+// runMessages returns the messages appended by the run, including the run that it continues.
+func (p *Planner) runMessages(transcript []agent.Message) []agent.Message {
 	return transcript[p.start.Begin:]
 }
 
@@ -57,15 +55,14 @@ func count(messages []agent.Message, is func(agent.Message) bool) (n int) {
 	return n
 }
 
-// steps are the replies of the run that count against its cap.
-func (p *Planner) steps(transcript []agent.Message) int {
-	return count(p.ofRun(transcript), func(m agent.Message) bool { return isReply(m) && !isForced(m) })
+// replyCount returns the number of the run's replies, which count against the step limit.
+func (p *Planner) replyCount(transcript []agent.Message) int {
+	return count(p.runMessages(transcript), func(m agent.Message) bool { return isReply(m) && !isForced(m) })
 }
 
-// stepsWith is the number of the run's replies, with one that may not be in the
-// conversation yet.
-func (p *Planner) stepsWith(m agent.Message) int {
-	run := p.ofRun(p.transcript)
+// replyCountWith returns the number of the run's replies including m, which may not be in the conversation yet.
+func (p *Planner) replyCountWith(m agent.Message) int {
+	run := p.runMessages(p.transcript)
 	steps := count(run, isReply)
 	if !slices.ContainsFunc(run, func(r agent.Message) bool { return r.ID == m.ID }) {
 		steps++
@@ -77,37 +74,37 @@ func (p *Planner) maxSteps() int {
 	return cmp.Or(p.start.Agent.MaxSteps, agent.DefaultMaxSteps)
 }
 
-// owes reports whether the next reply must be the output.
-func (p *Planner) owes() bool { return p.owed(p.transcript) }
+// outputOwed reports whether the next reply must be the output.
+func (p *Planner) outputOwed() bool { return p.owed(p.transcript) }
 
 func (p *Planner) owed(transcript []agent.Message) bool {
-	return p.hasOutput() && (p.steps(transcript) >= p.maxSteps() || p.forced(transcript))
+	return p.hasOutput() && (p.replyCount(transcript) >= p.maxSteps() || p.inForcedPhase(transcript))
 }
 
-// forced reports whether the forced phase is written down.
-func (p *Planner) forced(transcript []agent.Message) bool {
-	return slices.ContainsFunc(p.ofRun(transcript), func(m agent.Message) bool { return m.Metadata[metadataCompletion] != "" })
+// inForcedPhase reports whether the conversation records the forced phase.
+func (p *Planner) inForcedPhase(transcript []agent.Message) bool {
+	return slices.ContainsFunc(p.runMessages(transcript), func(m agent.Message) bool { return m.Metadata[metadataCompletion] != "" })
 }
 
-// completionReason is which limit has made the output be owed.
+// completionReason returns the limit that began the forced phase.
 func (p *Planner) completionReason(transcript []agent.Message) string {
-	for _, m := range p.ofRun(transcript) {
+	for _, m := range p.runMessages(transcript) {
 		if reason := m.Metadata[metadataReason]; reason != "" {
 			return reason
 		}
 	}
-	if p.owed(transcript) && !p.forced(transcript) {
+	if p.owed(transcript) && !p.inForcedPhase(transcript) {
 		return ReasonMaxSteps
 	}
 	return ""
 }
 
-// limits is the end of a run that has come to one in the conversation as it is. Reason
-// is set where the cap on the steps makes the output be owed instead.
-func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string) {
-	capped := p.steps(transcript) >= p.maxSteps()
+// checkLimits returns the outcome if the conversation has reached a limit. If the step limit only begins the forced
+// phase, it returns the reason instead.
+func (p *Planner) checkLimits(transcript []agent.Message) (o *Outcome, reason string) {
+	capped := p.replyCount(transcript) >= p.maxSteps()
 	switch {
-	case p.owed(transcript) && count(p.ofRun(transcript), isForced) >= maxMisses:
+	case p.owed(transcript) && count(p.runMessages(transcript), isForced) >= maxMisses:
 		failure := missedFailure()
 		return &Outcome{
 			Status: StatusFailed, FinishReason: model.FinishError, Failure: &failure, CompletionReason: p.completionReason(transcript),
@@ -121,24 +118,24 @@ func (p *Planner) limits(transcript []agent.Message) (o *Outcome, reason string)
 	return nil, ""
 }
 
-// behind decides what follows a step that has not ended the run by itself: its end, or
-// the note that begins the forced phase, or neither.
-func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
+// afterStep decides what follows a step that did not end the run itself: an outcome, the note that begins the
+// forced phase, or nothing.
+func (p *Planner) afterStep(c Commit) (o *Outcome, note *agent.Message) {
 	transcript := p.with(c.Messages)
 	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a Asked) bool {
 		return slices.ContainsFunc(c.Consumed, func(consumed Consumed) bool { return consumed.CallID == a.CallID })
 	})
 	if left, open := p.answered(transcript, pending, nil); len(left.tasks) > 0 {
-		return nil, nil // the next step takes them
+		return nil, nil // the next step handles them
 	} else if len(open) > 0 {
 		return suspendedAgain(transcript, open), nil
 	}
-	forced := p.forced(transcript)
+	forced := p.inForcedPhase(transcript)
 	stops, err := false, error(nil)
 	if !forced {
 		stops, err = p.stopsWhen(transcript)
 	}
-	if err != nil && p.maxSteps() == agent.NoMaxSteps { // nothing else might ever end the run
+	if err != nil && p.maxSteps() == agent.NoMaxSteps { // no other limit might ever end the run
 		failure := InternalFailure(err)
 		return &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: &failure}, nil
 	}
@@ -149,22 +146,21 @@ func (p *Planner) behind(c Commit) (o *Outcome, note *agent.Message) {
 				CompletionReason: ReasonStopWhen,
 			}, nil
 		}
-		return nil, p.owe(ReasonStopWhen)
+		return nil, p.oweNote(ReasonStopWhen)
 	}
-	o, reason := p.limits(transcript)
+	o, reason := p.checkLimits(transcript)
 	if o == nil && reason != "" && !forced {
-		return nil, p.owe(reason)
+		return nil, p.oweNote(reason)
 	}
 	return o, nil
 }
 
-// stopsWhen asks the agent whether the run ends behind a step. It does not where there is no
-// answer.
+// stopsWhen asks the agent whether to end the run after a step. An error means no.
 func (p *Planner) stopsWhen(transcript []agent.Message) (bool, error) {
 	if p.start.Agent.StopWhen == nil {
 		return false, nil
 	}
-	progress := agent.Progress{Steps: p.stepsWith(p.work.message), Reply: p.work.message, State: p.State()}
+	progress := agent.Progress{Steps: p.replyCountWith(p.work.message), Reply: p.work.message, State: p.State()}
 	for _, call := range p.work.message.Calls() {
 		for _, m := range transcript {
 			for _, result := range m.Results() {
@@ -174,20 +170,20 @@ func (p *Planner) stopsWhen(transcript []agent.Message) (bool, error) {
 			}
 		}
 	}
-	return called(p, "StopWhen", func() bool { return p.start.Agent.StopWhen(progress) })
+	return callFunction(p, "StopWhen", func() bool { return p.start.Agent.StopWhen(progress) })
 }
 
-// owe is the note that begins the forced phase.
-func (p *Planner) owe(reason string) *agent.Message {
+// oweNote returns the note that begins the forced phase.
+func (p *Planner) oweNote(reason string) *agent.Message {
 	metadata := map[string]string{metadataCompletion: completionOwed}
 	if reason != "" {
 		metadata[metadataReason] = reason
 	}
-	note := p.note(1, p.wanted(), metadata)
+	note := p.note(1, p.outputInstruction(), metadata)
 	return &note
 }
 
-// endText is what follows a reply without calls.
+// endText returns the effect after a reply without calls.
 func (p *Planner) endText() Effect {
 	w := &p.work
 	if p.hasOutput() {
@@ -195,7 +191,7 @@ func (p *Planner) endText() Effect {
 	}
 	text := quote(w.message.Text())
 	if p.start.Agent.Guard.OnReply != nil && w.verdict == nil {
-		return p.ask(true, text)
+		return p.consultGuard(true, text)
 	}
 	c := p.commit(nil)
 	failure := w.verdict.failure()
@@ -204,38 +200,38 @@ func (p *Planner) endText() Effect {
 		c.Outcome = &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: failure}
 	case w.verdict != nil && w.verdict.Revise != "":
 		note := p.note(0, w.verdict.Revise, nil)
-		p.standIn(&note)
+		p.useNoteAsReply(&note)
 		c.Messages = append(c.Messages, note)
-		c.Outcome, _ = p.behind(c)
+		c.Outcome, _ = p.afterStep(c)
 	default:
 		c.Outcome = &Outcome{Status: StatusCompleted, Output: text, FinishReason: w.finish}
 	}
 	return c
 }
 
-// endMissed is what follows a reply without calls where an output is owed.
+// endMissed returns the effect after a reply without calls in the forced phase.
 func (p *Planner) endMissed() Effect {
 	c := p.commit(nil)
 	switch {
-	case !p.owes():
-		_, note := p.behind(c)
+	case !p.outputOwed():
+		_, note := p.afterStep(c)
 		if note == nil {
-			note = p.owe("")
+			note = p.oweNote("")
 		}
-		p.standIn(note)
+		p.useNoteAsReply(note)
 		c.Messages = append(c.Messages, *note)
-	case !says(p.work.message):
-		note := p.note(1, p.wanted(), map[string]string{metadataCompletion: completionForced})
-		p.standIn(&note)
+	case !hasContent(p.work.message):
+		note := p.note(1, p.outputInstruction(), map[string]string{metadataCompletion: completionForced})
+		p.useNoteAsReply(&note)
 		c.Messages = append(c.Messages, note)
 	}
-	c.Outcome, _ = p.limits(p.with(c.Messages))
+	c.Outcome, _ = p.checkLimits(p.with(c.Messages))
 	return c
 }
 
-// standIn lets a note count as the reply where that has no content and so no message.
-func (p *Planner) standIn(note *agent.Message) {
-	if says(p.work.message) {
+// useNoteAsReply lets a note count as the reply if the reply is empty and so has no message.
+func (p *Planner) useNoteAsReply(note *agent.Message) {
+	if hasContent(p.work.message) {
 		return
 	}
 	if note.Metadata == nil {
@@ -244,7 +240,7 @@ func (p *Planner) standIn(note *agent.Message) {
 	note.Metadata[metadataReply] = replyEmpty
 }
 
-// finishers are the names of the tools that finish a run.
+// finishers returns the names of the tools that finish a run.
 func (p *Planner) finishers() []string {
 	names := []string{agent.FinishTool}
 	for _, t := range p.start.Agent.Tools {
@@ -255,15 +251,15 @@ func (p *Planner) finishers() []string {
 	return names
 }
 
-// wanted tells the model of what it owes.
-func (p *Planner) wanted() string {
+// outputInstruction returns the instruction about the owed output.
+func (p *Planner) outputInstruction() string {
 	if p.start.Agent.Completion == agent.CompletionNative {
 		return "Give your output now: one JSON object {\"completion\": {\"tool\", \"input\"}}, and nothing else."
 	}
 	return fmt.Sprintf("Give your output now: make one call of %s, and nothing else.", strings.Join(p.finishers(), " or "))
 }
 
-// envelope is the shape of a completion without a call.
+// envelope returns the JSON output format that replaces a finishing call.
 func (p *Planner) envelope() *model.Output {
 	type object = map[string]any
 	closed := func(properties object, required ...string) object {
@@ -277,7 +273,7 @@ func (p *Planner) envelope() *model.Output {
 			at += fmt.Sprintf("/anyOf/%d", i)
 		}
 		forms = append(forms, closed(object{
-			"tool": object{"type": "string", "enum": []string{name}}, "input": moved(p.tools.schema(name), at+"/properties/input"),
+			"tool": object{"type": "string", "enum": []string{name}}, "input": embedSchema(p.tools.schema(name), at+"/properties/input"),
 		}, "tool", "input"))
 	}
 	completion := forms[0]
@@ -285,14 +281,14 @@ func (p *Planner) envelope() *model.Output {
 		completion = object{"anyOf": forms}
 	}
 	schema, err := json.Marshal(closed(object{"completion": completion}, "completion"))
-	if err != nil { // it was decoded from JSON
+	if err != nil { // decoded from JSON before
 		panic(fmt.Sprintf("loop: the schema of a completion: %v", err))
 	}
 	return &model.Output{Name: "completion", Schema: schema, Strict: p.start.Agent.StrictOutput}
 }
 
-// moved is a schema inside of another one, at a place, with its references led there.
-func moved(raw json.RawMessage, at string) any {
+// embedSchema embeds a schema at a place inside another one and adjusts its references.
+func embedSchema(raw json.RawMessage, at string) any {
 	var schema any
 	if err := json.Unmarshal(raw, &schema); err != nil {
 		return map[string]any{"type": "object"}
@@ -318,8 +314,8 @@ func redirect(node any, at string) any {
 	return node
 }
 
-// unwrap turns a reply that is a completion without a call into one with that call.
-// Another reply stays as it is, and misses.
+// unwrap converts a completion in the JSON output format into a reply with the equivalent call. Any other reply
+// stays and counts as a miss.
 func (p *Planner) unwrap(r *Reply) {
 	var envelope struct {
 		Completion *struct {

@@ -14,9 +14,8 @@ import (
 
 const unknownOutcome = "the process that ran this call was lost"
 
-// Wherever an owner is lost in a scenario, the next one brings the run to the same end
-// with the same messages. A tool that may not run twice does not, and where it may have
-// begun the model is told that nobody knows.
+// Wherever an owner is lost in a scenario, the next owner reaches the same end with the same messages. An unsafe
+// tool runs at most once, and if it may have begun, the model learns that its outcome is unknown.
 func TestEveryScenarioSurvivesTheLossOfItsOwnerAtEveryEffect(t *testing.T) {
 	t.Parallel()
 	cuts := 0
@@ -24,8 +23,8 @@ func TestEveryScenarioSurvivesTheLossOfItsOwnerAtEveryEffect(t *testing.T) {
 		_, s := play(t, file.text)
 		for n, a := range s.acts {
 			if file.name == "answer_that_changed" && n > 0 {
-				// Whether the finishing call had begun is not known any more when a second owner
-				// is lost, and then it does not wait for the call that was approved since.
+				// After the loss of a second owner it is unknown whether the finishing call had begun, so it
+				// does not wait for the call approved meanwhile.
 				continue
 			}
 			whole := newReplay(t, a)
@@ -47,24 +46,24 @@ func TestEveryScenarioSurvivesTheLossOfItsOwnerAtEveryEffect(t *testing.T) {
 	}
 }
 
-// maxCuts are the ways to cut an effect: before it, with it but unanswered, and, of calls,
-// with each number of recorded results.
+// maxCuts is the number of ways to cut an effect: before it, after it but unanswered, and for calls with each
+// number of recorded results.
 const maxCuts = 6
 
-// replay plays an act without its script's order, so that it goes on behind a cut.
+// replay plays an act independently of its script's order, so it can continue after a cut.
 type replay struct {
 	t       *testing.T
 	world   *world
-	said    map[string][]said // by kind of effect and step
+	answers map[string][]scriptLine // by kind of effect and step
 	at      map[string]int
 	planner *loop.Planner
 }
 
 func newReplay(t *testing.T, a *act) *replay {
-	r := &replay{t: t, world: a.first.copied(), said: map[string][]said{}}
+	r := &replay{t: t, world: a.first.copy(), answers: map[string][]scriptLine{}}
 	for _, s := range a.said {
 		key := place(s.effect)
-		r.said[key] = append(r.said[key], s)
+		r.answers[key] = append(r.answers[key], s)
 	}
 	r.claim()
 	return r
@@ -72,7 +71,7 @@ func newReplay(t *testing.T, a *act) *replay {
 
 func (r *replay) claim() {
 	r.at = map[string]int{}
-	r.planner = loop.New(r.world.begins())
+	r.planner = loop.New(r.world.newStart())
 }
 
 func place(e loop.Effect) string {
@@ -89,24 +88,24 @@ func place(e loop.Effect) string {
 	return ""
 }
 
-// words are what is said to an effect; false where the act has ended.
-func (r *replay) words(e loop.Effect) ([]string, bool) {
+// answerTo returns the script's answer to an effect; false after the end of the act.
+func (r *replay) answerTo(e loop.Effect) ([]string, bool) {
 	key := place(e)
 	if _, ok := e.(loop.RunCalls); ok {
 		var all []string
-		for _, s := range r.said[key] {
+		for _, s := range r.answers[key] {
 			all = append(all, s.words...)
 		}
 		return all, true
 	}
-	if r.at[key] >= len(r.said[key]) {
+	if r.at[key] >= len(r.answers[key]) {
 		return nil, false
 	}
 	r.at[key]++
-	return r.said[key][r.at[key]-1].words, true
+	return r.answers[key][r.at[key]-1].words, true
 }
 
-// run plays to the end, and counts the effects. The one with the number is cut.
+// run plays to the end and counts the effects. It cuts the effect with the given number.
 func (r *replay) run(cut, how int) int {
 	for n := 0; ; n++ {
 		if n > 200 {
@@ -130,7 +129,7 @@ func (r *replay) run(cut, how int) int {
 	}
 }
 
-// lose does to the world what an owner has done of an effect when it is lost.
+// lose applies to the world what an owner has done of an effect before its loss.
 func (r *replay) lose(effect loop.Effect, how int) {
 	if how == 0 {
 		return
@@ -141,7 +140,7 @@ func (r *replay) lose(effect loop.Effect, how int) {
 	case loop.Commit:
 		r.world.commit(e)
 	case loop.RunCalls:
-		words, _ := r.words(e)
+		words, _ := r.answerTo(e)
 		r.world.enter(e)
 		ends := endsOf(e, words)
 		r.world.recordEnds(e, ends[:min(how-1, len(ends))])
@@ -164,7 +163,7 @@ func (r *replay) perform(effect loop.Effect) bool {
 		r.world.recordPlan(e)
 		r.planner.Recorded()
 	case loop.RunCalls:
-		words, _ := r.words(e)
+		words, _ := r.answerTo(e)
 		r.world.enter(e)
 		ends := endsOf(e, words)
 		r.world.recordEnds(e, ends)
@@ -176,7 +175,7 @@ func (r *replay) perform(effect loop.Effect) bool {
 		r.world.outcome = &e.Outcome
 		r.planner.Finished()
 	default:
-		words, ok := r.words(e)
+		words, ok := r.answerTo(e)
 		if !ok {
 			return false
 		}
@@ -187,7 +186,7 @@ func (r *replay) perform(effect loop.Effect) bool {
 
 func (s *stage) say(words []string) { commands[words[0]](s, words[1:]) }
 
-// differs says what is not as in another replay.
+// differs describes a difference from another replay, or returns "".
 func (r *replay) differs(whole *replay) string {
 	for _, t := range r.world.start.Agent.Tools {
 		for _, m := range r.world.start.Transcript {
@@ -198,13 +197,13 @@ func (r *replay) differs(whole *replay) string {
 			}
 		}
 	}
-	// A summary that was not committed is lost with its owner, and made again when it is wanted.
+	// An uncommitted summary is lost with its owner and created again on demand.
 	summary := func(m agent.Message) bool { return m.Metadata["compaction"] != "" }
 	got := slices.DeleteFunc(slices.Clone(r.world.start.Transcript), summary)
 	want := slices.DeleteFunc(slices.Clone(whole.world.start.Transcript), summary)
 	for i := range min(len(got), len(want)) {
 		if isUnknown(got[i]) && !isUnknown(want[i]) {
-			return "" // from here on the run is another one
+			return "" // the runs differ from here on
 		}
 		if !reflect.DeepEqual(got[i], want[i]) {
 			return fmt.Sprintf("message %d is %q %s, want %q %s", i, got[i].ID, text(got[i]), want[i].ID, text(want[i]))

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
@@ -14,7 +15,7 @@ import (
 
 func noGuard(context.Context, agent.Ending) (agent.Verdict, error) { return agent.Verdict{}, nil }
 
-// describe is an effect in lines that begin with ">".
+// describe describes an effect in lines that begin with ">".
 func describe(effect loop.Effect) string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -28,7 +29,7 @@ func describe(effect loop.Effect) string {
 		add("call model: step %d, attempt %d%s", e.Step, e.Attempt, requestText(e))
 		messages(e.Request.Messages)
 	case loop.Wait:
-		add("wait %v because of %s", e.For, e.Cause.Code)
+		add("wait %v because of %s", duration(e.For), e.Cause.Code)
 	case loop.Compact:
 		add("compact: step %d, %s", e.Step, e.Model)
 		messages(e.Older)
@@ -53,7 +54,7 @@ func describe(effect loop.Effect) string {
 			if open.Approval {
 				kind = "approval"
 			}
-			add("    leave %s open for an %s%s", open.ID, kind, when(open.AnswerWithin > 0, " within "+open.AnswerWithin.String()))
+			add("    leave %s open for an %s%s", open.ID, kind, when(open.AnswerWithin > 0, " within "+duration(open.AnswerWithin).String()))
 		}
 		for _, c := range e.Consumed {
 			add("    take answer %d of %s", c.Revision, c.CallID)
@@ -80,7 +81,7 @@ func when(is bool, text string) string {
 	return ""
 }
 
-// requestText is what of a request is out of the ordinary.
+// requestText describes the unusual parts of a request.
 func requestText(e loop.CallModel) string {
 	var text string
 	if e.Model != "test/mind" {
@@ -116,7 +117,7 @@ func callText(c loop.Call) string {
 	return c.ID + ": " + text + decisionText(c.Decision)
 }
 
-// recordText says whether a small result of the i-th call, which writes nothing, is recorded.
+// recordText says whether a small result of the i-th call without writes is recorded.
 func recordText(e loop.RunCalls, i int) string {
 	switch c := e.Calls[i]; {
 	case e.Records(c, loop.Ended{}, true):
@@ -127,7 +128,7 @@ func recordText(e loop.RunCalls, i int) string {
 	return ""
 }
 
-// decisionText says how an approval was decided; nothing where it was not.
+// decisionText describes the decision on an approval, if any.
 func decisionText(d *loop.Decision) string {
 	if d == nil {
 		return ""
@@ -176,3 +177,5 @@ func text(m agent.Message) string {
 	}
 	return strings.Join(parts, " ")
 }
+
+func duration(m loop.Millis) time.Duration { return time.Duration(m) * time.Millisecond }

@@ -1,20 +1,19 @@
 // Package loop is the heart of the executor: it decides what a run does next.
 //
-// A Planner knows the agent, the conversation so far and what the step in
-// flight has left behind. One effect at a time comes out of Next; who performs
-// it tells the planner how it ended, and the next one comes out. A step:
+// A Planner knows the agent, the conversation, and what the step in flight has recorded. Next returns one effect
+// at a time. The worker performs it and reports its result, and the next effect follows. A step:
 //
-//	               ┌─────────────── Waited ── Wait ◀─┐ retryable, budget left; else the
-//	               ▼                                 │ next model, and behind the last one
+//	               ┌─────────────── Waited ── Wait ◀─┐ retryable, budget left; otherwise the
+//	               ▼                                 │ next model; after the last one
 //	begin ──▶ [Compact] ──▶ CallModel ── Failed ─────┴── Commit, or Finish ──▶ Done
 //	                            │ Replied
 //	      ┌── text ─────────────┴──────── calls ──┐
 //	      ▼                                       ▼
 //	 [Guard: reply]            [RecordPlan, if a tool may have effects]
 //	      │                                       ▼
-//	      │                          RunCalls: tools that run here, calls that cannot
+//	      │                          RunCalls: tools that run here, impossible calls
 //	      │                                       │
-//	      │         somebody outside answers ─────┼───── one finishes the run
+//	      │            a client must answer ──────┼───── one finishes the run
 //	      │                   │                   │               ▼
 //	      │                   ▼                   │   [Guard: output] RunCalls [Guard: output]
 //	      │        Commit, suspended              ▼               │
@@ -22,32 +21,29 @@
 //	                                              │ Committed
 //	                       Done ◀── an end ───────┴───── none ──▶ begin
 //
-// Before the model of a step is called, begin takes answers that have come to calls of
-// an earlier step, in a step of their own (a drain):
+// Before the model call of a step, begin applies answers to calls of an earlier step, in a step of their own (a
+// drain):
 //
 //	begin ──▶ RunCalls: answers ──▶ [RecordPlan ▶ RunCalls: approved ones] ──▶ finishing, Commit as above
-//	  └─────▶ Commit, suspended: nothing but open calls
+//	  └─────▶ Commit, suspended: only open calls
 //
-// Stopped leads from anywhere to a Commit of what there is, or to Finish where that is
-// nothing.
+// Stopped leads from any effect to a Commit of the existing work, or to Finish without any.
 //
-// What readers have seen of a reply stays in the conversation, also when its run is stopped
-// or its last model call fails: as an assistant message that says so in its metadata. It has
-// the texts and the calls that came whole, each with a result that says that it was not made;
-// it has no reasoning. The next run's model is shown a reply that was stopped, and is not
-// shown one that has failed: it would take a broken reply for its own.
+// Readers' text of a reply stays in the conversation if its run is stopped or its last model call fails. It
+// becomes an assistant message with a mark in its metadata. It keeps the texts and the complete calls, each with
+// a result saying that the call was not executed, but no reasoning. The next run's model sees a stopped reply.
+// It does not see a failed one, which it would mistake for its own.
 //
-// # What a new owner finds
+// # Recovery by a new owner
 //
-// Everything is derived from what is durable: conversation, journal, questions with
-// their answers, custom state. A plan is recorded before any call of it that may have effects
-// runs. So a new owner that finds a plan asks nothing of the model again: calls with a recorded
-// result keep it, calls without one that may have begun run again with the same idempotency key
-// where their tool says that this is safe, and otherwise get a result that says that nobody
-// knows. A call that finishes the run and may have effects begins when everything before it is
-// recorded, and so has not begun where something is not.
+// All decisions derive from durable data: the conversation, the journal, open and answered calls, and custom
+// state. The plan is recorded before any of its calls with effects runs. A new owner that finds a plan does not
+// call the model again. Calls with a recorded result keep it. A call without one that may have begun runs again
+// with the same idempotency key if its tool is safe; otherwise its result says that the outcome is unknown. A
+// finishing call with effects begins only after everything before it is recorded, so it cannot have begun while
+// a record is missing.
 //
-// Nothing is recorded that a new owner may do again (RunCalls.Records):
+// Work that a new owner may repeat is not recorded (RunCalls.Records):
 //
 //	step                                 plan       results before the commit
 //	text                                 no         –
@@ -56,29 +52,27 @@
 //	read-only tools beside open calls    yes        no
 //	calls of an earlier step (a drain)   yes        all
 //
-// The last result comes with the commit where nothing of the agent's code runs in between: no
-// guard, StopWhen, OnMessage or finishing tool. A result that writes to the custom state, or is large, is
-// always recorded, in a step without a plan behind its plan. In a step without a plan, a new owner
-// asks the model again, and the step may turn out otherwise.
+// The last result travels with the commit if no agent code runs in between: no guard, StopWhen, OnMessage or
+// finishing tool. A result that writes custom state, or a large one, is always recorded; in a step without a
+// plan, the plan is recorded first. In a step without a plan, a new owner calls the model again, and the step
+// may turn out differently.
 //
-// The plan of a drain is a message that the conversation never sees (IsDrain). It has the
-// calls whose answers stand. An approval that timed out is in no plan, since a yes may
-// still take the timeout's place: then the plan must not say that the tool may have begun.
+// The plan of a drain is a message outside of the conversation (IsDrain). It lists the answered calls. A
+// timed-out approval is in no plan, because a late decision may still replace the timeout, and the plan must not
+// claim that the tool may have begun.
 //
-// A plan says in its metadata which calls wait for somebody (asks), since a predicate or
-// another version of the agent may say something else by then: what it has asked is asked,
-// and of a call that has run as the plan says nobody is asked whether it may. The
-// conversation does not have that (Said).
+// A plan's metadata lists the calls that wait for a client (asks), because a predicate or another version of the
+// agent may decide differently later. Its questions remain, and a call that runs according to the plan needs no
+// approval any more. The conversation does not contain this metadata (Said).
 //
-// What is to be known behind a commit stands in the metadata of messages: that
-// a reply was cut short (agent.MetadataInterrupted) or has failed (agent.MetadataFailed), that the output is owed and by which
-// limit (completion, completion_reason), which replies of that phase have missed it, which
-// notes stand for replies without content (reply), and what a summary covers (compaction, covers).
-// Steps are counted by the replies since Start.Begin, so that a run
-// has one cap over all of its suspensions.
+// Other facts after a commit are metadata of messages: that a reply was cut (agent.MetadataInterrupted) or
+// failed (agent.MetadataFailed), that the output is owed and because of which limit (completion,
+// completion_reason), the replies of that phase that missed it, the notes that replace empty replies (reply),
+// and what a summary covers (compaction, covers). Steps are counted by the replies since Start.Begin, so a run
+// has one limit over all of its suspensions.
 //
-// What is not durable may be done again: model calls without a plan, guards, summaries.
-// A step begins with the agent's own model, whichever has answered before.
+// Everything else may be repeated: model calls without a plan, guards, summaries. Each step begins with the
+// agent's own model, whichever model answered before.
 //
 // # Ends
 //
@@ -88,18 +82,16 @@
 //	model calls and fallbacks used up          failed, with the code of the last error
 //	StopWhen, before MaxSteps                  completed, stop_when; or the output is owed
 //	MaxSteps                                   failed, framework_max_steps; or the output is owed
-//	StopWhen gives no answer, without a cap    failed
+//	StopWhen fails, without a step limit       failed
 //	owed, and missed three times               failed, framework_completion_missed
 //	guard                                      failed, framework_guard_refused or _failed
 //	stop                                       interrupted, or failed with framework_cancelled
 //	                                           or framework_deadline_exceeded
 //
-// The result of a finishing tool is held against the agent's output schema unless the
-// tool has a schema of its own. A guard's wish becomes the failure of __finish__, which is
-// judged before it is a result; a tool that has run keeps its result, and the wish
-// follows as a note.
+// The result of a finishing tool must match the agent's output schema unless the tool has an output schema of
+// its own. A guard's revision request becomes the failure of __finish__, which is judged before it has a result.
+// Another finishing tool keeps its result, and the request follows as a note.
 //
-// Nothing here reads a clock, does I/O or starts a goroutine: functions of the agent without
-// a context are called by Start.Apart, which may. The same start and the same answers give
-// the same effects, message ids and keys.
+// Nothing here reads a clock, does I/O or starts a goroutine. Start.Apart calls functions of the agent without a
+// context, and may do so. The same start and the same answers produce the same effects, message ids and keys.
 package loop

@@ -7,20 +7,18 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// abandoned begins the errors of calls that a new message has taken the place of. It is
-// the specification's.
+// abandoned begins the errors of calls replaced by a new message, as in the specification.
 const abandoned = "client_tool_abandoned"
 
-// IsDrain reports whether a recorded plan is that of a step that runs calls of an
-// earlier one. Such a plan is no message of the conversation, and its calls were told
-// by the step that they are of.
+// IsDrain reports whether a recorded plan belongs to a step that runs calls of an earlier one. Such a plan is
+// not a message of the conversation, and the earlier step has already streamed its calls.
 func IsDrain(run Run, step int, plan agent.Message) bool {
 	return plan.ID == messageID(run, step, "drain", 0)
 }
 
-// sort keeps what there is to do about the calls that went outside. One whose question
-// is not in the conversation, as behind a rewind, or is answered there, is nothing to do.
-func (p *Planner) sort(asked []Asked) {
+// collectClientCalls collects the work on calls that wait for clients. A call needs no work if it is not in the conversation,
+// as after a rewind, or is answered there.
+func (p *Planner) collectClientCalls(asked []Asked) {
 	answered := answeredIDs(p.transcript)
 	for _, a := range asked {
 		if !a.Taken && p.taken[a.CallID] && !answered[a.CallID] {
@@ -33,9 +31,8 @@ func (p *Planner) sort(asked []Asked) {
 	}
 }
 
-// drain begins a step that takes answers which have come, or goes on with it where a
-// former owner has left its plan. Where nothing but open calls is left the run suspends
-// again. Nil where nobody was asked anything.
+// drain begins a step that applies answers, or continues such a step from a former owner's plan. If only open
+// calls remain, the run suspends again. It returns nil without any calls for clients.
 func (p *Planner) drain(j *Journal) Effect {
 	w, open := p.answered(p.transcript, p.pending, j)
 	switch {
@@ -48,8 +45,7 @@ func (p *Planner) drain(j *Journal) Effect {
 	return nil
 }
 
-// answered gives the work of a step that takes the answers to the calls of one
-// message, and the calls that are open.
+// answered returns the work of a step that applies the answers to the calls of one message, and the open calls.
 func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journal) (w work, open []Asked) {
 	for _, a := range pending {
 		if a.Answer == nil {
@@ -61,60 +57,60 @@ func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journ
 	}
 	done := answeredIDs(transcript)
 	for i, m := range transcript {
-		if !slices.ContainsFunc(m.Calls(), func(c agent.ToolCall) bool { return askedOf(pending, c.ID) != nil }) {
+		if !slices.ContainsFunc(m.Calls(), func(c agent.ToolCall) bool { return findAsked(pending, c.ID) != nil }) {
 			continue
 		}
-		if w = p.drainWork(m, spoken(transcript[i+1:]), pending, done, j); len(w.tasks) > 0 {
+		if w = p.drainWork(m, hasUserMessage(transcript[i+1:]), pending, done, j); len(w.tasks) > 0 {
 			return w, open
 		}
 	}
 	return work{}, open
 }
 
-// drainWork is what a step does about the calls of one message. Calls that finish the
-// run wait for the last answer. A journal says which calls the step is about.
+// drainWork returns a step's work on the calls of one message. Calls that finish the run wait for the last
+// answer. A journal restricts the step to its calls.
 func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, done map[string]bool, j *Journal) work {
 	w := work{message: m, drain: true, planned: j != nil}
-	var last []*task // calls that nobody was asked about, and that have waited
+	var last []*task // calls without a question that waited for the others
 	for _, call := range m.Calls() {
-		if askedOf(pending, call.ID) != nil || done[call.ID] {
+		if findAsked(pending, call.ID) != nil || done[call.ID] {
 			continue
 		}
-		// Others were given up with the run that asked. What is planned was to run.
+		// The others were abandoned with the run that asked. Planned calls were to run.
 		if t := p.classify(call, j != nil && j.has(call.ID)); t.class == classLast {
 			last = append(last, t)
 		}
 	}
 	waits := slices.ContainsFunc(last, func(t *task) bool { return !j.has(t.ID) })
 	for _, call := range m.Calls() {
-		asked := askedOf(pending, call.ID)
+		asked := findAsked(pending, call.ID)
 		switch {
 		case asked == nil:
 			if i := slices.IndexFunc(last, func(t *task) bool { return t.ID == call.ID }); i >= 0 && j.has(call.ID) {
 				w.tasks = append(w.tasks, last[i])
 			}
-		case asked.Answer == nil, !j.has(call.ID) && (waits || !asked.unapproved()):
+		case asked.Answer == nil, !j.has(call.ID) && (waits || !asked.isUndecided()):
 			waits = true
 		default:
-			w.tasks = append(w.tasks, p.take(call, asked))
+			w.tasks = append(w.tasks, p.answeredTask(call, asked))
 		}
 	}
 	if overtaken {
-		overtake(w.tasks)
+		cancelFinishing(w.tasks)
 	}
 	if j != nil {
 		w.restore(j.Results)
 	}
-	giveBack(w.tasks)
+	returnToClients(w.tasks)
 	if waits {
 		w.tasks = slices.DeleteFunc(w.tasks, func(t *task) bool { return t.finishes && !t.Recorded && !t.begun })
 	}
 	return w
 }
 
-// giveBack is for calls that were to run, with a yes or as planned, and whose tool is answered from
-// outside by now: the agent has changed since, and there is nothing to run.
-func giveBack(tasks []*task) {
+// returnToClients handles approved or planned calls whose tool has become a client tool meanwhile: the agent has
+// changed, and there is nothing to run.
+func returnToClients(tasks []*task) {
 	for _, t := range tasks {
 		switch {
 		case t.Tool == nil || !t.Tool.Client:
@@ -128,39 +124,39 @@ func giveBack(tasks []*task) {
 	}
 }
 
-// has reports whether a step is about a call: any, where there is no plan.
+// has reports whether a step includes a call. Without a plan it includes all.
 func (j *Journal) has(id string) bool {
 	return j == nil || slices.ContainsFunc(j.Plan.Calls(), func(c agent.ToolCall) bool { return c.ID == id })
 }
 
-// unapproved reports whether a call that needs a yes has an answer that is neither yes
-// nor no. A real answer may still take its place, and so no plan has such a call.
-func (a *Asked) unapproved() bool {
+// isUndecided reports whether a call that needs approval has an answer other than a decision. A decision may
+// still replace it, so no plan includes such a call.
+func (a *Asked) isUndecided() bool {
 	return a.Approval && a.Answer != nil && (a.Answer.Error != "" || a.Answer.TimedOut)
 }
 
-// spoken reports whether a user has said something.
-func spoken(messages []agent.Message) bool {
+// hasUserMessage reports whether the messages include a user message.
+func hasUserMessage(messages []agent.Message) bool {
 	return slices.ContainsFunc(messages, func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden })
 }
 
-// overtake is for calls of a message behind which a user has spoken: what was to end the
-// former run does not end this one.
-func overtake(tasks []*task) {
+// cancelFinishing handles calls of a message followed by a user message: a call that would have finished the former run
+// does not finish this one.
+func cancelFinishing(tasks []*task) {
 	for _, t := range tasks {
 		switch {
 		case t.class == classLast && t.asked == nil:
 			t.class = classKnown
 			t.fail(errOvertaken)
 		case t.class == classLast:
-			t.class = classServer // with its yes it runs
+			t.class = classServer // an approved call runs
 		}
 		t.finishes = false
 	}
 }
 
-// take makes a task of an answered call.
-func (p *Planner) take(call agent.ToolCall, asked *Asked) *task {
+// answeredTask returns a task for an answered call.
+func (p *Planner) answeredTask(call agent.ToolCall, asked *Asked) *task {
 	answer := asked.Answer
 	t := p.takeAnswer(call, *answer, asked.Approval)
 	t.asked = asked
@@ -168,9 +164,9 @@ func (p *Planner) take(call agent.ToolCall, asked *Asked) *task {
 	return t
 }
 
-// decision is what somebody has decided about the call; nil where nobody has.
+// decision returns the decision on the call, or nil.
 func (a *Asked) decision() *Decision {
-	if !a.Approval || a.Answer == nil || a.unapproved() {
+	if !a.Approval || a.Answer == nil || a.isUndecided() {
 		return nil
 	}
 	return &Decision{ApprovalID: a.ApprovalID, Approved: a.Answer.Approved, Reason: a.Answer.Reason}
@@ -179,11 +175,11 @@ func (a *Asked) decision() *Decision {
 func (p *Planner) takeAnswer(call agent.ToolCall, answer Answer, approval bool) *task {
 	switch {
 	case answer.TimedOut:
-		return p.known(call, errTimedOut)
+		return p.knownTask(call, errTimedOut)
 	case answer.Error != "" && approval:
-		return p.known(call, errNotExecuted+": "+answer.Error)
+		return p.knownTask(call, errNotExecuted+": "+answer.Error)
 	case answer.Error != "":
-		t := p.known(call, answer.Error)
+		t := p.knownTask(call, answer.Error)
 		t.Result.Synthetic = strings.HasPrefix(answer.Error, abandoned)
 		return t
 	case !approval:
@@ -191,16 +187,16 @@ func (p *Planner) takeAnswer(call agent.ToolCall, answer Answer, approval bool) 
 	case answer.Approved:
 		return p.classify(call, true)
 	}
-	return p.known(call, refused(answer.Reason))
+	return p.knownTask(call, refused(answer.Reason))
 }
 
-// clientResult is a call that a client has answered with a result.
+// clientResult returns a call with the result from a client.
 func (p *Planner) clientResult(call agent.ToolCall, answer Answer) *task {
 	tool := p.tools.tools[call.Name]
 	if tool != nil && len(tool.OutputSchema) > 0 {
 		if s := compile(tool.OutputSchema); s != nil {
 			if err := s.Check(answer.Result); err != nil {
-				return p.known(call, "the result does not fit: "+err.Error())
+				return p.knownTask(call, "the result does not fit: "+err.Error())
 			}
 		}
 	}
@@ -217,8 +213,7 @@ func refused(reason string) string {
 	return errRefused + ": " + reason
 }
 
-// plan is the message that is recorded before calls run: the model's own, or what a
-// drain is about.
+// plan returns the message to record before calls run: the model's own, or the subject of a drain.
 func (p *Planner) plan() agent.Message {
 	w := &p.work
 	if !w.drain {
@@ -226,7 +221,7 @@ func (p *Planner) plan() agent.Message {
 	}
 	plan := agent.Message{ID: p.messageID("drain", 0), Role: agent.RoleAssistant}
 	for _, t := range w.tasks {
-		if t.asked == nil || !t.asked.unapproved() {
+		if t.asked == nil || !t.asked.isUndecided() {
 			plan.Parts = append(plan.Parts, t.ToolCall)
 		}
 	}

@@ -2,115 +2,106 @@ package loop
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Effect is what a run does next: CallModel, Wait, Compact, Guard, RecordPlan,
-// RunCalls, Commit, Finish or Done. Each but Done is answered by one of the methods
-// that its comment names.
+// Effect is the next action of a run: CallModel, Wait, Compact, Guard, RecordPlan, RunCalls, Commit, Finish or
+// Done. Each but Done is answered by one of the methods named in its comment.
 type Effect interface{ isEffect() }
 
-// CallModel asks the model for the reply of a step. Answer with Replied, Failed or
-// Stopped.
+// CallModel calls the model for the reply of a step. Answer with Replied, Failed or Stopped.
 type CallModel struct {
 	Step int
-	// Attempt is 1 for the first call of the step. What a former attempt has
-	// streamed is void.
+	// Attempt is 1 for the first call of the step. It voids the stream of a former attempt.
 	Attempt int
-	// Model is provider/name: the agent's own, or one of its fallbacks.
+	// Model is provider/name: the agent's own model, or one of its fallbacks.
 	Model string
-	// Request lacks nothing; its Model is the provider's name of the model.
+	// Request is complete. Its Model is the provider's name of the model.
 	Request model.Request
 }
 
-// Wait lets time pass before the next attempt. Answer with Waited or Stopped.
+// Wait delays the next attempt. Answer with Waited or Stopped.
 type Wait struct {
 	Step  int
-	For   time.Duration
+	For   Millis
 	Cause Failure
 }
 
-// Compact asks for a summary of the older messages, which the step then keeps. Answer
-// with Compacted, CompactFailed or Stopped.
+// Compact requests a summary of the older messages for the step to store. Answer with Compacted, CompactFailed
+// or Stopped.
 type Compact struct {
 	Step  int
 	Older []agent.Message
-	// Model and Request are the call of the agent's own model that writes the summary,
-	// for agents whose policy has no function of its own.
+	// Model and Request are the summary call of the agent's own model, for agents whose policy has no summary
+	// function.
 	Model   string
 	Request model.Request
 }
 
-// Guard asks the agent's guard about the end of the run. Answer with Judged,
-// GuardFailed or Stopped.
+// Guard consults the agent's guard about the end of the run. Answer with Judged, GuardFailed or Stopped.
 type Guard struct {
 	Step int
-	// Reply says that OnReply is to be asked, else OnOutput.
+	// Reply selects OnReply, otherwise OnOutput.
 	Reply  bool
 	Ending agent.Ending
 }
 
-// RecordPlan makes the model's decision durable before anything runs. The plan says more
-// than the message that it stands for: see Said. Answer with Recorded or Stopped.
+// RecordPlan makes the model's decision durable before anything runs. The plan extends its message with
+// metadata: see Said. Answer with Recorded or Stopped.
 type RecordPlan struct {
 	Step int
 	Plan agent.Message
 }
 
-// RunCalls runs calls of a step at the same time. Records says which results have to be recorded
-// before anybody learns of them; the others are durable with the commit. Answer with Ended. Where the run is
-// to stop, cancel the calls, answer with what there is, and Stopped comes before the
-// next effect.
+// RunCalls runs calls of a step in parallel. Records says which results must be recorded before they become
+// visible; the others become durable with the commit. Answer with Ended. To stop the run, cancel the calls and
+// answer with the existing results; then call Stopped before the next effect.
 type RunCalls struct {
 	Step int
 	Plan agent.Message
-	// Planned says that the plan is in the journal. A step without one has no effects.
+	// Planned means that the plan is in the journal. A step without a plan has no effects.
 	Planned bool
-	// Carries says that the commit follows the calls at once: no code of the agent runs before it.
+	// Carries means that the commit follows the calls at once, without agent code in between.
 	Carries bool
-	// Drain says that the step runs or answers calls of an earlier step whose answers
-	// have come: nothing of them but their ends is told, and no model was called.
+	// Drain means that the step runs or answers calls of an earlier step. Only their ends are streamed, and no
+	// model was called.
 	Drain bool
-	// Calls are in the order of the reply. Those that finish the run come in a RunCalls
-	// of their own, behind the others.
+	// Calls are in the order of the reply. Calls that finish the run come in a separate, later RunCalls.
 	Calls []Call
 }
 
-// Call is one call of a step: either its tool is to be run, or its result is
-// known already.
+// Call is one call of a step. Its tool is to run, or its result is known already.
 type Call struct {
 	agent.ToolCall
-	// Key is the same for every attempt at this call and for no other call.
+	// Key is the same for every attempt at this call, and unique to it.
 	Key string
-	// Tool is nil when Result is known.
+	// Tool is nil if Result is known.
 	Tool   *agent.Tool
 	Result *agent.ToolResult
-	// Ops are those of a recorded result.
+	// Ops are the state writes of a recorded result.
 	Ops []agent.Op
-	// Recorded says that Result came from the journal.
+	// Recorded means that Result is from the journal.
 	Recorded bool
-	// Decision is how the approval of the call was decided. Nil where nobody has
-	// decided: no approval was asked for, or the question was not answered.
+	// Decision is the decision on the call's approval. Nil without an approval or without a decision.
 	Decision *Decision
 }
 
-// Decision is what somebody has decided about a call.
+// Decision is a client's decision on a call.
 type Decision struct {
-	ApprovalID string // of the question
+	ApprovalID string // id of the approval request
 	Approved   bool
-	Reason     string // in the words of who decided; may be empty
+	Reason     string // in the client's words; may be empty
 }
 
-// Ended is how a call ended.
+// Ended is the end of a call.
 type Ended struct {
 	Result agent.ToolResult
 	Ops    []agent.Op
-	// Stopped says that the call was cut by a stop: Result means nothing.
+	// Stopped means that a stop cut the call. Result is invalid then.
 	Stopped bool
-	// Begun says of a stopped call that its tool had begun.
+	// Begun means that the tool of a stopped call had begun.
 	Begun bool
 }
 
@@ -118,36 +109,32 @@ type Ended struct {
 type Commit struct {
 	Step     int
 	Messages []agent.Message
-	// Suspend are the calls that the step leaves open. Outcome is a suspended one then.
+	// Suspend lists the calls left open by the step. The Outcome is then a suspension.
 	Suspend []OpenCall
-	// Consumed are the answers that Messages carry, Told the calls of whose late answers
-	// they tell.
+	// Consumed are the answers included in Messages. Told are the calls whose late answers Messages report.
 	Consumed []Consumed
 	Told     []string
-	// Decisions are those about the calls of earlier steps whose results Messages carry,
-	// by call id.
+	// Decisions are the decisions on calls of earlier steps with results in Messages, by call id.
 	Decisions map[string]Decision
 	// Drain is as in RunCalls.
 	Drain bool
-	// Cut says that the step did not come to its end: what was written to the state in it,
-	// and is not in the journal, does not count.
+	// Cut means that the step did not complete: its state writes outside of the journal do not count.
 	Cut bool
-	// Outcome ends the run with this step where it is set.
+	// Outcome, if set, ends the run with this step.
 	Outcome *Outcome
 }
 
-// OpenCall is a call that somebody outside of the runtime answers.
+// OpenCall is a call for a client to answer.
 type OpenCall struct {
 	agent.ToolCall
-	// Approval says that a yes is asked for, else a result. ApprovalID names the
-	// question.
+	// Approval requests a decision, otherwise a result. ApprovalID names the request.
 	Approval   bool
 	ApprovalID string
-	// AnswerWithin is 0 for a wait without end.
-	AnswerWithin time.Duration
+	// AnswerWithin is the time limit; 0 for none.
+	AnswerWithin Millis
 }
 
-// Consumed is an answer that was read.
+// Consumed is an applied answer.
 type Consumed struct {
 	CallID   string
 	Revision int
@@ -156,7 +143,10 @@ type Consumed struct {
 // Finish ends the run outside of a step. Answer with Finished.
 type Finish struct{ Outcome Outcome }
 
-// Done says that the run has ended.
+// Millis is a duration in milliseconds. The planner has no clock.
+type Millis int64
+
+// Done means that the run has ended.
 type Done struct{ Outcome Outcome }
 
 func (CallModel) isEffect()  {}
@@ -169,10 +159,10 @@ func (Commit) isEffect()     {}
 func (Finish) isEffect()     {}
 func (Done) isEffect()       {}
 
-// Status is how a run ended.
+// Status is the status of an ended run.
 type Status string
 
-// The statuses. The texts are the specification's.
+// The statuses, as in the specification.
 const (
 	StatusCompleted           Status = "completed"
 	StatusFailed              Status = "failed"
@@ -181,26 +171,26 @@ const (
 	StatusSuspendedPartial    Status = "suspended_step_partial"
 )
 
-// Outcome is how a run ended.
+// Outcome is the end of a run.
 type Outcome struct {
 	Status Status
-	// Output is one JSON text; for plain text a JSON string.
+	// Output is one JSON text; a JSON string for plain text.
 	Output json.RawMessage
-	// Structured says that Output is an output by a schema or of a finishing tool.
+	// Structured means that Output follows a schema or comes from a finishing tool.
 	Structured bool
-	// FinishReason is the model's reason to stop, error where the run failed.
+	// FinishReason is the model's finish reason, or error for a failed run.
 	FinishReason model.FinishReason
-	// Failure is set when the run failed.
+	// Failure is set for a failed run.
 	Failure *Failure
-	// Reason is that of an interrupt.
+	// Reason is the reason of an interrupt.
 	Reason string
-	// CompletionReason is max_steps or stop_when where one of them ended the run.
+	// CompletionReason is max_steps or stop_when if that limit ended the run.
 	CompletionReason string
 }
 
-// Failure is why a run failed.
+// Failure is the failure of a run.
 type Failure struct {
-	// Error is a sentence that may be shown to a user.
+	// Error is a sentence for users.
 	Error string
 	// Detail is for developers.
 	Detail string
@@ -209,7 +199,7 @@ type Failure struct {
 	Retryable bool
 }
 
-// Stop is why a run ends early.
+// Stop ends a run early.
 type Stop struct {
 	Kind   StopKind
 	Reason string
@@ -218,10 +208,9 @@ type Stop struct {
 // StopKind is a kind of stop.
 type StopKind string
 
-// The kinds. Their texts stand in the metadata of messages: see
-// agent.MetadataInterrupted.
+// The kinds. Message metadata contains these texts: see agent.MetadataInterrupted.
 const (
-	StopInterrupt StopKind = "interrupt" // the run ends interrupted and can be resumed
-	StopAbort     StopKind = "abort"     // the run ends failed: framework_cancelled
-	StopDeadline  StopKind = "deadline"  // the run ends failed: framework_deadline_exceeded
+	StopInterrupt StopKind = "interrupt" // the run ends as interrupted and can be resumed
+	StopAbort     StopKind = "abort"     // the run fails with framework_cancelled
+	StopDeadline  StopKind = "deadline"  // the run fails with framework_deadline_exceeded
 )

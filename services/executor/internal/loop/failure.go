@@ -3,12 +3,11 @@ package loop
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Codes of failures.
+// Failure codes.
 const (
 	CodeMaxSteps          = "framework_max_steps"
 	CodeInternal          = "framework_internal_error"
@@ -16,20 +15,20 @@ const (
 	CodeDeadlineExceeded  = "framework_deadline_exceeded"
 	CodeCompletionMissed  = "framework_completion_missed"
 	CodeSchemaUnsupported = "framework_completion_schema_unsupported"
-	CodeGuardRefused      = "framework_guard_refused" // the guard wants the run to fail
-	CodeGuardFailed       = "framework_guard_failed"  // the guard itself has failed
+	CodeGuardRefused      = "framework_guard_refused" // the guard fails the run
+	CodeGuardFailed       = "framework_guard_failed"  // the guard itself failed
 	CodeContentFiltered   = "provider_content_filtered"
 )
 
-// Waits before the retries of a model call.
+// Delays before retries of a model call.
 const (
-	firstWait    = time.Second
-	longestWait  = 60 * time.Second // of those that double
-	maxWait      = 60 * time.Second // of what a provider asks for
-	jitterFactor = 0.25
+	firstWait    Millis = 1_000
+	longestWait  Millis = 60_000 // limit of the doubling delay
+	maxWait      Millis = 60_000 // limit of a provider's requested delay
+	jitterFactor        = 0.25
 )
 
-// sentences are what users are told of a provider's failure.
+// sentences are the users' texts for a provider's failure.
 var sentences = map[string]string{
 	model.CodeRateLimited:     "The model is receiving too many requests. Please try again in a moment.",
 	model.CodeOverloaded:      "The model is overloaded. Please try again in a moment.",
@@ -43,7 +42,7 @@ var sentences = map[string]string{
 	model.CodeUnsupported:     "The model cannot do what the agent asks for.",
 }
 
-// InternalFailure is the failure of a run that the runtime could not go on with.
+// InternalFailure is the failure of a run that the runtime could not continue.
 func InternalFailure(cause error) Failure {
 	return Failure{Error: "Something went wrong on our side.", Detail: cause.Error(), Code: CodeInternal}
 }
@@ -87,16 +86,16 @@ func contentFilteredFailure() Failure {
 	}
 }
 
-// backoff is the wait before the retry with the number, from 1. What the provider
-// asks for counts when it is longer, up to maxWait. The jitter is in [0, 1).
-func backoff(retry int, err error, jitter float64) time.Duration {
+// backoff returns the delay before a retry, counted from 1. A longer delay requested by the provider counts, up
+// to maxWait. The jitter is in [0, 1).
+func backoff(retry int, err error, jitter float64) Millis {
 	wait := longestWait
 	if doublings := retry - 1; doublings < 6 {
 		wait = min(wait, firstWait<<doublings)
 	}
-	wait += time.Duration(jitter * jitterFactor * float64(wait))
+	wait += Millis(jitter * jitterFactor * float64(wait))
 	if provider, ok := errors.AsType[*model.Error](err); ok {
-		wait = max(wait, min(provider.RetryAfter, maxWait))
+		wait = max(wait, min(Millis(provider.RetryAfter.Milliseconds()), maxWait))
 	}
 	return wait
 }

@@ -7,21 +7,20 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// trial is the model calls of a step. Each step begins with the agent's own model: which
-// one has answered before is written down nowhere.
+// trial counts the model calls of a step. Each step begins with the agent's own model; which model answered
+// before is not stored.
 type trial struct {
-	attempt int // calls so far, over all models
-	model   int // 0 is the agent's own, then its fallbacks
+	attempt int // calls so far over all models
+	model   int // 0 is the agent's own, followed by its fallbacks
 	retries int // of this model
 }
 
-// defaultRetries is how often a call of a model that failed for a while is made again.
+// defaultRetries is the number of retries after transient failures of a model.
 const defaultRetries = 3
 
-// Failed answers CallModel with the error that ended it and with what came of the reply
-// before; nil is nothing. A retryable error is waited out and the call made again, as often
-// as the agent says. Then, and after other errors, the next of the agent's models is asked,
-// and behind the last the run fails. What came of the last reply stays in the conversation.
+// Failed answers CallModel with its error and the partial reply; nil for none. A retryable error is retried
+// after a delay, as often as the agent permits. Afterwards, and after other errors, the agent's next model is
+// called. After the last model the run fails, and its partial reply stays in the conversation.
 func (p *Planner) Failed(reply *Reply, err error) {
 	expect[CallModel](p)
 	p.failed(reply, err)
@@ -41,19 +40,19 @@ func (p *Planner) failed(reply *Reply, err error) {
 		p.trial.model++
 		p.trial.retries = 0
 		p.next = p.callModel()
-	case failure.Code == model.CodeUnsupported && p.owes():
+	case failure.Code == model.CodeUnsupported && p.outputOwed():
 		p.next = p.failReply(reply, unsupportedFailure(failure))
 	default:
 		p.next = p.failReply(reply, failure)
 	}
 }
 
-// failReply fails the run with what readers have seen of its last reply.
+// failReply fails the run with the visible part of its last reply.
 func (p *Planner) failReply(reply *Reply, f Failure) Effect {
 	return p.cutReply(reply, agent.MetadataFailed, cmp.Or(f.Code, failedWithoutCode), errRunFailed, failed(f).Outcome)
 }
 
-// failedWithoutCode is the value of agent.MetadataFailed where the failure has no code.
+// failedWithoutCode is the value of agent.MetadataFailed for a failure without a code.
 const failedWithoutCode = "error"
 
 // Waited answers Wait.

@@ -7,16 +7,16 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Apart calls a function of the agent that has no context, what names it, and gives its
-// answer. Where there is none the error says why: ErrCut, or what the function has done. A
-// function that does not return is left behind, and may go on beside the planner.
+// Apart calls a function of the agent without a context and returns its result; what names the function. The
+// error is ErrCut, or describes what the function did. A function that does not return is abandoned and may
+// continue beside the planner.
 type Apart func(what string, f func() any) (answer any, err error)
 
-// ErrCut says that a run is not to wait for a function any more. What the planner decides
-// then does not count: Stopped comes next, or the planner is given up.
+// ErrCut means that the run no longer waits for a function. The planner's decision then does not count: the
+// caller calls Stopped, or drops the planner.
 var ErrCut = errors.New("the run was cut")
 
-// FunctionError says that a function of an agent has given no answer.
+// FunctionError means that a function of an agent returned no result.
 type FunctionError struct {
 	Function, Agent string
 	Err             error
@@ -28,13 +28,12 @@ func (e *FunctionError) Error() string {
 
 func (e *FunctionError) Unwrap() error { return e.Err }
 
-// called calls a function of the agent, which is there: apart from the planner, or where it
-// was given no way to do that, here. What the function uses is given to it: it may outlive
-// the call.
-func called[A any](p *Planner, what string, f func() A) (answer A, err error) {
+// callFunction calls a function of the agent through Start.Apart if set, and directly otherwise. The function may
+// outlive the call, so it receives everything that it uses.
+func callFunction[A any](p *Planner, what string, f func() A) (answer A, err error) {
 	apart := p.start.Apart
 	if apart == nil {
-		apart = here
+		apart = callDirectly
 	}
 	value, err := apart(what, func() any { return f() })
 	switch {
@@ -47,8 +46,8 @@ func called[A any](p *Planner, what string, f func() A) (answer A, err error) {
 	return answer, &FunctionError{Function: what, Agent: p.start.Agent.Name, Err: err}
 }
 
-// here makes an error of a panic, and nothing else.
-func here(_ string, f func() any) (answer any, err error) {
+// callDirectly calls a function directly and turns a panic into an error.
+func callDirectly(_ string, f func() any) (answer any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			answer, err = nil, fmt.Errorf("it panicked: %v", cause)
@@ -57,37 +56,35 @@ func here(_ string, f func() any) (answer any, err error) {
 	return f(), nil
 }
 
-// system gives the system prompt.
+// system returns the system prompt.
 func (p *Planner) system() (string, error) {
 	a := p.start.Agent
 	if a.Prompt == nil {
 		return a.SystemPrompt, nil
 	}
 	state := p.State()
-	return called(p, "Prompt", func() string { return a.Prompt(state) })
+	return callFunction(p, "Prompt", func() string { return a.Prompt(state) })
 }
 
-// needsApproval reports whether a call waits for a human. It does where nobody says that it
-// need not.
+// needsApproval reports whether a call waits for a human. It does unless the rule says otherwise.
 func (p *Planner) needsApproval(tool *agent.Tool, call agent.ToolCall) bool {
 	if tool.Approval || tool.ApproveWhen == nil {
 		return tool.Approval
 	}
 	state := p.state
-	needs, err := called(p, "ApproveWhen of "+tool.Name, func() bool { return tool.ApproveWhen(call.Arguments, state) })
+	needs, err := callFunction(p, "ApproveWhen of "+tool.Name, func() bool { return tool.ApproveWhen(call.Arguments, state) })
 	return err != nil || needs
 }
 
-// weigh estimates the tokens of messages, by the agent's own function where it has one and a
-// budget. One that has given no answer is not asked again by this planner; of a message that
-// it panics at the estimate is that of the runtime.
-func (p *Planner) weigh(messages []agent.Message) []int {
+// estimateTokens estimates the tokens of messages with the agent's function, if it has one and a budget. After a failure
+// this planner does not call the function again. If the function panics, the runtime's estimate is used.
+func (p *Planner) estimateTokens(messages []agent.Message) []int {
 	policy := p.start.Agent.Context
 	count := policy.Count
 	if count == nil || policy.MaxTokens <= 0 || p.uncounted {
 		return estimates(messages)
 	}
-	tokens, err := called(p, "Count", func() []int {
+	tokens, err := callFunction(p, "Count", func() []int {
 		tokens := make([]int, len(messages))
 		for i, m := range messages {
 			tokens[i] = counted(count, m)

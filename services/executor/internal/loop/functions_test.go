@@ -15,7 +15,7 @@ import (
 func TestAPromptThatPanicsFailsTheRun(t *testing.T) {
 	t.Parallel()
 	p := loop.New(loop.Start{Agent: agent.Agent{Name: "helper", Model: "t/m", Prompt: func(s agent.State) string {
-		return s["name"].(string) // there is none
+		return s["name"].(string) // missing
 	}}})
 	finish, ok := p.Next().(loop.Finish)
 	if !ok || finish.Outcome.Status != loop.StatusFailed || finish.Outcome.Failure == nil {
@@ -49,7 +49,7 @@ func TestAPromptThatPanicsInALaterStepFailsTheRunBehindTheCommit(t *testing.T) {
 	}
 }
 
-// callOnce takes a run through a step whose call is refused, up to its commit.
+// callOnce takes a run through a step with a refused call to its commit.
 func callOnce(t *testing.T, p *loop.Planner) loop.Commit {
 	t.Helper()
 	r := p.NewReply()

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// verdict is what a guard has said, or why it could not.
+// verdict is the result of a guard, or its error.
 type verdict struct {
 	agent.Verdict
 	err error
@@ -24,7 +24,7 @@ func (p *Planner) Judged(v agent.Verdict) {
 	p.guarded(asked)
 }
 
-// GuardFailed answers Guard with the error of the guard, which fails the run.
+// GuardFailed answers Guard with the guard's error, which fails the run.
 func (p *Planner) GuardFailed(err error) {
 	asked := expect[Guard](p)
 	p.work.verdict = &verdict{err: err}
@@ -41,17 +41,17 @@ func (p *Planner) guarded(asked Guard) {
 
 func (p *Planner) asksOutput() bool { return p.start.Agent.Guard.OnOutput != nil }
 
-// ask gives the question to the guard.
-func (p *Planner) ask(reply bool, output json.RawMessage) Effect {
+// consultGuard returns the effect that consults the guard.
+func (p *Planner) consultGuard(reply bool, output json.RawMessage) Effect {
 	run := p.start.Run
-	steps := p.stepsWith(p.work.message)
+	steps := p.replyCountWith(p.work.message)
 	return Guard{Step: p.step, Reply: reply, Ending: agent.Ending{
 		SessionID: run.SessionID, RunID: run.RunID, AgentType: p.start.Agent.Name,
 		Steps: steps, Output: output, Reply: p.work.message, State: p.State(),
 	}}
 }
 
-// failure is the end of a run that the guard has failed; nil where it has not.
+// failure returns the run's failure if the guard failed it, or nil.
 func (v *verdict) failure() *Failure {
 	switch {
 	case v == nil:
@@ -64,12 +64,11 @@ func (v *verdict) failure() *Failure {
 	return nil
 }
 
-// finishing is the effect for the calls that finish the run: the first is made, the
-// others are not. The output that __finish__ gives is judged before it is a result,
-// that of a tool behind it.
-func (p *Planner) finishing(last []*task) Effect {
+// runFinishing returns the effect for the calls that finish the run: only the first is executed. The output of
+// __finish__ is judged before it becomes a result, the output of a tool afterwards.
+func (p *Planner) runFinishing(last []*task) Effect {
 	w := &p.work
-	winner := w.winner()
+	winner := w.finishingCall()
 	for _, t := range last {
 		if t != winner && t.Result == nil {
 			t.fail(errSuperseded)
@@ -77,7 +76,7 @@ func (p *Planner) finishing(last []*task) Effect {
 	}
 	if winner.Name == agent.FinishTool && winner.result() == nil {
 		if p.asksOutput() && w.verdict == nil {
-			return p.ask(false, winner.Arguments)
+			return p.consultGuard(false, winner.Arguments)
 		}
 		if failure := w.verdict.failure(); failure != nil {
 			winner.fail(failure.Error)
@@ -88,7 +87,7 @@ func (p *Planner) finishing(last []*task) Effect {
 	return p.runCalls(last, w.planned)
 }
 
-// finishResult is the result of __finish__: the output, or what the guard wants instead.
+// finishResult returns the result of __finish__: the output, or the guard's request.
 func (p *Planner) finishResult(call agent.ToolCall) *agent.ToolResult {
 	result := agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: call.Arguments}
 	if v := p.work.verdict; v != nil && v.Revise != "" {
@@ -99,9 +98,9 @@ func (p *Planner) finishResult(call agent.ToolCall) *agent.ToolResult {
 	return &result
 }
 
-// judged is the end of a run by a call that finishes it, or what the model is told
-// instead. Neither, where the call has failed.
-func (p *Planner) judged(winner *task) (o *Outcome, feedback string) {
+// finishOutcome returns the outcome of a finishing call, or the feedback for the model. Both are empty if the call
+// failed.
+func (p *Planner) finishOutcome(winner *task) (o *Outcome, feedback string) {
 	v, result := p.work.verdict, winner.result()
 	if failure := v.failure(); failure != nil {
 		return &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: failure}, ""
@@ -109,11 +108,11 @@ func (p *Planner) judged(winner *task) (o *Outcome, feedback string) {
 	if !result.Success {
 		return nil, ""
 	}
-	if problem := p.unfit(winner); problem != "" {
+	if problem := p.outputMismatch(winner); problem != "" {
 		return nil, problem
 	}
 	output := result.Result
-	if v != nil && winner.Name != agent.FinishTool { // of __finish__ the result is the output already
+	if v != nil && winner.Name != agent.FinishTool { // the result of __finish__ is the output already
 		if v.Revise != "" {
 			return nil, v.Revise
 		}
@@ -127,9 +126,9 @@ func (p *Planner) judged(winner *task) (o *Outcome, feedback string) {
 	}, ""
 }
 
-// unfit says why the result of a tool is not the output that the agent owes, "" where
-// it is. A tool with a schema of its own answers for its result.
-func (p *Planner) unfit(winner *task) string {
+// outputMismatch says why a tool's result is not the agent's output, or returns "". A tool with a schema of its own
+// validates its result itself.
+func (p *Planner) outputMismatch(winner *task) string {
 	tool := p.tools.tools[winner.Name]
 	if !p.hasOutput() || tool == nil || len(tool.OutputSchema) > 0 {
 		return ""

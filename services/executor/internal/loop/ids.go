@@ -14,13 +14,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// maxCallID leaves room in the 256 bytes of an id for the suffix of a renamed one.
+// maxCallID leaves room for the suffix of a renamed id within the limit of 256 bytes.
 const maxCallID = 240
 
 // digestLength is 26 characters of base32: 130 bits.
 const digestLength = 26
 
-// digest is the same for the same texts and for no others.
+// digest returns equal digests for equal texts only.
 func digest(texts ...string) string {
 	hash := sha256.New()
 	for _, text := range texts {
@@ -32,29 +32,28 @@ func digest(texts ...string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(hash.Sum(nil)))[:digestLength]
 }
 
-// messageID names the n-th message of its kind that a step of a run appends.
+// messageID returns the id of the n-th message of its kind in a step of a run.
 func messageID(run Run, step int, kind string, n int) string {
 	return "msg_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), kind, strconv.Itoa(n))
 }
 
-// idempotencyKey names a call over all attempts at it. In a step without a plan the model may be
-// asked again, and may use the id of a call that was made for another one: so the key also
-// depends on what is called.
+// idempotencyKey identifies a call over all attempts. In a step without a plan the model may be called again and
+// reuse a call id for another call, so the key includes the tool and its arguments.
 func idempotencyKey(run Run, step int, c agent.ToolCall) string {
-	arguments := strings.ToValidUTF8(string(c.Arguments), "\uFFFD") // as the journal has them
+	arguments := strings.ToValidUTF8(string(c.Arguments), "\uFFFD") // as stored in the journal
 	return "call_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), c.ID, c.Name, arguments)
 }
 
-// approvalID names the question whether a call may be made.
+// approvalID returns the id of the approval request of a call.
 func approvalID(run Run, step int, callID string) string {
 	return "approval_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), "approval", callID)
 }
 
-// saltLength is 8 characters of base32: 40 bits, beside an id that is unique in its reply.
+// saltLength is 8 characters of base32: 40 bits, beside an id unique in its reply.
 const saltLength = 8
 
-// salt tells the ids of calls of a step from those of all other steps that the session has
-// ever had, also where it has taken them back since. The first run of a session has none.
+// salt distinguishes a step's call ids from those of all other steps of the session, including rewound ones. The
+// first run of a session has no salt.
 func salt(s Start, step int) string {
 	if s.Turn <= 1 {
 		return ""
@@ -62,11 +61,10 @@ func salt(s Start, step int) string {
 	return digest(s.Run.Tenant, s.Run.SessionID, s.Run.RunID, strconv.Itoa(step), "salt")[:saltLength]
 }
 
-// uniqueID gives a provider's id of a call of the tool, with the salt where the provider may
-// give it again, or, where it is taken already, the id with the smallest number behind it
-// that makes it free. An id that cannot be one is replaced.
+// uniqueID returns a session-wide id for a provider's call id: with the salt if the provider may repeat the id,
+// and with the smallest free number as a suffix if the id is taken. It replaces an invalid id.
 func uniqueID(id, tool, salt string, taken func(string) bool) string {
-	again := counts(id) || tool != "" && strings.Contains(id, tool)
+	again := isPredictable(id) || tool != "" && strings.Contains(id, tool)
 	if !validID(id) {
 		id, again = "call_"+digest(id), true
 	}
@@ -83,12 +81,11 @@ func uniqueID(id, tool, salt string, taken func(string) bool) string {
 	}
 }
 
-// words is an id of words and numbers, such as call_0, toolCall1 or functions.find:12.
-var words = regexp.MustCompile(`^([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*([^A-Za-z0-9]+([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*)*$`)
+// wordID matches ids of words and numbers, such as call_0, toolCall1 or functions.find:12.
+var wordID = regexp.MustCompile(`^([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*([^A-Za-z0-9]+([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*)*$`)
 
-// counts reports whether an id is not one that was drawn by lot: whoever gives it may give it
-// to another call too.
-func counts(id string) bool { return words.MatchString(id) }
+// isPredictable reports whether an id is not random, so the provider may repeat it.
+func isPredictable(id string) bool { return wordID.MatchString(id) }
 
 func validID(id string) bool {
 	return id != "" && len(id) <= maxCallID && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)

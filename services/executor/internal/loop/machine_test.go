@@ -16,9 +16,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Whatever models, tools, guards, people and crashes do to a session, over many runs:
-// calls are answered once, nothing that may not run twice does, steps follow each other,
-// no run is without end, and what the model is shown is the conversation.
+// Models, tools, guards, people and crashes act on a session over many runs. Always: calls are answered once,
+// unsafe tools run once, step numbers rise by one, every run ends, and the model sees the conversation.
 func TestWhateverHappensASessionStaysSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -61,9 +60,9 @@ type machine struct {
 	world   *world
 	planner *loop.Planner
 	stop    *loop.Stop
-	keys    map[string]string // what was called, by idempotency key
-	// failedAt is where the messages of the last step begin, if its commit has failed the
-	// run, else the end of the conversation.
+	keys    map[string]string // calls by idempotency key
+	// failedAt is the index of the first message of the last step if its commit failed the run, otherwise the
+	// end of the conversation.
 	failedAt int
 }
 
@@ -72,15 +71,15 @@ func (m *machine) chance(of int, what string) bool {
 }
 
 func (m *machine) claim() {
-	m.planner = loop.New(m.world.begins())
-	if m.stop != nil { // it is kept with the run
+	m.planner = loop.New(m.world.newStart())
+	if m.stop != nil { // stored with the run
 		m.planner.Stopped(*m.stop, nil)
 	}
 }
 
-// turn is a run with a message, and those that continue it.
+// turn is a run with a message, followed by its continuations.
 func (m *machine) turn(n int) {
-	if m.world.waits() && m.chance(2, "abandon") {
+	if m.world.hasOpenCall() && m.chance(2, "abandon") {
 		for _, a := range m.world.start.Calls {
 			if a.Answer == nil {
 				m.world.answer(a.CallID, loop.Answer{Error: "client_tool_abandoned: a new message came instead."})
@@ -102,19 +101,19 @@ func (m *machine) turn(n int) {
 			m.retry(fmt.Sprintf("r%d.%d", n, part))
 			continue
 		}
-		if !m.world.waits() {
+		if !m.world.hasOpenCall() {
 			m.Fatalf("suspended with nothing to wait for")
 		}
 		m.answers()
-		if m.world.waits() {
-			return // somebody else goes on with the session
+		if m.world.hasOpenCall() {
+			return // another owner continues the session
 		}
 		m.world.next(fmt.Sprintf("r%d.%d", n, part), "")
 	}
 }
 
-// retry begins a run behind one that has failed. It takes back the step that has failed,
-// unless that has results of tools, and the run goes on where the session stands then.
+// retry begins a run after a failed one. It removes the failed step unless the step has tool results, and
+// continues from there.
 func (m *machine) retry(runID string) {
 	s := &m.world.start
 	last := s.Transcript[m.failedAt:]
@@ -125,7 +124,7 @@ func (m *machine) retry(runID string) {
 	s.Begin = len(s.Transcript)
 }
 
-// fail answers a model call with its failure, in the middle of a reply or before it.
+// fail answers a model call with a failure, before the reply or in the middle.
 func (m *machine) fail(e loop.CallModel, err error) {
 	var reply *loop.Reply
 	if m.chance(2, "partial") {
@@ -142,7 +141,7 @@ func (m *machine) fail(e loop.CallModel, err error) {
 	}
 }
 
-// answers answers calls that are open.
+// answers answers open calls.
 func (m *machine) answers() {
 	for _, a := range slices.Clone(m.world.start.Calls) {
 		if a.Answer != nil || m.chance(8, "unanswered") {
@@ -258,7 +257,7 @@ func (m *machine) enter(call loop.Call) {
 	if call.Tool == nil {
 		return
 	}
-	if !call.Tool.ReadOnly { // the model may use the id of a look-up for another call
+	if !call.Tool.ReadOnly { // the model may reuse the id of a look-up for another call
 		m.world.entered[call.ID]++
 	}
 	if !call.Tool.Repeatable() && m.world.entered[call.ID] > 1 {
@@ -294,7 +293,7 @@ func (m *machine) ends(e loop.RunCalls) []loop.Ended {
 func (m *machine) perform(effect loop.Effect) {
 	switch e := effect.(type) {
 	case loop.CallModel:
-		m.shown(e)
+		m.checkVisible(e)
 		switch rapid.IntRange(0, 9).Draw(m.T, "model") {
 		case 0:
 			m.fail(e, &model.Error{Code: model.CodeOverloaded, Retryable: true})
@@ -371,7 +370,7 @@ func (m *machine) commit(e loop.Commit) {
 	m.check()
 }
 
-// reply is what a model says: texts and calls of the tools that there are, or are not.
+// reply returns a model's reply: texts, and calls of existing or unknown tools.
 func (m *machine) reply(e loop.CallModel, whole bool) *loop.Reply {
 	var words []string
 	if m.chance(2, "text") {
@@ -415,8 +414,8 @@ func (m *machine) reply(e loop.CallModel, whole bool) *loop.Reply {
 	return r
 }
 
-// shown checks what the model is shown.
-func (m *machine) shown(e loop.CallModel) {
+// checkVisible checks the messages for the model.
+func (m *machine) checkVisible(e loop.CallModel) {
 	messages := e.Request.Messages
 	last, user := agent.RoleAssistant, false
 	for i, s := range messages {
@@ -444,11 +443,11 @@ func (m *machine) shown(e loop.CallModel) {
 	if m.world.start.Agent.Context.MaxTokens > 0 {
 		return
 	}
-	// A planner shows what a new one would that has the conversation whole.
-	if fresh, ok := loop.New(m.world.begins()).Next().(loop.CallModel); !ok || !reflect.DeepEqual(fresh.Request.Messages, messages) {
+	// A planner must show the same as a new planner with the whole conversation.
+	if fresh, ok := loop.New(m.world.newStart()).Next().(loop.CallModel); !ok || !reflect.DeepEqual(fresh.Request.Messages, messages) {
 		m.Fatalf("the model is shown\n%swant what a new owner shows\n%s", describe(e), describe(fresh))
 	}
-	for _, s := range m.world.start.Transcript { // nothing is left out
+	for _, s := range m.world.start.Transcript { // nothing is missing
 		failed := s.Metadata[agent.MetadataFailed] != ""
 		if failed && slices.ContainsFunc(messages, func(o agent.Message) bool { return o.ID == s.ID }) {
 			m.Fatalf("the message %s has failed and is shown: %s", s.ID, text(s))
@@ -462,7 +461,7 @@ func (m *machine) shown(e loop.CallModel) {
 	}
 }
 
-// check holds the conversation against what must be true of it at any time.
+// check checks the invariants of the conversation.
 func (m *machine) check() {
 	w := m.world
 	open := map[string]bool{}

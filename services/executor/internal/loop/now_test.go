@@ -16,7 +16,7 @@ func TestAPromptIsMadeFromTheStateAsItIsWhenTheCallIsAskedFor(t *testing.T) {
 		Agent: agent.Agent{Model: "t/m", Prompt: func(s agent.State) string { made++; return fmt.Sprint("n is ", s["n"]) }},
 		Now:   func() agent.State { return now },
 	})
-	now = agent.State{"n": 1} // a hook of the run's begin
+	now = agent.State{"n": 1} // written by a hook at the start of the run
 	for range 2 {
 		if got := p.Next().(loop.CallModel).Request.System; got != "n is 1" {
 			t.Errorf("the prompt is %q, want it from what the hook has written", got)

@@ -8,16 +8,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Planner decides what a run does next. It is for one goroutine. An answer to another
-// effect than that of Next is a mistake of the caller, and a panic.
+// Planner decides what a run does next. It is for one goroutine. Answering another effect than the one from Next
+// is a programming error and panics.
 type Planner struct {
 	start      Start
 	tools      *toolbox
 	transcript []agent.Message
 	taken      map[string]bool // call ids of the session
-	state      agent.State     // behind the committed steps
-	pending    []Asked         // the calls whose answers no step has taken
-	late       []Asked         // those of whose late answers the model was not told
+	state      agent.State     // after the committed steps
+	pending    []Asked         // calls without an applied answer
+	late       []Asked         // calls with a late answer unknown to the model
 
 	conversation conversationCache // of the transcript
 	step         int               // the step in flight
@@ -25,12 +25,12 @@ type Planner struct {
 	shortening   shortening
 	work         work
 	stop         *Stop
-	cut          bool // calls or a function were cut: Stopped, which says why, takes the place of any effect
-	uncounted    bool // the agent's Count is not asked any more
+	cut          bool // calls or a function were cut: Stopped with the reason replaces any effect
+	uncounted    bool // the agent's Count is no longer called
 	next         Effect
 }
 
-// New plans a run from where its journal and transcript stand.
+// New returns a planner that continues from the journal and the transcript.
 func New(s Start) *Planner {
 	p := &Planner{
 		start:      s,
@@ -41,7 +41,7 @@ func New(s Start) *Planner {
 		step:       s.SessionSteps + 1,
 	}
 	p.start.Begin = max(0, min(s.Begin, len(s.Transcript)))
-	p.sort(s.Calls)
+	p.collectClientCalls(s.Calls)
 	if s.Journal != nil {
 		p.next = p.recover(*s.Journal)
 	} else {
@@ -50,11 +50,11 @@ func New(s Start) *Planner {
 	return p
 }
 
-// Next gives the effect to perform now. It gives the same until it is answered. The
-// request of a CallModel is made when it is given first, from the state as it is then. Where
-// a function of the agent was cut, the effect is not to be performed, see ErrCut.
+// Next returns the effect to perform, the same one until it is answered. The request of a CallModel is built at
+// the first call, from the state at that time. If a function of the agent was cut, the effect must not be
+// performed: see ErrCut.
 func (p *Planner) Next() Effect {
-	if _, ok := p.next.(due); ok {
+	if _, ok := p.next.(pendingRequest); ok {
 		if e := p.modelCall(); !p.cut {
 			p.next = e
 		}
@@ -62,11 +62,11 @@ func (p *Planner) Next() Effect {
 	return p.next
 }
 
-// NewReply begins the reply to the effect CallModel.
+// NewReply begins the reply to a CallModel.
 func (p *Planner) NewReply() *Reply { return newReply(p.tools, p.taken, salt(p.start, p.step)) }
 
-// Replied answers CallModel with a whole reply. Where a completion was asked for as
-// JSON, the reply has the call that it stands for from then on.
+// Replied answers CallModel with a complete reply. A completion in the JSON output format is converted to the
+// equivalent call.
 func (p *Planner) Replied(r *Reply) {
 	asked := expect[CallModel](p)
 	if r.finish == model.FinishError {
@@ -77,7 +77,7 @@ func (p *Planner) Replied(r *Reply) {
 		p.unwrap(r)
 	}
 	message := agent.Message{ID: p.messageID("assistant", 0), Role: agent.RoleAssistant, Parts: r.Parts()}
-	if p.owes() {
+	if p.outputOwed() {
 		message.Metadata = map[string]string{metadataCompletion: completionForced}
 	}
 	switch {
@@ -92,12 +92,12 @@ func (p *Planner) Replied(r *Reply) {
 	}
 }
 
-// AwaitsClient reports whether the step in flight leaves a call of its message to a client.
+// AwaitsClient reports whether the step in flight leaves this call to a client.
 func (p *Planner) AwaitsClient(callID string) bool {
 	return slices.ContainsFunc(p.work.open(), func(t *task) bool { return t.ID == callID && t.Tool != nil && t.Tool.Client })
 }
 
-// Refused reports whether a call of the step in flight is one that nobody runs.
+// Refused reports whether this call of the step in flight is never executed.
 func (p *Planner) Refused(callID string) bool {
 	return slices.ContainsFunc(p.work.tasks, func(t *task) bool {
 		return t.ID == callID && t.Result != nil && Refused(p.work.message, *t.Result)
@@ -118,7 +118,7 @@ func (p *Planner) Ended(ends []Ended) {
 		panic(fmt.Sprintf("loop: %d results for %d calls", len(ends), len(calls)))
 	}
 	for i, end := range ends {
-		if p.work.task(calls[i].ID).ends(end) {
+		if p.work.task(calls[i].ID).setEnd(end) {
 			p.cut = true
 		}
 	}
@@ -155,7 +155,7 @@ func (p *Planner) Committed() {
 	p.next = p.begin()
 }
 
-// with gives the transcript with messages behind it, until the next call.
+// with returns the transcript followed by messages. It is valid until the next call.
 func (p *Planner) with(messages []agent.Message) []agent.Message {
 	p.transcript = slices.Grow(p.transcript, len(messages))
 	return append(p.transcript, messages...)
@@ -164,7 +164,7 @@ func (p *Planner) with(messages []agent.Message) []agent.Message {
 // Finished answers Finish.
 func (p *Planner) Finished() { p.next = Done{expect[Finish](p).Outcome} }
 
-// expect is the effect that is being answered.
+// expect returns the effect being answered.
 func expect[E Effect](p *Planner) E {
 	e, ok := p.Next().(E)
 	if !ok {
@@ -173,7 +173,7 @@ func expect[E Effect](p *Planner) E {
 	return e
 }
 
-// begin is what comes first in a step of which nothing is there yet.
+// begin returns the first effect of a step without records.
 func (p *Planner) begin() Effect {
 	if p.stop != nil {
 		return Finish{p.stop.Outcome()}
@@ -181,24 +181,24 @@ func (p *Planner) begin() Effect {
 	if e := p.drain(nil); e != nil {
 		return e
 	}
-	if outcome, _ := p.limits(p.transcript); outcome != nil {
+	if outcome, _ := p.checkLimits(p.transcript); outcome != nil {
 		return Finish{*outcome}
 	}
 	return p.callModel()
 }
 
-// recover goes on with the plan that a former owner has left behind.
+// recover continues a former owner's plan.
 func (p *Planner) recover(j Journal) Effect {
 	if IsDrain(p.start.Run, p.step, j.Plan) {
 		if e := p.drain(&j); e != nil {
 			return e
 		}
-		return p.begin() // nothing waits for what was planned
+		return p.begin() // the plan has no pending call any more
 	}
-	plan, asks := asked(j.Plan)
+	plan, asks := splitPlan(j.Plan)
 	p.work = p.newWork(plan)
 	p.work.planned = true
-	p.work.ask(asks)
+	p.work.restoreAsks(asks)
 	p.work.restore(j.Results)
 	return p.proceed()
 }

@@ -1,16 +1,14 @@
 package loop
 
-// maxCarried bounds a result that a commit carries without a record, in bytes. The state service may
-// refuse a larger one. A record that is refused becomes a failed result, a commit fails the run.
+// maxCarried limits a result that travels with the commit without a record, in bytes. The state service may
+// refuse a larger one. A refused record becomes a failed result; a refused commit fails the run.
 const maxCarried = 64 << 10
 
-// Records reports whether the end of a call has to be recorded before anybody learns of it. last
-// says that all other calls have ended. In a step without a plan, the plan has to be recorded
-// first.
+// Records reports whether the end of a call must be recorded before it becomes visible. last means that all
+// other calls have ended. In a step without a plan, the plan must be recorded first.
 //
-// A new owner runs a call again of which it finds no record. So what has had effects is recorded,
-// except where the commit follows at once. Writes to the custom state are always recorded: the
-// state service may refuse them.
+// A new owner repeats a call without a record. Results with effects are therefore recorded, unless the commit
+// follows at once. State writes are always recorded, because the state service may refuse them.
 func (e RunCalls) Records(c Call, end Ended, last bool) bool {
 	heavy := len(end.Ops) > 0 || len(end.Result.Result) > maxCarried
 	switch {

@@ -25,7 +25,7 @@ func TestARefusedCallIsKnownByItsStoredResult(t *testing.T) {
 		"no such tool":                     {nil, failed(`there is no tool "look"`), true},
 		"arguments that do not fit":        {nil, failed("the arguments do not fit: /q is missing"), true},
 		"arguments that are no object":     {nil, failed("the arguments are not a JSON object"), true},
-		"not the one call that is owed":    {nil, failed("not executed: exactly one call that finishes the run is wanted, and nothing else"), true},
+		"not the one call that is owed":    {nil, failed("not executed: call exactly one tool that finishes the run, and no other tool"), true},
 		"of a message that was cut":        {cut, failed(stopped), true},
 		"of a message that has failed":     {broken, failed("run_stopped: the run failed before this call was made"), true},
 		"of a message that was whole":      {nil, failed(stopped), false},

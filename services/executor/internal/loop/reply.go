@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Limits of one reply. A reply above them is an invalid response.
+// Limits of one reply. A larger reply is an invalid response.
 const (
 	maxReplyBytes = 4 << 20
 	maxCalls      = 128
-	// maxPlanBytes is for a reply with calls, as it is kept: the state service keeps a plan
-	// of a mebibyte, and there is more to it than its texts.
+	// maxPlanBytes limits a reply with calls as stored: the state service limits a plan to one mebibyte,
+	// including more than its texts.
 	maxPlanBytes = 1<<20 - 64<<10
 )
 
@@ -27,18 +27,18 @@ type Reply struct {
 	salt   string
 	own    map[string]bool // ids of this reply's calls
 	blocks []*block
-	calls  map[int]*block // by the index of the provider
+	calls  map[int]*block // by the provider's index
 	bytes  int
 	usage  model.Usage
 	finish model.FinishReason
 }
 
-// block is one part of the message in the making.
+// block is one part of the unfinished message.
 type block struct {
-	part agent.Part // says the kind: agent.Text, agent.Reasoning or agent.ToolCall
+	part agent.Part // its kind: agent.Text, agent.Reasoning or agent.ToolCall
 	text strings.Builder
 	done bool
-	cut  bool // a call whose arguments never came whole
+	cut  bool // a call with incomplete arguments
 }
 
 func newReply(tools *toolbox, taken map[string]bool, salt string) *Reply {
@@ -47,9 +47,8 @@ func newReply(tools *toolbox, taken map[string]bool, salt string) *Reply {
 	return r
 }
 
-// Add takes the next event and gives the events that others may be told: the
-// same with call ids that are unique in the session, and with the ends that the
-// provider left out. An error is a *model.Error: the events are not a reply.
+// Add adds the next event and returns the events to publish: the same with session-wide call ids, and with ends
+// that the provider left out. An error is a *model.Error: the events are not a valid reply.
 func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	if r.finish != "" {
 		return nil, invalidReply("%T came after the end", event)
@@ -106,7 +105,7 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	return told, nil
 }
 
-// size is about what the reply takes where it is kept, in bytes.
+// size returns the approximate stored size of the reply in bytes.
 func (r *Reply) size() (size int) {
 	for _, p := range r.Parts() {
 		switch part := p.(type) {
@@ -125,17 +124,16 @@ func invalidReply(format string, args ...any) error {
 	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: fmt.Sprintf(format, args...)}
 }
 
-// Whole reports whether the reply has come to its end.
+// Whole reports whether the reply is complete.
 func (r *Reply) Whole() bool { return r.finish != "" }
 
-// FinishReason says why the model stopped; empty before the end.
+// FinishReason returns the model's finish reason; empty before the end.
 func (r *Reply) FinishReason() model.FinishReason { return r.finish }
 
-// Usage gives the tokens that the provider has counted, zero where it did not.
+// Usage returns the provider's token counts, or zero.
 func (r *Reply) Usage() model.Usage { return r.usage }
 
-// CallID gives the session's id of the call with the provider's index, "" when
-// there is none.
+// CallID returns the session-wide id of the call with the provider's index, or "".
 func (r *Reply) CallID(index int) string {
 	if call := r.calls[index]; call != nil {
 		return call.part.(agent.ToolCall).ID
@@ -143,14 +141,13 @@ func (r *Reply) CallID(index int) string {
 	return ""
 }
 
-// Dynamic reports whether the call with the provider's index is one of a tool that is known
-// at run time only.
+// Dynamic reports whether the call with the provider's index belongs to a tool known at run time only.
 func (r *Reply) Dynamic(index int) bool {
 	call := r.calls[index]
 	return call != nil && call.part.(agent.ToolCall).Dynamic
 }
 
-// Parts gives the content of the reply as far as it has come.
+// Parts returns the content received so far.
 func (r *Reply) Parts() []agent.Part {
 	var parts []agent.Part
 	for _, b := range r.blocks {
@@ -168,10 +165,10 @@ func (r *Reply) Parts() []agent.Part {
 	return parts
 }
 
-// kept is what of the reply is kept when its run is stopped or fails: texts, and calls whose
-// arguments have come whole. What the model thought is not, since providers want the whole of
-// it or none. Nil where it is more than a step may have.
-func (r *Reply) kept() []agent.Part {
+// keptParts returns the parts to keep of a stopped or failed reply: texts, and calls with complete arguments.
+// Reasoning is left out, because providers refuse a truncated one. It returns nil if the parts exceed the limits
+// of a step.
+func (r *Reply) keptParts() []agent.Part {
 	if r.size() > maxReplyBytes {
 		return nil
 	}
@@ -189,7 +186,7 @@ func (r *Reply) kept() []agent.Part {
 	return parts
 }
 
-// replace puts a call in the place of the texts.
+// replace replaces the texts by a call.
 func (r *Reply) replace(id, name string, arguments json.RawMessage) {
 	r.forgetTexts()
 	call := agent.ToolCall{ID: uniqueID(id, name, r.salt, r.taken), Name: name, Arguments: arguments, Dynamic: r.tools.dynamic(name)}
@@ -203,7 +200,7 @@ func (r *Reply) forgetTexts() {
 	})
 }
 
-// Calls gives the calls of the reply in their order.
+// Calls returns the calls of the reply in order.
 func (r *Reply) Calls() []agent.ToolCall { return agent.Message{Parts: r.Parts()}.Calls() }
 
 func (r *Reply) last() *block {
@@ -232,8 +229,7 @@ func endsReasoning(event model.Event) bool {
 	return true
 }
 
-// extend adds text to the last block, or to a new one where that is of another
-// kind or has ended.
+// extend adds text to the last block, or to a new block if the last one has another kind or has ended.
 func (r *Reply) extend(kind agent.Part, text string) {
 	b := r.last()
 	if b == nil || b.done || !sameKind(b.part, kind) {
@@ -282,7 +278,7 @@ func (r *Reply) startCall(e model.CallStart) (model.CallStart, error) {
 	return e, nil
 }
 
-// endCall settles the arguments: one JSON value, whatever the model wrote.
+// endCall fixes the arguments: one JSON value, regardless of the model's text.
 func (b *block) endCall(index int, arguments json.RawMessage) model.CallEnd {
 	if !isArguments(arguments) {
 		text := string(arguments)
@@ -298,11 +294,11 @@ func (b *block) endCall(index int, arguments json.RawMessage) model.CallEnd {
 	return model.CallEnd{Index: index, Arguments: arguments}
 }
 
-// noArguments are those of a call for which the model gave none.
+// noArguments replaces missing arguments.
 const noArguments = "{}"
 
-// asJSON gives text that is JSON as it is, no text as {} and other text as a
-// JSON string. JSON that is nested too deeply is other text.
+// asJSON returns a JSON text unchanged, {} for no text, and other text as a JSON string. Too deeply nested JSON
+// counts as other text.
 func asJSON(text string) json.RawMessage {
 	switch {
 	case strings.TrimSpace(text) == "":
@@ -313,7 +309,7 @@ func asJSON(text string) json.RawMessage {
 	return quote(text)
 }
 
-// quote is a text as a JSON string.
+// quote returns a text as a JSON string.
 func quote(text string) json.RawMessage {
 	var quoted bytes.Buffer
 	encoder := json.NewEncoder(&quoted)
@@ -324,10 +320,9 @@ func quote(text string) json.RawMessage {
 	return bytes.TrimSpace(quoted.Bytes())
 }
 
-// endCalls ends the calls that the provider left open, in the order of the reply. Where
-// the reply was cut their arguments are not what the model meant, even if they are JSON:
-// they become a text, which no tool takes. So do those of the last call where there are
-// none, though it has an end: the model may have been about to give them.
+// endCalls ends the calls left open by the provider, in the order of the reply. In a cut reply their arguments
+// are incomplete even if they are JSON, so they become a text, which no tool accepts. The same holds for an
+// ended last call without arguments, because the model may have been about to send them.
 func (r *Reply) endCalls(cut bool) []model.Event {
 	indexes := make(map[*block]int, len(r.calls))
 	for index, b := range r.calls {
@@ -351,16 +346,15 @@ func (r *Reply) endCalls(cut bool) []model.Event {
 		}
 		ends = append(ends, b.endCall(index, arguments))
 	}
-	if cut && last != nil && last.gave() == "" {
+	if cut && last != nil && last.trimmedArguments() == "" {
 		last.cut = true
 		last.endCall(indexes[last], quote(""))
 	}
 	return ends
 }
 
-// gave is what the model gave as the arguments of a call that has ended, without spaces
-// around it; empty where it gave none.
-func (b *block) gave() string {
+// trimmedArguments returns the trimmed arguments of an ended call; empty for none.
+func (b *block) trimmedArguments() string {
 	if text := strings.TrimSpace(b.text.String()); text != "" {
 		return text
 	}

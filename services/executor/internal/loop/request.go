@@ -8,30 +8,30 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// metadataSource says where a context message has come from.
+// metadataSource marks the origin of a context message.
 const metadataSource, sourceLateAnswer = "source", "late-answer"
 
-// due stands for the next call of the model until somebody asks for it: hooks that are
-// called before may change what the model is shown.
-type due struct{}
+// pendingRequest stands for the next model call until its request is built: hooks that run before may change what the model
+// sees.
+type pendingRequest struct{}
 
-func (due) isEffect() {}
+func (pendingRequest) isEffect() {}
 
-func (p *Planner) callModel() Effect { return due{} }
+func (p *Planner) callModel() Effect { return pendingRequest{} }
 
-// modelCall is the next call of the step, or the summary that has to be made before it.
+// modelCall returns the next model call of the step, or the summary needed before it.
 func (p *Planner) modelCall() Effect {
 	late, _ := p.notices()
-	messages, older := p.shown(late)
+	messages, older := p.visibleMessages(late)
 	if len(older) > 0 && !p.cut {
 		return p.compact(older)
 	}
 	if p.cut {
-		return due{}
+		return pendingRequest{}
 	}
 	system, err := p.system()
 	if p.cut {
-		return due{}
+		return pendingRequest{}
 	}
 	if err != nil {
 		return failed(InternalFailure(err))
@@ -42,18 +42,18 @@ func (p *Planner) modelCall() Effect {
 	return CallModel{Step: p.step, Attempt: p.trial.attempt, Model: p.modelName(), Request: request}
 }
 
-// request is a call with what the model is shown, without the system prompt.
+// request returns a model request without the system prompt.
 func (p *Planner) request(name string, messages []agent.Message) model.Request {
 	a := p.start.Agent
 	provider, short, _ := strings.Cut(name, "/")
 	r := model.Request{
-		Model: short, Messages: p.closed(messages), Tools: p.offered(),
+		Model: short, Messages: p.endWithUserMessage(messages), Tools: p.offeredTools(),
 		MaxOutputTokens: a.MaxOutputTokens, Temperature: a.Temperature, Cache: a.Cache, Options: a.ProviderOptions[provider],
 	}
 	switch {
-	case !p.owes():
+	case !p.outputOwed():
 	case a.Completion == agent.CompletionNative:
-		// The tools stay, since the conversation has calls of them.
+		// The tools stay, because the conversation contains their calls.
 		r.Choice, r.Output = model.ChoiceNone, p.envelope()
 	default:
 		r.Choice = model.ChoiceRequired
@@ -62,8 +62,8 @@ func (p *Planner) request(name string, messages []agent.Message) model.Request {
 	return r
 }
 
-// offered are the tools of the agent, and the one that takes its output.
-func (p *Planner) offered() []model.Tool {
+// offeredTools returns the tools of the agent and the tool for its output.
+func (p *Planner) offeredTools() []model.Tool {
 	var tools []model.Tool
 	for _, t := range p.start.Agent.Tools {
 		tools = append(tools, model.Tool{Name: t.Name, Description: t.Description, InputSchema: t.InputSchema, Strict: t.Strict})
@@ -77,10 +77,9 @@ func (p *Planner) offered() []model.Tool {
 	return tools
 }
 
-// closed is a conversation that ends with what somebody says to the model: providers
-// refuse one in which the model has the last word. What the request has for that is
-// not kept.
-func (p *Planner) closed(messages []agent.Message) []agent.Message {
+// endWithUserMessage ensures that the conversation ends with a message to the model: providers refuse one that ends with the
+// model's own message. The added message is not stored.
+func (p *Planner) endWithUserMessage(messages []agent.Message) []agent.Message {
 	last := agent.RoleAssistant
 	for _, m := range slices.Backward(messages) {
 		if m.Role != agent.RoleContext && m.Role != agent.RoleSystem {
@@ -92,13 +91,13 @@ func (p *Planner) closed(messages []agent.Message) []agent.Message {
 		return messages
 	}
 	line := "Continue."
-	if p.owes() {
-		line = p.wanted()
+	if p.outputOwed() {
+		line = p.outputInstruction()
 	}
 	return append(messages, p.note(2, line, nil))
 }
 
-// notices are the messages that tell the model of late answers, and their calls.
+// notices returns messages that report late answers to the model, and their calls.
 func (p *Planner) notices() (messages []agent.Message, told []string) {
 	for n, a := range p.late {
 		messages = append(messages, agent.Message{
@@ -118,13 +117,12 @@ func lateNotice(a Asked) string {
 	case !a.Approval:
 		return text + string(a.Late.Result)
 	case a.Late.Approved:
-		return text + "it was approved. It was not executed, since nobody had approved it in time."
+		return text + "it was approved. It was not executed, because no approval arrived in time."
 	}
 	return text + refused(a.Late.Reason)
 }
 
-// preface is what stands before the model's message in the step: what it was shown
-// beside the conversation.
+// preface returns the messages before the model's message in the step: the notices that it saw.
 func (p *Planner) preface() (messages []agent.Message, told []string) {
 	if p.shortening.summary != nil {
 		messages = append(messages, *p.shortening.summary)

@@ -133,8 +133,8 @@ func TestAConversationIsRepairedForTheModelOnly(t *testing.T) {
 	}
 }
 
-// A window is within its budget where a request can be, begins with a user, ends with
-// the newest message, and stays where it begins until the budget is used up again.
+// A window respects its budget where possible, begins with a user message, ends with the newest message, and
+// keeps its beginning until the budget is used up again.
 func TestAWindowKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	const budget = 100
@@ -170,7 +170,7 @@ func TestAWindowKeepsItsPromises(t *testing.T) {
 			if last := shown[len(shown)-1]; last.ID != id && last.ID != id+"/results" {
 				t.Fatalf("the window ends with %s, want %s", last.ID, id)
 			}
-			// The second message tells where it begins: the first may be the opener.
+			// The second message shows the beginning: the first may be the opener.
 			if begin := shown[min(1, len(shown)-1)].ID; begin != first {
 				first = begin
 				moves++
@@ -220,7 +220,7 @@ func TestWaitsDoubleUpToAMinuteAndSpread(t *testing.T) {
 			if !ok {
 				return all
 			}
-			all = append(all, wait.For)
+			all = append(all, duration(wait.For))
 			p.Waited()
 		}
 	}
@@ -255,7 +255,7 @@ func TestAPlanOfADrainIsToldFromAReply(t *testing.T) {
 	if !loop.IsDrain(run, 2, plan) || loop.IsDrain(run, 3, plan) || loop.IsDrain(run, 2, s.Transcript[1]) {
 		t.Errorf("the plan %s is not told from others", plan.ID)
 	}
-	s.Calls = nil // its question is gone
+	s.Calls = nil // the question is gone
 	s.Journal = &loop.Journal{Plan: plan}
 	if e, ok := loop.New(s).Next().(loop.CallModel); !ok {
 		t.Errorf("the first effect is %T, want a call of the model: nothing waits for what was planned", e)

@@ -70,13 +70,13 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// What scenarios can say is said by one of them at least.
+// At least one scenario uses each word.
 func TestEveryWordOfTheScenariosIsUsed(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
 	for _, file := range scenarios(t) {
 		for line := range strings.Lines(file.text) {
-			list := words(strings.TrimSuffix(line, "\n"))
+			list := wordID(strings.TrimSuffix(line, "\n"))
 			if len(list) == 0 || strings.HasPrefix(line, ">") || strings.HasPrefix(line, "#") {
 				continue
 			}
@@ -131,7 +131,7 @@ func scenarios(t *testing.T) []scenario {
 	return list
 }
 
-// play gives the scenario with what the planner wanted in it.
+// play returns the scenario with the planner's effects filled in.
 func play(t *testing.T, text string) (string, *stage) {
 	t.Helper()
 	s := &stage{t: t, world: newWorld(loop.Start{
@@ -153,15 +153,15 @@ func play(t *testing.T, text string) (string, *stage) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		list := words(line)
+		list := wordID(line)
 		command := commands[list[0]]
 		if command == nil {
 			t.Fatalf("unknown line %q", line)
 		}
 		command(s, list[1:])
-		if s.said != "" {
-			out.WriteString("> " + s.said + "\n")
-			s.said = ""
+		if s.output != "" {
+			out.WriteString("> " + s.output + "\n")
+			s.output = ""
 		} else if s.planner != nil {
 			out.WriteString(describe(s.planner.Next()))
 		}
@@ -169,8 +169,8 @@ func play(t *testing.T, text string) (string, *stage) {
 	return out.String(), s
 }
 
-// words splits a line at spaces that are not within quotes or braces.
-func words(line string) []string {
+// wordID splits a line at spaces outside of quotes and braces.
+func wordID(line string) []string {
 	var list []string
 	depth, quoted, begin := 0, false, 0
 	for i, r := range line + " " {
@@ -192,24 +192,24 @@ func words(line string) []string {
 	return list
 }
 
-// stage is where a scenario is played.
+// stage plays a scenario.
 type stage struct {
 	t       *testing.T
 	world   *world
 	planner *loop.Planner
-	said    string // in place of the next effect
+	output  string // output in place of the next effect
 	acts    []*act
-	open    bool // the last act goes on
+	open    bool // the last act continues
 }
 
-// act is what one planner was told, as long as it was answers to its effects.
+// act is the script of one planner while it only answers effects.
 type act struct {
-	first *world // as the planner began
-	said  []said
+	first *world // at the start of the planner
+	said  []scriptLine
 }
 
-// said is an effect and the words that answered it.
-type said struct {
+// scriptLine is an effect and the answering words.
+type scriptLine struct {
 	effect loop.Effect
 	words  []string
 }
@@ -217,7 +217,7 @@ type said struct {
 func (s *stage) answered(words ...string) {
 	if s.open {
 		last := s.acts[len(s.acts)-1]
-		last.said = append(last.said, said{s.planner.Next(), words})
+		last.said = append(last.said, scriptLine{s.planner.Next(), words})
 	}
 }
 
@@ -227,8 +227,8 @@ func (s *stage) append(m agent.Message) {
 }
 
 func (s *stage) begin() {
-	s.acts, s.open = append(s.acts, &act{first: s.world.copied()}), true
-	s.planner = loop.New(s.world.begins())
+	s.acts, s.open = append(s.acts, &act{first: s.world.copy()}), true
+	s.planner = loop.New(s.world.newStart())
 }
 
 var commands = map[string]func(*stage, []string){
@@ -320,11 +320,11 @@ var commands = map[string]func(*stage, []string){
 		s.answered(append([]string{"compacted"}, args...)...)
 		s.planner.Compacted(strings.Trim(args[0], `"`))
 	},
-	// quit shows what is left of the run where its executor gives it up.
+	// quit shows the rest of the run when its executor abandons it.
 	"quit": func(s *stage, _ []string) {
 		outcome := loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &loop.Failure{Error: "It was lost.", Detail: "lost", Code: "framework_run_lost"}}
-		effect := loop.Quit(s.world.begins(), outcome).Next()
-		s.said = strings.TrimSuffix(strings.TrimPrefix(describe(effect), "> "), "\n")
+		effect := loop.Quit(s.world.newStart(), outcome).Next()
+		s.output = strings.TrimSuffix(strings.TrimPrefix(describe(effect), "> "), "\n")
 		s.open, s.planner = false, nil
 		s.world.start.Journal = nil
 		if c, ok := effect.(loop.Commit); ok {
@@ -355,10 +355,10 @@ var commands = map[string]func(*stage, []string){
 		s.world.next("r2", strings.Join(args, " "))
 		s.begin()
 	},
-	"shown": func(s *stage, _ []string) { s.said = string(must(json.Marshal(s.planner.State()))) },
+	"shown": func(s *stage, _ []string) { s.output = string(must(json.Marshal(s.planner.State()))) },
 }
 
-// partial is what came of a reply, behind the word reply, and the words before that.
+// partial returns the partial reply after the word reply, and the words before it.
 func (s *stage) partial(args []string) (*loop.Reply, []string) {
 	i := slices.Index(args, "reply")
 	if i < 0 {
@@ -377,7 +377,7 @@ var agentOptions = map[string]func(*agent.Agent, string){
 	},
 	"fallback": func(a *agent.Agent, v string) { a.Fallbacks = append(a.Fallbacks, v) },
 	"guard": func(a *agent.Agent, v string) {
-		// The scenario itself says what the guard says.
+		// The scenario itself provides the verdict.
 		if v == "reply" {
 			a.Guard.OnReply = noGuard
 			return
@@ -401,7 +401,7 @@ var toolTraits = map[string]func(*agent.Tool, string){
 	"never":    func(t *agent.Tool, _ string) { t.Retry = agent.RetryNever },
 	"client":   func(t *agent.Tool, _ string) { t.Client = true },
 	"approval": func(t *agent.Tool, _ string) { t.Approval = true },
-	// A call with a q that is not the state's n.
+	// A call whose q differs from the state's n.
 	"odd": func(t *agent.Tool, _ string) {
 		t.ApproveWhen = func(input json.RawMessage, s agent.State) bool {
 			var in struct{ Q json.Number }
@@ -414,7 +414,7 @@ var toolTraits = map[string]func(*agent.Tool, string){
 	"checked": func(t *agent.Tool, _ string) { t.OutputSchema = json.RawMessage(`{"type":"integer"}`) },
 }
 
-// tool is name:trait:trait/value.
+// tool parses name:trait:trait/value.
 func tool(v string) agent.Tool {
 	name, traits, _ := strings.Cut(v, ":")
 	t := agent.Tool{

@@ -6,43 +6,42 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Run names the run that is planned.
+// Run names the planned run.
 type Run struct{ Tenant, SessionID, RunID string }
 
-// Start is what a planner begins with.
+// Start is the input of a planner.
 type Start struct {
 	Run   Run
 	Agent agent.Agent
 	// Transcript is the whole conversation of the session.
 	Transcript []agent.Message
-	// Begin is the index in Transcript of the first message that this run or, for a
-	// continuation, the run that it continues has appended.
+	// Begin is the index in Transcript of the first message appended by this run, or by the run that it
+	// continues.
 	Begin int
-	// State is the custom state, which no writes of the step in flight have changed.
+	// State is the custom state without the writes of the step in flight.
 	State agent.State
-	// Now gives the custom state behind the writes so far: of the calls of the step that
-	// have ended, and of hooks. The planner keeps no books of its own on it. Nil where
-	// nothing writes.
+	// Now returns the custom state including the writes so far: of the ended calls of the step, and of hooks.
+	// The planner does not track them itself. Nil without writers.
 	Now func() agent.State
-	// Turn is the number of the run in its session, from 1. Behind the first one the
-	// session may have had calls that the transcript does not have.
+	// Turn is the number of the run in its session, from 1. After the first one, the session may have had calls
+	// missing in the transcript.
 	Turn int
-	// SessionSteps counts the committed steps. The cap of the agent is not on
-	// these, which drains are among, but on the replies since Begin.
+	// SessionSteps counts the committed steps, including drains. The agent's limit applies to the replies since
+	// Begin instead.
 	SessionSteps int
-	// Journal is nil when the step in flight has left no plan behind.
+	// Journal is nil if the step in flight has no recorded plan.
 	Journal *Journal
-	// Calls are those of the session that no step has taken the answer of, and those
-	// with a late answer that the model was not told of.
+	// Calls are the session's calls without an applied answer, and the calls with a late answer unknown to the
+	// model.
 	Calls []Asked
-	// Apart calls functions of the agent. Nil calls them on the planner's goroutine, where
-	// one that does not return holds it for ever.
+	// Apart calls functions of the agent. Nil calls them on the planner's goroutine, where a function that does
+	// not return blocks it.
 	Apart Apart
-	// Jitter gives numbers in [0, 1) that spread retries; nil spreads nothing.
+	// Jitter returns numbers in [0, 1) to spread retries; nil spreads nothing.
 	Jitter func() float64
 }
 
-// Journal is what a former owner of the run has recorded for the step in flight.
+// Journal holds a former owner's records of the step in flight.
 type Journal struct {
 	Plan    agent.Message
 	Results []Recorded
@@ -54,7 +53,7 @@ type Recorded struct {
 	Ops    []agent.Op
 }
 
-// Asked is a call that somebody outside of the runtime answers, or has answered.
+// Asked is a call for a client to answer, or answered by one.
 type Asked struct {
 	CallID     string
 	Tool       string
@@ -63,17 +62,16 @@ type Asked struct {
 	Revision   int
 	// Answer is nil while the call is open.
 	Answer *Answer
-	// Taken says that a step has taken the answer. Late is one that came afterwards, and
-	// of which the model is to be told.
+	// Taken means that a step has applied the answer. Late is a later answer to report to the model.
 	Taken bool
 	Late  *Answer
 }
 
-// Answer is what came from outside: a result, an error, or a decision.
+// Answer is a client's answer: a result, an error, or a decision.
 type Answer struct {
-	Result   json.RawMessage // of a client tool
-	Error    string          // of either kind: the call did not happen
-	Approved bool            // of an approval
+	Result   json.RawMessage // for a client tool
+	Error    string          // for both kinds: the call was not executed
+	Approved bool            // for an approval
 	Reason   string
-	TimedOut bool // nobody answered in time
+	TimedOut bool // no answer in time
 }

@@ -2,7 +2,7 @@ package loop
 
 import "github.com/holdfast-run/holdfast/pkg/agent"
 
-// State gives the custom state as it is now: see Start.Now. Not to be changed.
+// State returns the current custom state: see Start.Now. It must not be modified.
 func (p *Planner) State() agent.State {
 	if p.start.Now == nil {
 		return p.state

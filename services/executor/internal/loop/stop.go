@@ -9,10 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Stopped ends the run early, whatever the effect is. Of CallModel reply is what came
-// before the call was cut; nil otherwise. A Commit, Finish or Done stands; the stop
-// counts behind it. Of a RunCalls that was not answered nothing has run. The first stop
-// counts, but an abort outranks an interrupt.
+// Stopped ends the run early, whatever the effect is. For a CallModel, reply is the partial reply; nil
+// otherwise. A Commit, Finish or Done remains, and the stop applies after it. An unanswered RunCalls counts as
+// not executed. The first stop counts, but an abort overrides an interrupt.
 func (p *Planner) Stopped(s Stop, reply *Reply) {
 	if p.stop == nil || p.stop.Kind == StopInterrupt && s.Kind == StopAbort {
 		p.stop = &s
@@ -20,7 +19,7 @@ func (p *Planner) Stopped(s Stop, reply *Reply) {
 	cut := p.cut
 	p.cut = false
 	switch p.next.(type) {
-	case CallModel, due:
+	case CallModel, pendingRequest:
 		p.next = p.cutReply(reply, agent.MetadataInterrupted, string(p.stop.Kind), errStopped, p.stop.Outcome())
 		return
 	case Commit, Finish, Done:
@@ -31,49 +30,48 @@ func (p *Planner) Stopped(s Stop, reply *Reply) {
 	p.next = p.stopWork(*p.stop)
 }
 
-// cutReply ends the run in the middle of a reply and commits what has come of it, marked
-// with a key and a value in its metadata. No call of the reply is made, for the reason
-// unmade. Where nothing has come that can be kept, it is a Finish.
+// cutReply ends the run in the middle of a reply and commits the partial reply, marked with a key and a value in
+// its metadata. No call of the reply is executed, for the reason unmade. Without anything to keep it returns a
+// Finish.
 func (p *Planner) cutReply(reply *Reply, key, value, unmade string, o Outcome) Effect {
 	message := agent.Message{ID: p.messageID("assistant", 0), Role: agent.RoleAssistant, Metadata: map[string]string{key: value}}
 	if reply != nil {
 		if call, ok := p.next.(CallModel); ok && call.Request.Output != nil {
-			reply.forgetTexts() // half of a form is nothing that the agent has said
+			reply.forgetTexts() // half of a JSON output is not text of the agent
 		}
-		message.Parts = reply.kept()
+		message.Parts = reply.keptParts()
 	}
 	if len(message.Calls()) == 0 && strings.TrimSpace(message.Text()) == "" {
 		return Finish{o}
 	}
 	p.work = work{message: message}
 	for _, call := range message.Calls() {
-		p.work.tasks = append(p.work.tasks, p.known(call, unmade))
+		p.work.tasks = append(p.work.tasks, p.knownTask(call, unmade))
 	}
 	c := p.commit(p.work.tasks)
 	c.Cut, c.Outcome = true, &o
 	return c
 }
 
-// stopWork ends the run with what the step has so far. Every call of the model has an
-// answer then; calls of an earlier step that have not begun keep theirs for the run that
-// goes on.
+// stopWork ends the run with the step's work so far. Every call of the model then has a result. Answered calls
+// of an earlier step that have not begun are kept for the continuation.
 func (p *Planner) stopWork(s Stop) Effect {
 	w := &p.work
 	if w.drain {
-		w.tasks = p.keptOfDrain()
+		w.tasks = p.processedCalls()
 	}
 	outcome := s.Outcome()
 	switch {
 	case w.drain && len(w.tasks) == 0 && w.planned:
-		// What ends a run outside of a step takes what was planned for begun.
+		// An end outside of a step would count planned calls as begun.
 		return Commit{Step: p.step, Drain: true, Cut: true, Outcome: &outcome}
-	case w.drain && len(w.tasks) == 0, !w.drain && !says(w.message):
+	case w.drain && len(w.tasks) == 0, !w.drain && !hasContent(w.message):
 		return Finish{outcome}
 	}
 	for _, t := range w.tasks {
 		switch {
 		case t.end != nil || t.Recorded:
-		case t.class == classKnown || t.Tool == nil && t.begun: // as it is
+		case t.class == classKnown || t.Tool == nil && t.begun: // unchanged
 		case t.begun:
 			t.fail(errStoppedUnderway)
 		default:
@@ -85,26 +83,25 @@ func (p *Planner) stopWork(s Stop) Effect {
 	return c
 }
 
-// Quit gives a planner for nothing but the end of a run that cannot go on, whatever it is at:
-// a Finish or, where the journal has a plan, a Commit of what is known of its calls, so that
-// neither a later run nor its model makes them again unaware. Of one that may have begun and
-// has left no result nobody knows how it ended. Answers that need no tool stay for the run
-// that goes on. It uses neither the agent, which may not be known, nor the transcript.
+// Quit returns a planner that only ends a run that cannot continue: with a Finish or, if the journal has a plan,
+// with a Commit of the known state of its calls, so that neither a later run nor its model repeats them unaware.
+// The outcome of a call that may have begun without a result is unknown. Answers that need no tool stay for the
+// continuation. It uses neither the agent, which may be unknown, nor the transcript.
 func Quit(s Start, o Outcome) *Planner {
 	p := &Planner{start: s, step: s.SessionSteps + 1, next: Finish{o}}
 	if s.Journal == nil {
 		return p
 	}
 	drain := IsDrain(s.Run, p.step, s.Journal.Plan)
-	plan, asks := asked(s.Journal.Plan)
+	plan, asks := splitPlan(s.Journal.Plan)
 	p.work = work{message: plan, drain: drain, planned: true}
 	for _, call := range plan.Calls() {
 		reason := errUnknown
 		if !drain && (call.Name == agent.FinishTool || slices.Contains(asks, call.ID)) {
-			reason = errStopped // no tool has run for it
+			reason = errStopped // no tool ran for it
 		}
-		t := p.known(call, reason)
-		if t.asked = askedOf(s.Calls, call.ID); t.asked != nil {
+		t := p.knownTask(call, reason)
+		if t.asked = findAsked(s.Calls, call.ID); t.asked != nil {
 			t.Decision = t.asked.decision()
 		}
 		p.work.tasks = append(p.work.tasks, t)
@@ -118,9 +115,9 @@ func Quit(s Start, o Outcome) *Planner {
 	return p
 }
 
-// keptOfDrain are the calls of an earlier step about which something has happened. With
-// the last of them those that were to finish the run are given up.
-func (p *Planner) keptOfDrain() []*task {
+// processedCalls returns the processed calls of an earlier step. With the last of them, the calls that would have
+// finished the run are abandoned.
+func (p *Planner) processedCalls() []*task {
 	kept, left := 0, len(p.pending)
 	happened := func(t *task) bool { return t.end != nil || t.Recorded || t.begun }
 	for _, t := range p.work.tasks {
@@ -136,7 +133,7 @@ func (p *Planner) keptOfDrain() []*task {
 	})
 }
 
-// Outcome is the end of a run that is stopped.
+// Outcome returns the outcome of a stopped run.
 func (s Stop) Outcome() Outcome {
 	o := Outcome{Status: StatusFailed, FinishReason: model.FinishError}
 	switch s.Kind {

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// suspend commits what has ended and leaves the rest to whoever is outside. A call
-// that finishes the run stays unanswered: the step that takes the last answer does it.
+// suspend commits the ended calls and leaves the rest to clients. A call that finishes the run stays unanswered:
+// the step that applies the last answer executes it.
 func (p *Planner) suspend() Effect {
 	c := p.commit(p.work.tasks)
 	c.Outcome = &Outcome{Status: StatusSuspendedClientTool, FinishReason: model.FinishToolCalls}
@@ -18,7 +18,7 @@ func (p *Planner) suspend() Effect {
 		}
 	}
 	for _, t := range p.work.open() {
-		call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: t.Tool.AnswerWithin}
+		call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: Millis((t.Tool.AnswerWithin + 999_999) / 1_000_000)} // rounded up: 0 means no limit
 		if !t.Tool.Client {
 			call.Approval, call.ApprovalID = true, approvalID(p.start.Run, p.step, t.ID)
 		}
@@ -27,14 +27,13 @@ func (p *Planner) suspend() Effect {
 	return c
 }
 
-// suspendedAgain is the end of a run that waits for what an earlier step has left
-// open, in the conversation as it is then.
+// suspendedAgain returns the outcome of a run that still waits for calls of an earlier step.
 func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
 	status := StatusSuspendedClientTool
 	answered := answeredIDs(transcript)
 	for _, m := range transcript {
 		calls := m.Calls()
-		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return askedOf(open, c.ID) != nil })
+		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return findAsked(open, c.ID) != nil })
 		if waits && slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return answered[c.ID] }) {
 			status = StatusSuspendedPartial
 		}
@@ -42,8 +41,8 @@ func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
 	return &Outcome{Status: status, FinishReason: model.FinishToolCalls}
 }
 
-// askedOf gives the question of a call, nil where there is none.
-func askedOf(asked []Asked, id string) *Asked {
+// findAsked returns the question of a call, or nil.
+func findAsked(asked []Asked, id string) *Asked {
 	for i := range asked {
 		if asked[i].CallID == id {
 			return &asked[i]

@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// What the model is told of calls that have no result of their tool. The words before
-// a colon are the specification's causes.
+// Results of calls without a result of their tool. The words before a colon are the specification's causes.
 const (
 	errNotExecuted = "not executed"
 	errUnknown     = "the process that ran this call was lost, and it is not known whether the call took effect; " +
@@ -18,23 +17,22 @@ const (
 	errRunFailed       = "run_stopped: the run failed before this call was made"
 	errStoppedUnderway = "run_stopped: the run was stopped while this call was under way, and it is not known whether it took effect; " +
 		"check before you call it again"
-	errOvertaken    = "not executed: the user has written since"
-	errOutside      = "not executed: the tool is answered from outside now, and was not when somebody said yes to this call"
+	errOvertaken    = "not executed: the user has sent a new message since"
+	errOutside      = "not executed: the tool is a client tool now, and was not when this call was approved"
 	errRefused      = "a human has refused this call, so it was not made"
-	errTimedOut     = "nobody answered this call in time"
-	errNotOneFinish = "not executed: exactly one call that finishes the run is wanted, and nothing else"
+	errTimedOut     = "no answer to this call arrived in time"
+	errNotOneFinish = "not executed: call exactly one tool that finishes the run, and no other tool"
 )
 
-// What the errors of calls begin with that cannot be made.
+// Prefixes of the errors of impossible calls.
 const (
 	errNoTool    = "there is no tool "
 	errArguments = "the arguments "
 )
 
-// Refused reports whether the result of a call was known as soon as the model had made
-// it: there is no such tool, its arguments do not fit, or a stop or a failure has cut the
-// message that it is of. Nobody runs such a call, neither here nor outside. It says the same of the
-// result when that was stored.
+// Refused reports whether a call's result was known as soon as the model made the call: the tool does not exist,
+// the arguments are invalid, or a stop or a failure cut the message. Such a call is never executed. The same
+// holds for the stored result.
 func Refused(message agent.Message, result agent.ToolResult) bool {
 	if result.Success || !result.Synthetic {
 		return false
@@ -43,21 +41,20 @@ func Refused(message agent.Message, result agent.ToolResult) bool {
 		strings.HasPrefix(result.Error, errNoTool) || strings.HasPrefix(result.Error, errArguments)
 }
 
-// conversation is the transcript as a model may see it: behind each assistant
-// message with calls stands one tool message with the result of every call, in
-// their order. A call that was never answered gets a synthetic result, and of a message
-// that was cut short the thoughts are left out. A message that has failed is left out with
-// its results: the model did not mean it as a reply. The transcript itself stays as it is.
+// conversation returns the transcript for a model. Each assistant message with calls is followed by one tool
+// message with the results of all its calls, in order. An unanswered call receives a synthetic result. A cut
+// message loses its reasoning. A failed message is left out with its results, because it is not a reply of the
+// model. The transcript itself does not change.
 func conversation(transcript []agent.Message) []agent.Message {
 	return appendConversation(make([]agent.Message, 0, len(transcript)), transcript)
 }
 
-// appendConversation appends the conversation of a transcript whose results are all of its own calls.
+// appendConversation appends the conversation of a transcript that contains the calls of all its results.
 func appendConversation(messages, transcript []agent.Message) []agent.Message {
 	results := resultsByCall(transcript)
 	for _, m := range transcript {
 		if m.Role == agent.RoleTool {
-			continue // stands behind its calls already
+			continue // already behind its calls
 		}
 		if m.Metadata[agent.MetadataInterrupted] != "" {
 			m.Parts = slices.DeleteFunc(slices.Clone(m.Parts), func(part agent.Part) bool {
@@ -65,7 +62,7 @@ func appendConversation(messages, transcript []agent.Message) []agent.Message {
 				return thought
 			})
 		}
-		if m.Role == agent.RoleAssistant && (!says(m) || hasFailed(m)) {
+		if m.Role == agent.RoleAssistant && (!hasContent(m) || hasFailed(m)) {
 			continue
 		}
 		messages = append(messages, m)
@@ -76,7 +73,7 @@ func appendConversation(messages, transcript []agent.Message) []agent.Message {
 	return messages
 }
 
-// resultsByCall gives the first result of each call.
+// resultsByCall returns the first result of each call.
 func resultsByCall(transcript []agent.Message) map[string]agent.ToolResult {
 	results := map[string]agent.ToolResult{}
 	for _, m := range transcript {
@@ -91,17 +88,17 @@ func resultsByCall(transcript []agent.Message) map[string]agent.ToolResult {
 	return results
 }
 
-// conversationCache keeps the conversation of a transcript that grows. The zero value is that of none.
+// conversationCache caches the conversation of a growing transcript. The zero value is empty.
 type conversationCache struct {
 	messages []agent.Message // the conversation
-	covered  int             // how much of the transcript it has
-	summed   bool            // summaries are among that
+	covered  int             // number of transcript messages covered
+	summed   bool            // the covered messages include summaries
 }
 
-// of gives the conversation of a transcript that begins with the former one. It is not to be changed.
+// of returns the conversation of a transcript that extends the previous one. It must not be modified.
 func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
 	added := transcript[c.covered:]
-	if c.covered > 0 && answersOthers(added) { // as the results of a drain do
+	if c.covered > 0 && answersOthers(added) { // for example the results of a drain
 		*c, added = conversationCache{}, transcript
 	}
 	c.messages = appendConversation(c.messages, added)
@@ -110,7 +107,7 @@ func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
 	return c.messages[:len(c.messages):len(c.messages)]
 }
 
-// answersOthers reports whether one of the messages has a result of a call that none of them has.
+// answersOthers reports whether the messages contain a result without its call.
 func answersOthers(messages []agent.Message) bool {
 	calls := callIDs(messages)
 	for id := range answeredIDs(messages) {
@@ -121,7 +118,7 @@ func answersOthers(messages []agent.Message) bool {
 	return false
 }
 
-// hasFailed reports whether the message is what came of a reply that has failed.
+// hasFailed reports whether the message is a failed reply.
 func hasFailed(m agent.Message) bool { return m.Metadata[agent.MetadataFailed] != "" }
 
 func answers(m agent.Message, calls []agent.ToolCall, results map[string]agent.ToolResult) agent.Message {
@@ -136,12 +133,12 @@ func answers(m agent.Message, calls []agent.ToolCall, results map[string]agent.T
 	return answer
 }
 
-// failedResult is the runtime's own answer to a call.
+// failedResult returns the runtime's own result for a call.
 func failedResult(call agent.ToolCall, reason string) agent.ToolResult {
 	return agent.ToolResult{CallID: call.ID, Name: call.Name, Error: reason, Synthetic: true}
 }
 
-// callIDs is the set of all call ids of the transcript.
+// callIDs returns the set of all call ids in the transcript.
 func callIDs(transcript []agent.Message) map[string]bool {
 	ids := map[string]bool{}
 	for _, m := range transcript {
@@ -152,7 +149,7 @@ func callIDs(transcript []agent.Message) map[string]bool {
 	return ids
 }
 
-// answeredIDs is the set of the ids of calls with a result.
+// answeredIDs returns the set of ids of calls with a result.
 func answeredIDs(transcript []agent.Message) map[string]bool {
 	ids := map[string]bool{}
 	for _, m := range transcript {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// asked is a call that went outside: c1=pay approval, and an answer.
+// asked parses a call for a client, c1=pay approval, and its answer.
 func (s *stage) asked(args []string) {
 	id, tool, _ := strings.Cut(args[0], "=")
 	asked := loop.Asked{CallID: id, Tool: tool, Approval: args[1] == "approval", Revision: 1}
@@ -32,10 +32,10 @@ func (s *stage) asked(args []string) {
 func (s *stage) answer(args []string) {
 	s.open = false
 	s.world.answer(args[0], *answerOf(args[1:]))
-	s.said = fmt.Sprintf("waits %v", s.world.waits())
+	s.output = fmt.Sprintf("waits %v", s.world.hasOpenCall())
 }
 
-// answerOf is an answer: approved, refused="…", result=…, error="…" or timeout.
+// answerOf parses an answer: approved, refused="…", result=…, error="…" or timeout.
 func answerOf(args []string) *loop.Answer {
 	key, raw, _ := strings.Cut(args[0], "=")
 	value := strings.TrimPrefix(strings.TrimSuffix(raw, `"`), `"`)
@@ -54,7 +54,7 @@ func answerOf(args []string) *loop.Answer {
 	panic("no answer: " + args[0])
 }
 
-// message is an assistant message of words: texts, and calls as id=tool:arguments.
+// message parses an assistant message: texts, and calls as id=tool:arguments.
 func message(args []string) agent.Message {
 	m := agent.Message{Role: agent.RoleAssistant}
 	for _, arg := range args {
@@ -75,8 +75,8 @@ func result(id string) agent.ToolResult {
 	return agent.ToolResult{CallID: id, Name: "lookup", Success: true, Result: json.RawMessage(`"ok"`)}
 }
 
-// newReplyOf is a reply of words. One that is not whole has not come to its end, and
-// its last call neither if that has the arguments "…". A call c1=tool: ends without any.
+// newReplyOf parses a reply. A partial one lacks its end, and so does its last call if that has the arguments
+// "…". A call c1=tool: ends without arguments.
 func newReplyOf(t *testing.T, p *loop.Planner, args []string, whole bool) *loop.Reply {
 	t.Helper()
 	finish := model.FinishStop
@@ -129,7 +129,7 @@ func failure(args []string) error {
 	return e
 }
 
-// endsOf ends calls with what is known, with what the words say, else with success.
+// endsOf ends calls with their known result, with the result in the words, or with success.
 func endsOf(e loop.RunCalls, args []string) []loop.Ended {
 	var ends []loop.Ended
 	for _, call := range e.Calls {

@@ -10,34 +10,33 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// work is what the step in flight has brought so far: a message of the model, and
-// what became of its calls.
+// work is the step in flight so far: a message of the model, and the state of its calls.
 type work struct {
 	message agent.Message
-	finish  model.FinishReason // of a message without calls
-	drain   bool               // the message is of an earlier step, which has left calls open
+	finish  model.FinishReason // for a message without calls
+	drain   bool               // the message belongs to an earlier step with open calls
 	planned bool               // the plan is recorded
-	tasks   []*task            // the calls that the step is about, in the order of the message
-	verdict *verdict           // the guard's, once it was asked
+	tasks   []*task            // the calls of the step, in the order of the message
+	verdict *verdict           // the guard's verdict, if any
 }
 
 // task is a call of the step in flight.
 type task struct {
 	Call
 	class class
-	// finishes says that the run ends when the call succeeds.
+	// finishes means that a successful call ends the run.
 	finishes bool
-	// asked is the question that the call was to somebody outside.
+	// asked is the call's question to a client, if any.
 	asked *Asked
 	end   *Ended
-	// begun says that the tool may have begun without leaving an end behind.
+	// begun means that the tool may have begun without a recorded end.
 	begun bool
-	// waits says of a call of a recorded plan that it was left to somebody outside.
+	// waits means that the recorded plan left the call to a client.
 	waits bool
 }
 
-// ends notes the end of a call. It reports whether a stop has cut it.
-func (t *task) ends(end Ended) (cut bool) {
+// setEnd records the end of a call and reports whether a stop has cut it.
+func (t *task) setEnd(end Ended) (cut bool) {
 	switch {
 	case t.Recorded:
 		end.Ops = t.Ops
@@ -51,7 +50,7 @@ func (t *task) ends(end Ended) (cut bool) {
 	return false
 }
 
-// result is how the call ended, or how it will, nil while that is open.
+// result returns the present or certain result of the call, or nil while it is open.
 func (t *task) result() *agent.ToolResult {
 	if t.end != nil {
 		return &t.end.Result
@@ -68,8 +67,8 @@ func (w *work) task(id string) *task {
 	return w.tasks[slices.IndexFunc(w.tasks, func(t *task) bool { return t.ID == id })]
 }
 
-// undone gives the tasks of some classes that have not ended.
-func (w *work) undone(classes ...class) []*task {
+// unfinished returns the tasks of some classes that have not ended.
+func (w *work) unfinished(classes ...class) []*task {
 	var tasks []*task
 	for _, t := range w.tasks {
 		if t.end == nil && slices.Contains(classes, t.class) {
@@ -79,16 +78,16 @@ func (w *work) undone(classes ...class) []*task {
 	return tasks
 }
 
-// open gives the tasks that somebody outside answers.
-func (w *work) open() []*task { return w.undone(classOpen) }
+// open returns the tasks that wait for clients.
+func (w *work) open() []*task { return w.unfinished(classOpen) }
 
-// needsPlan reports whether the step runs a tool that may have effects. It also needs a plan for any
-// tool that runs beside open calls, of which clients learn at once, or for an answer that has come.
-// Tools that finish the run do not begin in a step that leaves calls open.
+// needsPlan reports whether the step runs a tool that may have effects. A plan is also needed for any tool
+// beside open calls, because clients learn of those at once, and for an answer. Tools that finish the run do not
+// begin in a step with open calls.
 func (w *work) needsPlan() bool {
 	open := len(w.open()) > 0
 	for _, t := range w.tasks {
-		runs := t.Tool != nil && (t.class == classServer || t == w.winner() && !open)
+		runs := t.Tool != nil && (t.class == classServer || t == w.finishingCall() && !open)
 		if runs && (!t.Tool.ReadOnly || open || w.drain) {
 			return true
 		}
@@ -96,14 +95,14 @@ func (w *work) needsPlan() bool {
 	return false
 }
 
-// metadataAsks are the calls of a recorded plan that somebody outside is to answer, as a
-// JSON array of their places among the calls of the message, from 0: however long their ids
-// are, that is not more than the state service keeps. Only the journal has it.
+// metadataAsks lists the calls of a recorded plan that wait for clients, as a JSON array of their indexes in the
+// message. Indexes stay within the state service's limit, however long the ids are. Only the journal has this
+// metadata.
 const metadataAsks = "asks"
 
-// asking is the plan with what a new owner cannot learn from the agent, which may say
-// something else by then: which calls wait for somebody, and so have not run.
-func (w *work) asking(plan agent.Message) agent.Message {
+// withAsks adds to the plan which calls wait for clients and so have not run. A new owner cannot learn this from
+// the agent, because the agent may decide differently later.
+func (w *work) withAsks(plan agent.Message) agent.Message {
 	var places []int
 	calls := plan.Calls()
 	for _, t := range w.open() {
@@ -124,15 +123,15 @@ func (w *work) asking(plan agent.Message) agent.Message {
 	return plan
 }
 
-// Said is the message of a plan, as the conversation gets it.
+// Said returns the message of a plan for the conversation.
 func Said(plan agent.Message) agent.Message {
-	message, _ := asked(plan)
+	message, _ := splitPlan(plan)
 	return message
 }
 
-// asked takes a recorded plan apart again, and gives the ids of the calls that it asks. A
-// plan of an earlier version has these in place of the places.
-func asked(plan agent.Message) (message agent.Message, ids []string) {
+// splitPlan splits a recorded plan into the message and the ids of the calls for clients. A plan of an earlier
+// version has ids in place of indexes.
+func splitPlan(plan agent.Message) (message agent.Message, ids []string) {
 	text, ok := plan.Metadata[metadataAsks]
 	if !ok {
 		return plan, nil
@@ -155,9 +154,9 @@ func asked(plan agent.Message) (message agent.Message, ids []string) {
 	return plan, ids
 }
 
-// ask keeps the questions of a recorded plan, whatever the agent says now. It is for the
-// work of a whole plan, before restore.
-func (w *work) ask(ids []string) {
+// restoreAsks restores the questions of a recorded plan, regardless of the agent's current rules. Call it for a whole
+// plan, before restore.
+func (w *work) restoreAsks(ids []string) {
 	for _, t := range w.tasks {
 		t.waits = slices.Contains(ids, t.ID)
 		if t.waits && t.Tool != nil {
@@ -166,8 +165,8 @@ func (w *work) ask(ids []string) {
 	}
 }
 
-// was is what the step did with a call when its plan was recorded.
-func (t *task) was() class {
+// plannedClass returns the class of a call at the time of its plan.
+func (t *task) plannedClass() class {
 	switch {
 	case t.class != classOpen || t.waits:
 		return t.class
@@ -177,9 +176,8 @@ func (t *task) was() class {
 	return classServer
 }
 
-// restore puts the recorded ends in. What was not recorded may have begun, if
-// everything that has to end before it has: a tool that may not run twice has an
-// unknown outcome then, also where the agent would ask somebody about it now.
+// restore applies the recorded ends. An unrecorded call may have begun if everything before it has ended: the
+// outcome of an unsafe tool is then unknown, even if the agent would ask a client about it now.
 func (w *work) restore(results []Recorded) {
 	recorded := map[string]Recorded{}
 	for _, r := range results {
@@ -196,11 +194,11 @@ func (w *work) restore(results []Recorded) {
 		}
 	}
 	first := !slices.ContainsFunc(w.tasks, func(t *task) bool {
-		return !t.Recorded && (t.was() == classServer || t.class == classKnown && !w.drain)
+		return !t.Recorded && (t.plannedClass() == classServer || t.class == classKnown && !w.drain)
 	})
 	for _, t := range w.tasks {
-		was := t.was()
-		if t.Tool == nil || was != classServer && (was != classLast || !first || t.class == classLast && t != w.winner()) {
+		was := t.plannedClass()
+		if t.Tool == nil || was != classServer && (was != classLast || !first || t.class == classLast && t != w.finishingCall()) {
 			continue
 		}
 		t.begun = true
@@ -213,9 +211,9 @@ func (w *work) restore(results []Recorded) {
 	}
 }
 
-// winner is the call that ends the run if it succeeds: one that has, else the first of
-// its kind. Nil where there is none.
-func (w *work) winner() *task {
+// finishingCall returns the call that ends the run if it succeeds: a successful one, otherwise the first of its kind,
+// or nil.
+func (w *work) finishingCall() *task {
 	var first *task
 	for _, t := range w.tasks {
 		if !t.finishes {
@@ -231,23 +229,23 @@ func (w *work) winner() *task {
 	return first
 }
 
-// proceed is the next effect for the calls of the step in flight.
+// proceed returns the next effect for the calls of the step in flight.
 func (p *Planner) proceed() Effect {
 	w := &p.work
-	if known := w.undone(classKnown); w.drain && len(known) > 0 {
+	if known := w.unfinished(classKnown); w.drain && len(known) > 0 {
 		return p.runCalls(known, false)
 	}
 	if !w.planned && w.needsPlan() {
-		return RecordPlan{Step: p.step, Plan: w.asking(p.plan())}
+		return RecordPlan{Step: p.step, Plan: w.withAsks(p.plan())}
 	}
-	if first := w.undone(classKnown, classServer); len(first) > 0 {
+	if first := w.unfinished(classKnown, classServer); len(first) > 0 {
 		return p.runCalls(first, w.planned)
 	}
 	if len(w.open()) > 0 {
 		return p.suspend()
 	}
-	if last := w.undone(classLast); len(last) > 0 {
-		return p.finishing(last)
+	if last := w.unfinished(classLast); len(last) > 0 {
+		return p.runFinishing(last)
 	}
 	return p.settle()
 }
@@ -260,14 +258,14 @@ func (p *Planner) runCalls(tasks []*task, planned bool) Effect {
 	return e
 }
 
-// commitFollows reports whether nothing but the commit follows calls that are about to run. Answers
-// to calls of an earlier step may change until they are recorded or committed.
+// commitFollows reports whether the commit directly follows calls that are about to run. Answers to calls of an
+// earlier step may change until they are recorded or committed.
 func (p *Planner) commitFollows(tasks []*task) bool {
 	a := p.start.Agent
 	if p.work.drain || a.StopWhen != nil || a.Hooks.OnMessage != nil {
 		return false
 	}
-	finishing := p.work.undone(classLast)
+	finishing := p.work.unfinished(classLast)
 	if len(finishing) == 0 {
 		return true
 	}
@@ -278,7 +276,7 @@ func (p *Planner) commitFollows(tasks []*task) bool {
 	return !runs || slices.Contains(tasks, finishing[0])
 }
 
-// results are the tool messages of the step.
+// results returns the tool messages of the step.
 func (p *Planner) results(tasks []*task) []agent.Message {
 	var messages []agent.Message
 	for n, t := range tasks {
@@ -289,14 +287,13 @@ func (p *Planner) results(tasks []*task) []agent.Message {
 	return messages
 }
 
-// commit gives the commit of the step with what it appends behind the model's message
-// and what had to be told before that.
+// commit returns the commit of the step, with its messages before and after the model's message.
 func (p *Planner) commit(tasks []*task, notes ...agent.Message) Commit {
 	w := &p.work
 	c := Commit{Step: p.step, Drain: w.drain}
 	if !w.drain {
 		c.Messages, c.Told = p.preface()
-		if says(w.message) {
+		if hasContent(w.message) {
 			c.Messages = append(c.Messages, w.message)
 		}
 	}
@@ -321,19 +318,19 @@ func (p *Planner) settle() Effect {
 	w := &p.work
 	var notes []agent.Message
 	var outcome *Outcome
-	if winner := w.winner(); winner != nil && winner.result() != nil {
-		if p.asksOutput() && winner.Name != agent.FinishTool && winner.result().Success && w.verdict == nil && p.unfit(winner) == "" {
-			return p.ask(false, winner.result().Result)
+	if winner := w.finishingCall(); winner != nil && winner.result() != nil {
+		if p.asksOutput() && winner.Name != agent.FinishTool && winner.result().Success && w.verdict == nil && p.outputMismatch(winner) == "" {
+			return p.consultGuard(false, winner.result().Result)
 		}
 		var feedback string
-		if outcome, feedback = p.judged(winner); feedback != "" {
+		if outcome, feedback = p.finishOutcome(winner); feedback != "" {
 			notes = append(notes, p.note(0, feedback, nil))
 		}
 	}
 	c := p.commit(w.tasks, notes...)
 	if outcome == nil {
 		var note *agent.Message
-		if outcome, note = p.behind(c); note != nil {
+		if outcome, note = p.afterStep(c); note != nil {
 			c.Messages = append(c.Messages, *note)
 		}
 	}
@@ -341,14 +338,13 @@ func (p *Planner) settle() Effect {
 	return c
 }
 
-// note is a hidden message of the runtime to the model, the n-th of the step.
+// note returns a hidden message of the runtime to the model, the n-th of the step.
 func (p *Planner) note(n int, text string, metadata map[string]string) agent.Message {
 	return agent.Message{ID: p.messageID("note", n), Role: agent.RoleUser, Hidden: true, Metadata: metadata, Parts: []agent.Part{agent.Text{Text: text}}}
 }
 
-// says reports whether there is anything in a message of the model: providers refuse
-// one with neither text nor a call.
-func says(m agent.Message) bool {
+// hasContent reports whether a model message has content: providers refuse one with neither text nor a call.
+func hasContent(m agent.Message) bool {
 	return slices.ContainsFunc(m.Parts, func(part agent.Part) bool {
 		switch part := part.(type) {
 		case agent.Text:

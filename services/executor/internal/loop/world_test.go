@@ -8,29 +8,29 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// world is what the state service would keep of a run: what a new owner begins with.
+// world holds the state service's data of a run, the input of a new owner.
 type world struct {
 	start   loop.Start
 	outcome *loop.Outcome // the run has ended
-	// entered counts by call id how often a tool has begun.
+	// entered counts the executions of tools by call id.
 	entered map[string]int
-	wrote   []agent.Op // by hooks, in the step in flight
+	wrote   []agent.Op // by hooks in the step in flight
 }
 
-// begins is what a new owner begins with. It knows of the world what happens from then on.
-func (w *world) begins() loop.Start {
+// newStart returns the start of a new owner. Its Now reflects later changes of the world.
+func (w *world) newStart() loop.Start {
 	w.wrote = nil
-	s := w.copied().start
+	s := w.copy().start
 	s.Now = w.now
 	return s
 }
 
-// now is the custom state behind the writes so far.
+// now returns the custom state after the writes so far.
 func (w *world) now() agent.State {
 	return must(w.merged().Apply(w.wrote))
 }
 
-// merged is the custom state behind the recorded writes of calls, in the order of the plan.
+// merged returns the custom state after the recorded writes of calls, in the order of the plan.
 func (w *world) merged() agent.State {
 	state := w.start.State
 	if j := w.start.Journal; j != nil {
@@ -49,8 +49,8 @@ func newWorld(start loop.Start) *world {
 	return &world{start: start, entered: map[string]int{}}
 }
 
-// copied is a world of its own.
-func (w *world) copied() *world {
+// copy returns a deep copy.
+func (w *world) copy() *world {
 	c := newWorld(w.start)
 	c.outcome = w.outcome
 	c.start.Transcript = slices.Clone(w.start.Transcript)
@@ -70,7 +70,7 @@ func (w *world) recordPlan(e loop.RecordPlan) {
 	}
 }
 
-// recordResult keeps the first result of a call.
+// recordResult records the first result of a call.
 func (w *world) recordResult(end loop.Ended) {
 	j := w.start.Journal
 	if !slices.ContainsFunc(j.Plan.Calls(), func(c agent.ToolCall) bool { return c.ID == end.Result.CallID }) {
@@ -81,15 +81,15 @@ func (w *world) recordResult(end loop.Ended) {
 	}
 }
 
-// recordEnds keeps what of the ends is to be recorded, one after another. There may be fewer of
-// them than calls: the owner is lost then.
+// recordEnds records the ends that must be recorded, in sequence. There may be fewer ends than calls if the
+// owner is lost.
 func (w *world) recordEnds(e loop.RunCalls, ends []loop.Ended) {
 	for i := range ends {
 		w.recordEnd(e, i, ends[i])
 	}
 }
 
-// recordEnd keeps the end of the i-th call if it is to be recorded. The calls end in their order.
+// recordEnd records the end of the i-th call if required. Calls end in order.
 func (w *world) recordEnd(e loop.RunCalls, i int, end loop.Ended) {
 	last := !slices.ContainsFunc(e.Calls[i+1:], func(c loop.Call) bool { return c.Tool != nil })
 	if end.Stopped || !e.Records(e.Calls[i], end, last) {
@@ -101,7 +101,7 @@ func (w *world) recordEnd(e loop.RunCalls, i int, end loop.Ended) {
 	w.recordResult(end)
 }
 
-// commit does what the state service does with a step.
+// commit applies a step like the state service.
 func (w *world) commit(e loop.Commit) {
 	s := &w.start
 	s.State, w.wrote = w.now(), nil
@@ -118,12 +118,12 @@ func (w *world) commit(e loop.Commit) {
 	w.outcome = e.Outcome
 }
 
-// waits reports whether nobody has answered a call yet.
-func (w *world) waits() bool {
+// hasOpenCall reports whether a call is unanswered.
+func (w *world) hasOpenCall() bool {
 	return slices.ContainsFunc(w.start.Calls, func(a loop.Asked) bool { return a.Answer == nil })
 }
 
-// answer is the answer to a call from outside.
+// answer applies a client's answer to a call.
 func (w *world) answer(id string, answer loop.Answer) {
 	for i := range w.start.Calls {
 		if w.start.Calls[i].CallID == id {
@@ -133,8 +133,7 @@ func (w *world) answer(id string, answer loop.Answer) {
 	}
 }
 
-// next begins a run that goes on with the session, a continuation of the former one or
-// one with a message of its own.
+// next begins the next run of the session: a continuation, or a run with a message.
 func (w *world) next(runID string, message string) {
 	w.start.Run.RunID = runID
 	w.start.Turn = max(w.start.Turn, 1) + 1

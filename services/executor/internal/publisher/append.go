@@ -12,14 +12,14 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// The wait between two tries doubles from the first to the last.
+// The delay between two attempts doubles from the first to the last.
 const (
 	firstWait = 25 * time.Millisecond
 	lastWait  = time.Second
 )
 
-// The time between two checks of a silent publisher doubles from the first to the last
-// while nothing changes.
+// The interval between two checks of a silent publisher doubles from the first to the last while nothing
+// changes.
 const (
 	firstCheckInterval = 5 * time.Second
 	maxCheckInterval   = 30 * time.Second
@@ -27,9 +27,9 @@ const (
 
 const reasonRecordsLost = "RECORDS_LOST"
 
-// Run appends what is shown until ctx ends or the publisher is fenced.
+// Run appends queued chunks until ctx ends or the publisher is fenced.
 func (p *Publisher) Run(ctx context.Context) {
-	p.patience = time.AfterFunc(p.config.Patience, p.loseContact)
+	p.patience = time.AfterFunc(p.config.Patience, p.markUnreachable)
 	defer p.patience.Stop()
 	due := time.NewTimer(firstCheckInterval)
 	defer due.Stop()
@@ -42,8 +42,8 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// next waits for something to send: what was shown, or a check of a log that has been
-// silent. It gives nil when there is nothing to send any more.
+// next waits for the next request: queued entries, or a check after a silence. It returns nil when there is
+// nothing more to send.
 func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 	for {
 		p.mu.Lock()
@@ -54,14 +54,14 @@ func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 		for len(p.queue) > 0 {
 			if r := p.take(); r != nil {
 				defer p.mu.Unlock()
-				return p.begun(r)
+				return p.startRequest(r)
 			}
 		}
-		p.notify() // take may have dropped what is not shown any more
+		p.wakeWaiters() // take may have dropped void entries
 		check := p.check()
 		if check != nil && !time.Now().Before(p.checkAt) {
 			defer p.mu.Unlock()
-			return p.begun(check)
+			return p.startRequest(check)
 		}
 		if check != nil {
 			due.Reset(time.Until(p.checkAt))
@@ -69,21 +69,21 @@ func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 		p.mu.Unlock()
 		select {
 		case <-p.wake:
-		case <-due.C: // perhaps of a check that is not due any more
+		case <-due.C: // may belong to a cancelled check
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// begun makes the request the one in flight. The caller holds mu.
-func (p *Publisher) begun(r *request) *request {
+// startRequest makes the request the one in flight. The caller holds mu.
+func (p *Publisher) startRequest(r *request) *request {
 	p.inflight, r.since = r, time.Now()
 	return r
 }
 
-// check asks whether the log still has what was shown of the step in flight; nil where
-// nothing was.
+// check returns a request that asks whether the log still has the records of the step in flight; nil if there
+// are none.
 func (p *Publisher) check() *request {
 	if !p.marked || len(p.queue) > 0 || len(p.kept) == 0 {
 		return nil
@@ -91,13 +91,13 @@ func (p *Publisher) check() *request {
 	return &request{after: p.after, last: p.after, before: p.at, voided: make(chan struct{})}
 }
 
-// append sends the request until its fate is known or does not matter any more.
+// append sends the request until its outcome is known or irrelevant.
 func (p *Publisher) append(ctx context.Context, r *request) {
 	p.patience.Reset(p.config.Patience)
 	defer p.patience.Stop()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := p.send(ctx, r)
-		if p.settle(r, err) {
+		if p.handleOutcome(r, err) {
 			return
 		}
 		timer := time.NewTimer(wait)
@@ -120,30 +120,30 @@ func (p *Publisher) send(ctx context.Context, r *request) error {
 	return err
 }
 
-// loseContact has nobody wait for the log until it answers.
-func (p *Publisher) loseContact() {
+// markUnreachable marks the log as unreachable, so callers stop waiting for it.
+func (p *Publisher) markUnreachable() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.inflight == nil || p.away || time.Since(p.inflight.since) < p.config.Patience {
+	if p.inflight == nil || p.unreachable || time.Since(p.inflight.since) < p.config.Patience {
 		return
 	}
 	p.log.Warn("the log does not answer; the run goes on without", "patience", p.config.Patience)
-	p.away = true
-	p.giveUpBacklog()
-	p.announce()
+	p.unreachable = true
+	p.dropBacklog()
+	p.wakeRun()
 }
 
-// abandon ends a request whose fate does not matter any more.
+// abandon ends a request whose outcome is irrelevant.
 func (p *Publisher) abandon(r *request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.giveUp()
+	r.stopRepeating()
 	p.inflight = nil
-	p.announce()
+	p.wakeRun()
 }
 
-// settle takes what has become of the request, and reports whether that is known.
-func (p *Publisher) settle(r *request, err error) bool {
+// handleOutcome processes the outcome of the request and reports whether it is known.
+func (p *Publisher) handleOutcome(r *request, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	kind, reason := fault.KindOf(err), fault.ReasonOf(err)
@@ -154,23 +154,23 @@ func (p *Publisher) settle(r *request, err error) bool {
 		p.acknowledge(r)
 	case r.void:
 	case reason == reasonRecordsLost:
-		p.repeat(r)
+		p.publishAgain(r)
 	case kind == fault.Invalid, kind == fault.TooLarge:
-		p.refused(r, err)
-	case r.check(): // the next one asks again
+		p.handleRefusal(r, err)
+	case r.check(): // the next check asks again
 		p.inflight = nil
 		p.checkAt = time.Now().Add(p.interval)
 		return true
 	default:
 		return false
 	}
-	if p.away {
+	if p.unreachable {
 		p.log.Info("the log answers again")
-		p.away = false
+		p.unreachable = false
 	}
 	p.inflight = nil
 	p.checkAt = time.Now().Add(p.interval)
-	p.announce()
+	p.wakeRun()
 	return true
 }
 
@@ -180,47 +180,45 @@ func (p *Publisher) acknowledge(r *request) {
 		return
 	}
 	p.after, p.interval = r.last, firstCheckInterval
-	p.keep(chunksOf(r.entries, p.step))
+	p.retain(chunksOf(r.entries, p.step))
 }
 
-// repeat shows again what the log has lost. Of a committed step nothing is repeated but its
-// boundary.
-func (p *Publisher) repeat(r *request) {
+// publishAgain publishes lost records again. Of a committed step it repeats only the boundary.
+func (p *Publisher) publishAgain(r *request) {
 	switch {
 	case r.check() || r.entries[0].step == p.step && r.entries[0].boundary == nil:
 		p.log.Warn("the log has lost records; the step in flight is shown again", "step", p.step)
 		p.restart(reasonLogLost, func(*eventv1.Chunk) bool { return true })
-	case r.entries[0].boundary != nil: // the log is behind it already
-		p.putBack(r, r.entries[1:])
+	case r.entries[0].boundary != nil: // the log is past it already
+		p.requeue(r, r.entries[1:])
 	default:
 		step := r.entries[0].step
-		p.putBack(r, r.entries)
-		p.spoil(step)
+		p.requeue(r, r.entries)
+		p.markPartial(step)
 		p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.step == step && e.boundary == nil })
 		p.measure()
 	}
 }
 
-// refused goes on behind a request that the log will never take as it is. What is too large
-// goes in smaller ones. A chunk that cannot be made smaller is left out: readers get it with
-// the committed step.
-func (p *Publisher) refused(r *request, err error) {
+// handleRefusal handles a request that the log will never accept unchanged. A large request is sent in smaller ones. A
+// chunk that cannot be made smaller is left out: readers receive it with the committed step.
+func (p *Publisher) handleRefusal(r *request, err error) {
 	unit := r.entries[:min(len(r.entries), unitLength(r.entries))]
 	switch {
 	case r.check():
 		p.log.Error("the log refuses a check", "error", err)
 	case r.trimmed:
-		p.putBack(r, r.entries)
+		p.requeue(r, r.entries)
 	case len(r.entries) > len(unit):
 		p.appendLimit = sizeOf(r.entries) / 2
-		p.putBack(r, r.entries)
+		p.requeue(r, r.entries)
 	default:
 		tooLarge := fault.KindOf(err) == fault.TooLarge || strings.HasSuffix(fault.ReasonOf(err), "_TOO_LARGE")
-		p.putBack(r, p.shrink(unit, tooLarge, err))
+		p.requeue(r, p.shrink(unit, tooLarge, err))
 	}
 }
 
-// shrink makes what the log has refused smaller, or leaves it out. It gives what is to be sent.
+// shrink makes refused entries smaller or drops them, and returns the entries to send.
 func (p *Publisher) shrink(unit []entry, tooLarge bool, err error) []entry {
 	last := len(unit) - 1
 	e := &unit[last]
@@ -228,11 +226,11 @@ func (p *Publisher) shrink(unit []entry, tooLarge bool, err error) []entry {
 	case tooLarge && e.boundary != nil && shrinkBoundary(e.boundary.GetBoundary()):
 		e.partial = true
 		return unit
-	case tooLarge && e.chunk != nil && halvable(e.chunk):
-		p.deltaLimit = len(*delta(e.chunk))/2 + utf8.UTFMax - 1 // the cut lies between two runes
+	case tooLarge && e.chunk != nil && isHalvable(e.chunk):
+		p.deltaLimit = len(*delta(e.chunk))/2 + utf8.UTFMax - 1 // the cut falls between two runes
 		return unit
 	}
 	p.log.Error("the log refuses a record, which is not shown", "error", err)
-	p.spoil(e.step)
+	p.markPartial(e.step)
 	return unit[:last]
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// runes take one to four bytes each.
+// runes have one to four bytes.
 var runes = []string{"a", "é", "日", "😀"}
 
 func pieces(log *publishertest.Log) []string {
@@ -54,7 +54,7 @@ func TestADeltaAtTheEdgeOfTheLogsChunkSizeIsTakenAndOneAboveItIsHalved(t *testin
 	for _, r := range runes {
 		want := strings.Repeat(r, 900/len(r))
 		exact := proto.Size(text(1, want))
-		for above, chunks := range map[int]int{0: 1, 1: 2} { // bytes that the chunk is too large
+		for above, chunks := range map[int]int{0: 1, 1: 2} { // excess bytes of the chunk
 			synctest.Test(t, func(t *testing.T) {
 				log := &publishertest.Log{MaxChunk: exact - above}
 				p := start(t, log, claim())

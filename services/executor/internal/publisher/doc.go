@@ -1,46 +1,42 @@
-// Package publisher shows the step in flight of one run to readers: it appends to the
-// session's live log, as the one writer that an epoch allows.
+// Package publisher streams the step in flight of one run to readers. It appends to the session's live log as
+// the only writer of its epoch.
 //
 //	Show ──▶ queue (bounded; deltas merge) ──▶ one append in flight ──▶ stream service
 //	  ▲ waits while the queue is full             │ LOG_UNAVAILABLE? the same request again
-//	  └────────── Flush waits for this ◀──────────┤ RECORDS_LOST? a new attempt, all of the step again
-//	                                              │ WRITER_FENCED? the run is somebody else's
+//	  └────────── Flush waits for this ◀──────────┤ RECORDS_LOST? a new attempt with the whole step
+//	                                              │ WRITER_FENCED? another executor owns the run
 //
-// The next append takes all that waits, up to a size: the rest of a step, its boundary, and
-// the attempt that begins the next step. So an idle system adds no delay, and a loaded
-// one sends larger chunks with fewer requests.
+// The next append takes all queued entries, up to a size: the rest of a step, its boundary, and the attempt that
+// begins the next step. An idle system adds no delay, and a loaded one sends larger chunks in fewer requests.
 //
 // # Attempts
 //
-// Chunks get positions (step, attempt, n): see package position. The publisher keeps the
-// chunks of the step in flight until the step is committed. A new attempt voids, for
-// live readers, what they have seen of the step, and shows what stands of it again. It
-// begins when
+// Chunks have positions (step, attempt, n): see package position. The publisher retains the chunks of the step
+// in flight until the step is committed. A new attempt voids what live readers have seen of the step and shows
+// the valid part again. It begins when
 //
-//   - the model call is repeated (Retry): only what was shown before the step stands,
-//   - the log has lost records: all of the step stands,
-//   - another owner of the run has shown something of the step: its reason says so.
+//   - the model call is retried (Retry): only chunks from before the step remain valid,
+//   - the log has lost records: the whole step remains valid,
+//   - another owner of the run has shown a part of the step: the reason says so.
 //
-// Where the claim's attempts are used up, or an attempt has too many chunks, the rest of
-// the step is not shown live. Readers get it when it is committed.
+// If the claim's attempts are used up, or an attempt has too many chunks, the rest of the step is not streamed.
+// Readers receive it when it is committed.
 //
-// # A log that is away
+// # Outages of the log
 //
-// A log that does not answer for the patience counts as away. Nobody waits for it then.
-// The append is repeated in the background, and the chunks of the step in flight are
-// kept. When the log answers, they follow, or a new attempt begins. Of a step that is
-// committed meanwhile only the boundary is kept, which sends readers to the state
-// service. An append that is not known to be stored needs no care when all of it is void: a
-// later attempt or boundary takes its place, because it may follow any record of a lower
-// position. One that is void in part is repeated until its fate is known.
+// After Config.Patience without an answer the log counts as unreachable, and callers stop waiting for it. The
+// publisher repeats the append in the background and retains the chunks of the step in flight. When the log
+// answers, they follow, or a new attempt begins. Of a step that is committed meanwhile only the boundary is
+// retained, which sends readers to the state service. An append with an unknown outcome is irrelevant if all of
+// it is void: a later attempt or boundary replaces it, because it may follow any record of a lower position. If
+// only a part is void, the append is repeated until its outcome is known.
 //
-// A publisher that has shown something and is silent asks the log now and then whether
-// its last record is still there.
+// A silent publisher with published records periodically asks the log whether its last record is still there.
 //
 // # Limits
 //
-// Large deltas are split before they are queued. A log that takes less than expected
-// refuses an append without storing it. Its chunks are then sent in smaller appends, and a
-// delta is halved. A chunk that cannot be made smaller is left out. The boundary of such a
-// step says that the live log does not have all of it, so readers get the step as it is stored.
+// Large deltas are split before they are queued. A log with a lower limit than expected refuses an append
+// without storing it. Its chunks are then sent in smaller appends, and a delta is halved. A chunk that cannot be
+// made smaller is left out. The step's boundary then says that the live log is incomplete, so readers receive
+// the stored step.
 package publisher

@@ -18,37 +18,37 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// fate is what becomes of a request.
-type fate struct {
+// outcome is the outcome of a request.
+type outcome struct {
 	Before, After bool // it fails before or after its effect
 	Slow          int  // milliseconds
 }
 
-// op is what happens next.
+// op is the next event.
 type op struct {
 	Kind  string
 	Bytes int
-	Wait  int // milliseconds, before
+	Wait  int // milliseconds before it
 }
 
-// play is a run with its publisher, and what readers have to see of it.
+// play is a run with its publisher and the expected content for readers.
 type play struct {
 	log       *publishertest.Log
 	publisher *publisher.Publisher
 	step      int32
-	shown     string           // of the step in flight
+	shown     string           // in the step in flight
 	committed map[int32]string // text by step
 	pieces    int
 }
 
-func openPlay(t *testing.T, fates []fate, maxAppend int) *play {
+func openPlay(t *testing.T, fates []outcome, maxAppend int) *play {
 	p := &play{log: &publishertest.Log{MaxAppend: maxAppend}, step: 1, committed: map[int32]string{}}
 	p.publisher = openPlayWith(t, p.log, fates)
 	return p
 }
 
-// openPlayWith starts a publisher whose requests meet the fates.
-func openPlayWith(t *testing.T, log *publishertest.Log, fates []fate) *publisher.Publisher {
+// openPlayWith starts a publisher with the given outcomes of its requests.
+func openPlayWith(t *testing.T, log *publishertest.Log, fates []outcome) *publisher.Publisher {
 	log.Gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
 		if len(fates) == 0 {
 			return nil
@@ -96,7 +96,7 @@ func (p *play) perform(ctx context.Context, o op) {
 	}
 }
 
-// verify compares what a reader has with what it has to have.
+// verify compares a reader's content with the expected content.
 func (p *play) verify() error {
 	if faults := p.log.Faults(); len(faults) > 0 {
 		return fmt.Errorf("the publisher broke the rules: %v", faults)
@@ -129,9 +129,8 @@ func (p *play) verify() error {
 	return nil
 }
 
-// TestAReaderThatFollowsPositionsEndsWithWhatStands performs any sequence of shows,
-// retries, commits, losses of the log and outages, with a log that takes appends of any size
-// or small ones.
+// TestAReaderThatFollowsPositionsEndsWithWhatStands performs any sequence of shows, retries, commits, losses of
+// the log and outages, with a log that accepts appends of any size or only small ones.
 func TestAReaderThatFollowsPositionsEndsWithWhatStands(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"show", "show", "show", "show", "show", "show", "retry", "commit", "commit", "lose", "lose tail", "down", "up", "up"}
@@ -142,8 +141,8 @@ func TestAReaderThatFollowsPositionsEndsWithWhatStands(t *testing.T) {
 			Wait:  rapid.SampledFrom([]int{0, 0, 0, 1, 30, 300, 3000, 12000}).Draw(t, "wait"),
 		}
 	}), 1, 30)
-	fates := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) fate {
-		return fate{
+	fates := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) outcome {
+		return outcome{
 			Before: rapid.IntRange(0, 5).Draw(t, "before") == 0, After: rapid.IntRange(0, 3).Draw(t, "after") == 0,
 			Slow: rapid.SampledFrom([]int{0, 0, 1, 20, 2500}).Draw(t, "slow"),
 		}
@@ -152,13 +151,13 @@ func TestAReaderThatFollowsPositionsEndsWithWhatStands(t *testing.T) {
 		what, how := ops.Draw(rt, "ops"), fates.Draw(rt, "fates")
 		maxAppend := rapid.SampledFrom([]int{0, 0, 1500, 400}).Draw(rt, "max append")
 		var err error
-		synctest.Test(t, func(t *testing.T) { // in which nothing may be drawn, nor fail
+		synctest.Test(t, func(t *testing.T) { // rapid must not draw or fail inside the bubble
 			p := openPlay(t, how, maxAppend)
 			for _, o := range what {
 				p.perform(t.Context(), o)
 			}
 			p.log.Down.Store(false)
-			time.Sleep(5 * time.Minute) // the checks find what was lost
+			time.Sleep(5 * time.Minute) // the checks find lost records
 			err = p.verify()
 		})
 		if err != nil {
@@ -171,7 +170,7 @@ func claim() publisher.Claim {
 	return publisher.Claim{Stream: &streamv2.StreamRef{Tenant: "acme", RootSessionId: "s", SessionId: "s"}, Epoch: 1, RunID: "run", Step: 1, Claims: 1}
 }
 
-// start opens a publisher that the test's end stops.
+// start opens a publisher and stops it at the end of the test.
 func start(t *testing.T, log *publishertest.Log, c publisher.Claim) *publisher.Publisher {
 	t.Helper()
 	return startWith(t, log, c, publisher.Config{MaxDeltaBytes: 1000, MaxQueuedBytes: 4000, Patience: 10 * time.Second, CallTimeout: time.Second})

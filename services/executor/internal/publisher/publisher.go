@@ -15,8 +15,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// ErrFenced says that another executor writes the session's log: the run is not this
-// publisher's any more.
+// ErrFenced means that another executor writes the session's log: this publisher has lost the run.
 var ErrFenced = errors.New("the stream belongs to a newer epoch")
 
 // Reasons of an attempt.
@@ -30,75 +29,73 @@ const (
 type Config struct {
 	MaxDeltaBytes  int           // larger deltas are split
 	MaxQueuedBytes int           // Show waits while more than this is queued
-	Patience       time.Duration // how long the log may fail before nobody waits for it
+	Patience       time.Duration // how long the log may fail before callers stop waiting for it
 	CallTimeout    time.Duration // of one append
 }
 
-// Claim is what the publisher has to know of the run's claim.
+// Claim holds the needed fields of the run's claim.
 type Claim struct {
 	Stream *streamv2.StreamRef
 	Epoch  int64
 	RunID  string
 	// Step is the step in flight.
 	Step int32
-	// Position and Claims are those of the session in the claim.
+	// Position and Claims are the session's fields in the claim.
 	Position int64
 	Claims   int32
-	// TakenOver says that another owner may have shown something of the step.
+	// TakenOver means that another owner may have shown a part of the step.
 	TakenOver bool
 }
 
-// Ended is how a run ended.
+// Ended is the end of a run.
 type Ended struct {
 	Chunk    *eventv1.Chunk
 	Terminal *streamv2.Terminal
 }
 
-// Publisher shows the step in flight of one run. Its methods may be called by many
-// goroutines at once; Run is called once.
+// Publisher streams the step in flight of one run. It is safe for concurrent use; Run is called once.
 type Publisher struct {
 	config Config
 	client streamv2.StreamServiceClient
 	claim  Claim
 	log    *slog.Logger
-	wake   chan struct{} // holds one token when Run has something to look at
-	// patience runs while an append is in flight. It belongs to Run.
+	wake   chan struct{} // holds one token when Run has work
+	// patience runs while an append is in flight. Run owns it.
 	patience *time.Timer
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and forgotten at every change; nil while nobody waits
-	err     error         // why the publisher is over
-	away    bool          // the log has not answered for the patience
+	changed chan struct{} // closed and reset at every change; nil without a waiter
+	err     error         // why the publisher ended
+	unreachable    bool          // the log is unreachable
 
 	// The step in flight.
 	step    int32
 	stands  int64 // the session's position
 	claims  int32
 	attempt int32
-	first   int32 // the attempts that may be used
+	first   int32 // the range of usable attempts
 	last    int32
 	reason  string
-	marked  bool // the mark of the attempt is queued or was sent
-	silent  bool // no attempt is left: nothing is shown until the commit
-	partial bool // the live log does not have all of the step
+	marked  bool // the start record of the attempt is queued or was sent
+	silent  bool // no attempt remains: nothing is streamed until the commit
+	partial bool // the live log lacks a part of the step
 	kept    []*eventv1.Chunk
 	record  record
 
-	// The way to the log.
+	// The queue to the log.
 	queue    []entry
 	queued   int // bytes in queue
 	inflight *request
-	// The limits of a delta and of an append with several entries, in bytes. They fall when the
-	// log refuses one.
+	// Limits of a delta and of an append with several entries, in bytes. They fall when the log refuses one.
 	deltaLimit, appendLimit int
 
-	at       position.Position // of the last frame that was sent
-	after    int64             // the sequence of the last frame that was acknowledged
-	interval time.Duration     // before the next check
+	at       position.Position // of the last sent frame
+	after    int64             // sequence of the last acknowledged frame
+	interval time.Duration     // until the next check
 	checkAt  time.Time
 }
 
-// New returns a publisher that appends nothing before Run.
+// New returns a publisher. It appends nothing before Run.
 func New(client streamv2.StreamServiceClient, claim Claim, c Config, log *slog.Logger) *Publisher {
 	p := &Publisher{
 		config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1),
@@ -120,9 +117,9 @@ func (p *Publisher) begin(step int32, stands int64, claims int32) {
 	p.reason, p.marked, p.partial, p.kept, p.record = "", false, false, nil, record{}
 }
 
-// Show shows chunks of the step in flight, which it owns from then on. Chunks of one
-// call stay together. Show waits while too much is queued, until ctx ends or the log
-// counts as away; the chunks are shown all the same. The error is ErrFenced.
+// Show streams chunks of the step in flight and takes ownership of them. Chunks of one call stay together. Show
+// waits while the queue is full, until ctx ends or the log counts as unreachable; the chunks are queued in any
+// case. The error is ErrFenced.
 func (p *Publisher) Show(ctx context.Context, chunks ...*eventv1.Chunk) error {
 	p.mu.Lock()
 	for _, chunk := range chunks {
@@ -131,27 +128,27 @@ func (p *Publisher) Show(ctx context.Context, chunks ...*eventv1.Chunk) error {
 			p.partial = true
 			continue
 		}
-		p.mark()
+		p.queueStart()
 		p.push(chunk)
 	}
-	p.announce()
+	p.wakeRun()
 	p.mu.Unlock()
-	return p.wait(ctx, func() bool { return p.away || p.queued <= p.config.MaxQueuedBytes })
+	return p.wait(ctx, func() bool { return p.unreachable || p.queued <= p.config.MaxQueuedBytes })
 }
 
-// Retry voids what was shown of the step in flight, at once, and begins a new attempt
-// where a reader may have seen some of it. What was shown before the step stands.
+// Retry voids the streamed chunks of the step in flight at once, and begins a new attempt if a reader may have
+// seen some of them. Chunks from before the step remain valid.
 func (p *Publisher) Retry(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.takeBack(reason)
-	p.announce()
+	p.wakeRun()
 }
 
 func (p *Publisher) takeBack(reason string) {
 	p.record.retry(p.step)
 	ofStep := func(chunk *eventv1.Chunk) bool { return chunk.GetStep() >= p.step }
-	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(p.sent(), ofStep) {
+	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(p.inflightChunks(), ofStep) {
 		p.restart(reason, func(chunk *eventv1.Chunk) bool { return !ofStep(chunk) })
 		return
 	}
@@ -162,17 +159,16 @@ func (p *Publisher) takeBack(reason string) {
 	p.measure()
 }
 
-// Differs says that the step in flight will be committed with other contents than were
-// shown. Its boundary sends readers to the state service.
+// Differs announces that the step in flight will be committed with another content than streamed. Its boundary
+// sends readers to the state service.
 func (p *Publisher) Differs() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.partial = true
 }
 
-// Commit says that the step in flight is durable; committed is its chunk
-// step_committed. The run has ended with it where e is set. The next step is in flight
-// then.
+// Commit announces that the step in flight is durable. committed is its chunk step_committed. If e is set, the
+// run has ended with it. The next step is then in flight.
 func (p *Publisher) Commit(committed *eventv1.Chunk, e *Ended) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,55 +178,52 @@ func (p *Publisher) Commit(committed *eventv1.Chunk, e *Ended) {
 		sequence = position.Ended(p.step)
 		boundary.RunEnded, boundary.End = e.Chunk, e.Terminal
 	}
-	p.bound(sequence, boundary)
+	p.queueBoundary(sequence, boundary)
 	p.begin(p.step+1, sequence, 0)
-	p.giveUpBacklog()
+	p.dropBacklog()
 }
 
-// End says that the run has ended outside of a step. What was shown of the step in
-// flight is void.
+// End announces that the run has ended outside of a step. It voids the streamed chunks of the step in flight.
 func (p *Publisher) End(e Ended) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.takeBack(ReasonStepRetried)
 	sequence := position.OutsideStep(p.step, p.claims)
-	p.bound(sequence, &streamv2.Boundary{RunEnded: e.Chunk, End: e.Terminal})
+	p.queueBoundary(sequence, &streamv2.Boundary{RunEnded: e.Chunk, End: e.Terminal})
 	p.begin(p.step+1, sequence, 0)
-	p.silent = true // the run is over
-	p.giveUpBacklog()
+	p.silent = true // the run has ended
+	p.dropBacklog()
 }
 
-// bound queues the end of what was shown of the step in flight.
-func (p *Publisher) bound(sequence int64, boundary *streamv2.Boundary) {
+// queueBoundary queues the boundary of the step in flight.
+func (p *Publisher) queueBoundary(sequence int64, boundary *streamv2.Boundary) {
 	p.queue = append(p.queue, entry{
 		step: p.step, attempt: p.attempt, partial: p.partial || p.silent || !p.marked,
 		boundary: &streamv2.Record{Sequence: sequence, Boundary: boundary},
 	})
-	p.announce()
+	p.wakeRun()
 }
 
-// Record gives what the step in flight has shown beside its messages.
+// Record returns what the step in flight has streamed beside its messages.
 func (p *Publisher) Record() *eventv1.StepRecord {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.record.build()
 }
 
-// Flush waits until the log has everything that was shown, counts as away, or ctx
-// ends. The error is ErrFenced.
+// Flush waits until the log has all streamed chunks, counts as unreachable, or ctx ends. The error is ErrFenced.
 func (p *Publisher) Flush(ctx context.Context) error {
-	return p.wait(ctx, func() bool { return p.away || len(p.queue) == 0 && (p.inflight == nil || p.inflight.check()) })
+	return p.wait(ctx, func() bool { return p.unreachable || len(p.queue) == 0 && (p.inflight == nil || p.inflight.check()) })
 }
 
-// Err is ErrFenced when the run is somebody else's; nil while it is not.
+// Err returns ErrFenced after another executor took the run, otherwise nil.
 func (p *Publisher) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// wait waits until done, which is called under mu, until ctx ends or the publisher is
-// over.
+// wait waits until done reports true, ctx ends, or the publisher has ended. It calls done under mu.
 func (p *Publisher) wait(ctx context.Context, done func() bool) error {
 	for {
 		p.mu.Lock()
@@ -251,17 +244,17 @@ func (p *Publisher) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// announce wakes Run and everybody who waits. The caller holds mu.
-func (p *Publisher) announce() {
+// wakeRun wakes Run and all waiters. The caller holds mu.
+func (p *Publisher) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // a token is there already
+	default: // a token is already there
 	}
-	p.notify()
+	p.wakeWaiters()
 }
 
-// notify wakes everybody who waits. The caller holds mu.
-func (p *Publisher) notify() {
+// wakeWaiters wakes all waiters. The caller holds mu.
+func (p *Publisher) wakeWaiters() {
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
@@ -272,11 +265,11 @@ func (p *Publisher) notify() {
 func (p *Publisher) end(err error) {
 	p.err, p.queue, p.kept = err, nil, nil
 	p.measure()
-	p.announce()
+	p.wakeRun()
 }
 
-// mark queues the beginning of the attempt, once.
-func (p *Publisher) mark() {
+// queueStart queues the start record of the attempt, once.
+func (p *Publisher) queueStart() {
 	if p.marked {
 		return
 	}
@@ -287,11 +280,11 @@ func (p *Publisher) mark() {
 	})
 }
 
-// restart begins a new attempt at the step in flight, with those of the chunks shown so
-// far that stand. An attempt that nothing was sent of is used again.
+// restart begins a new attempt at the step in flight with the valid chunks so far. It reuses an attempt of which
+// nothing was sent.
 func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 	chunks := p.kept
-	for _, chunk := range p.sent() { // which may be on their way
+	for _, chunk := range p.inflightChunks() { // they may be in flight
 		chunks = append(chunks, proto.CloneOf(chunk))
 	}
 	p.trim()
@@ -316,19 +309,19 @@ func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 	if begun {
 		p.attempt, p.reason = p.attempt+1, reason
 	}
-	if p.attempt > p.first { // it voids what the former one has shown
-		p.mark()
+	if p.attempt > p.first { // it voids the previous attempt's chunks
+		p.queueStart()
 	}
 	for _, chunk := range chunks {
 		if stands(chunk) {
-			p.mark()
+			p.queueStart()
 			p.push(chunk)
 		}
 	}
 }
 
-// trim takes the step in flight out of the request in flight. What the request has of earlier
-// steps is still to be shown. Its place in the log is below that of a new attempt.
+// trim removes the step in flight from the request in flight. The request's entries of earlier steps remain to
+// be shown. Its place in the log is below a new attempt's.
 func (p *Publisher) trim() {
 	r := p.inflight
 	if r == nil {
@@ -338,6 +331,6 @@ func (p *Publisher) trim() {
 	r.entries = slices.DeleteFunc(r.entries, func(e entry) bool { return e.step == p.step })
 	r.trimmed = r.trimmed || len(r.entries) < before
 	if len(r.entries) == 0 {
-		r.giveUp()
+		r.stopRepeating()
 	}
 }

@@ -262,7 +262,7 @@ func TestAnAppendWithoutAnswerIsRepeatedAndStoredOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &publishertest.Log{}
-		p := openPlayWith(t, log, []fate{{After: true}, {Before: true}, {After: true}})
+		p := openPlayWith(t, log, []outcome{{After: true}, {Before: true}, {After: true}})
 		show(t, p, text(1, "a"))
 		flush(t, p)
 		show(t, p, text(1, "b"))

@@ -12,46 +12,44 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// What one append holds at most. A chunk or a boundary that is larger goes by itself.
+// Limits of one append. A larger chunk or boundary goes alone.
 const (
 	maxEntries     = 64
 	maxAppendBytes = 192 << 10
 )
 
-// maxMerged is how far deltas are merged: large enough for few chunks, small enough to
-// be copied for each delta.
+// maxMerged limits merged deltas: large enough for few chunks, small enough to copy for each delta.
 const maxMerged = 4 << 10
 
-// entry is one thing that waits for the log: a mark, a chunk or a boundary.
+// entry is one queued item: a start record, a chunk or a boundary.
 type entry struct {
 	step, attempt int32
 	mark          *streamv2.Attempt // begins the attempt
 	chunk         *eventv1.Chunk
 	boundary      *streamv2.Record
-	partial       bool // of a boundary: the live log does not have all of the step
+	partial       bool // for a boundary: the live log lacks a part of the step
 }
 
-// request is one append. Until its fate is known it is sent as it is, unless it is
-// given up.
+// request is one append. It is repeated unchanged until its outcome is known, unless it is abandoned.
 type request struct {
-	records []*streamv2.Record // none for a check
+	records []*streamv2.Record // empty for a check
 	after   int64
-	last    int64 // the sequence of the last frame
-	// entries are what the records show and what is still to be shown: a new attempt
-	// takes the place of the one that it voids.
+	last    int64 // sequence of the last frame
+	// entries are the entries of the records that still have to be shown: a new attempt replaces the one that it
+	// voids.
 	entries []entry
-	before  position.Position // of the last frame that was sent before
-	since   time.Time         // when it was sent first
+	before  position.Position // position of the last frame sent before
+	since   time.Time         // time of the first attempt
 	trimmed bool              // a part of it is void
-	void    bool              // its fate does not matter any more
-	voided  chan struct{}     // closed when it is void
+	void    bool              // the outcome is irrelevant
+	voided  chan struct{}     // closed when it becomes void
 }
 
-// check reports whether the request only asks about the last record.
+// check reports whether the request only checks the last record.
 func (r *request) check() bool { return len(r.records) == 0 }
 
-// giveUp ends the repetitions of the request: a later record takes its place.
-func (r *request) giveUp() {
+// stopRepeating stops repeating the request: a later record replaces it.
+func (r *request) stopRepeating() {
 	if !r.void {
 		r.void = true
 		close(r.voided)
@@ -73,8 +71,8 @@ func (p *Publisher) push(chunk *eventv1.Chunk) {
 	}
 }
 
-// keep keeps what the log has of the attempt in flight. The caller holds mu.
-func (p *Publisher) keep(chunks []*eventv1.Chunk) {
+// retain retains the attempt's chunks stored in the log. The caller holds mu.
+func (p *Publisher) retain(chunks []*eventv1.Chunk) {
 	for _, chunk := range chunks {
 		if last := len(p.kept) - 1; last < 0 || !merge(p.kept[last], chunk, maxMerged) {
 			p.kept = append(p.kept, chunk)
@@ -82,7 +80,7 @@ func (p *Publisher) keep(chunks []*eventv1.Chunk) {
 	}
 }
 
-// measure counts what is queued anew.
+// measure recomputes the queued bytes.
 func (p *Publisher) measure() {
 	p.queued = 0
 	for _, e := range p.queue {
@@ -92,14 +90,14 @@ func (p *Publisher) measure() {
 	}
 }
 
-// take makes a request of what waits; nil where nothing of it can be shown any more.
-// The caller holds mu, and something waits.
+// take builds a request from the queue; nil if nothing in it is valid any more. The caller holds mu, and the
+// queue is not empty.
 func (p *Publisher) take() *request {
 	r := &request{after: p.after, before: p.at, voided: make(chan struct{})}
 	for bytes := 0; len(p.queue) > 0 && len(r.entries) < maxEntries; {
 		if p.queue[0].chunk != nil && p.at.N >= position.MaxChunks {
 			spoiled := p.pop()
-			p.spoil(spoiled.step)
+			p.markPartial(spoiled.step)
 			continue
 		}
 		count := unitLength(p.queue)
@@ -119,8 +117,8 @@ func (p *Publisher) take() *request {
 	return r
 }
 
-// unitLength is how many of the first entries go together: the first chunk of an attempt is in
-// the attempt's first record.
+// unitLength returns how many of the first entries belong together: the first chunk of an attempt is in the
+// attempt's first record.
 func unitLength(entries []entry) int {
 	if len(entries) > 1 && entries[0].mark != nil && entries[1].chunk != nil {
 		return 2
@@ -128,7 +126,7 @@ func unitLength(entries []entry) int {
 	return 1
 }
 
-// shorten cuts a delta that was queued under a higher limit.
+// shorten cuts a delta queued under a higher limit.
 func (p *Publisher) shorten(place int) {
 	e := p.queue[place]
 	if e.chunk == nil {
@@ -141,7 +139,7 @@ func (p *Publisher) shorten(place int) {
 	}
 }
 
-// add adds an entry to the request. Chunks extend the last record of their attempt.
+// add adds an entry to the request. A chunk extends the last record of its attempt.
 func (p *Publisher) add(r *request, e entry) {
 	r.entries = append(r.entries, e)
 	switch {
@@ -170,15 +168,15 @@ func (p *Publisher) add(r *request, e entry) {
 	record.Chunks = append(record.Chunks, e.chunk)
 }
 
-// sent are the chunks of the step in flight that are on their way to the log.
-func (p *Publisher) sent() []*eventv1.Chunk {
+// inflightChunks returns the chunks of the step in flight within the request in flight.
+func (p *Publisher) inflightChunks() []*eventv1.Chunk {
 	if p.inflight == nil {
 		return nil
 	}
 	return chunksOf(p.inflight.entries, p.step)
 }
 
-// chunksOf gives the chunks of a step.
+// chunksOf returns the chunks of a step.
 func chunksOf(entries []entry, step int32) (chunks []*eventv1.Chunk) {
 	for _, e := range entries {
 		if e.chunk != nil && e.step == step {
@@ -188,7 +186,7 @@ func chunksOf(entries []entry, step int32) (chunks []*eventv1.Chunk) {
 	return chunks
 }
 
-// pop removes the first entry and gives it.
+// pop removes and returns the first entry.
 func (p *Publisher) pop() entry {
 	e := p.queue[0]
 	if e.chunk != nil {
@@ -199,15 +197,15 @@ func (p *Publisher) pop() entry {
 	return e
 }
 
-// putBack queues once more entries of a request that the log has not stored.
-func (p *Publisher) putBack(r *request, entries []entry) {
+// requeue queues entries again that the log has not stored.
+func (p *Publisher) requeue(r *request, entries []entry) {
 	p.at = r.before
 	p.queue = slices.Concat(entries, p.queue)
 	p.measure()
 }
 
-// spoil notes that the live log does not have all of the step.
-func (p *Publisher) spoil(step int32) {
+// markPartial records that the live log lacks a part of the step.
+func (p *Publisher) markPartial(step int32) {
 	if step == p.step {
 		p.partial = true
 	}
@@ -218,10 +216,10 @@ func (p *Publisher) spoil(step int32) {
 	}
 }
 
-// giveUpBacklog drops what waits of committed steps while the log is away, but for the
-// last boundary: readers get them from the state service. The caller holds mu.
-func (p *Publisher) giveUpBacklog() {
-	if !p.away {
+// dropBacklog drops queued entries of committed steps while the log is unreachable, except the last boundary:
+// readers get them from the state service. The caller holds mu.
+func (p *Publisher) dropBacklog() {
+	if !p.unreachable {
 		return
 	}
 	boundary := -1
@@ -233,16 +231,15 @@ func (p *Publisher) giveUpBacklog() {
 	if boundary < 0 {
 		return
 	}
-	if p.inflight != nil { // what it shows is older than the boundary
-		p.inflight.giveUp()
+	if p.inflight != nil { // older than the boundary
+		p.inflight.stopRepeating()
 	}
 	p.queue = slices.Clone(p.queue[boundary:])
 	p.queue[0].partial = true
 	p.measure()
 }
 
-// delta points to the text of a chunk that can be merged and split; nil when
-// the chunk has none.
+// delta points to the text of a chunk that can be merged and split; nil for other chunks.
 func delta(chunk *eventv1.Chunk) *string {
 	switch e := chunk.GetEvent().(type) {
 	case *eventv1.Chunk_TextDelta:
@@ -255,7 +252,7 @@ func delta(chunk *eventv1.Chunk) *string {
 	return nil
 }
 
-// size is about what the chunk takes in memory.
+// size returns the approximate size of the chunk in memory.
 func size(chunk *eventv1.Chunk) int {
 	if text := delta(chunk); text != nil {
 		return 64 + len(*text)
@@ -263,7 +260,7 @@ func size(chunk *eventv1.Chunk) int {
 	return proto.Size(chunk)
 }
 
-// bytes is how large the entry is in a record.
+// bytes returns the size of the entry in a record.
 func (e entry) bytes() int {
 	switch {
 	case e.chunk != nil:
@@ -281,14 +278,14 @@ func sizeOf(entries []entry) (bytes int) {
 	return bytes
 }
 
-// halvable reports whether the chunk is a delta of several characters.
-func halvable(chunk *eventv1.Chunk) bool {
+// isHalvable reports whether the chunk is a delta of several characters.
+func isHalvable(chunk *eventv1.Chunk) bool {
 	text := delta(chunk)
 	return text != nil && len(*text) >= 2*utf8.UTFMax
 }
 
-// merge adds the delta of next to that of last where both belong to one block and
-// the sum is not above the limit, and reports whether it did.
+// merge appends the delta of next to last if both belong to one block and the sum is within the limit. It
+// reports whether it did.
 func merge(last, next *eventv1.Chunk, limit int) bool {
 	if last.GetStep() != next.GetStep() || last.GetAgentId() != next.GetAgentId() || !sameBlock(last, next) {
 		return false
@@ -316,7 +313,7 @@ func sameBlock(last, next *eventv1.Chunk) bool {
 	return false
 }
 
-// split cuts a large delta on rune borders. The last piece alone ends a block.
+// split cuts a large delta between runes. Only the last piece ends a block.
 func split(chunk *eventv1.Chunk, limit int) []*eventv1.Chunk {
 	text := delta(chunk)
 	if text == nil || len(*text) <= limit {
@@ -331,8 +328,8 @@ func split(chunk *eventv1.Chunk, limit int) []*eventv1.Chunk {
 	return append(pieces, chunk)
 }
 
-// cutAt leaves at most limit bytes of a longer delta in the chunk, on a rune
-// border, and gives the rest. The rest alone ends a block.
+// cutAt leaves at most limit bytes of a longer delta in the chunk, cut between runes, and returns the rest. Only
+// the rest ends a block.
 func cutAt(chunk *eventv1.Chunk, limit int) *eventv1.Chunk {
 	text := delta(chunk)
 	all := *text
@@ -340,7 +337,7 @@ func cutAt(chunk *eventv1.Chunk, limit int) *eventv1.Chunk {
 	for at > 0 && !utf8.RuneStart(all[at]) {
 		at--
 	}
-	if at == 0 { // the limit is below a rune
+	if at == 0 { // the limit is below one rune
 		for at = limit; at < len(all) && !utf8.RuneStart(all[at]); at++ {
 		}
 	}
@@ -352,7 +349,7 @@ func cutAt(chunk *eventv1.Chunk, limit int) *eventv1.Chunk {
 	return rest
 }
 
-// shrinkBoundary leaves the output of the run out, which the state service has.
+// shrinkBoundary drops the run's output, which the state service has.
 func shrinkBoundary(b *streamv2.Boundary) bool {
 	completed, end := b.GetRunEnded().GetRunCompleted(), b.GetEnd().GetEnd()
 	if completed.GetOutput() == "" && end.GetOutput() == "" {

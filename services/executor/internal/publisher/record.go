@@ -8,33 +8,29 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// maxEventBytes bounds the events of a step's record, so that its commit fits into a
-// message of the RPC layer.
+// maxEventBytes limits the events in a step's record, so its commit fits into an RPC message.
 const maxEventBytes = 5 << 20
 
-// record gathers what the step in flight shows beside its messages. The zero value is
-// empty.
+// record collects what the step in flight streams beside its messages. The zero value is empty.
 //
-// The built record has no place for step_started. Its readers tell it from the times: an
-// event that is older than the start of the step was shown before it. The clock alone does
-// not guarantee that, since it counts in milliseconds and may be set back, so the record
-// corrects the time of an event where it contradicts the order.
+// The built record has no entry for step_started. Readers derive its place from the times: an event older than
+// the start of the step was streamed before it. The clock alone does not guarantee this, because it counts
+// milliseconds and may be set back, so the record corrects event times that contradict the order.
 type record struct {
-	started int64 // when its step_started was shown; 0 for a step without one
+	started int64 // time of step_started; 0 for a step without one
 	events  []recorded
 	bytes   int
-	replied bool // the place of the reply is among the events
-	spoken  bool // text or arguments of the reply were shown, not its reasoning alone
+	replied bool // the events include the place of the reply
+	spoken  bool // text or arguments of the reply were streamed, not only its reasoning
 }
 
-// recorded is an event with the step that its chunk carries: the one before the step in
-// flight, or that itself.
+// recorded is an event with its chunk's step: the step in flight, or the one before it.
 type recorded struct {
 	step  int32
 	event *eventv1.StepEvent
 }
 
-// add takes what a chunk says, which is shown while the step is in flight.
+// add adds a chunk streamed during the step in flight.
 func (r *record) add(step int32, chunk *eventv1.Chunk) {
 	if chunk.GetStepStarted() != nil {
 		r.start(chunk.GetTimestamp())
@@ -49,13 +45,13 @@ func (r *record) add(step int32, chunk *eventv1.Chunk) {
 	event.Timestamp = max(chunk.GetTimestamp(), r.started)
 	size := proto.Size(event)
 	if r.bytes+size > maxEventBytes && (event.GetCustom() != nil || event.GetStatePatch() != nil) {
-		return // the other events are small, or one of a kind
+		return // the other events are small, or unique
 	}
 	r.bytes += size
 	r.events = append(r.events, recorded{step: chunk.GetStep(), event: event})
 }
 
-// start notes when the step started. All events so far were shown before that.
+// start records the start of the step. All events so far precede it.
 func (r *record) start(at int64) {
 	r.started = at
 	for _, e := range r.events {
@@ -63,7 +59,7 @@ func (r *record) start(at int64) {
 	}
 }
 
-// eventOf gives nil for a chunk that the record says nothing of.
+// eventOf returns nil for a chunk that needs no record.
 func (r *record) eventOf(step int32, chunk *eventv1.Chunk) *eventv1.StepEvent {
 	switch e := chunk.GetEvent().(type) {
 	case *eventv1.Chunk_TextDelta, *eventv1.Chunk_Thinking, *eventv1.Chunk_ToolArgStreamStart:
@@ -95,7 +91,7 @@ func (r *record) eventOf(step int32, chunk *eventv1.Chunk) *eventv1.StepEvent {
 	return nil
 }
 
-// retry forgets the step, but not what was shown before it.
+// retry drops the step's events, but not those before it.
 func (r *record) retry(step int32) {
 	r.started, r.replied, r.spoken, r.bytes = 0, false, false, 0
 	r.events = slices.DeleteFunc(r.events, func(e recorded) bool { return e.step >= step })
@@ -104,8 +100,8 @@ func (r *record) retry(step int32) {
 	}
 }
 
-// build gives the record. It does not name a reply that was asked for as JSON, of which readers
-// saw the reasoning and not the text.
+// build returns the record. It omits the place of a reply in the JSON output format: readers saw only its
+// reasoning.
 func (r *record) build() *eventv1.StepRecord {
 	built := &eventv1.StepRecord{StartedAt: r.started, Events: make([]*eventv1.StepEvent, 0, len(r.events))}
 	for _, e := range r.events {

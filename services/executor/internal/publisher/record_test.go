@@ -17,7 +17,7 @@ func at(timestamp int64, c *eventv1.Chunk) *eventv1.Chunk {
 	return c
 }
 
-// Readers of a stored step tell from nothing else where its step_started stands.
+// Readers of a stored step derive the place of step_started from this.
 func TestWhatWasShownBeforeTheStepIsOlderThanItInTheRecord(t *testing.T) {
 	t.Parallel()
 	for name, times := range map[string][3]int64{
@@ -54,7 +54,7 @@ func TestARecordNamesTheReplyOfWhichReadersSawMoreThanTheReasoning(t *testing.T)
 	for _, tc := range []struct {
 		name   string
 		chunks []*eventv1.Chunk
-		place  int // of the reply among the events; -1 where the record does not name it
+		place  int // of the reply among the events; -1 if absent
 	}{
 		{"text", []*eventv1.Chunk{event(1, "before"), text(1, "a"), event(1, "behind")}, 1},
 		{"reasoning, then text", []*eventv1.Chunk{event(1, "before"), thought(), event(1, "between"), text(1, "a")}, 1},

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// slow is a log whose appends take half a second, and counts the records of each. The fates are the
-// errors with which appends end.
+// slow returns a log with appends of half a second, and the number of records in each. The fates are the errors
+// of its appends.
 func slow(fates ...error) (log *publishertest.Log, counts *[]int) {
 	counts = &[]int{}
 	return &publishertest.Log{Gate: func(_ context.Context, r *streamv2.AppendRequest) error {
@@ -76,7 +76,7 @@ func TestARetryKeepsTheBoundaryThatIsOnItsWayWithTheStep(t *testing.T) {
 			synctest.Wait()
 			p.Commit(committed(1), nil)
 			show(t, p, text(2, "void"))
-			time.Sleep(3 * time.Second / 4) // the second append is on its way
+			time.Sleep(3 * time.Second / 4) // the second append is in flight
 			p.Retry(publisher.ReasonStepRetried)
 			show(t, p, text(2, "b"))
 			flush(t, p)

@@ -7,11 +7,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Wait waits for the calls that have not ended with their context, and reports
-// whether they have within the limit.
+// Wait waits for the abandoned calls and reports whether they ended within the limit.
 func (r *Runner) Wait(limit time.Duration) bool { return r.calls.Wait(limit) }
 
-// Abandoned is how many calls run although their Execute has returned.
+// Abandoned returns the number of calls still running after their Execute has returned.
 func (r *Runner) Abandoned() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -22,19 +21,19 @@ func (r *Runner) Abandoned() int {
 	return total
 }
 
-func (r *Runner) left(key string) int {
+func (r *Runner) abandonedCalls(key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.abandoned[key]
 }
 
-// abandon counts a call that does not end, until it does.
+// abandon counts an unfinished call until it ends.
 func (r *Runner) abandon(ctx context.Context, key string, call *agent.Call, ends <-chan agent.ToolResult) {
 	r.count(key, 1)
 	begin := time.Now()
 	log := r.Log.With("tool", call.Tool, "call", call.ID, "session", call.SessionID)
-	log.WarnContext(ctx, "tool goes on after its end", "abandoned", r.left(key))
-	r.calls.Go(func() { // ends right behind the tool
+	log.WarnContext(ctx, "tool goes on after its end", "abandoned", r.abandonedCalls(key))
+	r.calls.Go(func() { // ends directly after the tool
 		<-ends
 		r.count(key, -1)
 		log.InfoContext(context.WithoutCancel(ctx), "late tool has ended", "late", time.Since(begin))

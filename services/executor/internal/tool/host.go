@@ -13,60 +13,57 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Limits of what one caller may tell. Names are bounded as the state service
-// bounds them.
+// Limits of one caller's events and usage. Names have the state service's limits.
 const (
-	maxName       = 256 // bytes, of events and of usage
+	maxName       = 256 // bytes, for events and usage
 	maxEventBytes = 256 << 10
 	maxEvents     = 10_000
 	maxUsage      = 100 // different values
 	maxUsageValue = 1e15
 )
 
-// Emit sends an event to the readers of the session. It returns soon when ctx ends.
+// Emit sends an event to the readers of the session. It returns soon after ctx ends.
 type Emit func(ctx context.Context, event Event) error
 
-// Event is what a tool or a hook emits. See agent.Host.
+// Event is an event from a tool or a hook. See agent.Host.
 type Event struct {
 	Name string
-	// ID is empty for an event that stands for itself.
+	// ID is empty for an independent event.
 	ID        string
 	Transient bool
 	Data      json.RawMessage // one JSON text
 }
 
-// Usage is a value that was counted under a type and a name.
+// Usage is a counted value with a type and a name.
 type Usage struct {
 	Kind, Name string
 	Value      float64
 }
 
-// Host is what one call of a tool, or the hooks of a step, may do to their run. It
-// holds a draft of the custom state, alone, and takes nothing any more behind End.
-// Safe for concurrent use. It is an agent.Host.
+// Host gives one call of a tool, or the hooks of a step, access to their run. It owns a draft of the custom
+// state and accepts nothing after End. Safe for concurrent use. It is an agent.Host.
 type Host struct {
 	*agent.Draft
-	emit Emit
-	told sync.WaitGroup // what is being told
+	emit    Emit
+	sending sync.WaitGroup // events being sent
 
 	mu     sync.Mutex
 	usage  []Usage
 	events int
-	cut    map[int]context.CancelFunc // of what is being told, by the number of the event
+	cut    map[int]context.CancelFunc // cancels the sending, by event number
 	over   bool
 }
 
-// NewHost begins with the custom state as of the step's begin, which nobody changes
-// from now on. stateBytes is as in Scope, and a nil emit drops what is emitted.
+// NewHost begins with the custom state at the start of the step; the state must not change any more. stateBytes
+// is as in Scope. A nil emit drops events.
 func NewHost(state agent.State, stateBytes int, emit Emit) *Host {
 	return &Host{Draft: agent.NewDraft(state, stateBytes), emit: emit, cut: map[int]context.CancelFunc{}}
 }
 
-// Emit sends an event to readers. Invalid (EVENT_INVALID) for a name, an id or data that
-// cannot be sent, TooLarge (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict
-// (CALL_ENDED).
+// Emit sends an event to readers. Invalid (EVENT_INVALID) for an invalid name, id or data, TooLarge
+// (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict (CALL_ENDED).
 func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {
-	if !goodName(name) {
+	if !isValidName(name) {
 		return fault.New(fault.Invalid, "EVENT_INVALID", "the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
 	}
 	chosen, err := agent.NewEmitOptions(options...)
@@ -93,19 +90,19 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 	return h.emit(ctx, Event{Name: name, ID: chosen.ID, Transient: chosen.Transient, Data: text})
 }
 
-// admit lets one event through, which End cuts and waits for.
+// admit registers one event. End cancels its sending and waits for it.
 func (h *Host) admit(cut context.CancelFunc) (event int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
-		return 0, fault.New(fault.Conflict, "CALL_ENDED", "the call has ended: what it tells now would reach nobody")
+		return 0, fault.New(fault.Conflict, "CALL_ENDED", "the call has ended and accepts no more events")
 	}
 	if h.events >= maxEvents {
 		return 0, fault.New(fault.Exhausted, "EVENTS_EXHAUSTED", "the call has told %d events already", maxEvents)
 	}
 	h.events++
 	h.cut[h.events] = cut
-	h.told.Add(1)
+	h.sending.Add(1)
 	return h.events, nil
 }
 
@@ -113,14 +110,13 @@ func (h *Host) done(event int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.cut, event)
-	h.told.Done()
+	h.sending.Done()
 }
 
-// RecordUsage counts a value. Values of one type and name add up. What is no number, or
-// beyond 10^15, or has a name that cannot be kept, is dropped, as is what comes behind
-// a hundred different names.
+// RecordUsage adds to a counted value. Values of one type and name add up. It drops values that are not numbers
+// or exceed 10^15, invalid names, and everything after a hundred different names.
 func (h *Host) RecordUsage(kind, name string, value float64) {
-	if !goodName(kind) || !goodName(name) || math.IsNaN(value) {
+	if !isValidName(kind) || !isValidName(name) || math.IsNaN(value) {
 		return
 	}
 	h.mu.Lock()
@@ -141,8 +137,8 @@ func (h *Host) RecordUsage(kind, name string, value float64) {
 	}
 }
 
-// End gives what was changed and counted, and refuses more. It ends the context of what
-// is being told and waits for it: behind End nothing is told.
+// End returns the state changes and the usage, and closes the host. It cancels events being sent and waits for
+// them: after End no event is sent.
 func (h *Host) End() ([]agent.Op, []Usage) {
 	h.mu.Lock()
 	h.over = true
@@ -151,10 +147,10 @@ func (h *Host) End() ([]agent.Op, []Usage) {
 		cut()
 	}
 	h.mu.Unlock()
-	h.told.Wait()
+	h.sending.Wait()
 	return h.Draft.End(), usage
 }
 
-func goodName(name string) bool {
+func isValidName(name string) bool {
 	return name != "" && len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// maxSchemas bounds the compiled output schemas that are kept.
+// maxSchemas is the size of the cache of compiled output schemas.
 const maxSchemas = 1024
 
-// result makes a result of what a tool has returned.
+// result converts the value returned by a tool.
 func (r *Runner) result(t agent.Tool, call *agent.Call, value any, maxBytes int) agent.ToolResult {
 	data, err := marshal(value)
 	if err != nil {
@@ -36,8 +36,8 @@ func (r *Runner) result(t agent.Tool, call *agent.Call, value any, maxBytes int)
 	return agent.ToolResult{CallID: call.ID, Name: t.Name, Result: data, Success: true}
 }
 
-// marshal writes JSON in which <, > and & stand as they are. It is valid UTF-8, also where
-// a value brings JSON along that is not.
+// marshal encodes JSON with unescaped <, > and &. The result is valid UTF-8, also if a value contains invalid
+// JSON text.
 func marshal(value any) (json.RawMessage, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -52,7 +52,7 @@ func marshal(value any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// schemas keeps compiled schemas. When there are too many of them, it forgets them all.
+// schemas caches compiled schemas. A full cache is cleared.
 type schemas struct {
 	mu       sync.Mutex
 	compiled map[string]*agent.Schema

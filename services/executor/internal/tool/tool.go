@@ -14,79 +14,70 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
 )
 
-// Limits that hold where a runner or a scope names none.
+// Defaults of a runner's and a scope's limits.
 const (
 	defaultTimeout     = time.Minute
 	defaultResultBytes = 1 << 20
 	defaultAbandoned   = 32
 )
 
-// afterEnd is how long a tool has to return when its context has ended. One that
-// does has ended: what it says counts.
+// afterEnd is how long a tool has to return after its context ended. A result within that time counts.
 const afterEnd = 100 * time.Millisecond
 
-// maxErrorBytes bounds the text of an error.
+// maxErrorBytes limits an error text.
 const maxErrorBytes = 8 << 10
 
 // Runner runs calls. Safe for concurrent use.
 type Runner struct {
-	Timeout time.Duration // where the tool names none; 0 means a minute
+	Timeout time.Duration // the default of a tool's time limit; 0 means a minute
 	Log     *slog.Logger
-	// MaxAbandoned is how many calls of one tool may have been left behind, running,
-	// before new ones are refused; 0 means 32.
+	// MaxAbandoned is the number of abandoned, still running calls per tool before new ones are refused; 0 means
+	// 32.
 	MaxAbandoned int
 
-	calls     crowd.Crowd // with those left behind
+	calls     crowd.Crowd // including abandoned ones
 	mu        sync.Mutex
 	abandoned map[string]int // by tool
 	schemas   schemas
 }
 
-// Scope is what a call may work with.
+// Scope is the input of a call.
 type Scope struct {
-	// State is the custom state as of the step's begin. Nobody changes it any more.
+	// State is the custom state at the start of the step. It must not change any more.
 	State agent.State
-	// ResultBytes bounds the result, as JSON; 0 means a mebibyte.
+	// ResultBytes limits the result as JSON; 0 means one mebibyte.
 	ResultBytes int
-	// StateBytes bounds what the call changes of the state, as JSON; 0 means
-	// agent.DefaultStateBytes.
+	// StateBytes limits the call's state changes as JSON; 0 means agent.DefaultStateBytes.
 	StateBytes int
-	// Emit tells readers of the stream something, while the call runs: see agent.Host.
-	// Nil drops it.
+	// Emit sends events to the stream's readers while the call runs: see agent.Host. Nil drops them.
 	Emit Emit
 }
 
-// Outcome is how a call ended.
+// Outcome is the end of a call.
 type Outcome struct {
-	// Result is for the model. Its error texts are valid UTF-8 and have no zero character.
+	// Result is for the model. Its error texts are valid UTF-8 without zero characters.
 	Result agent.ToolResult
-	// Ops are those of a successful call. Usage is what was counted, however the call
-	// ended.
+	// Ops are the state writes of a successful call. Usage is counted for every call.
 	Ops   []agent.Op
 	Usage []Usage
-	// Begun says that the tool was entered.
+	// Begun means that the tool was entered.
 	Begun bool
-	// Cut says that the context of the caller ended before the tool had an end of its own:
-	// Result means nothing, and there are no Ops.
+	// Cut means that the caller's context ended before the tool: Result is invalid, and there are no Ops.
 	Cut bool
 }
 
-// Execute runs the call, and gives its end within the tool's time limit, also when
-// the tool does not return. Every failure is a result for the model:
+// Execute runs the call and returns within the tool's time limit, also if the tool does not return. Every
+// failure is a result for the model:
 //
-//   - an error of the tool, a panic, a result that is no JSON, does not fit the
-//     output schema or is too large: a failed result
-//   - the time limit: a synthetic failed result that says that nobody knows whether
-//     the tool took effect
-//   - too many calls of the tool were left behind: a synthetic failed result; the
-//     tool was not entered
+//   - an error of the tool, a panic, a result that is not JSON, does not match the output schema or is too large: a failed result
+//   - the time limit: a synthetic failed result saying that the effect is unknown
+//   - too many abandoned calls of the tool: a synthetic failed result; the tool was not entered
 //
-// When ctx ends, the call is Cut, unless the tool returns a value within a
-// moment. The call's Host takes nothing any more when Execute has returned. What a tool
-// still does then is waited for in Wait.
+// When ctx ends, the call is Cut unless the tool returns a value within a moment. After Execute the call's Host
+// accepts nothing more. Wait waits for tools that are still running.
 func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, scope Scope) Outcome {
 	key := call.AgentType + "/" + t.Name
-	if n := r.left(key); n >= cmp.Or(r.MaxAbandoned, defaultAbandoned) {
+	if n := r.abandonedCalls(key); n >= cmp.Or(r.MaxAbandoned, defaultAbandoned) {
 		result := failed(t, call, fmt.Sprintf("the tool is not run: %d earlier calls of it have not ended although their time is up", n))
 		result.Synthetic = true
 		return Outcome{Result: result}
@@ -99,7 +90,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	scope.ResultBytes = cmp.Or(scope.ResultBytes, defaultResultBytes)
 	one := *call
 	one.Tool, one.Host = t.Name, host
-	ends := make(chan agent.ToolResult, 1) // room for the one end, so that a late tool can still end
+	ends := make(chan agent.ToolResult, 1) // buffered, so a late tool can end
 	r.calls.Go(func() { r.enterTool(inner, t, &one, scope.ResultBytes, ends) })
 	result, ended := await(inner, ends)
 	if !ended {
@@ -118,7 +109,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	return outcome
 }
 
-// await waits for the end of a tool, and a moment longer than its context.
+// await waits for the end of a tool, up to a moment after its context.
 func await(ctx context.Context, ends <-chan agent.ToolResult) (agent.ToolResult, bool) {
 	select {
 	case result := <-ends:
@@ -135,9 +126,9 @@ func await(ctx context.Context, ends <-chan agent.ToolResult) (agent.ToolResult,
 	}
 }
 
-// enterTool runs the tool to its end, which it sends, whatever that is.
+// enterTool runs the tool and sends its result.
 func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, maxBytes int, ends chan<- agent.ToolResult) {
-	result := failed(t, call, "the tool has crashed") // where it does not return: runtime.Goexit leaves nothing to recover
+	result := failed(t, call, "the tool has crashed") // the default: after runtime.Goexit there is nothing to recover
 	defer func() {
 		if p := recover(); p != nil {
 			r.Log.ErrorContext(ctx, "tool panicked", "tool", t.Name, "call", call.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -156,7 +147,7 @@ func failed(t agent.Tool, call *agent.Call, reason string) agent.ToolResult {
 	if reason == "" {
 		reason = "the tool failed without saying why"
 	}
-	return agent.ToolResult{CallID: call.ID, Name: t.Name, Error: clean(reason, maxErrorBytes)}
+	return agent.ToolResult{CallID: call.ID, Name: t.Name, Error: sanitize(reason, maxErrorBytes)}
 }
 
 func timedOut(t agent.Tool, call *agent.Call, timeout time.Duration) agent.ToolResult {
@@ -165,9 +156,8 @@ func timedOut(t agent.Tool, call *agent.Call, timeout time.Duration) agent.ToolR
 	return result
 }
 
-// clean makes a text of anywhere one that can be stored and sent, cut at the border
-// of a character.
-func clean(text string, maxBytes int) string {
+// sanitize returns a text that can be stored and sent, cut between characters.
+func sanitize(text string, maxBytes int) string {
 	if len(text) > maxBytes {
 		text = strings.ToValidUTF8(text[:maxBytes], "") + "…"
 	}

@@ -39,7 +39,7 @@ func TestEveryEndOfAToolIsAResult(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		execute   execute
-		want      string // the JSON of a success, else a part of the error
+		want      string // the JSON of a success, or a part of the error
 		success   bool
 		synthetic bool
 	}{
@@ -277,7 +277,7 @@ func TestAnEventThatIsBeingToldIsCutWithTheCall(t *testing.T) {
 		blocked := func(ctx context.Context, _ tool.Event) error { <-ctx.Done(); return ctx.Err() }
 		begin := time.Now()
 		got := run(t, runner(), tool.Scope{Emit: blocked}, func(_ context.Context, call *agent.Call) (any, error) {
-			return nil, call.Emit(context.WithoutCancel(t.Context()), "stuck", 1) // a context that does not end
+			return nil, call.Emit(context.WithoutCancel(t.Context()), "stuck", 1) // a context without an end
 		})
 		if got.Result.Success || time.Since(begin) != 1100*time.Millisecond {
 			t.Errorf("got %+v after %v, want a failure after 1.1s", got.Result, time.Since(begin))
@@ -335,7 +335,7 @@ func TestStateIsUpdatedFromManyGoroutinesAtOnce(t *testing.T) {
 				errs <- agent.UpdateState(call, func(s *struct {
 					N int `json:"n"`
 				}) error {
-					s.N += len(call.State()) // State may be asked for within Update
+					s.N += len(call.State()) // State may be called within Update
 					return nil
 				})
 				call.RecordUsage("a", "b", 1)

@@ -71,10 +71,10 @@ func (r *runner) retry(failed loop.CallModel) {
 // wait lets the time before a retry pass. When the executor stops, the next owner
 // need not wait for it.
 func (r *runner) wait(ctx context.Context, e loop.Wait) error {
-	r.log.WarnContext(ctx, "the model call failed and is made again", "step", e.Step, "wait", e.For, "code", e.Cause.Code, "error", e.Cause.Detail)
+	r.log.WarnContext(ctx, "the model call failed and is made again", "step", e.Step, "wait", time.Duration(e.For)*time.Millisecond, "code", e.Cause.Code, "error", e.Cause.Detail)
 	ctx, end := r.halt.within(ctx)
 	defer end()
-	timer := time.NewTimer(e.For)
+	timer := time.NewTimer(time.Duration(e.For) * time.Millisecond)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -199,7 +199,7 @@ func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepReque
 			open.Kind, open.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, c.ApprovalID
 		}
 		if c.AnswerWithin > 0 {
-			open.DeadlineAt = now.Add(c.AnswerWithin).UnixMilli()
+			open.DeadlineAt = now.UnixMilli() + int64(c.AnswerWithin)
 		}
 		request.Calls = append(request.Calls, open)
 	}

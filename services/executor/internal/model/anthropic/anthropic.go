@@ -80,7 +80,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
 	defer stream.Close()
@@ -98,8 +98,8 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.whole() || !line.Broken(err)) {
-		yield(nil, call.Failure(spoken(err)))
+	if err := stream.Err(); err != nil && (!reply.whole() || !line.IsConnectionFailure(err)) {
+		yield(nil, call.Error(spoken(err)))
 		return
 	}
 	events, err := reply.end()
@@ -110,12 +110,12 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 	}
 	if err != nil {
 		// A body may end quietly because the call was given up.
-		yield(nil, call.Failure(spoken(err)))
+		yield(nil, call.Error(spoken(err)))
 	}
 }
 
 // bounded is the middleware of a call.
-func bounded(call *line.Line) option.Middleware {
+func bounded(call *line.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {

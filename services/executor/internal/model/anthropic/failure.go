@@ -44,7 +44,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, said.kind)
 	specify(e)
-	line.Advise(e, res.Header)
+	line.ReadRetryHeaders(e, res.Header)
 	return e
 }
 

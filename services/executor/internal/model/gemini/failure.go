@@ -70,7 +70,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 		return e
 	}
 	fill(e, said)
-	line.Advise(e, res.Header)
+	line.ReadRetryHeaders(e, res.Header)
 	e.RetryAfter = max(e.RetryAfter, said.delay)
 	return e
 }

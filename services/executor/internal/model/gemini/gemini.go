@@ -71,11 +71,11 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream, err := m.post(calling, r.Model, body, call)
 	if err != nil {
-		yield(nil, call.Failure(err))
+		yield(nil, call.Error(err))
 		return
 	}
 	defer stream.Close()
@@ -94,8 +94,8 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := events.err(); err != nil && (!reply.finished() || !line.Broken(err)) {
-		yield(nil, call.Failure(err))
+	if err := events.err(); err != nil && (!reply.finished() || !line.IsConnectionFailure(err)) {
+		yield(nil, call.Error(err))
 		return
 	}
 	said, err := reply.end()
@@ -106,12 +106,12 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 	}
 	if err != nil {
 		// A body may end quietly because the call was given up.
-		yield(nil, call.Failure(err))
+		yield(nil, call.Error(err))
 	}
 }
 
 // post gives the body of an event stream.
-func (m *Model) post(ctx context.Context, name string, body []byte, call *line.Line) (io.ReadCloser, error) {
+func (m *Model) post(ctx context.Context, name string, body []byte, call *line.Call) (io.ReadCloser, error) {
 	// "models/" may be a part of the name; tuned models have another folder.
 	if !strings.HasPrefix(name, "models/") && !strings.HasPrefix(name, "tunedModels/") {
 		name = "models/" + name

@@ -76,7 +76,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, said)
 	specify(e, said)
-	line.Advise(e, res.Header)
+	line.ReadRetryHeaders(e, res.Header)
 	return e
 }
 

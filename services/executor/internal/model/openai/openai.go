@@ -108,7 +108,7 @@ func (m *Model) chat(ctx context.Context, r model.Request, yield func(model.Even
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
 	listen(stream, newReply(len(r.Messages)), call, yield)
@@ -120,14 +120,14 @@ func (m *Model) respond(ctx context.Context, r model.Request, yield func(model.E
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Dial(ctx, m.idle, refusal)
+	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream := m.responses.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
 	listen(stream, newResponse(len(r.Messages)), call, yield)
 }
 
 // bounded is the middleware of a call.
-func bounded(call *line.Line) option.Middleware {
+func bounded(call *line.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {
@@ -151,7 +151,7 @@ type assembly[T any] interface {
 }
 
 // listen hands on what a stream says, and closes it.
-func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Line, yield func(model.Event, error) bool) {
+func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Call, yield func(model.Event, error) bool) {
 	defer stream.Close()
 	for !reply.whole() && stream.Next() {
 		events, err := reply.take(stream.Current())
@@ -165,8 +165,8 @@ func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Li
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.finished() || !line.Broken(err)) {
-		yield(nil, call.Failure(spoken(err)))
+	if err := stream.Err(); err != nil && (!reply.finished() || !line.IsConnectionFailure(err)) {
+		yield(nil, call.Error(spoken(err)))
 		return
 	}
 	events, err := reply.end()
@@ -177,6 +177,6 @@ func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Li
 	}
 	if err != nil {
 		// A body may end quietly because the call was given up.
-		yield(nil, call.Failure(spoken(err)))
+		yield(nil, call.Error(spoken(err)))
 	}
 }

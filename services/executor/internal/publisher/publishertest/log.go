@@ -1,5 +1,5 @@
-// Package publishertest has a live log in memory that follows the specification of
-// stream v2, and can fail in the ways that it allows.
+// Package publishertest is an in-memory live log that follows the specification of stream v2, including its
+// permitted failures.
 package publishertest
 
 import (
@@ -17,17 +17,17 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// Log is the appending half of the stream service. Its fields are set before it is used.
+// Log is the append side of the stream service. Set its fields before use.
 type Log struct {
 	streamv2.UnimplementedStreamServiceServer
 
 	// Down refuses everything.
 	Down atomic.Bool
-	// Gate, when set, is asked before each append takes effect.
+	// Gate, if set, is called before each append takes effect.
 	Gate func(ctx context.Context, r *streamv2.AppendRequest) error
-	// MaxChunk is the size of the largest chunk or boundary; 0: no limit.
+	// MaxChunk limits a chunk or boundary in bytes; 0: no limit.
 	MaxChunk int
-	// MaxAppend is the size of the largest append; 0: no limit.
+	// MaxAppend limits an append in bytes; 0: no limit.
 	MaxAppend int
 
 	mu       sync.Mutex
@@ -38,7 +38,7 @@ type Log struct {
 type session struct {
 	epoch   int64 // of the last append
 	appends []stored
-	history []*streamv2.Record // everything that was ever stored, in its order
+	history []*streamv2.Record // everything ever stored, in order
 	first   map[int64]*streamv2.AppendRequest
 }
 
@@ -49,12 +49,12 @@ type stored struct {
 
 func (s stored) last() int64 { return last(s.records[len(s.records)-1]) }
 
-// last is the sequence of the record's last frame.
+// last returns the sequence of the record's last frame.
 func last(r *streamv2.Record) int64 { return r.GetSequence() + int64(max(len(r.GetChunks())-1, 0)) }
 
 var errDown = fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "the log is down")
 
-// Append is as the specification says.
+// Append implements the specification.
 func (l *Log) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.AppendResponse, error) {
 	if l.Down.Load() {
 		return nil, errDown
@@ -109,7 +109,7 @@ func (l *Log) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.
 // begins reports whether the record may follow any lower one.
 func begins(r *streamv2.Record) bool { return r.GetAttempt() != nil || r.GetBoundary() != nil }
 
-// check refuses records that can never be stored.
+// check refuses records that are never valid.
 func (l *Log) check(records []*streamv2.Record) error {
 	bytes := 0
 	for _, record := range records {
@@ -143,7 +143,7 @@ func (l *Log) session(id string) *session {
 	return l.sessions[id]
 }
 
-// Lose forgets all records, as after a power cut.
+// Lose drops all records, like a power cut.
 func (l *Log) Lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *Log) Lose() {
 	}
 }
 
-// LoseTail forgets the last appends of each session.
+// LoseTail drops the last appends of each session.
 func (l *Log) LoseTail(appends int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *Log) LoseTail(appends int) {
 	}
 }
 
-// Records gives what the log has of a session.
+// Records returns the stored records of a session.
 func (l *Log) Records(sessionID string) []*streamv2.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,22 +178,21 @@ func (l *Log) Records(sessionID string) []*streamv2.Record {
 	return records
 }
 
-// History gives every record of a session that was ever stored, in the order in which
-// live readers have seen it.
+// History returns every record of a session ever stored, in the order seen by live readers.
 func (l *Log) History(sessionID string) []*streamv2.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.session(sessionID).history)
 }
 
-// First gives the first request of each epoch.
+// First returns the first request of each epoch.
 func (l *Log) First(sessionID string) map[int64]*streamv2.AppendRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session(sessionID).first
 }
 
-// Faults gives what writers did that the specification does not allow.
+// Faults returns the writers' violations of the specification.
 func (l *Log) Faults() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

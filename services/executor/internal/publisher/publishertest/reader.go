@@ -10,26 +10,25 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// Reader is a live reader of one session that follows positions and was there all the
-// time. The zero value stands at the begin of the session.
+// Reader is a continuous live reader of one session that follows positions. The zero value is at the start of
+// the session.
 type Reader struct {
 	Cursor int64
-	// Chunks are those that the reader has seen and that are not void: of the step in
-	// flight, and of the committed steps that it has seen whole.
+	// Chunks are the valid chunks seen by the reader: of the step in flight, and of completely seen committed
+	// steps.
 	Chunks []*eventv1.Chunk
-	// Asked are the stretches that it could not follow, and has asked the state service
-	// for.
+	// Asked are the ranges that the reader could not follow live and read from the state service.
 	Asked []Stretch
-	// Ends is how runs ended, by their id.
+	// Ends are the outcomes of runs by id.
 	Ends map[string]*streamv2.Terminal
 
 	places []int64 // the sequences of Chunks
 }
 
-// Stretch is everything behind one position, up to another.
+// Stretch is the range after one position, up to and including another.
 type Stretch struct{ After, UpTo int64 }
 
-// Read takes records in the order in which the log has stored them.
+// Read processes records in the order of the log.
 func (r *Reader) Read(records ...*streamv2.Record) {
 	for _, record := range records {
 		attempt, boundary := record.GetAttempt(), record.GetBoundary()
@@ -52,7 +51,7 @@ func (r *Reader) Read(records ...*streamv2.Record) {
 				r.add(sequence, chunk)
 			}
 		}
-		r.Cursor = max(r.Cursor, last(record)) // also that of an attempt without chunks
+		r.Cursor = max(r.Cursor, last(record)) // also for an attempt without chunks
 	}
 }
 
@@ -61,7 +60,7 @@ func (r *Reader) add(sequence int64, chunk *eventv1.Chunk) {
 	r.Chunks, r.places = append(r.Chunks, proto.CloneOf(chunk)), append(r.places, sequence)
 }
 
-// void forgets what comes behind the position.
+// void drops everything after the position.
 func (r *Reader) void(stands int64) {
 	for len(r.places) > 0 && r.places[len(r.places)-1] > stands {
 		r.Chunks, r.places = r.Chunks[:len(r.Chunks)-1], r.places[:len(r.places)-1]
@@ -69,10 +68,10 @@ func (r *Reader) void(stands int64) {
 	r.Cursor = min(r.Cursor, stands)
 }
 
-// ask has the state service give what is durable up to the position.
+// ask reads the durable part up to the position from the state service.
 func (r *Reader) ask(upTo int64) {
 	if at := position.Of(r.Cursor); at.Attempt != position.Stored && at.N != position.MaxN {
-		r.void(position.Start(at.Step)) // a part of a step
+		r.void(position.Start(at.Step)) // a partial step
 	}
 	r.Asked = append(r.Asked, Stretch{r.Cursor, upTo})
 	r.Cursor = upTo
@@ -99,7 +98,7 @@ func (r *Reader) boundary(record *streamv2.Record) {
 	r.Cursor = record.GetSequence()
 }
 
-// Between gives the chunks behind one position, up to another.
+// Between returns the chunks after one position, up to another.
 func (r *Reader) Between(after, upTo int64) []*eventv1.Chunk {
 	var chunks []*eventv1.Chunk
 	for i, place := range r.places {
@@ -110,8 +109,7 @@ func (r *Reader) Between(after, upTo int64) []*eventv1.Chunk {
 	return chunks
 }
 
-// Saw reports whether the reader has come to the position without a question to the
-// state service.
+// Saw reports whether the reader reached the position without the state service.
 func (r *Reader) Saw(position int64) bool {
 	return r.Cursor >= position && !slices.ContainsFunc(r.Asked, func(s Stretch) bool { return s.After < position && position <= s.UpTo })
 }

@@ -1,4 +1,4 @@
-// Package builtin has the tools that agents in YAML may name.
+// Package builtin provides the tools that agents in YAML may name.
 package builtin
 
 import (
@@ -9,17 +9,17 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// maxPause bounds every pause that a call may ask for.
+// maxPause limits every pause requested by a call.
 const maxPause = 60 * time.Second
 
-// Config says what the tools work with.
+// Config configures the tools.
 type Config struct {
 	Now func() time.Time
-	// NotesDir is where note and note_once write. Without it they do not exist.
+	// NotesDir is the folder of note and note_once. Without it these tools do not exist.
 	NotesDir string
 }
 
-// Tools gives the built-in tools by name.
+// Tools returns the built-in tools by name.
 func Tools(c Config) map[string]agent.Tool {
 	list := []agent.Tool{currentTime(c.Now), calculate(), wait()}
 	if c.NotesDir != "" {
@@ -64,7 +64,7 @@ func wait() agent.Tool {
 	}, agent.Safe(), agent.Timeout(maxPause+5*time.Second))
 }
 
-// pause lets milliseconds pass.
+// pause waits for this number of milliseconds.
 func pause(ctx context.Context, milliseconds int64) error {
 	if milliseconds < 0 || milliseconds > maxPause.Milliseconds() {
 		return fmt.Errorf("%d is not between 0 and %d milliseconds", milliseconds, maxPause.Milliseconds())

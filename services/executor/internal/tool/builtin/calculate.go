@@ -29,7 +29,7 @@ func calculate() agent.Tool {
 	}, agent.ReadOnly())
 }
 
-// evaluate gives the value of an expression:
+// evaluate returns the value of an expression:
 //
 //	sum     = product { ("+" | "-") product }
 //	product = unary { ("*" | "/" | "%") unary }
@@ -60,7 +60,7 @@ type parser struct {
 	depth int
 }
 
-// peek gives the next byte that is not a space, 0 at the end.
+// peek returns the next byte that is not a space, or 0 at the end.
 func (p *parser) peek() byte {
 	for p.at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.at]) >= 0 {
 		p.at++
@@ -71,7 +71,7 @@ func (p *parser) peek() byte {
 	return p.text[p.at]
 }
 
-// accept takes the next byte if it is one of those.
+// accept consumes the next byte if it is one of bytes.
 func (p *parser) accept(bytes string) byte {
 	b := p.peek()
 	if b == 0 || strings.IndexByte(bytes, b) < 0 {

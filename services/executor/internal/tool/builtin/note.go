@@ -15,13 +15,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// notesFile has one JSON object a line: {"key", "text"}.
+// notesFile has one JSON object per line: {"key", "text"}.
 const notesFile = "notes.jsonl"
 
-// maxNoteBytes bounds a line of the file.
+// maxNoteBytes limits a line of the file.
 const maxNoteBytes = 1 << 20
 
-// notebook is an effect that can be counted: lines in a file.
+// notebook is a countable effect: lines in a file.
 type notebook struct {
 	dir string
 	mu  sync.Mutex
@@ -42,7 +42,7 @@ type noteOutput struct {
 	Written bool `json:"written"`
 }
 
-// noteTimeout leaves room for both pauses.
+// noteTimeout allows for both pauses.
 const noteTimeout = 2*maxPause + 5*time.Second
 
 func (b *notebook) note() agent.Tool {
@@ -68,7 +68,7 @@ func (b *notebook) write(ctx context.Context, call *agent.Call, in noteInput, on
 	return noteOutput{written}, pause(ctx, in.AfterMs)
 }
 
-// add appends a line unless once is set and the key has one.
+// add appends a line. With once it does nothing if a line has the key already.
 func (b *notebook) add(e entry, once bool) (written bool, err error) {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *notebook) add(e entry, once bool) (written bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("open the notebook: %w", err)
 	}
-	_, err = file.Write(append(line, '\n')) // one write: lines of several processes do not mix
+	_, err = file.Write(append(line, '\n')) // a single write keeps the lines of several processes apart
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return false, fmt.Errorf("write a note: %w", err)
 	}

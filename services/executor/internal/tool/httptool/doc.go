@@ -1,12 +1,10 @@
-// Package httptool makes tools of HTTP requests that are described as data.
+// Package httptool turns HTTP requests described as data into tools.
 //
-// What the model says goes into a request as data only: {name} in the path of the URL
-// stands for the argument name, escaped, and cannot become another segment, another
-// host or a query; in the values of the query it is escaped likewise; in the body it
-// is a JSON value or a part of a text. The host is fixed by the configuration and on the list of
-// allowed hosts, as is the host of every redirect.
+// The model's arguments enter a request only as data. {name} in the path of the URL stands for the argument,
+// escaped; it cannot become another segment, another host or a query. Query values are escaped likewise. In the
+// body an argument is a JSON value or a part of a text. The configuration fixes the host, which must be on the
+// list of allowed hosts, like the host of every redirect.
 //
-// Values of headers and of the query may hold secrets: ${NAME} is looked up when
-// the tool is made, never later, and is never told to a model: texts of errors name
-// neither the URL nor its query.
+// Header and query values may hold secrets: ${NAME} is resolved when the tool is created, never later. No model
+// sees a secret: error texts contain neither the URL nor its query.
 package httptool

@@ -17,70 +17,67 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// Body says what a request carries.
+// Body selects the content of a request.
 type Body string
 
 // The bodies.
 const (
-	// BodyInput is the whole input, as JSON.
+	// BodyInput is the whole input as JSON.
 	BodyInput Body = "input"
 	BodyNone  Body = "none"
 )
 
-// Result says what is made of a response.
+// Result selects the conversion of a response.
 type Result string
 
 // The results.
 const (
-	// ResultAuto is ResultJSON for a response that says that it is JSON, else ResultText.
+	// ResultAuto is ResultJSON for a JSON content type, otherwise ResultText.
 	ResultAuto Result = "auto"
 	ResultJSON Result = "json"
 	ResultText Result = "text"
 )
 
-// DefaultMaxBytes bounds a response where a tool says nothing.
+// DefaultMaxBytes is the default limit on a response.
 const DefaultMaxBytes = 1 << 20
 
 // Config describes the request of a tool.
 type Config struct {
-	// Method is GET when empty.
+	// Method defaults to GET.
 	Method string
-	// URL is absolute, http or https. {name} in its path stands for an argument, which
-	// has to be there.
+	// URL is absolute, http or https. {name} in its path stands for a required argument.
 	URL string
-	// Query has templates by name, which add to the query of URL. {name} alone may be a
-	// list, for a value each, or missing. ${NAME} is looked up.
+	// Query has templates by name, which extend the query of URL. {name} alone may be a list, with one value per
+	// element, or missing. ${NAME} is resolved.
 	Query map[string]string
-	// Headers have no arguments. ${NAME} in them is looked up.
+	// Headers have no arguments. ${NAME} is resolved.
 	Headers map[string]string
-	// Body is BodyInput for POST, PUT and PATCH and BodyNone for the others, when empty.
+	// Body defaults to BodyInput for POST, PUT and PATCH and to BodyNone for other methods.
 	Body Body
-	// BodyTemplate takes the place of Body: JSON in whose texts {name} stands for
-	// arguments. A text that is {name} alone becomes the argument as it is, and
-	// its member is left out where the argument is.
+	// BodyTemplate replaces Body: JSON with {name} in its texts for arguments. A text that is {name} alone
+	// becomes the argument's value; its member is left out if the argument is missing.
 	BodyTemplate json.RawMessage
-	// Success are the statuses of a success: 204, or 2xx. Empty is 2xx.
+	// Success lists the statuses of a success: 204, or 2xx. It defaults to 2xx.
 	Success []string
-	// Result is ResultAuto when empty.
+	// Result defaults to ResultAuto.
 	Result Result
-	// MaxBytes bounds the response, DefaultMaxBytes when 0.
+	// MaxBytes limits the response; 0 means DefaultMaxBytes.
 	MaxBytes int
 }
 
-// Peers is what tools work with.
+// Peers are the dependencies of tools.
 type Peers struct {
-	// Policy says which hosts may be called.
+	// Policy lists the hosts that may be called.
 	Policy outbound.Policy
-	// Lookup gives secrets and environment variables by name. Nil has none.
+	// Lookup resolves secrets and environment variables by name. Nil resolves none.
 	Lookup func(name string) (string, bool)
 }
 
-// New gives the tool with an Execute that makes the request: with the call's key in the
-// header Idempotency-Key, with a traceparent, and within the tool's time limit. Statuses
-// 429 and 503 are tried again for tools that are Repeatable.
+// New returns the tool with an Execute that performs the request within the tool's time limit, with the call's
+// key in the header Idempotency-Key and with a traceparent. Tools that are Repeatable retry statuses 429 and
+// 503.
 //
-// Invalid (HTTP_TOOL_INVALID): a line of the detail for each mistake, which begins
-// with the field, as in "url: …".
+// Invalid (HTTP_TOOL_INVALID): the detail has one line per mistake, beginning with the field, as in "url: …".
 func New(t agent.Tool, c Config, p Peers) (agent.Tool, error) {
 	b := &builder{config: c, peers: p, properties: properties(t.InputSchema)}
 	r := b.request()
@@ -103,7 +100,7 @@ type request struct {
 	fixed    string // the query of the URL
 	headers  map[string]string
 	body     Body
-	template any // of the body; nil for none
+	template any // of the body; nil without one
 	success  []string
 	result   Result
 	maxBytes int
@@ -112,17 +109,17 @@ type request struct {
 	jitter   func() float64 // in [0, 1)
 }
 
-// field is a value of the query.
+// field is a query value.
 type field struct {
 	name     string
 	template template
 }
 
-// builder notes every mistake of a Config.
+// builder collects the mistakes in a Config.
 type builder struct {
 	config     Config
 	peers      Peers
-	properties map[string]bool // nil where the schema says nothing of them
+	properties map[string]bool // nil if the schema does not list them
 	mistakes   []string
 }
 
@@ -194,12 +191,12 @@ func (b *builder) template(field, text string) template {
 	if err != nil {
 		b.mistake(field, "%v", err)
 	}
-	b.knows(field, t)
+	b.checkArguments(field, t)
 	return t
 }
 
-// knows refuses arguments that the input cannot have.
-func (b *builder) knows(field string, t template) {
+// checkArguments refuses arguments missing in the input schema.
+func (b *builder) checkArguments(field string, t template) {
 	for _, name := range t.names() {
 		if b.properties != nil && !b.properties[name] {
 			b.mistake(field, "the input schema has no property %q", name)
@@ -207,8 +204,7 @@ func (b *builder) knows(field string, t template) {
 	}
 }
 
-// value reads a template in which ${NAME} is looked up. What was found is text,
-// whatever it looks like.
+// value parses a template and resolves ${NAME}. A resolved value is plain text, whatever it contains.
 func (b *builder) value(field, text string) template {
 	var t template
 	b.expand(field, text, func(plain string) { t = append(t, b.template(field, plain)...) }, func(secret string) {
@@ -217,7 +213,7 @@ func (b *builder) value(field, text string) template {
 	return t
 }
 
-// expand gives the pieces of a text: plain ones, and what is looked up for ${NAME}.
+// expand splits a text into plain pieces and resolved values of ${NAME}.
 func (b *builder) expand(field, text string, plain, found func(string)) {
 	for {
 		before, rest, more := strings.Cut(text, "${")
@@ -254,7 +250,7 @@ func (b *builder) header(r *request, name, value string) {
 	write := func(piece string) { text.WriteString(piece) }
 	b.expand(field, value, write, write)
 	value = text.String()
-	if !goodName(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+	if !isValidName(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
 		b.mistake(field, "a header has a name of letters, digits and -, and a value without control characters")
 	}
 	r.headers[canonical] = value
@@ -306,7 +302,7 @@ func (b *builder) resultOf(r *request) {
 	}
 }
 
-// properties gives the names that a schema of objects knows, nil where it says nothing.
+// properties returns the property names of an object schema, or nil if it lists none.
 func properties(schema json.RawMessage) map[string]bool {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`

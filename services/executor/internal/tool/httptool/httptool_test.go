@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// echo answers with what it was asked.
+// echo answers with the received request.
 func echo(t *testing.T) (string, httptool.Peers) {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -223,12 +223,12 @@ func TestARequestOnAConnectionThatBreaksIsMadeAgainForASafeToolOnly(t *testing.T
 					}
 					_, _ = io.Copy(io.Discard, r.Body)
 					if effects.Add(1) == 2 {
-						panic(http.ErrAbortHandler) // the effect is there, the answer is not
+						panic(http.ErrAbortHandler) // the effect happened without a response
 					}
 				}))
 				t.Cleanup(web.Close)
 				tool := define(t, agent.Tool{Retry: retry}, httptool.Config{Method: "POST", URL: web.URL, Body: body}, peers())
-				run(t.Context(), tool, `{"a":1}`) // leaves a connection behind
+				run(t.Context(), tool, `{"a":1}`) // leaves an idle connection
 				got := run(t.Context(), tool, `{"a":1}`)
 				if effects.Load() != want || retry == agent.RetryNever && !strings.Contains(got, "it is not known whether it took effect") {
 					t.Errorf("%d effects, %s, want %d", effects.Load(), got, want)
@@ -245,7 +245,7 @@ func TestARetryThatWouldComeTooLateIsNotMade(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(web.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Second) // less than the longest pause
+	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Second) // shorter than the longest pause
 	defer cancel()
 	begin := time.Now()
 	got := run(ctx, define(t, agent.Tool{Retry: agent.RetrySafe}, httptool.Config{URL: web.URL}, peers()), `{}`)

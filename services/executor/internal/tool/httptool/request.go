@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 )
 
-// build makes the request of a call. The error is for the model.
+// build builds the request of a call. The error is for the model.
 func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, error) {
 	arguments, err := decodeArguments(call.Input)
 	if err != nil {
@@ -55,9 +55,9 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 	return request, nil
 }
 
-// keyHeader is the name of the header with the key of the call. A request that has the name as
-// net/http writes it is sent again by net/http itself, when its connection breaks before the
-// answer. For a tool that must not run twice it is written otherwise, which is the same to servers.
+// keyHeader returns the name of the header with the call's key. net/http itself repeats a request with the
+// canonical name if its connection breaks before the response. A tool that must not run twice uses another
+// spelling, which is equal for servers.
 func (r *request) keyHeader() string {
 	if r.safe {
 		return "Idempotency-Key"
@@ -78,7 +78,7 @@ func decodeArguments(input json.RawMessage) (map[string]any, error) {
 	return arguments, nil
 }
 
-// address makes the URL. Each segment of the path stays one segment.
+// address builds the URL. Each path segment stays one segment.
 func (r *request) address(arguments map[string]any) (*url.URL, error) {
 	u := r.base
 	for _, t := range r.path {
@@ -86,7 +86,7 @@ func (r *request) address(arguments map[string]any) (*url.URL, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := goodSegment(t, segment); err != nil {
+		if err := checkSegment(t, segment); err != nil {
 			return nil, err
 		}
 		u.Path += "/" + segment
@@ -109,9 +109,9 @@ func (r *request) address(arguments map[string]any) (*url.URL, error) {
 	return &u, nil
 }
 
-// goodSegment refuses arguments that a server may take for another path: nothing, what
-// has . or .. between slashes of either kind, control characters.
-func goodSegment(t template, segment string) error {
+// checkSegment refuses arguments that a server may interpret as another path: empty ones, . or .. between slashes
+// of either kind, and control characters.
+func checkSegment(t template, segment string) error {
 	names := t.names()
 	if len(names) == 0 {
 		return nil
@@ -126,9 +126,9 @@ func goodSegment(t template, segment string) error {
 	return nil
 }
 
-// values gives the values of a field for the arguments: none for one that is missing.
+// values returns the values of a field; none for a missing argument.
 func (f field) values(arguments map[string]any) ([]string, error) {
-	name, alone := f.template.alone()
+	name, alone := f.template.single()
 	if !alone {
 		text, err := f.template.fill(arguments)
 		return []string{text}, err
@@ -151,7 +151,7 @@ func (f field) values(arguments map[string]any) ([]string, error) {
 	return []string{text}, err
 }
 
-// content makes the body; nil for none.
+// content builds the body; nil for none.
 func (r *request) content(input json.RawMessage, arguments map[string]any) ([]byte, error) {
 	switch {
 	case r.template != nil:
@@ -171,7 +171,7 @@ func (r *request) content(input json.RawMessage, arguments map[string]any) ([]by
 	return nil, nil
 }
 
-// compileBody puts templates in the place of texts.
+// compileBody replaces texts by templates.
 func (b *builder) compileBody(value any) any {
 	switch v := value.(type) {
 	case string:
@@ -191,11 +191,11 @@ func (b *builder) compileBody(value any) any {
 	return value
 }
 
-// fillBody gives a compiled body for the arguments, and whether there is one.
+// fillBody returns a compiled body with the arguments, and whether it is present.
 func fillBody(value any, arguments map[string]any) (filled any, present bool, err error) {
 	switch v := value.(type) {
 	case template:
-		if name, alone := v.alone(); alone {
+		if name, alone := v.single(); alone {
 			argument, ok := arguments[name]
 			return argument, ok, nil
 		}

@@ -19,15 +19,15 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Attempts at a safe request that the other side has no time for.
+// Attempts at a repeatable request while the server is busy.
 const (
 	maxAttempts = 4
 	firstPause  = 500 * time.Millisecond
 	maxPause    = 15 * time.Second
 )
 
-// maxTold bounds what a model is told of the response of a failure, in bytes.
-const maxTold = 2000
+// maxExcerpt limits how much of a failed response the model sees, in bytes.
+const maxExcerpt = 2000
 
 func (r *request) execute(ctx context.Context, call *agent.Call) (any, error) {
 	for attempt := 1; ; attempt++ {
@@ -45,7 +45,7 @@ func (r *request) execute(ctx context.Context, call *agent.Call) (any, error) {
 	}
 }
 
-// attempt makes the request once. A wait above 0 asks for another attempt after it.
+// attempt sends the request once. A wait above 0 requests another attempt after it.
 func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (value any, wait time.Duration, err error) {
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
@@ -55,7 +55,7 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	}
 	response, err := r.client.Do(request)
 	if err != nil {
-		return nil, 0, r.told(err, sent.Load())
+		return nil, 0, r.requestError(err, sent.Load())
 	}
 	defer response.Body.Close()
 	body, err := r.read(response)
@@ -64,7 +64,7 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	}
 	if r.succeeded(response.StatusCode) {
 		value, err := r.value(response, body)
-		return value, 0, r.despite(err)
+		return value, 0, r.withPossibleEffect(err)
 	}
 	err = fmt.Errorf("HTTP status %d %s%s", response.StatusCode, http.StatusText(response.StatusCode), excerpt(body))
 	busy := response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable
@@ -73,46 +73,46 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	}
 	wait = r.pause(response.Header.Get("Retry-After"), attempt)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		return nil, 0, err // there is no time left for it
+		return nil, 0, err // no time remains for it
 	}
 	return nil, wait, err
 }
 
-// told gives an error of the client without the URL, which may hold secrets. Of a request
-// that was sent it says that it may have had an effect.
-func (r *request) told(err error, sent bool) error {
+// requestError returns a client error without the URL, which may hold secrets. For a sent request it adds that the
+// request may have had an effect.
+func (r *request) requestError(err error, sent bool) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	if sent && r.acts() {
+	if sent && r.hasEffect() {
 		return fmt.Errorf("the request failed: %w; it is not known whether it took effect", err)
 	}
 	return fmt.Errorf("the request failed: %w", err)
 }
 
-// despite adds to what is wrong with the response of a success that the request may have had its effect.
-func (r *request) despite(err error) error {
-	if err == nil || !r.acts() {
+// withPossibleEffect adds to a problem with a successful response that the request may have had its effect.
+func (r *request) withPossibleEffect(err error) error {
+	if err == nil || !r.hasEffect() {
 		return err
 	}
 	return fmt.Errorf("%w; the request itself has succeeded, and may have taken effect", err)
 }
 
-// acts reports whether the request is one that changes something.
-func (r *request) acts() bool {
+// hasEffect reports whether the request changes something.
+func (r *request) hasEffect() bool {
 	return r.method != http.MethodGet && r.method != http.MethodHead && r.method != http.MethodOptions
 }
 
 func (r *request) read(response *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(r.maxBytes)+1))
 	if err != nil {
-		return nil, r.told(err, true)
+		return nil, r.requestError(err, true)
 	}
 	if len(body) > r.maxBytes {
 		if !r.succeeded(response.StatusCode) {
-			return body[:r.maxBytes], nil // an excerpt is told of it anyway
+			return body[:r.maxBytes], nil // the error contains only an excerpt
 		}
-		return nil, r.despite(fmt.Errorf("the response has more than the %d bytes that are allowed; ask for less", r.maxBytes))
+		return nil, r.withPossibleEffect(fmt.Errorf("the response has more than the %d bytes that are allowed; ask for less", r.maxBytes))
 	}
 	return body, nil
 }
@@ -127,12 +127,12 @@ func (r *request) succeeded(status int) bool {
 	return false
 }
 
-// value makes the result of a success: nil for an empty body.
+// value returns the result of a success: nil for an empty body.
 func (r *request) value(response *http.Response, body []byte) (any, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
 	}
-	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // what cannot be read is no JSON
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // an invalid content type is not JSON
 	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	if r.result == ResultText || r.result == ResultAuto && !isJSON {
 		return strings.ToValidUTF8(string(body), "\uFFFD"), nil
@@ -154,9 +154,9 @@ func (r *request) pause(retryAfter string, attempt int) time.Duration {
 	return min(wait, maxPause)
 }
 
-// excerpt gives what a response says, behind a colon.
+// excerpt returns the beginning of a response after a colon.
 func excerpt(body []byte) string {
-	text := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), maxTold)]), ""))
+	text := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), maxExcerpt)]), ""))
 	if text == "" {
 		return ""
 	}

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// template is a text in which {name} stands for arguments.
+// template is a text with {name} for arguments.
 type template []part
 
-// part is a text, or where name is set an argument.
+// part is a text, or an argument if name is set.
 type part struct{ text, name string }
 
-// parseTemplate reads a template. A brace that opens has to be closed behind a name.
+// parseTemplate parses a template. An opening brace needs a name and a closing brace.
 func parseTemplate(text string) (template, error) {
 	var t template
 	for text != "" {
@@ -24,7 +24,7 @@ func parseTemplate(text string) (template, error) {
 			break
 		}
 		name, behind, closed := strings.Cut(rest, "}")
-		if !closed || !goodName(name) {
+		if !closed || !isValidName(name) {
 			return nil, fmt.Errorf("{%.40s is not {name} of an argument", rest)
 		}
 		t = append(t, part{name: name})
@@ -33,13 +33,13 @@ func parseTemplate(text string) (template, error) {
 	return t, nil
 }
 
-func goodName(name string) bool {
+func isValidName(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
 	})
 }
 
-// names gives the arguments of the template.
+// names returns the arguments of the template.
 func (t template) names() []string {
 	var names []string
 	for _, p := range t {
@@ -50,15 +50,15 @@ func (t template) names() []string {
 	return names
 }
 
-// alone gives the argument that the template is, where it is nothing else.
-func (t template) alone() (string, bool) {
+// single returns the argument if the template is nothing else.
+func (t template) single() (string, bool) {
 	if len(t) == 1 && t[0].name != "" {
 		return t[0].name, true
 	}
 	return "", false
 }
 
-// fill gives the text for the arguments.
+// fill returns the text with the arguments.
 func (t template) fill(arguments map[string]any) (string, error) {
 	var b strings.Builder
 	for _, p := range t {
@@ -79,7 +79,7 @@ func (t template) fill(arguments map[string]any) (string, error) {
 	return b.String(), nil
 }
 
-// scalar gives the text of a value that is no object, no array and not null.
+// scalar returns the text of a value other than an object, an array or null.
 func scalar(value any) (string, bool) {
 	switch v := value.(type) {
 	case string:

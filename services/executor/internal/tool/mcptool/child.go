@@ -12,19 +12,17 @@ import (
 	"time"
 )
 
-// How long a child has for each way to end: its input is closed, it is asked to
-// terminate, it is killed.
+// Time limits for ending a child: after closing its input, after a termination signal, after a kill.
 const (
 	closeGrace     = 2 * time.Second
 	terminateGrace = 2 * time.Second
 	killGrace      = 2 * time.Second
 )
 
-// maxLogLine bounds a line of a child's standard error, in bytes.
+// maxLogLine limits a line of a child's standard error, in bytes.
 const maxLogLine = 2000
 
-// child is a running process. Its goroutine waits for it from the beginning, so that it
-// leaves no zombie whenever it ends.
+// child is a running process. A goroutine waits for it from the start, so it never becomes a zombie.
 type child struct {
 	cmd    *exec.Cmd
 	input  *os.File
@@ -46,21 +44,21 @@ func startChild(command []string, env []string, dir string, log *slog.Logger) (*
 	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // it ends in stop
 	cmd.Env, cmd.Dir = env, dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirInput, theirOutput, &logLines{log: log}
-	cmd.WaitDelay = killGrace // standard error may be held open by processes that the child has started
+	cmd.WaitDelay = killGrace // processes started by the child may keep standard error open
 	ownGroup(cmd)
 	err = cmd.Start()
-	_ = theirInput.Close() // the child has its own
+	_ = theirInput.Close() // the child has its own copy
 	_ = theirOutput.Close()
 	if err != nil {
 		return nil, errors.Join(err, input.Close(), output.Close())
 	}
 	c := &child{cmd: cmd, input: input, output: output, ended: make(chan struct{})}
-	go func() { // ends with the child, which stop sees to
+	go func() { // ends with the child; stop ensures it
 		defer close(c.ended)
 		if err := cmd.Wait(); err != nil {
 			log.Info("MCP server has ended", "error", err)
 		}
-		killGroup(cmd) // what the child has started and left behind
+		killGroup(cmd) // processes left by the child
 	}()
 	return c, nil
 }
@@ -76,7 +74,7 @@ func (c *child) Close() error {
 }
 
 func (c *child) stop() {
-	_ = c.input.Close() // what was written is written
+	_ = c.input.Close() // written data stays written
 	if !c.endsWithin(closeGrace) {
 		terminateGroup(c.cmd)
 		if !c.endsWithin(terminateGrace) {
@@ -98,8 +96,8 @@ func (c *child) endsWithin(limit time.Duration) bool {
 	}
 }
 
-// environment is what a child gets: given, and PATH and HOME of the process. It is never nil,
-// which to os/exec would mean all that the process has.
+// environment returns a child's environment: given, and PATH and HOME of the process. It is never nil, because
+// os/exec would then pass on the whole environment.
 func environment(given map[string]string, own func(string) (string, bool)) []string {
 	env := []string{}
 	for _, name := range []string{"PATH", "HOME"} {

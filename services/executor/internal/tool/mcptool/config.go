@@ -13,61 +13,58 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// Config describes a server. Two that are equal by reflect.DeepEqual describe the same.
+// Config describes a server. Two configs equal by reflect.DeepEqual describe the same server.
 type Config struct {
-	// Name is the server's in errors and logs.
+	// Name identifies the server in errors and logs.
 	Name string
 
-	// Command is the program and its arguments, for a server that is a child process. It is
-	// an absolute path, or a name that is looked up in PATH, and has to be allowed.
+	// Command is the program and its arguments, for a server as a child process. The program is an absolute path
+	// or a name in PATH, and must be allowed.
 	Command []string
-	// Env is the environment of the child, besides PATH and HOME. ${NAME} in values is
-	// looked up.
+	// Env is the child's environment beside PATH and HOME. ${NAME} in values is resolved.
 	Env map[string]string
-	// Dir is where the child runs; empty is where the executor does.
+	// Dir is the child's working directory; empty means the executor's.
 	Dir string
 
-	// URL is that of a server of streamable HTTP, which has to be on an allowed host.
+	// URL is the address of a server with streamable HTTP, on an allowed host.
 	URL string
-	// Headers go with every request. ${NAME} in values is looked up.
+	// Headers are sent with every request. ${NAME} in values is resolved.
 	Headers map[string]string
 
-	// Include names the tools that are taken, and empty takes all. Exclude names those
-	// that are not. The names are the server's own.
+	// Include lists the tools to use; empty uses all. Exclude lists tools not to use. The names are the server's
+	// own.
 	Include, Exclude []string
-	// Prefix stands before the names by which agents know the tools.
+	// Prefix precedes the names of the tools for agents.
 	Prefix string
 
-	// Approve names the tools whose calls wait for the yes of a human; * is all of them.
+	// Approve lists the tools whose calls need a human's approval; * means all.
 	Approve []string
-	// Safe names the tools that may run again after a crash: see agent.RetrySafe; * is
-	// all of them.
+	// Safe lists the tools that may run again after a crash: see agent.RetrySafe; * means all.
 	Safe []string
-	// ReadOnly names the tools that change nothing: see agent.Tool; * is all of them.
+	// ReadOnly lists the tools without effects: see agent.Tool; * means all.
 	ReadOnly []string
-	// TrustHints makes tools ReadOnly, too, of which the server says so (readOnlyHint), and
-	// safe those that it calls idempotent. A server may say anything of its tools.
+	// TrustHints accepts the server's own hints: readOnlyHint makes a tool ReadOnly, and idempotentHint makes it
+	// safe. A server may claim anything about its tools.
 	TrustHints bool
 
-	// Timeout bounds a call; 0 leaves it to the executor.
+	// Timeout limits a call; 0 leaves it to the executor.
 	Timeout time.Duration
-	// ConnectTimeout bounds a start with the listing of the tools; 0 means 30 seconds. A
-	// session whose server takes longer than this to read a message, or to answer a ping
-	// that follows calls without an answer, is ended.
+	// ConnectTimeout limits a start including the listing of the tools; 0 means 30 seconds. A session ends if
+	// its server takes longer than this to read a message, or to answer a ping after unanswered calls.
 	ConnectTimeout time.Duration
 }
 
-// Allowed says what servers may be.
+// Allowed restricts servers.
 type Allowed struct {
-	// Commands are names of programs, as in npx, and absolute paths. A name allows the
-	// program of that name that PATH leads to, and no path.
+	// Commands are program names, as in npx, and absolute paths. A name permits the program found in PATH, and
+	// no path.
 	Commands []string
-	// Hosts are those of HTTP servers.
+	// Hosts restricts HTTP servers.
 	Hosts outbound.Policy
 }
 
-// Check gives Invalid (MCP_INVALID): a line of the detail for each mistake, which begins
-// with the field, as in "command: …".
+// Check returns Invalid (MCP_INVALID): the detail has one line per mistake, beginning with the field, as in
+// "command: …".
 func (c Config) Check(allowed Allowed) error {
 	var mistakes []string
 	mistake := func(field, format string, args ...any) {
@@ -133,7 +130,7 @@ func (c Config) checkURL(allowed Allowed, mistake func(field, format string, arg
 	}
 }
 
-// expand puts what is looked up in the place of ${NAME}.
+// expand resolves ${NAME} in values.
 func expand(values map[string]string, lookup func(string) (string, bool)) (map[string]string, error) {
 	expanded := make(map[string]string, len(values))
 	for name, text := range values {

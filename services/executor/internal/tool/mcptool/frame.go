@@ -17,18 +17,18 @@ import (
 
 const (
 	frameBuffer = 64 << 10
-	keptFrame   = 1 << 20 // a larger buffer is not kept for the next message
+	keptFrame   = 1 << 20 // a larger buffer is not reused for the next message
 )
 
-// frames hands on the messages of a child, each of which has to be one line. The decoder
-// behind it would take a message on many lines, and so one without end.
+// frames passes on the messages of a child, each of which must be one line. The decoder behind it would accept a
+// message on many lines, and so an endless one.
 type frames struct {
 	io.Closer
 	in   *bufio.Reader
 	fail context.CancelCauseFunc
 	line []byte
-	rest []byte // of the message that is being handed on
-	err  error  // behind it
+	rest []byte // the rest of the current message
+	err  error  // after the message
 }
 
 func newFrames(child io.ReadCloser, fail context.CancelCauseFunc) *frames {
@@ -47,7 +47,7 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads a line, and gives the message on it: nothing for an empty line.
+// next reads a line and returns its message; nothing for an empty line.
 func (f *frames) next() ([]byte, error) {
 	if cap(f.line) > keptFrame {
 		f.line = nil
@@ -70,7 +70,7 @@ func (f *frames) next() ([]byte, error) {
 		case json.Valid(message):
 			return append(message, '\n'), err
 		case err != nil:
-			return nil, err // it ended within a message
+			return nil, err // ended within a message
 		}
 		err = fmt.Errorf("it has written a line that is not JSON to its standard output, which is for messages alone: %.100q", message)
 		f.fail(err)
@@ -78,14 +78,14 @@ func (f *frames) next() ([]byte, error) {
 	}
 }
 
-// watched fails the session of a child that does not take what is written.
-type watched struct {
+// timedWriter fails the session of a child that does not read its input.
+type timedWriter struct {
 	io.WriteCloser
 	limit time.Duration
 	fail  context.CancelCauseFunc
 }
 
-func (w *watched) Write(p []byte) (int, error) {
+func (w *timedWriter) Write(p []byte) (int, error) {
 	timer := time.AfterFunc(w.limit, func() {
 		w.fail(fmt.Errorf("it has not read a message within %v", w.limit))
 	})
@@ -97,11 +97,10 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// errUnwritten says that nothing of a message has reached a child.
+// errUnwritten means that no byte of a message has reached a child.
 var errUnwritten = errors.New("nothing was written")
 
-// writtenKey is the key of an *atomic.Bool in the context of a call. It is set when the server
-// may have taken the call.
+// writtenKey is the context key of a call's *atomic.Bool. It is set when the server may have accepted the call.
 type writtenKey struct{}
 
 func noteWritten(ctx context.Context) {
@@ -110,10 +109,10 @@ func noteWritten(ctx context.Context) {
 	}
 }
 
-// noted notes which messages may have reached a child.
-type noted struct{ mcp.Connection }
+// deliveryConnection records which messages may have reached a child.
+type deliveryConnection struct{ mcp.Connection }
 
-func (n noted) Write(ctx context.Context, message jsonrpc.Message) error {
+func (n deliveryConnection) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := n.Connection.Write(ctx, message)
 	if !errors.Is(err, errUnwritten) {
 		noteWritten(ctx)

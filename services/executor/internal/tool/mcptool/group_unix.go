@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// ownGroup puts the child into a process group of its own, so that what it starts can be
-// ended with it.
+// ownGroup puts the child into its own process group, so its descendants can be ended with it.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 func terminateGroup(cmd *exec.Cmd) { signalGroup(cmd, syscall.SIGTERM) }
@@ -17,5 +16,5 @@ func killGroup(cmd *exec.Cmd) { signalGroup(cmd, syscall.SIGKILL) }
 
 // signalGroup does nothing for a group that has ended.
 func signalGroup(cmd *exec.Cmd, signal syscall.Signal) {
-	_ = syscall.Kill(-cmd.Process.Pid, signal) // nobody is left, or nobody may
+	_ = syscall.Kill(-cmd.Process.Pid, signal) // no process is left, or the signal is not permitted
 }

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// maxMessage bounds one message of a server, in bytes.
+// maxMessage limits one message of a server, in bytes.
 const maxMessage = 16 << 20
 
 var errMessageTooLarge = fmt.Errorf("it has sent a message of more than %d bytes", maxMessage)
 
-// events bounds the events of a stream: what stands between two empty lines, on however
-// many lines.
-type events struct {
+// limitedEvents limits the events of a stream: the text between two empty lines, over any number of lines.
+type limitedEvents struct {
 	io.ReadCloser
 	fail  context.CancelCauseFunc
 	event int  // bytes since the last empty line
-	inked bool // something of the line was read
+	inked bool // the line has content
 }
 
-func (e *events) Read(p []byte) (int, error) {
+func (e *limitedEvents) Read(p []byte) (int, error) {
 	n, err := e.ReadCloser.Read(p)
 	for _, c := range p[:n] {
 		e.event++
@@ -36,21 +35,21 @@ func (e *events) Read(p []byte) (int, error) {
 			e.event = 0
 		}
 		if e.event > maxMessage {
-			e.fail(errMessageTooLarge) // the library would wait for the answer on
+			e.fail(errMessageTooLarge) // the library would continue to wait for the answer
 			return 0, errMessageTooLarge
 		}
 	}
 	return n, err
 }
 
-// whole bounds a stream.
-type whole struct {
+// limitedReader limits a stream.
+type limitedReader struct {
 	io.ReadCloser
 	fail context.CancelCauseFunc
 	read int
 }
 
-func (w *whole) Read(p []byte) (int, error) {
+func (w *limitedReader) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	if w.read += n; w.read > maxMessage {
 		w.fail(errMessageTooLarge)
@@ -59,40 +58,40 @@ func (w *whole) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// goodbye bounds the request that ends a session.
-const goodbye = 2 * time.Second
+// endTimeout limits the request that ends a session.
+const endTimeout = 2 * time.Second
 
-// ending ends a context with a body.
-type ending struct {
+// cancelingBody ends a context with a body.
+type cancelingBody struct {
 	io.ReadCloser
 	end context.CancelFunc
 }
 
-func (e ending) Close() error {
+func (e cancelingBody) Close() error {
 	defer e.end()
 	return e.ReadCloser.Close()
 }
 
-// bounded adds the headers of a server to requests and bounds its responses. A response
-// beyond its bounds fails the session. It notes which calls the server may have taken.
-type bounded struct {
+// limitedTransport adds a server's headers to requests and limits its responses. A response above the limits fails the
+// session. It records which calls the server may have accepted.
+type limitedTransport struct {
 	headers map[string]string
 	fail    context.CancelCauseFunc
 	next    http.RoundTripper
 }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, end := r.Context(), context.CancelFunc(func() {})
 	if r.Method == http.MethodDelete {
-		ctx, end = context.WithTimeout(ctx, goodbye)
+		ctx, end = context.WithTimeout(ctx, endTimeout)
 	}
-	r = r.Clone(ctx) // a transport must not change the request
+	r = r.Clone(ctx) // a transport must not modify the request
 	for name, value := range b.headers {
 		r.Header.Set(name, value)
 	}
 	response, err := b.next.RoundTrip(r)
-	// A server answers 404 to a message of a session that it does not know, and does not
-	// process the message. Any other end leaves open whether the server took the message.
+	// A server answers 404 to a message of an unknown session and does not process the message. After any other
+	// failure the server may have accepted it.
 	// https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 	if err != nil || response.StatusCode != http.StatusNotFound {
 		noteWritten(ctx)
@@ -101,12 +100,12 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		end()
 		return nil, err
 	}
-	response.Body = ending{response.Body, end}
-	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // what cannot be read is no stream of events
+	response.Body = cancelingBody{response.Body, end}
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // an invalid content type is not an event stream
 	if kind == "text/event-stream" {
-		response.Body = &events{ReadCloser: response.Body, fail: b.fail}
+		response.Body = &limitedEvents{ReadCloser: response.Body, fail: b.fail}
 	} else {
-		response.Body = &whole{ReadCloser: response.Body, fail: b.fail}
+		response.Body = &limitedReader{ReadCloser: response.Body, fail: b.fail}
 	}
 	return response, nil
 }

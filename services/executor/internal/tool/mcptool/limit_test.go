@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// repeated gives a text again and again, up to a number of bytes, and counts them.
+// repeated repeats a text up to a number of bytes, and counts them.
 type repeated struct {
 	head, text string
 	left       int
@@ -33,7 +33,7 @@ func (r *repeated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// take reads to the end and gives how much came through.
+// take reads to the end and returns the number of bytes.
 func take(t *testing.T, r io.Reader) (int64, error) {
 	t.Helper()
 	return io.Copy(io.Discard, r)
@@ -43,7 +43,7 @@ func TestAMessageOfAChildIsCutWhenItIsTooLarge(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		head, text, want string
-		most             int // bytes that are read of the child
+		most             int // bytes read from the child
 	}{
 		"on one line":    {`{"x":"`, "xxxxxxxxxxxxxxxx", "more than 16777216 bytes", maxMessage + 2*frameBuffer},
 		"on many lines":  {`{"x":[` + "\n", "1,\n", "not JSON", 2 * frameBuffer},
@@ -84,7 +84,7 @@ func TestAnEventIsCutWhenItIsTooLarge(t *testing.T) {
 			t.Parallel()
 			life, fail := context.WithCancelCause(t.Context())
 			source := &repeated{head: "data: [\n", text: text, left: 64 << 20}
-			passed, err := take(t, &events{ReadCloser: io.NopCloser(source), fail: fail})
+			passed, err := take(t, &limitedEvents{ReadCloser: io.NopCloser(source), fail: fail})
 			if !errors.Is(err, errMessageTooLarge) || !errors.Is(context.Cause(life), errMessageTooLarge) {
 				t.Errorf("read = %v, the session's end = %v, want both too large", err, context.Cause(life))
 			}
@@ -96,7 +96,7 @@ func TestAnEventIsCutWhenItIsTooLarge(t *testing.T) {
 	for name, text := range map[string]string{"LF": "data: 1\ndata: 2\n\n", "CRLF": "data: 1\r\n\r\n"} {
 		life, fail := context.WithCancelCause(t.Context())
 		source := &repeated{text: text, left: 40 << 20}
-		if passed, err := take(t, &events{ReadCloser: io.NopCloser(source), fail: fail}); passed != 40<<20 || err != nil || life.Err() != nil {
+		if passed, err := take(t, &limitedEvents{ReadCloser: io.NopCloser(source), fail: fail}); passed != 40<<20 || err != nil || life.Err() != nil {
 			t.Errorf("%s: %d bytes came through, %v, want all of many small events", name, passed, err)
 		}
 	}

@@ -76,7 +76,7 @@ func serveStdio(mode string) {
 		os.Exit(1)
 	}
 	if mode == "stubborn" {
-		for range signals { // neither the end of its input nor a signal ends it
+		for range signals { // ignores the end of its input and signals
 		}
 	}
 }
@@ -86,7 +86,7 @@ type addition struct {
 	B int `json:"b"`
 }
 
-// newServer is a server with a tool for each thing that can happen.
+// newServer returns a server with a tool for each case.
 func newServer() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "add", Description: "Adds.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},

@@ -47,7 +47,7 @@ func TestACallThatWaitsForAServerEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
 	now := time.Now()
-	p.Now = func() time.Time { return now } // the pause is never over
+	p.Now = func() time.Time { return now } // the pause never ends
 	s := open(t, c, p)
 	call(t.Context(), t, s, "die", `{}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

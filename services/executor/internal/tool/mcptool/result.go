@@ -9,16 +9,16 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxInline bounds the data of images, sound and files that a result holds, in bytes;
-// of larger ones only the size is told. A model would read them as text.
+// maxInline limits the data of images, sound and files in a result, in bytes. Of larger ones only the size is
+// reported, because a model would read the data as text.
 const maxInline = 4 << 10
 
-// resultOf makes a result of what a tool has given: its structured content, its text,
-// or a list of its parts. Of a structured result, its text is left out: it says the same.
-// The library reads the numbers of structured content as float64.
+// resultOf converts a tool's result: its structured content, its text, or a list of its parts. The text of a
+// structured result repeats the content and is left out. The library decodes numbers of structured content as
+// float64.
 func resultOf(r *mcp.CallToolResult) (any, error) {
 	if r.NeedsInput() {
-		return nil, errors.New("the MCP server asks for more input, which nobody can give it")
+		return nil, errors.New("the MCP server requests more input, which is not supported")
 	}
 	var texts []string
 	var parts, others []any
@@ -47,7 +47,7 @@ func resultOf(r *mcp.CallToolResult) (any, error) {
 	return map[string]any{"content": parts}, nil
 }
 
-// partOf is a part as the protocol writes it, without large data.
+// partOf returns a part in the protocol's form without large data.
 func partOf(c mcp.Content) any {
 	switch c := c.(type) {
 	case *mcp.ImageContent:

@@ -24,26 +24,25 @@ const (
 
 const defaultConnectTimeout = 30 * time.Second
 
-// maxCalls bounds the calls of one server that are in flight.
+// maxCalls limits the calls of one server in flight.
 const maxCalls = 512
 
-// listPause is the least between two listings of the tools, however often the server says
-// that they have changed.
+// listPause is the shortest interval between two listings of the tools.
 const listPause = time.Second
 
-// Peers is what servers work with.
+// Peers are the dependencies of servers.
 type Peers struct {
 	Allowed Allowed
-	// Lookup gives secrets and environment variables by name. Nil has none.
+	// Lookup resolves secrets and environment variables by name. Nil resolves none.
 	Lookup func(name string) (string, bool)
-	// Own gives PATH and HOME of the process, which every child has, whatever Lookup gives.
-	// Nil has none.
+	// Own returns PATH and HOME of the process, which every child receives regardless of Lookup. Nil returns
+	// none.
 	Own func(name string) (string, bool)
 	Log *slog.Logger
 	Now func() time.Time
 }
 
-// Server is an MCP server and its tools. Safe for concurrent use. Close has to be called.
+// Server is an MCP server with its tools. Safe for concurrent use. Close must be called.
 type Server struct {
 	config  Config
 	peers   Peers
@@ -54,26 +53,25 @@ type Server struct {
 	work    sync.WaitGroup
 	running atomic.Int64 // calls of tools
 	closing chan struct{}
-	listed  chan struct{} // holds a token when the tools are to be listed again
+	listed  chan struct{} // holds a token while a listing is due
 
 	mu       sync.Mutex
 	session  *session      // nil without one
 	attempt  chan struct{} // closed when the attempt to connect ends; nil without one
 	failure  error         // of the last attempt
-	pause    time.Duration // behind the last attempt; 0 where it went well
+	pause    time.Duration // after the last attempt; 0 after a success
 	retryAt  time.Time
 	tools    []agent.Tool
-	unusable map[string]string // why, by tool, as of the last listing
+	unusable map[string]string // reasons by tool, from the last listing
 	changed  chan struct{}
 	inFlight map[int]context.CancelFunc
 	calls    int
 	closed   bool
 }
 
-// Open connects to a server and lists its tools. Invalid (MCP_INVALID) for a configuration
-// that Check refuses or that needs a variable that is not set, and for tools that cannot be
-// used; Unavailable (MCP_UNAVAILABLE) for a server that does not answer as it should. Each
-// detail names the server.
+// Open connects to a server and lists its tools. Invalid (MCP_INVALID) for a configuration that Check refuses or
+// that names an unset variable, and for unusable tools; Unavailable (MCP_UNAVAILABLE) for a server without a
+// valid answer. Each detail names the server.
 func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 	if err := c.Check(p.Allowed); err != nil {
 		return nil, err
@@ -89,42 +87,41 @@ func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 	s := &Server{
 		config: c, peers: p, log: p.Log.With("mcp_server", c.Name), env: environment(env, p.Own), headers: headers,
 		closing:  make(chan struct{}),
-		listed:   make(chan struct{}, 1), // a token says that there is something; more would say the same
+		listed:   make(chan struct{}, 1), // one token is enough
 		changed:  make(chan struct{}),
 		inFlight: map[int]context.CancelFunc{},
 	}
-	session, err := s.connected(ctx)
+	session, err := s.ensureSession(ctx)
 	if err == nil {
 		err = s.checkNames(session.names)
 	}
 	if err != nil {
-		_ = s.Close() // gives nil
+		_ = s.Close() // always nil
 		return nil, err
 	}
-	s.work.Go(s.keepListed)
+	s.work.Go(s.relistLoop)
 	return s, nil
 }
 
-// Name is the name of the configuration.
+// Name returns the name in the configuration.
 func (s *Server) Name() string { return s.config.Name }
 
-// Tools gives the tools as they are now. A tool that the server does not have any more fails
-// when it is called.
+// Tools returns the current tools. A tool removed by the server fails when called.
 func (s *Server) Tools() []agent.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tools)
 }
 
-// Changed is closed when Tools give something else than before the call.
+// Changed is closed when Tools returns something else than before this call.
 func (s *Server) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// Close cuts the calls in flight, ends the session and the child, and waits for all of
-// it: some seconds at most. It gives nil.
+// Close cuts the calls in flight, ends the session and the child, and waits for everything: some seconds at
+// most. It returns nil.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if !s.closed {
@@ -144,10 +141,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// connected gives the session, and makes one where there is none. Calls share the
-// attempt to make one, and wait for the session before to end and for the pause behind it. It
-// fails at once as long as the last attempt has failed and its pause is not over.
-func (s *Server) connected(ctx context.Context) (*session, error) {
+// ensureSession returns the session, or creates one. Calls share the attempt to create it, and wait for the end of
+// the previous session and for the pause after it. It fails at once while the pause after a failed attempt
+// lasts.
+func (s *Server) ensureSession(ctx context.Context) (*session, error) {
 	for {
 		session, wait, err := s.current(ctx)
 		if session != nil || err != nil {
@@ -166,13 +163,13 @@ func (s *Server) connected(ctx context.Context) (*session, error) {
 	}
 }
 
-// wait is what has to be waited for: until it is closed, or the pause is over.
+// wait is an event to wait for: closed, or the end of the pause.
 type wait struct {
 	until <-chan struct{}
 	pause time.Duration
 }
 
-// current gives the session, or what has to be waited for.
+// current returns the session, or the event to wait for.
 func (s *Server) current(ctx context.Context) (*session, wait, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +183,7 @@ func (s *Server) current(ctx context.Context) (*session, wait, error) {
 		return s.session, wait{}, nil
 	case s.attempt != nil:
 		return nil, wait{s.attempt, lastPause}, nil
-	case now.Before(s.retryAt) && s.pause == 0: // the session has died soon after its begin
+	case now.Before(s.retryAt) && s.pause == 0: // the session died soon after its start
 		return nil, wait{nil, min(s.retryAt.Sub(now), firstPause)}, nil
 	case now.Before(s.retryAt):
 		if f, ok := fault.From(s.failure); ok {
@@ -196,17 +193,17 @@ func (s *Server) current(ctx context.Context) (*session, wait, error) {
 	}
 	done := make(chan struct{})
 	s.attempt = done
-	life := context.WithoutCancel(ctx) // whoever asks first is not the only one who wants it
+	life := context.WithoutCancel(ctx) // other callers share the attempt
 	s.work.Go(func() {
 		session, tools, err := s.open(life)
-		s.settle(session, tools, err)
+		s.finishAttempt(session, tools, err)
 		close(done)
 	})
 	return nil, wait{done, lastPause}, nil
 }
 
-// settle notes how an attempt to connect has ended.
-func (s *Server) settle(session *session, tools []agent.Tool, err error) {
+// finishAttempt records the result of an attempt to connect.
+func (s *Server) finishAttempt(session *session, tools []agent.Tool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempt = nil
@@ -222,17 +219,17 @@ func (s *Server) settle(session *session, tools []agent.Tool, err error) {
 		return
 	}
 	s.failure, s.pause = nil, 0
-	s.retryAt = s.peers.Now().Add(firstPause) // one that dies at once is not started at once again
+	s.retryAt = s.peers.Now().Add(firstPause) // delays the restart of a session that dies at once
 	s.session = session
 	s.set(tools)
 	s.work.Go(func() {
 		session.wait()
-		s.lost(session)
+		s.dropSession(session)
 	})
 }
 
-// lost forgets a session that has ended.
-func (s *Server) lost(session *session) {
+// dropSession removes an ended session.
+func (s *Server) dropSession(session *session) {
 	s.mu.Lock()
 	if s.session == session {
 		s.session = nil
@@ -247,9 +244,9 @@ func (s *Server) lost(session *session) {
 	session.close()
 }
 
-// set takes tools over. The caller holds mu.
+// set replaces the tools. The caller holds mu.
 func (s *Server) set(tools []agent.Tool) {
-	if s.tools != nil && same(s.tools, tools) {
+	if s.tools != nil && sameTools(s.tools, tools) {
 		return
 	}
 	if s.tools != nil {
@@ -259,8 +256,8 @@ func (s *Server) set(tools []agent.Tool) {
 	s.tools = tools
 }
 
-// same compares tools by all that can be compared.
-func same(a, b []agent.Tool) bool {
+// sameTools compares the comparable fields of tools.
+func sameTools(a, b []agent.Tool) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -274,9 +271,8 @@ func same(a, b []agent.Tool) bool {
 	return true
 }
 
-// keepListed lists the tools again when the server says that they have changed. What it
-// says during the pause is remembered.
-func (s *Server) keepListed() {
+// relistLoop lists the tools again when the server reports a change. Reports during the pause are remembered.
+func (s *Server) relistLoop() {
 	for {
 		select {
 		case <-s.closing:
@@ -304,7 +300,7 @@ func (s *Server) list() error {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout())
 	defer cancel()
-	session, err := s.connected(ctx)
+	session, err := s.ensureSession(ctx)
 	if err != nil {
 		return err
 	}
@@ -318,7 +314,7 @@ func (s *Server) list() error {
 	return nil
 }
 
-// begin gives a context that ends with the server, too. Close waits for done.
+// begin returns a context that also ends with the server. Close waits for done.
 func (s *Server) begin(ctx context.Context) (inner context.Context, done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

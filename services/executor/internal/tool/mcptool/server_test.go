@@ -29,7 +29,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// stdio is the configuration of this binary as a server in a mode.
+// stdio returns the configuration of this binary as a server in a mode.
 func stdio(t *testing.T, mode string) (mcptool.Config, mcptool.Peers) {
 	t.Helper()
 	program, err := os.Executable()
@@ -72,7 +72,7 @@ func tool(t *testing.T, s *mcptool.Server, name string) agent.Tool {
 	return agent.Tool{}
 }
 
-// call gives the result as JSON, or the text of the error behind "error: ".
+// call returns the result as JSON, or the error's text after "error: ".
 func call(ctx context.Context, t *testing.T, s *mcptool.Server, name, input string) string {
 	t.Helper()
 	value, err := tool(t, s, name).Execute(ctx, &agent.Call{IdempotencyKey: "key 1", Input: json.RawMessage(input)})
@@ -86,7 +86,7 @@ func call(ctx context.Context, t *testing.T, s *mcptool.Server, name, input stri
 	return string(text)
 }
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = 90 * time.Second
 
 // eventually waits for a condition.
@@ -236,7 +236,7 @@ func TestACallEndsWithItsContextAndTheServerLearnsOfIt(t *testing.T) {
 	s := open(t, c, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended := make(chan string, 1) // room for its one result
+	ended := make(chan string, 1) // buffered for its single result
 	go func() { ended <- call(ctx, t, s, "hang", `{}`) }()
 	eventually(t, "the server is called", func() bool { _, err := os.Stat(called); return err == nil })
 	cancel()
@@ -252,14 +252,14 @@ func TestACallEndsWithItsContextAndTheServerLearnsOfIt(t *testing.T) {
 func TestADeadServerFailsTheCallAndIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
-	var ahead atomic.Int64 // of the clock
+	var ahead atomic.Int64 // offset of the clock
 	p.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	s := open(t, c, p)
 	before := call(t.Context(), t, s, "pid", `{}`)
 	if got := call(t.Context(), t, s, "die", `{}`); !strings.HasPrefix(got, "error: ") {
 		t.Fatalf("die = %s, want an error", got)
 	}
-	ahead.Store(int64(time.Minute)) // the pause is over
+	ahead.Store(int64(time.Minute)) // the pause has ended
 	var after string
 	eventually(t, "the server is started again", func() bool {
 		after = call(t.Context(), t, s, "pid", `{}`)
@@ -271,7 +271,7 @@ func TestADeadServerFailsTheCallAndIsStartedAgain(t *testing.T) {
 	eventually(t, "no zombie is left", func() bool { return !exists(t, before) })
 }
 
-// exists reports whether there is a process, also one that nobody has waited for.
+// exists reports whether a process exists, also as a zombie.
 func exists(t *testing.T, pid string) bool {
 	t.Helper()
 	number, err := strconv.Atoi(strings.Trim(pid, `"`))
@@ -317,7 +317,7 @@ func TestCloseCutsACallInFlight(t *testing.T) {
 	s := open(t, c, p)
 	ended := make(chan string, 1)
 	go func() { ended <- call(t.Context(), t, s, "hang", `{}`) }()
-	call(t.Context(), t, s, "pid", `{}`) // the call before it was sent, or is sent behind Close
+	call(t.Context(), t, s, "pid", `{}`) // the previous call was sent, or is sent after Close
 	_ = s.Close()
 	select {
 	case got := <-ended:
@@ -339,14 +339,14 @@ func TestToolsThatChangeAreListedAgain(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Fatal("nobody was told of the new tool")
+		t.Fatal("Changed was not signalled")
 	}
 	if got := call(t.Context(), t, s, "grown", `{}`); got != `"new"` {
 		t.Errorf("grown = %s, want new", got)
 	}
 }
 
-// overHTTP serves MCP over streamable HTTP at an address of this machine.
+// overHTTP serves MCP over streamable HTTP on loopback.
 func overHTTP(t *testing.T, seen func(*http.Request)) (mcptool.Config, mcptool.Peers) {
 	t.Helper()
 	server := newServer()
@@ -390,29 +390,29 @@ func TestToolsOfAServerOverHTTPAreCalledWithItsHeaders(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Error("nobody was told of the new tool")
+		t.Error("Changed was not signalled")
 	}
 	if err := s.Close(); err != nil || without.Load() > 0 {
 		t.Errorf("Close = %v, %d requests without the header, want none", err, without.Load())
 	}
 }
 
-// elder is a server over HTTP of the protocol's time before sessions were optional. It can
-// begin anew, and forgets its sessions then.
-type elder struct {
+// sessionServer is an HTTP server of a protocol version with mandatory sessions. It can restart, and forgets its
+// sessions then.
+type sessionServer struct {
 	handler   atomic.Pointer[mcp.StreamableHTTPHandler]
 	sessions  atomic.Int64
 	farewells atomic.Int64
-	hangs     atomic.Int64 // calls of hang, which the server takes and never answers
+	hangs     atomic.Int64 // accepted calls of hang without an answer
 	amnesic   atomic.Bool  // the server knows no session when a tool is called
 }
 
-func (e *elder) begin() {
+func (e *sessionServer) begin() {
 	server := newServer()
 	e.handler.Store(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 }
 
-func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *sessionServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -442,7 +442,7 @@ func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case message.Method == "tools/call" && message.Params.Name == "hang":
 		w.Header().Set("Content-Type", "text/event-stream")
-		_ = http.NewResponseController(w).Flush() // the client notices where it fails
+		_ = http.NewResponseController(w).Flush() // the client notices a failure
 		e.hangs.Add(1)
 		<-r.Context().Done()
 		return
@@ -450,8 +450,8 @@ func (e *elder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.handler.Load().ServeHTTP(w, r)
 }
 
-// openElder serves e and opens it.
-func openElder(t *testing.T, e *elder) *mcptool.Server {
+// openSessionServer serves e and opens a client server for it.
+func openSessionServer(t *testing.T, e *sessionServer) *mcptool.Server {
 	t.Helper()
 	e.begin()
 	web := httptest.NewServer(e)
@@ -464,8 +464,8 @@ func openElder(t *testing.T, e *elder) *mcptool.Server {
 
 func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
-	s := openElder(t, e)
+	e := &sessionServer{}
+	s := openSessionServer(t, e)
 	for n := range 2 {
 		if got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`); got != `{"sum":5}` {
 			t.Errorf("call %d: add = %s, want 5", n, got)
@@ -486,8 +486,8 @@ func TestAServerWithSessionsIsGreetedAgainWhenItHasForgotten(t *testing.T) {
 
 func TestCallsAtOnceAreAllMadeWhenTheServerHasForgottenTheirSession(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
-	s := openElder(t, e)
+	e := &sessionServer{}
+	s := openSessionServer(t, e)
 	e.begin()
 	add := tool(t, s, "add")
 	var calls sync.WaitGroup
@@ -506,10 +506,10 @@ func TestCallsAtOnceAreAllMadeWhenTheServerHasForgottenTheirSession(t *testing.T
 
 func TestACallInFlightIsNotRepeatedWhenTheServerForgetsItsSession(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
-	s := openElder(t, e)
+	e := &sessionServer{}
+	s := openSessionServer(t, e)
 	hang := tool(t, s, "hang")
-	ends := make(chan error, 1) // room for the one end
+	ends := make(chan error, 1) // buffered for the single end
 	go func() {
 		_, err := hang.Execute(t.Context(), &agent.Call{})
 		ends <- err
@@ -522,7 +522,7 @@ func TestACallInFlightIsNotRepeatedWhenTheServerForgetsItsSession(t *testing.T) 
 	select {
 	case err := <-ends:
 		if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), "it is not known whether the call took effect") {
-			t.Errorf("hang = %v, want MCP_UNAVAILABLE and that nobody knows whether it took effect", err)
+			t.Errorf("hang = %v, want MCP_UNAVAILABLE with an unknown effect", err)
 		}
 	case <-time.After(patience):
 		t.Error("hang has not ended with its session")
@@ -534,9 +534,9 @@ func TestACallInFlightIsNotRepeatedWhenTheServerForgetsItsSession(t *testing.T) 
 
 func TestAServerThatRefusesEverySessionIsGivenUp(t *testing.T) {
 	t.Parallel()
-	e := &elder{}
+	e := &sessionServer{}
 	e.amnesic.Store(true)
-	s := openElder(t, e)
+	s := openSessionServer(t, e)
 	got := call(t.Context(), t, s, "add", `{"a":2,"b":3}`)
 	if !strings.HasPrefix(got, "error: MCP_UNAVAILABLE") || !strings.Contains(got, "the call was not made") {
 		t.Errorf("add = %s, want MCP_UNAVAILABLE and that the call was not made", got)
@@ -549,7 +549,7 @@ func TestAServerThatRefusesEverySessionIsGivenUp(t *testing.T) {
 func TestAServerOverHTTPThatNeverAnswersIsGivenUp(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else it would not notice that the client has gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise it would not notice a disconnected client
 		<-r.Context().Done()
 	}))
 	t.Cleanup(web.Close)

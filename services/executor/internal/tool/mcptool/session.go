@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// maxUnanswered is how many calls in a row may have no answer in their time before the
-// server is asked whether it is there.
+// maxUnanswered is the number of consecutive unanswered calls before the server is pinged.
 const maxUnanswered = 3
 
 var (
@@ -29,26 +28,25 @@ var (
 // session is one connection to a server.
 type session struct {
 	client *mcp.ClientSession
-	names  []string                // of all tools of the server, when it was opened
+	names  []string                // of all tools of the server at the start
 	life   context.Context         //nolint:containedctx // it ends with the session
-	end    context.CancelCauseFunc // of life; closes the connection
-	lost   chan struct{}           // closed when it is not the server's any more
+	end    context.CancelCauseFunc // ends life and closes the connection
+	lost   chan struct{}           // closed when the server drops the session
 	once   sync.Once
 	stop   func()
 
-	unanswered atomic.Int64 // calls in a row
+	unanswered atomic.Int64 // consecutive calls
 	probing    atomic.Bool
 }
 
 // wait waits for the end of the session.
-func (s *session) wait() { _ = s.client.Wait() } // how it ended was logged where it matters
+func (s *session) wait() { _ = s.client.Wait() } // the reason is logged elsewhere
 
-// close ends the session. It may be called many times; all wait for the end.
+// close ends the session. It may be called repeatedly; every caller waits for the end.
 func (s *session) close() { s.once.Do(s.stop) }
 
-// cause says why this side has ended the session. It is nil while the session goes on, and
-// for a session that has ended by itself: close cancels life without a reason then. Calls
-// fail before or after that, and their own errors say why.
+// cause returns why this side has ended the session. It is nil for a live session, and for a session that ended
+// by itself: close then cancels life without a reason, and the calls' own errors say why.
 func (s *session) cause() error {
 	if cause := context.Cause(s.life); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -56,8 +54,7 @@ func (s *session) cause() error {
 	return nil
 }
 
-// probe ends a session whose server answers neither calls nor a ping. It is to be called
-// for each call that has had no answer in its time.
+// probe ends a session whose server answers neither calls nor a ping. Call it for each unanswered call.
 func (s *session) probe(limit time.Duration) {
 	if s.unanswered.Add(1) < maxUnanswered || !s.probing.CompareAndSwap(false, true) {
 		return
@@ -70,10 +67,10 @@ func (s *session) probe(limit time.Duration) {
 		s.end(fmt.Errorf("it answered neither %d calls in a row nor a ping", s.unanswered.Load()))
 		return
 	}
-	s.unanswered.Store(0) // it does not know what a ping is, perhaps, but it is there
+	s.unanswered.Store(0) // it may not support ping, but it is alive
 }
 
-// open makes a session and lists the tools of the server.
+// open creates a session and lists the tools of the server.
 func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 	life, end := context.WithCancelCause(life)
 	limit := time.AfterFunc(s.connectTimeout(), func() { end(errLate) })
@@ -99,8 +96,7 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 		end(nil)
 		return nil, nil, err
 	}
-	// A tool that cannot be used is a mistake when agents are loaded. Later it must not
-	// take the others with it.
+	// An unusable tool is an error when agents are loaded. Later it must not affect the other tools.
 	tools, err := s.toolsOf(life, session, first)
 	if !limit.Stop() || err != nil && session.cause() != nil {
 		err = s.unavailable(cmp.Or(session.cause(), errLate))
@@ -112,7 +108,7 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 	return session, tools, nil
 }
 
-// dial connects and greets. The end of life closes the connection.
+// dial connects and initializes. The end of life closes the connection.
 func (s *Server) dial(life context.Context, end context.CancelCauseFunc) (*session, error) {
 	transport, err := s.transport(end)
 	if err != nil {
@@ -124,8 +120,8 @@ func (s *Server) dial(life context.Context, end context.CancelCauseFunc) (*sessi
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.relist() },
 	})
-	// A server that does not answer would not answer that it need not, either. All who
-	// close the connection wait for its end, so nothing has to wait for this.
+	// A server without answers would not answer a cancellation either. Everyone who closes the connection waits
+	// for its end, so nothing needs to wait here.
 	stop := context.AfterFunc(life, transport.close)
 	connected, err := client.Connect(life, transport, nil)
 	if err == nil && life.Err() != nil {
@@ -139,8 +135,8 @@ func (s *Server) dial(life context.Context, end context.CancelCauseFunc) (*sessi
 		return nil, err
 	}
 	return &session{client: connected, life: life, end: end, lost: make(chan struct{}), stop: func() {
-		// The order matters: a session waits for the calls in flight, which end with the
-		// connection, and the connection says good-bye.
+		// The order matters: a session waits for the calls in flight, which end with the connection, and the
+		// connection sends the farewell.
 		transport.close()
 		_ = connected.Close() // the connection is closed already
 		stop()
@@ -148,16 +144,15 @@ func (s *Server) dial(life context.Context, end context.CancelCauseFunc) (*sessi
 	}}, nil
 }
 
-// relist asks for the tools to be listed again.
+// relist requests another listing of the tools.
 func (s *Server) relist() {
 	select {
 	case s.listed <- struct{}{}:
-	default: // it was asked for already
+	default: // already requested
 	}
 }
 
-// transport keeps the connection that it has made, since a client that fails to greet
-// may leave it open.
+// transport keeps its connection, because a client that fails to initialize may leave it open.
 type transport struct {
 	mcp.Transport
 	mu    sync.Mutex
@@ -171,7 +166,7 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	defer t.mu.Unlock()
 	t.conn = conn
 	if t.child != nil && err == nil {
-		conn = noted{conn}
+		conn = deliveryConnection{conn}
 	}
 	return conn, err
 }
@@ -184,24 +179,24 @@ func (t *transport) close() {
 		_ = conn.Close() // nothing is lost with it
 	}
 	if t.child != nil {
-		_ = t.child.Close() // gives nil
+		_ = t.child.Close() // always nil
 	}
 }
 
-// transport is how the server is reached. It fails a session that breaks its bounds.
+// transport returns the transport to the server. It fails a session that exceeds its limits.
 func (s *Server) transport(fail context.CancelCauseFunc) (*transport, error) {
 	if len(s.config.Command) > 0 {
 		child, err := startChild(s.config.Command, s.env, s.config.Dir, s.log)
 		if err != nil {
 			return nil, err
 		}
-		input := &watched{WriteCloser: child, limit: s.connectTimeout(), fail: fail}
+		input := &timedWriter{WriteCloser: child, limit: s.connectTimeout(), fail: fail}
 		return &transport{Transport: &mcp.IOTransport{Reader: newFrames(child, fail), Writer: input}, child: child}, nil
 	}
 	client := s.peers.Allowed.Hosts.Client(nil)
-	client.Transport = bounded{headers: s.headers, fail: fail, next: client.Transport}
+	client.Transport = limitedTransport{headers: s.headers, fail: fail, next: client.Transport}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error {
-		return errors.New("an MCP server must not redirect") // the headers would go along
+		return errors.New("an MCP server must not redirect") // the headers would be sent along
 	}
 	return &transport{Transport: &mcp.StreamableClientTransport{Endpoint: s.config.URL, HTTPClient: client}}, nil
 }

@@ -19,20 +19,19 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 )
 
-// maxTools bounds the tools of one server.
+// maxTools limits the tools of one server.
 const maxTools = 1000
 
-// maxToolName is what a tool of an agent may have.
+// maxToolName is the length limit of an agent's tool names.
 const maxToolName = 64
 
-// all stands for every tool in a list of names.
-const all = "*"
+// allTools stands for every tool in a list of names.
+const allTools = "*"
 
-// metaKey is where calls carry their idempotency key.
+// metaKey is the metadata key of a call's idempotency key.
 const metaKey = "holdfast.run/idempotencyKey"
 
-// toolsOf lists the tools of a server. Where strict is not set, those that cannot be used
-// are left out and logged, once.
+// toolsOf lists the tools of a server. Unless strict is set, it omits unusable tools and logs each once.
 func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]agent.Tool, error) {
 	listed, err := s.listTools(ctx, session)
 	if err != nil {
@@ -46,8 +45,8 @@ func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]
 			continue
 		}
 		tool, err := s.tool(t)
-		if err == nil && !strict { // at first each agent is told itself, of the tools that it takes
-			err = usable(tool)
+		if err == nil && !strict { // at first each agent reports the tools that it uses
+			err = checkTool(tool)
 		}
 		if err == nil && slices.ContainsFunc(tools, func(other agent.Tool) bool { return other.Name == tool.Name }) {
 			err = fmt.Errorf("the name %q is there twice; exclude one of the tools", tool.Name)
@@ -66,7 +65,7 @@ func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]
 	return tools, nil
 }
 
-// noteUnusable logs the tools that cannot be used, except for those of the last listing.
+// noteUnusable logs unusable tools, except those of the last listing.
 func (s *Server) noteUnusable(now map[string]string) {
 	s.mu.Lock()
 	before := s.unusable
@@ -98,11 +97,11 @@ func (s *Server) listTools(ctx context.Context, session *session) ([]*mcp.Tool, 
 	}
 }
 
-// checkNames refuses names of the configuration that no tool has.
+// checkNames refuses configured names without a tool.
 func (s *Server) checkNames(known []string) error {
 	for _, list := range [][]string{s.config.Include, s.config.Exclude, s.config.Approve, s.config.Safe, s.config.ReadOnly} {
 		for _, name := range list {
-			if name != all && !slices.Contains(known, name) {
+			if name != allTools && !slices.Contains(known, name) {
 				return s.invalid("it has no tool %q; it has %s", name, strings.Join(known, ", "))
 			}
 		}
@@ -115,10 +114,10 @@ func (s *Server) takes(name string) bool {
 }
 
 func names(list []string, name string) bool {
-	return slices.Contains(list, name) || slices.Contains(list, all)
+	return slices.Contains(list, name) || slices.Contains(list, allTools)
 }
 
-// tool makes a tool of one of the server.
+// tool converts a tool of the server.
 func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 		return agent.Tool{}, fmt.Errorf("its input schema: %w", err)
 	}
 	tool := agent.Tool{
-		Name:        s.config.Prefix + plain(t.Name),
+		Name:        s.config.Prefix + safeName(t.Name),
 		Description: t.Description,
 		InputSchema: schema,
 		Retry:       agent.RetryNever,
@@ -152,8 +151,8 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 	return tool, nil
 }
 
-// usable says why no agent could have the tool, as Agent.Check would.
-func usable(t agent.Tool) error {
+// checkTool says why no agent could have the tool, like Agent.Check.
+func checkTool(t agent.Tool) error {
 	for _, p := range (agent.Agent{Tools: []agent.Tool{t}}).Problems() {
 		if strings.HasPrefix(p.Field, "tools[") {
 			return errors.New(p.Text)
@@ -162,8 +161,8 @@ func usable(t agent.Tool) error {
 	return nil
 }
 
-// plain makes a name of characters that every provider takes.
-func plain(name string) string {
+// safeName returns a name with characters accepted by every provider.
+func safeName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if notOfNames(r) {
 			return '_'
@@ -172,8 +171,8 @@ func plain(name string) string {
 	}, name)
 }
 
-// call calls a tool of the server. Errors are for the model. It returns at the end of
-// ctx; that the server is told of it is waited for in Close.
+// call calls a tool of the server. Errors are for the model. It returns at the end of ctx; Close waits until the
+// server has been notified.
 func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, error) {
 	if s.running.Add(1) > maxCalls {
 		s.running.Add(-1)
@@ -188,12 +187,12 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 		value any
 		err   error
 	}
-	ends := make(chan end, 1) // room for the one end, so that a late call can still end
-	go func() {               // done tells Close of its end
+	ends := make(chan end, 1) // buffered, so a late call can end
+	go func() {               // done reports its end to Close
 		defer done()
 		defer s.running.Add(-1)
 		defer func() {
-			if p := recover(); p != nil { // of the library; the runner of tools catches only its own goroutine's
+			if p := recover(); p != nil { // a panic of the library; the tool runner recovers only its own goroutine
 				s.log.Error("MCP call panicked", "tool", name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				ends <- end{err: errors.New("the tool has crashed")}
 			}
@@ -214,11 +213,11 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 }
 
-// mostUnsent is how many sessions one call may find that do not take it.
-const mostUnsent = 3
+// maxUnsent is the number of sessions that may refuse one call.
+const maxUnsent = 3
 
-// send makes a call. A session may end before the server takes the call. The next session
-// gets the call then. A call that the server may have taken is never repeated.
+// send makes a call. If a session ends before the server accepts the call, the next session receives it. A call
+// that the server may have accepted is never repeated.
 func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
 	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: name, Arguments: call.Input}
 	if call.IdempotencyKey != "" {
@@ -232,7 +231,7 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 	unsent := 0
 	for {
-		session, err := s.connected(ctx)
+		session, err := s.ensureSession(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -249,29 +248,29 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			return nil, ctx.Err()
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !written.Load() && (session.life.Err() != nil || closed(err)):
+		case !written.Load() && (session.life.Err() != nil || isSessionEnd(err)):
 			reason := errDeaf
 			if errors.Is(err, mcp.ErrSessionMissing) {
 				reason = errForgotten
 			}
 			session.end(reason) // connected waits for its end
-			if unsent++; unsent == mostUnsent {
+			if unsent++; unsent == maxUnsent {
 				return nil, s.unavailable(fmt.Errorf("%w; the call was not made", cmp.Or(session.cause(), reason)))
 			}
 			continue
 		case session.cause() != nil:
 			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; it is not known whether the call took effect", session.cause()))
-		case closed(err):
+		case isSessionEnd(err):
 			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
 		}
 		return nil, fmt.Errorf("the MCP server %q: %w", s.config.Name, err)
 	}
 }
 
-// closed reports whether a call has failed because its session has ended. It does not tell
-// whether the server took the call: when the server refuses one call with ErrSessionMissing,
-// the library fails all calls in flight with the same error.
-func closed(err error) bool {
+// isSessionEnd reports whether a call failed because its session ended. It does not tell whether the server accepted
+// the call: when the server refuses one call with ErrSessionMissing, the library fails all calls in flight with
+// the same error.
+func isSessionEnd(err error) bool {
 	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) ||
 		errors.Is(err, io.EOF) || errors.Is(err, errUnwritten)
 }

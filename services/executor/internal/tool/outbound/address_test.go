@@ -19,7 +19,7 @@ func TestOnlyPublicAddressesCountAsPublic(t *testing.T) {
 		}
 	}
 	p := Policy{Hosts: []string{"api.example.com"}}
-	if err := p.reachable("api.example.com", "443", netip.MustParseAddr("::ffff:169.254.169.254")); err == nil {
+	if err := p.checkAddress("api.example.com", "443", netip.MustParseAddr("::ffff:169.254.169.254")); err == nil {
 		t.Error("a public name that resolves to a private address is reached")
 	}
 }

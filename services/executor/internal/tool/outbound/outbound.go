@@ -1,9 +1,8 @@
-// Package outbound makes HTTP clients that reach the hosts of a list, and nothing else.
+// Package outbound creates HTTP clients for the hosts of a list only.
 //
-// A host is looked at twice: its name before every request and redirect, and its
-// address when the connection is made, behind the resolution of the name. So neither
-// a redirect nor a name that resolves to an address inside leads to what the list does
-// not name. No proxy of the environment stands in between.
+// A host is checked twice: its name before every request and redirect, and its address when the connection is
+// made, after name resolution. Neither a redirect nor a name with an internal address can thus leave the list.
+// Proxies in the environment are ignored.
 package outbound
 
 import (
@@ -33,21 +32,19 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// Policy says which hosts may be reached.
+// Policy lists the permitted hosts.
 type Policy struct {
-	// Hosts are names, *.suffix for the names below one, or addresses, each with :port
-	// or for all ports. Names have to resolve to public addresses, except localhost. An
-	// address that stands here may be a private one.
+	// Hosts are names, *.suffix for subdomains, or addresses, each with :port or for all ports. Names must
+	// resolve to public addresses, except localhost. A listed address may be private.
 	Hosts []string
-	// Private are names, as in Hosts, that may be reached too, whatever they resolve
-	// to.
+	// Private are names, as in Hosts, that may resolve to any address.
 	Private []string
 }
 
-// Check gives Invalid (HOSTS_INVALID) for entries that are no host.
+// Check returns Invalid (HOSTS_INVALID) for invalid entries.
 func (p Policy) Check() error {
 	for _, entry := range slices.Concat(p.Hosts, p.Private) {
-		host, port := split(entry)
+		host, port := splitPort(entry)
 		name := strings.TrimPrefix(host, "*.")
 		_, notAddress := netip.ParseAddr(name)
 		_, notPort := strconv.ParseUint(port, 10, 16)
@@ -58,7 +55,7 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// Allows says why a URL must not be called, and nil where it may.
+// Allows returns why a URL must not be called, or nil.
 func (p Policy) Allows(u *url.URL) error {
 	if u.Scheme != "https" && u.Scheme != "http" {
 		return fmt.Errorf("the scheme %q is not allowed", u.Scheme)
@@ -67,17 +64,17 @@ func (p Policy) Allows(u *url.URL) error {
 	if port == "" {
 		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
 	}
-	if !named(p.Hosts, u.Hostname(), port) && !named(p.Private, u.Hostname(), port) {
+	if !matches(p.Hosts, u.Hostname(), port) && !matches(p.Private, u.Hostname(), port) {
 		return fmt.Errorf("the host %q is not on the list of allowed hosts", u.Host)
 	}
 	return nil
 }
 
-// named reports whether an entry names the host.
-func named(entries []string, host, port string) bool {
+// matches reports whether an entry matches the host.
+func matches(entries []string, host, port string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return slices.ContainsFunc(entries, func(entry string) bool {
-		name, entryPort := split(strings.ToLower(entry))
+		name, entryPort := splitPort(strings.ToLower(entry))
 		if entryPort != "" && entryPort != port {
 			return false
 		}
@@ -92,8 +89,8 @@ func named(entries []string, host, port string) bool {
 	})
 }
 
-// split takes the port off an entry.
-func split(entry string) (host, port string) {
+// splitPort splits the port off an entry.
+func splitPort(entry string) (host, port string) {
 	if _, err := netip.ParseAddr(strings.Trim(entry, "[]")); err == nil {
 		return strings.Trim(entry, "[]"), ""
 	}
@@ -103,11 +100,11 @@ func split(entry string) (host, port string) {
 	return entry, ""
 }
 
-// reachable says why an address that a host has resolved to must not be called.
-func (p Policy) reachable(host, port string, address netip.Addr) error {
+// checkAddress returns why a host's resolved address must not be called, or nil.
+func (p Policy) checkAddress(host, port string, address netip.Addr) error {
 	address = address.Unmap()
 	switch {
-	case public(address), named(p.Private, host, port), named(p.Hosts, address.String(), port):
+	case public(address), matches(p.Private, host, port), matches(p.Hosts, address.String(), port):
 		return nil
 	case strings.EqualFold(host, "localhost") && address.IsLoopback():
 		return nil
@@ -115,15 +112,15 @@ func (p Policy) reachable(host, port string, address netip.Addr) error {
 	return fmt.Errorf("the host %q has a private address; private hosts must be named as such", host)
 }
 
-// closed are the networks that are not public, besides those that netip knows of.
-var closed = []netip.Prefix{
+// nonPublic are the non-public networks unknown to netip.
+var nonPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers
 	netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("168.63.129.16/32"), // the host of a machine in Azure
-	netip.MustParsePrefix("::/96"),            // carries IPv4, as the next do
+	netip.MustParsePrefix("168.63.129.16/32"), // the host of an Azure machine
+	netip.MustParsePrefix("::/96"),            // embeds IPv4, like the next ones
 	netip.MustParsePrefix("64:ff9b::/96"),
 	netip.MustParsePrefix("64:ff9b:1::/48"),
 	netip.MustParsePrefix("2002::/16"),
@@ -135,12 +132,11 @@ func public(a netip.Addr) bool {
 	if !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.Zone() != "" {
 		return false
 	}
-	return !slices.ContainsFunc(closed, func(p netip.Prefix) bool { return p.Contains(a) })
+	return !slices.ContainsFunc(nonPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Client gives a client that keeps to the policy. secret are the names of headers that
-// stay behind when a redirect leads to another host. Its connections close when they have
-// been idle for a while.
+// Client returns a client that enforces the policy. secret are names of headers to drop on a redirect to another
+// host. Idle connections close after a while.
 func (p Policy) Client(secret []string) *http.Client {
 	return &http.Client{
 		Transport: guard{p, p.transport()},
@@ -148,7 +144,7 @@ func (p Policy) Client(secret []string) *http.Client {
 			if len(before) > maxRedirects {
 				return fmt.Errorf("there are more than %d redirects", maxRedirects)
 			}
-			next.Header.Del("Referer") // the whole address of the request before, with the secrets in its query
+			next.Header.Del("Referer") // it would reveal the previous address with secrets in its query
 			first := before[0].URL
 			if first.Scheme == "https" && next.URL.Scheme != "https" {
 				return fmt.Errorf("a redirect leads from https to %s", next.URL.Scheme)
@@ -172,7 +168,7 @@ type guard struct {
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := g.policy.Allows(r.URL); err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // nothing was read; there is nobody to tell
+			_ = r.Body.Close() // nothing was read
 		}
 		return nil, err
 	}
@@ -198,7 +194,7 @@ func (p Policy) transport() *http.Transport {
 	}
 }
 
-// dial looks at each address of the host before it is connected to.
+// dial checks each address of the host before it connects.
 func (p Policy) dial(ctx context.Context, network, target string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil {
@@ -211,7 +207,7 @@ func (p Policy) dial(ctx context.Context, network, target string) (net.Conn, err
 			if err != nil {
 				return err
 			}
-			return p.reachable(host, port, resolved.Addr())
+			return p.checkAddress(host, port, resolved.Addr())
 		},
 	}
 	return dialer.DialContext(ctx, network, target)

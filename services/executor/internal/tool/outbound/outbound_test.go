@@ -62,7 +62,7 @@ func TestEntriesThatAreNoHostAreRefused(t *testing.T) {
 	}
 }
 
-// get gives the body of a response, or the error.
+// get returns the body of a response, or the error.
 func get(t *testing.T, client *http.Client, address string, headers map[string]string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)

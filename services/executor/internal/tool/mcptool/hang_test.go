@@ -26,27 +26,27 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// brief calls a tool that may take so long, and no longer.
-func brief(t *testing.T, s *mcptool.Server, name, input string, limit time.Duration) string {
+// callWithin calls a tool with a time limit.
+func callWithin(t *testing.T, s *mcptool.Server, name, input string, limit time.Duration) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	return call(ctx, t, s, name, input)
 }
 
-// startsAnew waits for another process than before.
-func startsAnew(t *testing.T, s *mcptool.Server, before string) {
+// awaitRestart waits for another process.
+func awaitRestart(t *testing.T, s *mcptool.Server, before string) {
 	t.Helper()
 	eventually(t, "the server is started again", func() bool {
-		after := brief(t, s, "pid", `{}`, 10*time.Second)
+		after := callWithin(t, s, "pid", `{}`, 10*time.Second)
 		return !strings.HasPrefix(after, "error: ") && after != before
 	})
 	eventually(t, "the former process has ended", func() bool { return !exists(t, before) })
 }
 
-// openHasty opens a server that is given up soon. It may be too slow to start in that
-// time where much runs beside it, and is started again then.
-func openHasty(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server {
+// openImpatient opens a server with short time limits. On a busy machine it may start too slowly and is started
+// again.
+func openImpatient(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server {
 	t.Helper()
 	c.ConnectTimeout = 3 * time.Second
 	var s *mcptool.Server
@@ -62,7 +62,7 @@ func openHasty(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server 
 	return s
 }
 
-// freeze stops a process, and waits until it stands still where the system tells.
+// freeze stops a process and, where the system reports it, waits until it has stopped.
 func freeze(t *testing.T, pid string) {
 	t.Helper()
 	pid = strings.Trim(pid, `"`)
@@ -76,9 +76,9 @@ func freeze(t *testing.T, pid string) {
 	eventually(t, "the process stands still", func() bool {
 		status, err := os.ReadFile("/proc/" + pid + "/stat")
 		if err != nil {
-			return true // there is no such file on other systems than Linux
+			return true // the file exists on Linux only
 		}
-		_, state, _ := strings.Cut(string(status), ") ") // behind the name
+		_, state, _ := strings.Cut(string(status), ") ") // after the name
 		return strings.HasPrefix(state, "T")
 	})
 }
@@ -86,7 +86,7 @@ func freeze(t *testing.T, pid string) {
 func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
-	s := openHasty(t, c, p)
+	s := openImpatient(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
 	freeze(t, pid)
 
@@ -97,10 +97,10 @@ func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
 		calls.Go(func() {
 			got, err := tool(t, s, "echo_key").Execute(t.Context(), &agent.Call{Input: json.RawMessage(large)})
 			switch {
-			case err == nil: // nothing of it had reached the child, and the next one has answered
+			case err == nil: // no byte of it reached the child, and the next child answered
 			case fault.ReasonOf(err) == "MCP_UNAVAILABLE" && strings.Contains(err.Error(), "has not read a message within 3s"):
 				unread.Add(1)
-			case fault.ReasonOf(err) != "MCP_UNAVAILABLE": // the next one may be too slow to start
+			case fault.ReasonOf(err) != "MCP_UNAVAILABLE": // the next child may start too slowly
 				t.Errorf("echo_key = %v, %v, want that it does not read", got, err)
 			}
 		})
@@ -109,7 +109,7 @@ func TestAChildThatReadsNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	if n := unread.Load(); n == 0 {
 		t.Error("no call has failed, want that of which the child had begun to read")
 	}
-	startsAnew(t, s, pid)
+	awaitRestart(t, s, pid)
 }
 
 func TestAChildThatAnswersNoMoreIsKilledAndStartedAgain(t *testing.T) {
@@ -117,13 +117,13 @@ func TestAChildThatAnswersNoMoreIsKilledAndStartedAgain(t *testing.T) {
 	c, p := stdio(t, "serve")
 	var log bytes.Buffer
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
-	s := openHasty(t, c, p)
+	s := openImpatient(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
 	freeze(t, pid)
 	for range 3 {
-		brief(t, s, "add", `{"a":1,"b":1}`, 100*time.Millisecond)
+		callWithin(t, s, "add", `{"a":1,"b":1}`, 100*time.Millisecond)
 	}
-	startsAnew(t, s, pid)
+	awaitRestart(t, s, pid)
 	_ = s.Close()
 	if !strings.Contains(log.String(), "it answered neither") {
 		t.Errorf("log = %s, want why the session was ended", log.String())
@@ -136,7 +136,7 @@ func TestAServerWithASlowToolIsNotTakenForDead(t *testing.T) {
 	s := open(t, c, p)
 	pid := call(t.Context(), t, s, "pid", `{}`)
 	for range 10 {
-		brief(t, s, "hang", `{}`, 20*time.Millisecond)
+		callWithin(t, s, "hang", `{}`, 20*time.Millisecond)
 	}
 	if got := call(t.Context(), t, s, "pid", `{}`); got != pid {
 		t.Errorf("pid = %s, want still %s", got, pid)
@@ -169,20 +169,20 @@ func TestAToolThatCannotBeUsedTakesNoOthersWithItLater(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "redeployed")
 	c.Env["STARTED_FILE"] = filepath.Join(t.TempDir(), "started")
-	var ahead atomic.Int64 // of the clock
+	var ahead atomic.Int64 // offset of the clock
 	p.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	var log bytes.Buffer
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s := open(t, c, p)
 	call(t.Context(), t, s, "die", `{}`)
-	ahead.Store(int64(time.Minute)) // the pause is over
+	ahead.Store(int64(time.Minute)) // the pause has ended
 	eventually(t, "the others are called", func() bool { return call(t.Context(), t, s, "add", `{"a":1,"b":1}`) == `{"sum":2}` })
 	changed := s.Changed()
-	call(t.Context(), t, s, "grow", `{}`) // lists again
+	call(t.Context(), t, s, "grow", `{}`) // triggers a listing
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Fatal("nobody was told of the new tool")
+		t.Fatal("Changed was not signalled")
 	}
 	_ = s.Close()
 	if n := strings.Count(log.String(), "MCP tool cannot be used"); n != 1 {
@@ -194,11 +194,11 @@ func TestAServerCannotTakeTheNamesOfTheRuntimeLater(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
 	c.Env["USURPED_FILE"] = filepath.Join(t.TempDir(), "started")
-	var ahead atomic.Int64 // of the clock
+	var ahead atomic.Int64 // offset of the clock
 	p.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	s := open(t, c, p)
 	call(t.Context(), t, s, "die", `{}`)
-	ahead.Store(int64(time.Minute)) // the pause is over
+	ahead.Store(int64(time.Minute)) // the pause has ended
 	eventually(t, "the others are called", func() bool { return call(t.Context(), t, s, "add", `{"a":1,"b":1}`) == `{"sum":2}` })
 	for _, one := range s.Tools() {
 		if one.Name == agent.FinishTool || strings.HasPrefix(one.Name, agent.SubAgentPrefix) {
@@ -237,7 +237,7 @@ func TestToolsThatChangeWithoutEndAreListedOnceASecond(t *testing.T) {
 func TestAnEventWithoutEndEndsTheSession(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else it would not notice that the client has gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise it would not notice a disconnected client
 		w.Header().Set("Content-Type", "text/event-stream")
 		lines := []byte(strings.Repeat("data: 1,\n", 10_000))
 		for r.Context().Err() == nil {
