@@ -34,7 +34,7 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
 	}
 	if source.Checkpoint == nil {
-		return nil, Session{}, noCheckpoint(c.CheckpointID)
+		return nil, Session{}, checkpointNotFound(c.CheckpointID)
 	}
 	from := source.Session
 	s := Session{
@@ -60,7 +60,7 @@ type BranchOff struct {
 
 // Targets are the sessions that Decide wants to see, in its order.
 func (c BranchOff) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.with(c.Messages))}}
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages))}}
 	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
 }
 
@@ -69,17 +69,17 @@ func (c BranchOff) Targets() []Target {
 func (c BranchOff) Decide(views ...*View) (*Change, Started, error) {
 	own, source := views[0], views[1]
 	if own.Keyed != nil {
-		return c.repeat(own, EntryResume)
+		return c.answerRepeat(own, EntryResume)
 	}
 	changes, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Now: c.Now}.Decide(source, own)
 	if err != nil {
 		return nil, Started{}, err
 	}
 	change := changes[1]
-	if err := source.free(c.with(c.Messages), change.Session.MessageCount); err != nil {
+	if err := source.checkMessageIDs(c.allMessages(c.Messages), change.Session.MessageCount); err != nil {
 		return nil, Started{}, err
 	}
-	if err := c.resume(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil

@@ -32,35 +32,35 @@ func (c PutChild) Decide(v *View) (*Change, error) {
 	}
 	old, known := childOf(v.Children, c.Child.SessionID)
 	if !known && c.Child.Location != Remote {
-		return nil, noChild(c.Key, c.Child.SessionID)
+		return nil, childUnknown(c.Key, c.Child.SessionID)
 	}
 	s := *v.Session
 	change := &Change{Session: &s}
-	child, err := c.Child.kept(old, known, c.Now)
+	child, err := c.Child.mergedWith(old, known, c.Now)
 	if err != nil || known && child == old {
 		return nil, err
 	}
-	change.put(child, known)
+	change.putChild(child, known)
 	s.Version++
 	s.UpdatedAt = c.Now
-	s.Suspension, _ = s.Suspension.told(child.SessionID, child.Status)
+	s.Suspension, _ = s.Suspension.withChildStatus(child.SessionID, child.Status)
 	return change, nil
 }
 
-// noChild is the fault for a local sub-session that does not exist: a note of
+// childUnknown is the fault for a local sub-session that does not exist: a note of
 // it would speak of nobody, and whoever waits for it would wait for ever.
-func noChild(k Key, childID string) error {
+func childUnknown(k Key, childID string) error {
 	return fault.New(fault.Conflict, "CHILD_UNKNOWN",
 		"session %q has no sub-session %q; a local one is made with its parent named when it is created or started", k.SessionID, childID)
 }
 
-func fixed(old Child, location Location) error {
+func locationFixed(old Child, location Location) error {
 	return fault.New(fault.Conflict, "LOCATION_FIXED",
 		"sub-session %q is %s, and stays so; note one that is %s under an id of its own", old.SessionID, old.Location, location)
 }
 
-// put writes a child of the session.
-func (change *Change) put(child Child, known bool) {
+// putChild writes a child of the session.
+func (change *Change) putChild(child Child, known bool) {
 	if !known {
 		change.Session.Children++
 	}
@@ -80,16 +80,16 @@ func childOf(children []Child, id string) (Child, bool) {
 	return children[i], true
 }
 
-// kept returns the child as it is to be kept: a new one, or one in the place of
+// mergedWith returns the child as it is to be kept: a new one, or one in the place of
 // what is known of it, of which it keeps what is empty in the new. It gives
 // Conflict (LOCATION_FIXED) when the two are said to be in different places:
 // whoever deletes the tree relies on it.
-func (c Child) kept(old Child, known bool, now Millis) (Child, error) {
+func (c Child) mergedWith(old Child, known bool, now Millis) (Child, error) {
 	if !known {
 		old = Child{AgentType: c.AgentType, Status: Active, Mode: Ephemeral, Location: cmp.Or(c.Location, Local), StartedAt: now}
 	}
 	if c.Location != "" && c.Location != old.Location {
-		return Child{}, fixed(old, c.Location)
+		return Child{}, locationFixed(old, c.Location)
 	}
 	child := Child{
 		SessionID: c.SessionID, AgentType: cmp.Or(c.AgentType, old.AgentType), CallID: cmp.Or(c.CallID, old.CallID),
@@ -100,12 +100,12 @@ func (c Child) kept(old Child, known bool, now Millis) (Child, error) {
 	if known && child.Location == Local {
 		child.Status, child.StartedAt, child.CompletedAt = old.Status, old.StartedAt, old.CompletedAt
 	}
-	return child.dated(now), nil
+	return child.withEndTime(now), nil
 }
 
-// dated returns the child with the time of its end if, and only if, it has
+// withEndTime returns the child with the time of its end if, and only if, it has
 // ended.
-func (c Child) dated(now Millis) Child {
+func (c Child) withEndTime(now Millis) Child {
 	if !c.Status.Terminal() {
 		c.CompletedAt = 0
 	} else if c.CompletedAt == 0 {
@@ -114,42 +114,42 @@ func (c Child) dated(now Millis) Child {
 	return c
 }
 
-// children puts the step's children into the change. The step's writer may
+// changeChildren puts the step's children into the change. The step's writer may
 // know less than what came by the side door meanwhile: a remote child that has
 // ended stays ended, unless it was started again after that. A new one is
 // remote: Conflict (CHILD_UNKNOWN) for a local one, as PutChild gives it.
-func (c Commit) children(v *View, change *Change) error {
+func (c Commit) changeChildren(v *View, change *Change) error {
 	for _, child := range c.Children {
 		old, known := childOf(v.Children, child.SessionID)
 		if !known {
 			old, known = childOf(change.Children, child.SessionID) // it stands twice in the request
 		}
 		if !known && child.Location != Remote {
-			return noChild(c.Key, child.SessionID)
+			return childUnknown(c.Key, child.SessionID)
 		}
 		if known && old.Status.Terminal() && child.StartedAt <= old.CompletedAt {
 			child.Status, child.CompletedAt = old.Status, old.CompletedAt
 		}
-		kept, err := child.kept(old, known, c.Now)
+		kept, err := child.mergedWith(old, known, c.Now)
 		if err != nil {
 			return err
 		}
-		change.put(kept, known)
+		change.putChild(kept, known)
 	}
 	return nil
 }
 
-// waited returns the suspension with the statuses that the children have by
+// withCurrentStatuses returns the suspension with the statuses that the children have by
 // now, which may have ended before their parent came to wait for them. It gives
 // Conflict (CHILD_UNKNOWN) for a child that could never wake the session.
-func (s *Suspension) waited(v *View, change *Change) (*Suspension, error) {
+func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, error) {
 	waited := Suspension{}
 	if s != nil {
 		waited = *s
 	}
 	waited.Children = nil
 	waited.Keep, waited.ExpiresAt, waited.Holds = 0, 0, nil
-	for id, wait := range s.children() {
+	for id, wait := range s.awaitedChildren() {
 		child, known := childOf(slices.Concat(change.Children, v.Children), id)
 		if !known {
 			return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN", "the session waits for a sub-session %q that it does not have; note it first", id)
@@ -160,19 +160,19 @@ func (s *Suspension) waited(v *View, change *Change) (*Suspension, error) {
 		}
 		waited.Children[id] = wait
 		if child.Location == Local && (child.Status == Active || child.Status.Suspended()) {
-			waited.hold(id, 0) // until when a suspended one is kept is not known yet; its end will be told
+			waited.setChildExpiry(id, 0) // until when a suspended one is kept is not known yet; its end will be told
 		}
 	}
 	return &waited, nil
 }
 
-// leaveChildren ends the sub-sessions that the session has waited for: the calls that
+// endAwaitedChildren ends the sub-sessions that the session has waited for: the calls that
 // they are for are taken back.
-func (change *Change) leaveChildren(v *View) {
-	for id := range v.Session.Suspension.children() {
+func (change *Change) endAwaitedChildren(v *View) {
+	for id := range v.Session.Suspension.awaitedChildren() {
 		if child, known := childOf(v.Children, id); known && child.Location == Local && !child.Status.Terminal() {
-			change.leaves = append(change.leaves, id)
+			change.endChildren = append(change.endChildren, id)
 		}
 	}
-	slices.Sort(change.leaves)
+	slices.Sort(change.endChildren)
 }

@@ -12,7 +12,7 @@ func (c Claim) Decide(v *View) (*Change, error) {
 	if v.Session == nil || v.Run == nil || v.Run.Status != RunQueued || v.Run.DueAt > c.Now {
 		return nil, nil
 	}
-	s, r := c.take(v)
+	s, r := c.raiseEpoch(v)
 	r.Status = RunRunning
 	if r.StartedAt == 0 {
 		r.StartedAt = c.Now
@@ -20,8 +20,8 @@ func (c Claim) Decide(v *View) (*Change, error) {
 	return &Change{Session: &s, Runs: []Run{r}}, nil
 }
 
-// take raises the epoch and names the owner.
-func (c Claim) take(v *View) (Session, Run) {
+// raiseEpoch raises the epoch and names the owner.
+func (c Claim) raiseEpoch(v *View) (Session, Run) {
 	s, r := *v.Session, *v.Run
 	s.Epoch++
 	s.Claims++
@@ -47,15 +47,15 @@ func (c ClaimOrphaned) Decide(v *View) (*Change, error) {
 	if v.Run == nil {
 		return nil, nil
 	}
-	if since, ends := v.Run.onlyEnds(); !ends || since+c.After > c.Now {
+	if since, ends := v.Run.endDue(); !ends || since+c.After > c.Now {
 		return nil, nil
 	}
 	return c.Claim.Decide(v)
 }
 
-// onlyEnds reports whether there is nothing to do for the run but to end it, and since or
+// endDue reports whether there is nothing to do for the run but to end it, and since or
 // from when.
-func (r *Run) onlyEnds() (since Millis, ends bool) {
+func (r *Run) endDue() (since Millis, ends bool) {
 	switch {
 	case r.Stop != nil && r.DeadlineAt > 0:
 		return min(r.Stop.At, r.DeadlineAt), true

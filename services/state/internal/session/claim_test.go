@@ -53,12 +53,12 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 func TestARunThatItsExecutorDoesNotHoldIsCountedAsLost(t *testing.T) {
 	t.Parallel()
 	lost := RequeueLost{ExecutorID: "e", ClaimedBefore: 100}.Decide
-	v := owned()
+	v := runningView()
 	v.Run.Losses = 2
 	if change, err := lost(v); err != nil || change.Runs[0].Losses != 3 || change.Runs[0].Status != RunQueued {
 		t.Errorf("got %+v, %v", change, err)
 	}
-	v = owned()
+	v = runningView()
 	v.Run.Status = RunCompleted
 	if change, err := lost(v); err != nil || change != nil {
 		t.Errorf("got %+v, %v of a run that has ended", change, err)

@@ -46,7 +46,7 @@ func (c Commit) Need() Need {
 	return Need{
 		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointAt: c.Step,
 		State: len(c.Ops) > 0, Written: true, Journal: true,
-		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Suspension.children())+len(c.Children) > 0,
+		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Suspension.awaitedChildren())+len(c.Children) > 0,
 	}
 }
 
@@ -55,36 +55,36 @@ func (c Commit) fails() bool    { return c.Outcome != nil && c.Outcome.Status ==
 
 // Decide commits the step. The answer is the step's checkpoint.
 func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
-	if c.ended(v) && c.repeats(v) {
+	if c.hasEndedRun(v) && c.isRepeat(v) {
 		return nil, *v.Checkpoint, nil
 	}
-	if c.tookBack(v) {
+	if c.wasUndone(v) {
 		return nil, Checkpoint{RunID: c.RunID, Step: c.Step, Version: v.Run.FinishVersion, MessageCount: v.Session.MessageCount}, nil
 	}
-	if err := c.owns(v); err != nil {
+	if err := c.checkOwner(v); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if c.repeats(v) {
+	if c.isRepeat(v) {
 		return nil, *v.Checkpoint, nil
 	}
 	if !v.Run.Status.Live() {
-		return nil, Checkpoint{}, finished(v.Run)
+		return nil, Checkpoint{}, runFinished(v.Run)
 	}
-	if err := inFlight(v, c.Step); err != nil {
+	if err := checkStep(v, c.Step); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := v.Session.versioned(c.ExpectedVersion); err != nil {
+	if err := v.Session.checkVersion(c.ExpectedVersion); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
+	if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	return c.write(v)
+	return c.commit(v)
 }
 
-// repeats reports whether the view shows that this very step was committed by
+// isRepeat reports whether the view shows that this very step was committed by
 // this very claim.
-func (c Commit) repeats(v *View) bool {
+func (c Commit) isRepeat(v *View) bool {
 	last := v.Checkpoint
 	if last == nil || last.Step != c.Step || last.Epoch != c.Epoch || last.RunID != c.RunID {
 		return false
@@ -95,11 +95,11 @@ func (c Commit) repeats(v *View) bool {
 	return c.Outcome != nil && v.Run.FinishStep == c.Step && c.Outcome.equal(v.Run.Outcome)
 }
 
-// tookBack reports whether this very step has ended the run, and its checkpoint is
+// wasUndone reports whether this very step has ended the run, and its checkpoint is
 // gone: the run was taken back, or the session was. Nothing is left of what the
 // commit has answered. Behind further steps that is known of a run only that was
 // asked to end so.
-func (c Commit) tookBack(v *View) bool {
+func (c Commit) wasUndone(v *View) bool {
 	if v.Session == nil || v.Run == nil || v.Checkpoint != nil || c.Outcome == nil || c.Epoch != v.Run.Epoch {
 		return false
 	}
@@ -108,7 +108,7 @@ func (c Commit) tookBack(v *View) bool {
 		(v.Session.StepCount == c.Step || r.Stop != nil && r.Stop.Undo)
 }
 
-func (c Commit) write(v *View) (*Change, Checkpoint, error) {
+func (c Commit) commit(v *View) (*Change, Checkpoint, error) {
 	ops := slices.Concat(v.Journal.resultOps(), c.Ops)
 	merged, err := merge(v.Session.State, ops, c.Limits.State)
 	if err != nil {
@@ -116,17 +116,17 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	}
 	s, r := *v.Session, *v.Run
 	change := &Change{Session: &s, ClearJournal: v.Journal != nil}
-	c.count(&s, &r)
-	change.Messages = place(c.Messages, v.Session.MessageCount)
-	change.Usage = entries(c.RunID, c.Step, c.Now, append(v.Journal.usage(), c.Usage...))
-	s.keep(change, ops, merged.state)
-	if err := c.calls(v, change); err != nil {
+	c.advance(&s, &r)
+	change.Messages = withOrdinals(c.Messages, v.Session.MessageCount)
+	change.Usage = usageEntries(c.RunID, c.Step, c.Now, append(v.Journal.usage(), c.Usage...))
+	s.storeState(change, ops, merged.state)
+	if err := c.changeCalls(v, change); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := c.children(v, change); err != nil {
+	if err := c.changeChildren(v, change); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := c.end(v, change, &r); err != nil {
+	if err := c.endRun(v, change, &r); err != nil {
 		return nil, Checkpoint{}, err
 	}
 	change.Runs = []Run{r}
@@ -140,8 +140,8 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	return change, answer, nil
 }
 
-// count moves the counters and the position over the step.
-func (c Commit) count(s *Session, r *Run) {
+// advance moves the counters and the position over the step.
+func (c Commit) advance(s *Session, r *Run) {
 	s.Version++
 	s.StepCount++
 	s.MessageCount += int64(len(c.Messages))
@@ -152,15 +152,15 @@ func (c Commit) count(s *Session, r *Run) {
 	r.Losses = 0
 }
 
-// end ends the run with the step, if the step has an outcome.
-func (c Commit) end(v *View, change *Change, r *Run) error {
+// endRun ends the run with the step, if the step has an outcome.
+func (c Commit) endRun(v *View, change *Change, r *Run) error {
 	if c.Outcome == nil {
 		return nil
 	}
 	r.FinishStep = c.Step
 	r.EndPosition = position.Ended(c.Step)
 	change.Session.Position = r.EndPosition
-	change.end(v, r, *c.Outcome, c.Now)
+	change.endRun(v, r, *c.Outcome, c.Now)
 	if c.suspends() {
 		return c.suspend(v, change, r)
 	}
@@ -171,10 +171,10 @@ func (c Commit) end(v *View, change *Change, r *Run) error {
 // was on its way takes effect here: the run that it was meant for looks no more.
 func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 	s := change.Session
-	if s.Suspension, err = c.Suspension.waited(v, change); err != nil {
+	if s.Suspension, err = c.Suspension.withCurrentStatuses(v, change); err != nil {
 		return err
 	}
-	calls := change.callsOf(v)
+	calls := change.unconsumedCalls(v)
 	if r.Status == RunSuspendedAwaitingChildren && len(s.Suspension.Children) == 0 {
 		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s names no sub-session to wait for in its suspension", r.Status)
 	}
@@ -182,27 +182,27 @@ func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s needs a call that waits for its answer after the step; add the calls to the same step", r.Status)
 	}
 	if r.Stop != nil {
-		s.halt(*r.Stop, r.RunID, c.Now)
+		s.applyStop(*r.Stop, r.RunID, c.Now)
 		if s.Status == Failed {
-			change.drop(v, "")
+			change.dropCallsOfRun(v, "")
 		}
 		return nil
 	}
-	if len(s.Suspension.Children) == 0 && !slices.ContainsFunc(calls, Call.awaited) {
-		calls = change.adopt(calls, r.RunID)
+	if len(s.Suspension.Children) == 0 && !slices.ContainsFunc(calls, Call.isAwaited) {
+		calls = change.adoptCalls(calls, r.RunID)
 	}
 	if c.ExpireAfter > 0 {
-		c.keep(s, calls)
+		c.setExpiry(s, calls)
 	}
 	return nil
 }
 
-// keep says until when the suspended session is kept: for as long as it waits
+// setExpiry says until when the suspended session is kept: for as long as it waits
 // for one of the calls, at least.
-func (c Commit) keep(s *Session, calls []Call) {
+func (c Commit) setExpiry(s *Session, calls []Call) {
 	s.ExpiresAt = c.Now + c.ExpireAfter
 	for _, call := range calls {
-		if call.awaited() {
+		if call.isAwaited() {
 			s.ExpiresAt = max(s.ExpiresAt, call.DeadlineAt)
 		}
 	}
@@ -212,12 +212,12 @@ func (c Commit) keep(s *Session, calls []Call) {
 	}
 }
 
-// adopt lets the run wait for the open calls that nobody waits for any more: a
+// adoptCalls lets the run wait for the open calls that nobody waits for any more: a
 // run that suspends on nothing else means them.
-func (change *Change) adopt(calls []Call, runID string) []Call {
+func (change *Change) adoptCalls(calls []Call, runID string) []Call {
 	adopted := slices.Clone(calls)
 	for i := range adopted {
-		if call := &adopted[i]; call.open() {
+		if call := &adopted[i]; call.isOpen() {
 			call.RunID = runID
 			change.Calls = append(change.Calls, *call)
 		}
@@ -225,7 +225,7 @@ func (change *Change) adopt(calls []Call, runID string) []Call {
 	return adopted
 }
 
-func entries(runID string, step int32, at Millis, usage []Usage) []UsageEntry {
+func usageEntries(runID string, step int32, at Millis, usage []Usage) []UsageEntry {
 	list := make([]UsageEntry, len(usage))
 	for i, u := range usage {
 		list[i] = UsageEntry{RunID: runID, Step: step, Position: int32(i), At: at, Usage: u}

@@ -33,17 +33,17 @@ func (c Create) Decide(views ...*View) (*Change, Session, error) {
 		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
 	}
 	if !views[0].AgentKnown {
-		return nil, Session{}, noAgent(c.AgentType)
+		return nil, Session{}, agentNotFound(c.AgentType)
 	}
-	change, err := c.birth(views)
+	change, err := c.newSession(views)
 	if err != nil {
 		return nil, Session{}, err
 	}
 	return change, *change.Session, nil
 }
 
-// birth returns the change that makes the session.
-func (c Create) birth(views []*View) (*Change, error) {
+// newSession returns the change that makes the session.
+func (c Create) newSession(views []*View) (*Change, error) {
 	s := Session{
 		Key: c.Key, AgentType: c.AgentType, ParentID: c.ParentID, RootID: c.SessionID, Status: Paused,
 		Version: 1, State: c.State, StateVersion: 1, StateBase: 1,
@@ -54,23 +54,23 @@ func (c Create) birth(views []*View) (*Change, error) {
 	if c.ParentID == "" {
 		return change, nil
 	}
-	parent, err := c.parent(views)
+	parent, err := c.findParent(views)
 	if err != nil {
 		return nil, err
 	}
 	if row, known := childOf(parent.Children, c.SessionID); known && row.Location == Remote {
-		return nil, fixed(row, Local)
+		return nil, locationFixed(row, Local)
 	}
 	s.RootID = parent.Session.RootID
-	change.joins = c.child(&s)
+	change.newChild = c.childRow(&s)
 	return change, nil
 }
 
-// parent finds the parent among the views, and gives Conflict (PARENT_ENDED)
+// findParent finds the parent among the views, and gives Conflict (PARENT_ENDED)
 // when it has failed: nothing below it goes on. The views behind the first are of
 // no certain session: an earlier try may have asked for the family of one that is
 // gone by now.
-func (c Create) parent(views []*View) (*View, error) {
+func (c Create) findParent(views []*View) (*View, error) {
 	key := Key{c.Tenant, c.ParentID}
 	gone := c.ParentID == c.SessionID // it does not exist yet
 	for _, v := range views[1:] {
@@ -88,8 +88,8 @@ func (c Create) parent(views []*View) (*View, error) {
 	return nil, &Wider{[]Target{{key, needParent}}}
 }
 
-// child is what the parent knows of the new session.
-func (c Create) child(s *Session) *Child {
+// childRow is what the parent knows of the new session.
+func (c Create) childRow(s *Session) *Child {
 	child := c.Child
 	child.SessionID, child.AgentType = s.SessionID, s.AgentType
 	child.Location, child.StartedAt, child.CompletedAt = Local, c.Now, 0
@@ -99,7 +99,7 @@ func (c Create) child(s *Session) *Child {
 	return &child
 }
 
-func noAgent(agentType string) error {
+func agentNotFound(agentType string) error {
 	return fault.New(fault.NotFound, "AGENT_NOT_FOUND",
 		"no executor has announced an agent %q; a new session needs an agent type that one serves", agentType)
 }

@@ -14,7 +14,7 @@ type Edit struct {
 
 // Need says what Decide wants to see.
 func (c Edit) Need() Need {
-	need := c.needBack()
+	need := c.needRewind()
 	need.BackTo = c.Target
 	return need
 }
@@ -22,14 +22,14 @@ func (c Edit) Need() Need {
 // Decide begins the run. The views are those of Send.
 func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
-	there, err := c.asks(v, c.Target)
+	there, err := c.showsUserMessage(v, c.Target)
 	switch {
 	case err != nil:
 		return nil, Started{}, err
 	case v.Keyed != nil, !there:
 		return c.Send.Decide(views...)
 	}
-	if err := c.fits(v); err != nil {
+	if err := c.checkTarget(v); err != nil {
 		return nil, Started{}, err
 	}
 	stands, err := c.stands(v)
@@ -37,9 +37,9 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	case err != nil:
 		return nil, Started{}, err
 	case stands:
-		return nil, repeated(v, v.Current), nil
+		return nil, repeatedStart(v, v.Current), nil
 	}
-	change, err := c.takeBack(v, false)
+	change, err := c.rewindAndBegin(v, false)
 	if err != nil {
 		return nil, Started{}, err
 	}
@@ -49,7 +49,7 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 // stands reports whether the message is there as the client wants it, and the newest
 // answer is its own and good.
 func (c Edit) stands(v *View) (bool, error) {
-	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.isNewest(v.Back.Run) {
+	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.Back.Run) {
 		return false, nil
 	}
 	if v.Current.Status == RunFailed || v.Current.Status == RunInterrupted {

@@ -19,7 +19,7 @@ const (
 )
 
 // Need says what Decide wants to see.
-func (c Expire) Need() Need { return needForce }
+func (c Expire) Need() Need { return needForcedEnd }
 
 // Decide fails the session if its time has come.
 func (c Expire) Decide(v *View) (*Change, Expired, error) {
@@ -33,7 +33,7 @@ func (c Expire) Decide(v *View) (*Change, Expired, error) {
 		return nil, ExpiryNotDue, nil
 	}
 	failure := &Failure{Error: "The session has expired.", Code: SessionExpired, Reason: SessionExpired}
-	change := force{status: Failed, failure: failure, now: c.Now}.end(v)
-	change.forsakes = true
+	change := forcedEnd{status: Failed, failure: failure, now: c.Now}.change(v)
+	change.endWaiting = true
 	return change, ExpiryMarked, nil
 }

@@ -26,17 +26,17 @@ func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true, Calls: 
 
 // Decide ends the run. The answer is the session's version after it.
 func (c Finish) Decide(v *View) (*Change, int64, error) {
-	if c.ended(v) && c.repeats(v.Run) {
+	if c.hasEndedRun(v) && c.isRepeat(v.Run) {
 		return nil, v.Run.FinishVersion, nil
 	}
-	if err := c.owns(v); err != nil {
+	if err := c.checkOwner(v); err != nil {
 		return nil, 0, err
 	}
 	if !v.Run.Status.Live() {
-		if c.repeats(v.Run) {
+		if c.isRepeat(v.Run) {
 			return nil, v.Run.FinishVersion, nil
 		}
-		return nil, 0, finished(v.Run)
+		return nil, 0, runFinished(v.Run)
 	}
 	if Status(c.Outcome.Status).Suspended() {
 		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run suspends with the commit of the step whose calls are open, not outside of a step")
@@ -46,40 +46,40 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 	s.UpdatedAt = c.Now
 	change := &Change{
 		Session: &s, ClearJournal: v.Journal != nil,
-		Usage: entries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
+		Usage: usageEntries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
 	}
-	change.settleDrain(v, c.Now)
-	s.endOutside(&r)
-	change.end(v, &r, c.Outcome, c.Now)
+	change.consumeJournalAnswers(v, c.Now)
+	s.endOutsideStep(&r)
+	change.endRun(v, &r, c.Outcome, c.Now)
 	change.Runs = []Run{r}
 	return change, s.Version, nil
 }
 
-// repeats reports whether the finished run ended like this, outside of a step.
-func (c Finish) repeats(r *Run) bool { return r.FinishStep == 0 && c.Outcome.equal(r.Outcome) }
+// isRepeat reports whether the finished run ended like this, outside of a step.
+func (c Finish) isRepeat(r *Run) bool { return r.FinishStep == 0 && c.Outcome.equal(r.Outcome) }
 
-// settleDrain consumes the answers to the calls that the journal names: they may have
+// consumeJournalAnswers consumes the answers to the calls that the journal names: they may have
 // run for these already, and nobody will know when the journal is cleared. No message
 // holds them, so it is no step that takes them.
-func (change *Change) settleDrain(v *View, now Millis) {
+func (change *Change) consumeJournalAnswers(v *View, now Millis) {
 	if v.Journal == nil {
 		return
 	}
-	for _, call := range change.callsOf(v) {
-		if !call.open() && slices.Contains(v.Journal.CallIDs, call.CallID) {
+	for _, call := range change.unconsumedCalls(v) {
+		if !call.isOpen() && slices.Contains(v.Journal.CallIDs, call.CallID) {
 			call.ConsumedAt = now
-			change.call(call)
+			change.putCall(call)
 		}
 	}
 }
 
-// end writes the outcome into the session's row and the run's. The session's
+// endRun writes the outcome into the session's row and the run's. The session's
 // version is the one after the write.
 //
 // A run that fails takes its open calls with it: nobody could use the answers,
 // and no model takes a call without a result. A call that still holds somebody's
 // message stays, but no suspension waits for it.
-func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
+func (change *Change) endRun(v *View, r *Run, o Outcome, now Millis) {
 	s := change.Session
 	s.Status = statusAfter(o.Status)
 	s.Output, s.Failure = o.Output, o.Failure
@@ -90,7 +90,7 @@ func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 	r.CompletedAt = now
 	r.FinishVersion = s.Version
 	if o.Status == RunFailed {
-		change.drop(v, r.RunID)
+		change.dropCallsOfRun(v, r.RunID)
 	}
 	if o.Status == RunInterrupted {
 		s.Interruption = &Interruption{RunID: r.RunID, At: now}
@@ -100,11 +100,11 @@ func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 	}
 }
 
-// drop lets the open calls of a run go, or those of all runs for an empty id.
+// dropCallsOfRun lets the open calls of a run go, or those of all runs for an empty id.
 // The new ones among them are not made at all. One with a stash stays, without
 // a run.
-func (change *Change) drop(v *View, runID string) {
-	mine := func(call Call) bool { return call.open() && (runID == "" || call.RunID == runID) }
+func (change *Change) dropCallsOfRun(v *View, runID string) {
+	mine := func(call Call) bool { return call.isOpen() && (runID == "" || call.RunID == runID) }
 	var made []Call
 	for _, call := range change.NewCalls {
 		switch {
@@ -116,7 +116,7 @@ func (change *Change) drop(v *View, runID string) {
 		}
 	}
 	change.NewCalls = nil
-	for _, call := range change.callsOf(v) {
+	for _, call := range change.unconsumedCalls(v) {
 		switch {
 		case !mine(call):
 		case len(call.Stash) == 0:

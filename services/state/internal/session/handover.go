@@ -34,8 +34,8 @@ func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
 	if !v.ExecutorLives || !own.Begins() || v.Live != nil || v.Journal != nil {
 		return nil, nil, nil
 	}
-	begun := &View{Session: own.Session, Run: own.NewRun, Calls: own.carried(v), Tail: c.Tail.behind(v.Tail, own.Messages)}
-	if begun.carries() > c.Bytes {
+	begun := &View{Session: own.Session, Run: own.NewRun, Calls: own.carriedCalls(v), Tail: c.Tail.extend(v.Tail, own.Messages)}
+	if begun.claimSize() > c.Bytes {
 		return nil, nil, nil
 	}
 	change, err := c.Claim.Decide(begun)
@@ -56,15 +56,15 @@ func (change *Change) Begins() bool {
 		change.Plan == nil && change.Result == nil && len(change.NewCalls) == 0
 }
 
-// carried returns the calls of the session that a claim carries after the change, in
+// carriedCalls returns the calls of the session that a claim carries after the change, in
 // the order of View.Calls.
-func (change *Change) carried(v *View) (calls []Call) {
+func (change *Change) carriedCalls(v *View) (calls []Call) {
 	after := make(map[string]Call, len(v.Calls))
 	for _, call := range slices.Concat(v.Calls, change.Calls) {
 		after[call.CallID] = call
 	}
 	for _, call := range after {
-		if (call.ConsumedAt == 0 || call.LateAt > 0 && !call.Told) && !change.drops(call) {
+		if (call.ConsumedAt == 0 || call.LateAt > 0 && !call.Told) && !change.dropsCall(call) {
 			calls = append(calls, call)
 		}
 	}
@@ -74,9 +74,9 @@ func (change *Change) carried(v *View) (calls []Call) {
 	return calls
 }
 
-// behind returns the tail of a conversation that ends with the shown messages, when
+// extend returns the tail of a conversation that ends with the shown messages, when
 // more follow them.
-func (t Tail) behind(shown, more []Message) []Message {
+func (t Tail) extend(shown, more []Message) []Message {
 	all := slices.Concat(shown, more)
 	from, size := len(all), 0
 	for from > 0 && len(all)-from < t.Messages {
@@ -89,8 +89,8 @@ func (t Tail) behind(shown, more []Message) []Message {
 	return all[from:]
 }
 
-// carries is about how many bytes the claim of the view's run carries.
-func (v *View) carries() int {
+// claimSize is about how many bytes the claim of the view's run carries.
+func (v *View) claimSize() int {
 	size := len(v.Session.State)
 	for _, m := range v.Tail {
 		size += len(m.Body)

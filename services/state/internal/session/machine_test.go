@@ -30,9 +30,9 @@ type machine struct {
 }
 
 var (
-	parent = session.Key{Tenant: "t", SessionID: "s"}
-	child  = session.Key{Tenant: "t", SessionID: "k"}
-	limits = session.Limits{State: 1000, Journal: 1000, Waiting: 3}
+	parent    = session.Key{Tenant: "t", SessionID: "s"}
+	childView = session.Key{Tenant: "t", SessionID: "k"}
+	limits    = session.Limits{State: 1000, Journal: 1000, Waiting: 3}
 )
 
 func (m *machine) id() string {
@@ -41,7 +41,7 @@ func (m *machine) id() string {
 }
 
 func (m *machine) key(t *rapid.T) session.Key {
-	return rapid.SampledFrom([]session.Key{parent, child}).Draw(t, "session")
+	return rapid.SampledFrom([]session.Key{parent, childView}).Draw(t, "session")
 }
 
 type decide func(views ...*session.View) (*session.Change, error)
@@ -136,7 +136,7 @@ func (m *machine) start(t *rapid.T) {
 // intent draws one, and reports whether it brings the messages.
 func (m *machine) intent(t *rapid.T, c session.Post) (session.Need, func(...*session.View) (*session.Change, session.Started, error), bool) {
 	send := session.Send{Post: c, New: session.Create{State: "{}"}}
-	if c.Key == child {
+	if c.Key == childView {
 		send.New.ParentID = parent.SessionID
 	}
 	first := func(decide func(*session.View) (*session.Change, session.Started, error)) func(...*session.View) (*session.Change, session.Started, error) {
@@ -233,7 +233,7 @@ func (m *machine) commit(t *rapid.T) {
 		}
 	case "waits for its child":
 		c.Outcome = &session.Outcome{Status: session.RunSuspendedAwaitingChildren}
-		c.Suspension = &session.Suspension{Children: map[string]session.ChildWait{child.SessionID: {Status: session.Active}}}
+		c.Suspension = &session.Suspension{Children: map[string]session.ChildWait{childView.SessionID: {Status: session.Active}}}
 	}
 	if id, ok := m.call(t); ok && rapid.Bool().Draw(t, "consume") {
 		c.Consume = []session.Consume{{CallID: id, Revision: rapid.Int32Range(1, 2).Draw(t, "revision")}}
@@ -314,7 +314,7 @@ func (m *machine) delete(t *rapid.T) {
 	if m.update(t, c.Key, c.Need(), plain(c.Decide)) {
 		m.forget(c.Key)
 		if c.Key == parent {
-			m.forget(child)
+			m.forget(childView)
 		}
 	}
 }
@@ -340,7 +340,7 @@ func (m *machine) forgetSent(key session.Key) {
 
 func (m *machine) check(t *rapid.T) {
 	m.now++
-	for _, key := range []session.Key{parent, child} {
+	for _, key := range []session.Key{parent, childView} {
 		shown, err := m.store.Session(context.Background(), key)
 		if errors.Is(err, fault.NotFound) {
 			delete(m.last, key)

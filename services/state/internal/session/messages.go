@@ -14,9 +14,9 @@ func messageIDs(messages []Message) []string {
 	return ids
 }
 
-// unique gives Conflict (MESSAGE_EXISTS) for the first message whose id is
+// checkUnique gives Conflict (MESSAGE_EXISTS) for the first message whose id is
 // taken, by the session or by an earlier message.
-func unique(messages []Message, taken []string) error {
+func checkUnique(messages []Message, taken []string) error {
 	seen := make(map[string]bool, len(messages)+len(taken))
 	for _, id := range taken {
 		seen[id] = true
@@ -30,11 +30,11 @@ func unique(messages []Message, taken []string) error {
 	return nil
 }
 
-// free gives Conflict (MESSAGE_EXISTS) for the first message whose id is taken:
+// checkMessageIDs gives Conflict (MESSAGE_EXISTS) for the first message whose id is taken:
 // by the conversation, but for what goes away from the ordinal gone on, by a run
 // that waits, or by an earlier one of the messages. It gives Wider to see the runs
 // that wait.
-func (v *View) free(messages []Message, gone int64) error {
+func (v *View) checkMessageIDs(messages []Message, gone int64) error {
 	var taken []string
 	for i, id := range v.Taken {
 		if i >= len(v.TakenAt) || v.TakenAt[i] < gone {
@@ -49,11 +49,11 @@ func (v *View) free(messages []Message, gone int64) error {
 			taken = append(taken, w.MessageIDs...)
 		}
 	}
-	return unique(messages, taken)
+	return checkUnique(messages, taken)
 }
 
-// place returns the messages with their ordinals, the first of which is from.
-func place(messages []Message, from int64) []Message {
+// withOrdinals returns the messages with their ordinals, the first of which is from.
+func withOrdinals(messages []Message, from int64) []Message {
 	placed := slices.Clone(messages)
 	for i := range placed {
 		placed[i].Ordinal = from + int64(i)
@@ -82,23 +82,23 @@ func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	if v.Session == nil {
 		return nil, 0, NoSession(c.Key)
 	}
-	if c.repeats(v.Taken) {
+	if c.isRepeat(v.Taken) {
 		return nil, v.Session.MessageCount, nil
 	}
-	if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
+	if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 		return nil, 0, err
 	}
 	s := *v.Session
-	change := &Change{Session: &s, Messages: place(c.Messages, s.MessageCount)}
+	change := &Change{Session: &s, Messages: withOrdinals(c.Messages, s.MessageCount)}
 	s.MessageCount += int64(len(c.Messages))
 	s.Version++
 	s.UpdatedAt = c.Now
 	return change, s.MessageCount, nil
 }
 
-// repeats reports whether all of the messages are among those taken, which no
+// isRepeat reports whether all of the messages are among those taken, which no
 // messages are, too.
-func (c AppendMessages) repeats(taken []string) bool {
+func (c AppendMessages) isRepeat(taken []string) bool {
 	there := make(map[string]bool, len(taken))
 	for _, id := range taken {
 		there[id] = true
@@ -128,7 +128,7 @@ func (c Truncate) Need() Need { return Need{Open: true, CheckpointBelow: c.Messa
 // Decide truncates the conversation. The answer is how many messages the
 // session has then.
 func (c Truncate) Decide(v *View) (*Change, int64, error) {
-	if err := c.idle(v); err != nil {
+	if err := c.checkIdle(v); err != nil {
 		return nil, 0, err
 	}
 	s := *v.Session
@@ -139,7 +139,7 @@ func (c Truncate) Decide(v *View) (*Change, int64, error) {
 		return nil, c.Messages, nil
 	}
 	s.MessageCount = c.Messages
-	s.goBackTo(v.Checkpoint)
+	s.resetToCheckpoint(v.Checkpoint)
 	s.Version++
 	s.UpdatedAt = c.Now
 	return &Change{Session: &s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil

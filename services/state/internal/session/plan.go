@@ -27,14 +27,14 @@ func (c Plan) Need() Need { return Need{RunID: c.RunID, Journal: true, State: le
 
 // Decide begins the journal of the step.
 func (c Plan) Decide(v *View) (*Change, error) {
-	if err := c.runs(v); err != nil {
+	if err := c.checkRunning(v); err != nil {
 		return nil, err
 	}
-	if err := inFlight(v, c.Step); err != nil {
+	if err := checkStep(v, c.Step); err != nil {
 		return nil, err
 	}
 	if v.Journal != nil {
-		return nil, c.stands(v.Journal)
+		return nil, c.checkSamePlan(v.Journal)
 	}
 	if _, err := merge(v.Session.State, c.Ops, c.Limits.State); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (c Plan) Decide(v *View) (*Change, error) {
 	return &Change{Plan: plan}, nil
 }
 
-func (c Plan) stands(j *Journal) error {
+func (c Plan) checkSamePlan(j *Journal) error {
 	if bytes.Equal(j.Plan, c.Body) {
 		return nil
 	}

@@ -15,7 +15,7 @@ type Regenerate struct {
 
 // Need says what Decide wants to see.
 func (c Regenerate) Need() Need {
-	need := c.needBack()
+	need := c.needRewind()
 	need.BackTo, need.Answer = c.Target, c.AnswerID
 	return need
 }
@@ -23,70 +23,70 @@ func (c Regenerate) Need() Need {
 // Decide begins the run. The views are those of Send.
 func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
-	there, err := c.there(v)
+	there, err := c.canGoBack(v)
 	switch {
 	case err != nil:
 		return nil, Started{}, err
 	case v.Keyed != nil, !there && len(c.Messages) > 0:
 		return c.Send.Decide(views...)
 	}
-	if err := c.fits(v); err != nil {
+	if err := c.checkTarget(v); err != nil {
 		return nil, Started{}, err
 	}
 	if v.Session == nil {
 		return nil, Started{}, NoSession(c.Key)
 	}
-	switch made, err := c.made(v, there); {
+	switch made, err := c.alreadyAnswered(v, there); {
 	case err != nil:
 		return nil, Started{}, err
 	case made:
-		return nil, repeated(v, v.Current), nil
+		return nil, repeatedStart(v, v.Current), nil
 	case !there:
-		return nil, Started{}, c.find(v)
+		return nil, Started{}, c.findQuestion(v)
 	}
 	c.Messages = nil // the question stands
-	change, err := c.takeBack(v, true)
+	change, err := c.rewindAndBegin(v, true)
 	if err != nil {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil
 }
 
-// there reports whether the message to go back to is shown: the one that is named, or the
+// canGoBack reports whether the message to go back to is shown: the one that is named, or the
 // one that find has asked for.
-func (c Regenerate) there(v *View) (bool, error) {
+func (c Regenerate) canGoBack(v *View) (bool, error) {
 	id := c.Target
 	if v.Back != nil && v.Answer != nil && v.Answer.Run != nil && len(c.Messages) == 0 {
 		id = v.Back.Message.ID
 	}
-	return c.asks(v, id)
+	return c.showsUserMessage(v, id)
 }
 
-// made reports whether the newest answer is the one that the client asks for. Conflict
+// alreadyAnswered reports whether the newest answer is the one that the client asks for. Conflict
 // (RUN_STALE): the answer was replaced, and the conversation has moved on since.
-func (c Regenerate) made(v *View, there bool) (bool, error) {
+func (c Regenerate) alreadyAnswered(v *View, there bool) (bool, error) {
 	if v.Current == nil {
 		return false, nil
 	}
 	answer := v.Answer
 	if answer == nil || answer.Run == nil { // whichever there is
-		return there && v.Session.Status == Active && v.isNewest(v.Back.Run), nil
+		return there && v.Session.Status == Active && v.wroteNewestAnswer(v.Back.Run), nil
 	}
-	newest, start := v.isNewest(answer.Run), answer.Run.StartMessageCount
+	newest, start := v.wroteNewestAnswer(answer.Run), answer.Run.StartMessageCount
 	behind := v.Current.TurnMessageCount > start
 	switch {
 	case newest, answer.Stands && behind:
 		return false, nil
-	case behind && (v.Back == nil || !v.isNewest(v.Back.Run)):
+	case behind && (v.Back == nil || !v.wroteNewestAnswer(v.Back.Run)):
 		return false, Stale(c.Key)
 	default:
 		return true, nil
 	}
 }
 
-// find asks for the last message that users see before the answer, which is the one to
+// findQuestion asks for the last message that users see before the answer, which is the one to
 // go back to. NotFound (MESSAGE_NOT_FOUND).
-func (c Regenerate) find(v *View) error {
+func (c Regenerate) findQuestion(v *View) error {
 	if v.Answer == nil { // the target may be the answer
 		return &Wider{[]Target{{c.Key, Need{Answer: c.Target}}}}
 	}
@@ -99,5 +99,5 @@ func (c Regenerate) find(v *View) error {
 			return &Wider{[]Target{{c.Key, Need{BackTo: m.ID}}}}
 		}
 	}
-	return noMessage(c.Target)
+	return messageNotFound(c.Target)
 }

@@ -18,18 +18,18 @@ func (c Release) Need() Need { return Need{RunID: c.RunID} }
 
 // Decide releases the claim.
 func (c Release) Decide(v *View) (*Change, error) {
-	if err := c.found(v); err != nil {
+	if err := c.checkExists(v); err != nil {
 		return nil, err
 	}
 	mine := c.Epoch == v.Session.Epoch && c.Epoch == v.Run.Epoch
 	if mine && v.Run.Status == RunQueued {
 		return nil, nil
 	}
-	if err := c.runs(v); err != nil {
+	if err := c.checkRunning(v); err != nil {
 		return nil, err
 	}
-	change := free(v, c.Now)
-	change.beside(c.RunID, c.Usage, c.Now)
+	change := requeue(v, c.Now)
+	change.addUsage(c.RunID, c.Usage, c.Now)
 	change.Runs[0].DueAt = 0
 	if c.Delay > 0 && !v.Run.stoppedSince(v.Run.ClaimedAt) {
 		change.Runs[0].DueAt = c.Now + c.Delay
@@ -55,7 +55,7 @@ func (c RequeueSilent) Decide(v *View) (*Change, error) {
 	if v.Session == nil || v.Run == nil || v.Run.Status != RunRunning || !v.HolderSilent {
 		return nil, nil
 	}
-	change := free(v, c.Now)
+	change := requeue(v, c.Now)
 	change.Runs[0].Losses++
 	return change, nil
 }
@@ -81,13 +81,13 @@ func (c RequeueLost) Decide(v *View) (*Change, error) {
 	if r.ClaimedAt >= c.ClaimedBefore || slices.Contains(c.Held, r.RunID) {
 		return nil, nil
 	}
-	change := free(v, c.Now)
+	change := requeue(v, c.Now)
 	change.Runs[0].Losses++
 	return change, nil
 }
 
-// free returns the change after which nobody holds the view's run.
-func free(v *View, now Millis) *Change {
+// requeue returns the change after which nobody holds the view's run.
+func requeue(v *View, now Millis) *Change {
 	s, r := *v.Session, *v.Run
 	s.UpdatedAt = now
 	r.Status, r.ExecutorID = RunQueued, ""

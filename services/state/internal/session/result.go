@@ -32,33 +32,33 @@ func (c RecordResult) Need() Need {
 
 // Decide adds the result to the journal, or says that the call has one.
 func (c RecordResult) Decide(v *View) (change *Change, repeated bool, err error) {
-	if err := c.runs(v); err != nil {
+	if err := c.checkRunning(v); err != nil {
 		return nil, false, err
 	}
-	if err := inFlight(v, c.Step); err != nil {
+	if err := checkStep(v, c.Step); err != nil {
 		return nil, false, err
 	}
 	if v.Journal == nil || !slices.Contains(v.Journal.CallIDs, c.Result.CallID) {
 		return nil, false, fault.New(fault.Conflict, "CALL_UNKNOWN",
 			"the plan of step %d has no call %q; record the plan before its results", c.Step, c.Result.CallID)
 	}
-	if v.Journal.has(c.Result.CallID) {
+	if v.Journal.hasResult(c.Result.CallID) {
 		return nil, true, nil
 	}
-	if err := c.fits(v); err != nil {
+	if err := c.checkSize(v); err != nil {
 		return nil, false, err
 	}
 	return &Change{Result: &c.Result, ResultAt: int32(len(v.Journal.Results))}, false, nil
 }
 
-func (j *Journal) has(callID string) bool {
+func (j *Journal) hasResult(callID string) bool {
 	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.CallID == callID })
 }
 
-// fits refuses a result now that would make the journal too large to hand
+// checkSize refuses a result now that would make the journal too large to hand
 // over or the step impossible to commit. Whoever records it can still record
 // a smaller one.
-func (c RecordResult) fits(v *View) error {
+func (c RecordResult) checkSize(v *View) error {
 	size := len(v.Journal.Plan) + len(c.Result.Body)
 	for _, r := range v.Journal.Results {
 		size += len(r.Body)

@@ -24,12 +24,12 @@ func (c RewindTo) Need() Need {
 
 // Decide rewinds the session, which is paused then.
 func (c RewindTo) Decide(v *View) (*Change, Session, error) {
-	if err := c.idle(v); err != nil {
+	if err := c.checkIdle(v); err != nil {
 		return nil, Session{}, err
 	}
 	to := v.Checkpoint
 	if to == nil {
-		return nil, Session{}, noCheckpoint(c.CheckpointID)
+		return nil, Session{}, checkpointNotFound(c.CheckpointID)
 	}
 	s := *v.Session
 	s.Version++
@@ -48,13 +48,13 @@ func (change *Change) rewind(v *View) {
 	// Messages may have been truncated since, and do not come back.
 	s.MessageCount = min(s.MessageCount, to.MessageCount)
 	s.State, s.StateVersion, s.StateBase = v.CheckpointState, to.StateVersion, to.StateBase
-	s.StateWrites, s.StateBytes = longestFold, 0 // the next write keeps a whole state: how many led here is not known
-	s.goBackTo(to)
+	s.StateWrites, s.StateBytes = maxStateWrites, 0 // the next write keeps a whole state: how many led here is not known
+	s.resetToCheckpoint(to)
 	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion, Step: to.Step, CallsFrom: to.Step + 1}
-	change.dropOpen(v)
-	change.leaveChildren(v)
+	change.dropOpenCalls(v)
+	change.endAwaitedChildren(v)
 }
 
-func noCheckpoint(id string) error {
+func checkpointNotFound(id string) error {
 	return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint %q", id)
 }

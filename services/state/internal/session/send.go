@@ -28,40 +28,40 @@ func (c Send) Need() Need { return c.need() }
 func (c Send) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
 	if v.Keyed != nil {
-		return c.repeat(v, EntryStart)
+		return c.answerRepeat(v, EntryStart)
 	}
-	if run, err := c.sentBefore(v); run != nil || err != nil {
+	if run, err := c.findRepeatedRun(v); run != nil || err != nil {
 		if err != nil {
 			return nil, Started{}, err
 		}
-		return nil, repeated(v, run), nil
+		return nil, repeatedStart(v, run), nil
 	}
 	waits, err := c.admit(v)
 	if err != nil {
 		return nil, Started{}, err
 	}
 	if v.Session != nil {
-		if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
+		if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 			return nil, Started{}, err
 		}
-	} else if err := unique(c.Messages, nil); err != nil {
+	} else if err := checkUnique(c.Messages, nil); err != nil {
 		return nil, Started{}, err
 	}
 	if waits {
-		return c.wait(v)
+		return c.enqueue(v)
 	}
-	change, err := c.session(views)
+	change, err := c.sessionChange(views)
 	if err != nil {
 		return nil, Started{}, err
 	}
-	c.begin(change, EntryStart)
-	change.append(c.Messages)
+	c.beginRun(change, EntryStart)
+	change.appendMessages(c.Messages)
 	return change, change.started(), nil
 }
 
-// sentBefore returns the run to follow for a message that was sent before: the one that
+// findRepeatedRun returns the run to follow for a message that was sent before: the one that
 // waits with it, or the newest that has written at its answer. nil when it was not.
-func (c Send) sentBefore(v *View) (*Run, error) {
+func (c Send) findRepeatedRun(v *View) (*Run, error) {
 	if len(c.Messages) != 1 || v.Session == nil {
 		return nil, nil //nolint:nilnil // it is no error, and no run
 	}
@@ -85,7 +85,7 @@ func (c Send) sentBefore(v *View) (*Run, error) {
 	switch {
 	case err != nil || !same || v.Back.Run == nil:
 		return nil, err // v.free refuses the id
-	case !v.isNewest(v.Back.Run):
+	case !v.wroteNewestAnswer(v.Back.Run):
 		return nil, Stale(c.Key)
 	default:
 		return v.Current, nil
@@ -95,11 +95,11 @@ func (c Send) sentBefore(v *View) (*Run, error) {
 // admit says whether the session may have a new run now, or the run waits.
 func (c Send) admit(v *View) (waits bool, err error) {
 	s := v.Session
-	switch err := c.fits(v); {
+	switch err := c.checkTarget(v); {
 	case err != nil:
 		return false, err
 	case s == nil && !v.AgentKnown:
-		return false, noAgent(c.AgentType)
+		return false, agentNotFound(c.AgentType)
 	case s == nil:
 		return false, nil
 	case c.New.ParentID != "" && c.New.ParentID != s.ParentID:
@@ -108,32 +108,32 @@ func (c Send) admit(v *View) (waits bool, err error) {
 	}
 	switch {
 	case s.Status == Active:
-		return true, c.mayWait(v)
+		return true, c.checkMayWait(v)
 	case !s.Status.Suspended():
 		return false, nil
 	case c.Abandon == nil:
 		return false, fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
 	case s.Waiting > 0: // nobody begins before those who wait already
-		return true, c.mayWait(v)
+		return true, c.checkMayWait(v)
 	default:
 		return false, nil
 	}
 }
 
-// session returns the change of the session's row, or the one that makes it.
-func (c Send) session(views []*View) (*Change, error) {
+// sessionChange returns the change of the session's row, or the one that makes it.
+func (c Send) sessionChange(views []*View) (*Change, error) {
 	c.New.Key, c.New.AgentType, c.New.Now = c.Key, c.AgentType, c.Now
 	v := views[0]
 	if v.Session == nil {
-		return c.New.birth(views)
+		return c.New.newSession(views)
 	}
 	if c.New.ParentID != "" {
-		if _, err := c.New.parent(views); err != nil {
+		if _, err := c.New.findParent(views); err != nil {
 			return nil, err
 		}
 	}
-	change := next(v)
-	c.answer(change, v)
-	c.abandon(change, v)
+	change := nextChange(v)
+	c.takeAnswers(change, v)
+	c.abandonOpenCalls(change, v)
 	return change, nil
 }

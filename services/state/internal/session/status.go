@@ -27,7 +27,7 @@ type StatusSet struct {
 }
 
 // Need says what Decide wants to see.
-func (c SetStatus) Need() Need { return needForce }
+func (c SetStatus) Need() Need { return needForcedEnd }
 
 // Decide sets the status. The change is nil when the session is not as
 // expected.
@@ -39,18 +39,18 @@ func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 	if s == nil {
 		return nil, StatusSet{}, NoSession(c.Key)
 	}
-	if !fits(c.Expected, s.Status) || c.ExpectedVersion != 0 && c.ExpectedVersion != s.Version {
+	if !statusAllowed(c.Expected, s.Status) || c.ExpectedVersion != 0 && c.ExpectedVersion != s.Version {
 		return nil, StatusSet{Version: s.Version, Status: s.Status}, nil
 	}
-	f := force{status: c.Status, now: c.Now}
+	f := forcedEnd{status: c.Status, now: c.Now}
 	if c.Status == Failed {
 		f.failure = c.Failure
 	}
 	if c.Status == Interrupted {
 		f.interruption = c.interruption(s)
 	}
-	change := f.end(v)
-	change.forsakes = c.Status == Failed
+	change := f.change(v)
+	change.endWaiting = c.Status == Failed
 	return change, StatusSet{OK: true, Version: change.Session.Version, Status: c.Status}, nil
 }
 

@@ -66,25 +66,25 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if v.Session == nil {
 		return nil, Submitted{}, NoSession(c.Key)
 	}
-	call, known := v.named(c.CallID)
+	call, known := v.ownCall(c.CallID)
 	if !known {
 		return nil, Submitted{}, NoCall(c.CallID)
 	}
 	answer := Answer{CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Response: c.Response}
-	if !answer.fits(call) {
+	if !answer.matches(call) {
 		return nil, Submitted{}, answer.mismatch(call)
 	}
-	call, status, news := answer.take(call, v.Session.Status.Terminal(), c.Now)
+	call, status, news := answer.apply(call, v.Session.Status.Terminal(), c.Now)
 	if status == NotContinuable {
 		return nil, Submitted{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
 			"session %q, which made call %q, is %s and does not go on; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
 	}
 	if !news {
-		return nil, goesOn(v, nil, Submitted{Status: status, Call: call}), nil
+		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil
 	}
 	change := &Change{Calls: []Call{call}}
-	change.resume(v, c.NewRunID, c.Now)
-	return change, goesOn(v, change, Submitted{Status: status, Call: call}), nil
+	change.continueSession(v, c.NewRunID, c.Now)
+	return change, withContinuation(v, change, Submitted{Status: status, Call: call}), nil
 }
 
 // Answer is what somebody outside says to a call.
@@ -96,7 +96,7 @@ type Answer struct {
 	Refusal    error // why it may not be taken, where it is news; nil for nothing. Of SubmitAll and Start.Answers
 }
 
-func (a Answer) fits(call Call) bool {
+func (a Answer) matches(call Call) bool {
 	return a.Kind == "" || a.Kind == call.Kind && a.ApprovalID == call.ApprovalID
 }
 
@@ -105,10 +105,10 @@ func (a Answer) mismatch(call Call) error {
 		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", call.CallID, call.Kind, call.ApprovalID, a.Kind, a.ApprovalID)
 }
 
-// take gives the answer, which fits, to a call of a session that may be over. It
+// apply gives the answer, which fits, to a call of a session that may be over. It
 // returns the call after that, and whether there is anything to write of it: of a
 // timeout that a step has taken, the first answer that comes late is kept.
-func (a Answer) take(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool) {
+func (a Answer) apply(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool) {
 	consumed := call.ConsumedAt != 0
 	switch {
 	case consumed && call.Answer == AnswerTimeout && call.LateAt != 0:
@@ -121,35 +121,35 @@ func (a Answer) take(call Call, over bool, now Millis) (after Call, status Submi
 	case over:
 		return call, NotContinuable, false
 	default:
-		return call.answered(AnswerClient, a.Response, now), Accepted, true
+		return call.withAnswer(AnswerClient, a.Response, now), Accepted, true
 	}
 }
 
-// resume continues the session if it waits for nothing any more after the
+// continueSession continues the session if it waits for nothing any more after the
 // change, which has answered calls of it.
-func (change *Change) resume(v *View, runID string, now Millis) {
-	if !v.Session.Status.Suspended() || v.Current == nil || v.Session.waits(change.callsOf(v)) {
+func (change *Change) continueSession(v *View, runID string, now Millis) {
+	if !v.Session.Status.Suspended() || v.Current == nil || v.Session.isWaiting(change.unconsumedCalls(v)) {
 		return
 	}
 	s := *v.Session
 	s.Version++
-	change.NewRun = s.proceed(v.Current, runID, now)
+	change.NewRun = s.beginContinuation(v.Current, runID, now)
 	change.Session = &s
 }
 
-// goesOn completes an answer with who goes on after it.
-func goesOn(v *View, change *Change, answer Submitted) Submitted {
+// withContinuation completes an answer with who goes on after it.
+func withContinuation(v *View, change *Change, answer Submitted) Submitted {
 	if change == nil {
 		change = &Change{}
 	}
-	calls := change.callsOf(v)
-	answered := slices.ContainsFunc(calls, func(call Call) bool { return !call.open() })
+	calls := change.unconsumedCalls(v)
+	answered := slices.ContainsFunc(calls, func(call Call) bool { return !call.isOpen() })
 	switch status := v.Session.Status; {
 	case change.NewRun != nil:
 		answer.Continuation, answer.RunID = NewRun, change.NewRun.RunID
 	case status == Active:
 		answer.Continuation, answer.RunID = LiveRun, v.Session.CurrentRunID
-	case (status == Interrupted || status == Paused) && answered && !slices.ContainsFunc(calls, Call.awaited):
+	case (status == Interrupted || status == Paused) && answered && !slices.ContainsFunc(calls, Call.isAwaited):
 		answer.Continuation = CallerResumes
 	default:
 		answer.Continuation = NoContinuation

@@ -19,7 +19,7 @@ func (c UpdateSession) Need() Need { return Need{} }
 
 // Decide writes what is given. The answer is the session's version after it.
 func (c UpdateSession) Decide(v *View) (*Change, int64, error) {
-	if err := c.at(v, c.ExpectedVersion); err != nil {
+	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, 0, err
 	}
 	s := *v.Session

@@ -24,14 +24,14 @@ func (c RecordUsage) Decide(v *View) (*Change, error) {
 	}
 	s := *v.Session
 	change := &Change{Session: &s}
-	change.beside(c.RunID, c.Usage, c.Now)
+	change.addUsage(c.RunID, c.Usage, c.Now)
 	return change, nil
 }
 
-// beside records measurements of no step, behind those that there are.
-func (change *Change) beside(runID string, usage []Usage, now Millis) {
+// addUsage records measurements of no step, behind those that there are.
+func (change *Change) addUsage(runID string, usage []Usage, now Millis) {
 	s := change.Session
-	list := entries(runID, 0, now, usage)
+	list := usageEntries(runID, 0, now, usage)
 	for i := range list {
 		list[i].Position += s.UsageCount
 	}

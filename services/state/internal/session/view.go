@@ -138,9 +138,9 @@ type Change struct {
 	Calls        []Call   // written over the calls of the same ids
 	Children     []Child  // inserted, or written over those of the same ids
 
-	joins    *Child   // of a created sub-session: what its parent is to know of it; read by Family.Spread
-	leaves   []string // the sub-sessions that end, since the calls that they are for are taken back; read by Family.Spread
-	forsakes bool     // the runs that wait end with the session; read by Family.Spread
+	newChild    *Child   // of a created sub-session: what its parent is to know of it; read by Family.Spread
+	endChildren []string // the sub-sessions that end, since the calls that they are for are taken back; read by Family.Spread
+	endWaiting  bool     // the runs that wait end with the session; read by Family.Spread
 }
 
 // Rewind takes back the end of a session. What it names must be there.

@@ -17,7 +17,7 @@ func (c SaveState) Need() Need { return Need{State: true} }
 
 // Decide saves the state. The answer is the session's version after it.
 func (c SaveState) Decide(v *View) (*Change, int64, error) {
-	if err := c.at(v, c.ExpectedVersion); err != nil {
+	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, 0, err
 	}
 	if len(c.State) > c.Limits.State {
@@ -28,7 +28,7 @@ func (c SaveState) Decide(v *View) (*Change, int64, error) {
 	s.UpdatedAt = c.Now
 	change := &Change{Session: &s}
 	if c.State != s.State {
-		s.keepWhole(change, c.State)
+		s.storeWholeState(change, c.State)
 	}
 	return change, s.Version, nil
 }
@@ -57,7 +57,7 @@ func (c MergeState) Need() Need { return Need{State: true} }
 // Decide merges the writes in their order. Writes that leave the state as it is
 // change nothing.
 func (c MergeState) Decide(v *View) (*Change, Merged, error) {
-	if err := c.at(v, c.ExpectedVersion); err != nil {
+	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, Merged{}, err
 	}
 	merged, err := merge(v.Session.State, c.Ops, c.Limits.State)
@@ -71,6 +71,6 @@ func (c MergeState) Decide(v *View) (*Change, Merged, error) {
 	s.Version++
 	s.UpdatedAt = c.Now
 	change := &Change{Session: &s}
-	s.keep(change, c.Ops, merged.state)
+	s.storeState(change, c.Ops, merged.state)
 	return change, Merged{s.Version, merged.warnings}, nil
 }

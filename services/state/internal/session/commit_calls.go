@@ -13,16 +13,16 @@ type Consume struct {
 	Revision int32
 }
 
-// answered returns the call with an answer that no step has taken.
-func (c Call) answered(by AnswerKind, response []byte, now Millis) Call {
+// withAnswer returns the call with an answer that no step has taken.
+func (c Call) withAnswer(by AnswerKind, response []byte, now Millis) Call {
 	c.Answer, c.Response, c.AnsweredAt = by, response, now
 	c.Revision++
 	return c
 }
 
-// named returns the call of the session among those that the view names. A
+// ownCall returns the call of the session among those that the view names. A
 // call of another session of the family does not count.
-func (v *View) named(callID string) (Call, bool) {
+func (v *View) ownCall(callID string) (Call, bool) {
 	for _, call := range v.Named {
 		if call.CallID == callID && call.SessionID == v.Session.SessionID {
 			return call, true
@@ -42,15 +42,15 @@ func (c Commit) callIDs() []string {
 	return ids
 }
 
-// calls puts what the step does with calls into the change.
-func (c Commit) calls(v *View, change *Change) (err error) {
+// changeCalls puts what the step does with calls into the change.
+func (c Commit) changeCalls(v *View, change *Change) (err error) {
 	if change.NewCalls, err = c.newCalls(v); err != nil {
 		return err
 	}
-	if change.Calls, err = c.consumed(v); err != nil {
+	if change.Calls, err = c.consumedCalls(v); err != nil {
 		return err
 	}
-	change.Calls = append(change.Calls, c.told(v)...)
+	change.Calls = append(change.Calls, c.reportedCalls(v)...)
 	return nil
 }
 
@@ -74,17 +74,17 @@ func (c Commit) newCalls(v *View) ([]Call, error) {
 	return calls, nil
 }
 
-func (c Commit) consumed(v *View) ([]Call, error) {
+func (c Commit) consumedCalls(v *View) ([]Call, error) {
 	var calls []Call
 	taken := map[string]bool{}
 	for _, consume := range c.Consume {
-		call, known := v.named(consume.CallID)
+		call, known := v.ownCall(consume.CallID)
 		switch {
 		case !known:
 			return nil, NoCall(consume.CallID)
 		case call.ConsumedAt != 0 || taken[call.CallID]:
 			return nil, fault.New(fault.Conflict, "CALL_CONSUMED", "a step has taken the answer to call %q already", call.CallID)
-		case call.open():
+		case call.isOpen():
 			return nil, fault.New(fault.Conflict, "CALL_UNANSWERED", "call %q has no answer yet; suspend until it has one", call.CallID)
 		case call.Revision != consume.Revision:
 			return nil, fault.New(fault.Stale, "ANSWER_CHANGED",
@@ -97,11 +97,11 @@ func (c Commit) consumed(v *View) ([]Call, error) {
 	return calls, nil
 }
 
-// told returns the calls of whose late answer the model has been told now.
-func (c Commit) told(v *View) []Call {
+// reportedCalls returns the calls of whose late answer the model has been told now.
+func (c Commit) reportedCalls(v *View) []Call {
 	var calls []Call
 	for _, id := range c.Told {
-		call, known := v.named(id)
+		call, known := v.ownCall(id)
 		seen := slices.ContainsFunc(calls, func(t Call) bool { return t.CallID == id })
 		if known && call.LateAt != 0 && !call.Told && !seen {
 			call.Told, call.ToldStep = true, c.Step

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// hotOf is what is known after a claim that has shown everything.
-func hotOf(t *testing.T, need Need) *Hot {
+// newHot is what is known after a claim that has shown everything.
+func newHot(t *testing.T, need Need) *Hot {
 	t.Helper()
-	v := owned()
+	v := runningView()
 	v.Session.State, v.Run = `{"a":1}`, v.Live
 	h := Heat(need, v, &Change{})
 	if h == nil {
@@ -22,7 +22,7 @@ var needAll = Need{State: true, Journal: true}
 
 func TestAClaimedSessionIsShownWithoutAReadOnlyWhatIsKnownOfIt(t *testing.T) {
 	t.Parallel()
-	h := hotOf(t, needAll)
+	h := newHot(t, needAll)
 	for _, known := range []Need{
 		{}, {RunID: h.run.RunID}, {Journal: true}, {MessageIDs: []string{"m"}}, {State: true}, {Written: true}, {CheckpointAt: h.session.StepCount + 1},
 	} {
@@ -74,7 +74,7 @@ func fill(v reflect.Value, n int64) {
 
 func TestAStateThatWasNotReadIsNotKnown(t *testing.T) {
 	t.Parallel()
-	h := hotOf(t, Need{Journal: true})
+	h := newHot(t, Need{Journal: true})
 	if _, ok := h.View(Need{State: true}); ok {
 		t.Error("a state that nobody has read is shown")
 	}
@@ -101,7 +101,7 @@ func TestAStateThatWasNotReadIsNotKnown(t *testing.T) {
 
 func TestNothingIsKnownOfASessionWhoseRunIsNotClaimed(t *testing.T) {
 	t.Parallel()
-	h := hotOf(t, needAll)
+	h := newHot(t, needAll)
 	released := h.run
 	released.Status, released.ExecutorID = RunQueued, ""
 	ended := h.session
@@ -113,7 +113,7 @@ func TestNothingIsKnownOfASessionWhoseRunIsNotClaimed(t *testing.T) {
 			t.Errorf("a session that is %s is known", name)
 		}
 	}
-	v := owned()
+	v := runningView()
 	if Heat(Need{}, v, &Change{}) != nil {
 		t.Error("a session is known whose journal was not shown")
 	}
@@ -124,7 +124,7 @@ func TestNothingIsKnownOfASessionWhoseRunIsNotClaimed(t *testing.T) {
 
 func TestAWriteLeavesWhatWasKnownBeforeAsItIs(t *testing.T) {
 	t.Parallel()
-	h := hotOf(t, needAll).After(&Change{Plan: &Journal{Step: 1, CallIDs: []string{"a", "b", "c"}}})
+	h := newHot(t, needAll).After(&Change{Plan: &Journal{Step: 1, CallIDs: []string{"a", "b", "c"}}})
 	h = h.After(&Change{Result: &Result{CallID: "a"}})
 	one, two := h.After(&Change{Result: &Result{CallID: "b"}}), h.After(&Change{Result: &Result{CallID: "c"}})
 	if len(h.journal.Results) != 1 || one.journal.Results[1].CallID != "b" || two.journal.Results[1].CallID != "c" {

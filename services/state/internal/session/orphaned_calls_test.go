@@ -8,14 +8,14 @@ func afterFailure(t *testing.T) *View {
 	t.Helper()
 	stashed, plain := call("stashed"), call("plain")
 	stashed.Stash = []byte("a message")
-	v := owned()
+	v := runningView()
 	v.Calls = []Call{plain, stashed}
 	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunFailed}}.Decide(v)
 	must(t, err)
 	if len(change.DropCalls) != 1 || change.DropCalls[0] != "plain" || len(change.Calls) != 1 || change.Calls[0].RunID != "" {
 		t.Fatalf("dropped %v, wrote %+v", change.DropCalls, change.Calls)
 	}
-	v = owned()
+	v = runningView()
 	v.Calls = change.Calls
 	return v
 }
@@ -27,54 +27,54 @@ func suspendOn(t *testing.T, v *View, calls ...Call) *View {
 	c := suspends(RunSuspendedClientTool, calls...)
 	change, _, err := c.Decide(v)
 	must(t, err)
-	after := suspended(change.callsOf(v)...)
+	after := suspendedView(change.unconsumedCalls(v)...)
 	after.Session = change.Session
 	return after
 }
 
-func goesOnAfter(t *testing.T, v *View, callID string) bool {
+func continuesAfterAnswer(t *testing.T, v *View, callID string) bool {
 	t.Helper()
-	change, got, err := Submit{Key: ours, CallID: callID, Kind: ClientTool, NewRunID: "next", Now: 60}.Decide(v)
+	change, got, err := Submit{Key: sessionKey, CallID: callID, Kind: ClientTool, NewRunID: "next", Now: 60}.Decide(v)
 	must(t, err)
 	return change.NewRun != nil && got.Continuation == NewRun
 }
 
 func TestWhatAFailedRunLeftBehindHoldsNoLaterSuspension(t *testing.T) {
 	t.Parallel()
-	if !goesOnAfter(t, suspendOn(t, afterFailure(t), Call{CallID: "own", Kind: ClientTool}), "own") {
+	if !continuesAfterAnswer(t, suspendOn(t, afterFailure(t), Call{CallID: "own", Kind: ClientTool}), "own") {
 		t.Error("the session waits for a call that nobody needs")
 	}
-	waiting := afterFailure(t).waitsFor(map[string]Status{"k": Active})
+	waiting := afterFailure(t).withAwaitedChildren(map[string]Status{"k": Active})
 	waiting.Session.Status, waiting.Live = SuspendedAwaitingChildren, nil
-	if got := familyOf(waiting, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun == nil {
+	if got := newFamily(waiting, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun == nil {
 		t.Error("the end of the last child does not continue the session")
 	}
-	if _, _, err := (Resume{Post: Post{Key: ours, RunID: "next"}}).Decide(waiting); err != nil {
+	if _, _, err := (Resume{Post: Post{Key: sessionKey, RunID: "next"}}).Decide(waiting); err != nil {
 		t.Errorf("resume of a session that waits for no call: %v", err)
 	}
 }
 
 func TestARunMaySuspendAgainOnWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	left := familyOf(afterFailure(t)).spread(t, "s", deciding(suspends(RunSuspendedClientTool).Decide))["s"]
+	left := newFamily(afterFailure(t)).run(t, "s", deciding(suspends(RunSuspendedClientTool).Decide))["s"]
 	if left.NewRun != nil || left.Session.Status != SuspendedClientTool {
 		t.Errorf("the session does not wait for what its run suspended on: %+v", left.Session)
 	}
-	if !goesOnAfter(t, suspendOn(t, afterFailure(t)), "stashed") {
+	if !continuesAfterAnswer(t, suspendOn(t, afterFailure(t)), "stashed") {
 		t.Error("the call that a failed run left behind does not continue the session that waits for it alone")
 	}
-	v := owned() // resumed after an interrupt of run "r0", which waited for two calls
+	v := runningView() // resumed after an interrupt of run "r0", which waited for two calls
 	for _, id := range []string{"c", "d"} {
 		left := call(id)
 		left.RunID, left.Stash = "r0", []byte("a message")
 		v.Calls = append(v.Calls, left)
 	}
 	again := suspendOn(t, v)
-	if goesOnAfter(t, again, "c") {
+	if continuesAfterAnswer(t, again, "c") {
 		t.Error("the session goes on before its last answer")
 	}
-	again.Calls[0] = again.Calls[0].by(AnswerClient)
-	if !goesOnAfter(t, again, "d") {
+	again.Calls[0] = again.Calls[0].answeredBy(AnswerClient)
+	if !continuesAfterAnswer(t, again, "d") {
 		t.Error("the last answer does not continue the session")
 	}
 }
@@ -83,7 +83,7 @@ func TestASessionThatIsStoppedLeavesNoCallToWaitFor(t *testing.T) {
 	t.Parallel()
 	stashed := call("stashed")
 	stashed.Stash = []byte("a message")
-	change, _, err := stop(StopAbort, "").Decide(suspended(stashed))
+	change, _, err := stop(StopAbort, "").Decide(suspendedView(stashed))
 	must(t, err)
 	if len(change.DropCalls) != 0 || len(change.Calls) != 1 || change.Calls[0].RunID != "" || string(change.Calls[0].Stash) != "a message" {
 		t.Errorf("dropped %v, wrote %+v", change.DropCalls, change.Calls)

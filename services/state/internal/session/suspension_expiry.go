@@ -21,13 +21,13 @@ func (s *Suspension) expiry() Millis {
 	return at
 }
 
-// held returns a copy of the suspension that knows until when a local child
+// withChildExpiry returns a copy of the suspension that knows until when a local child
 // holds it, and false when it knows that already or does not wait for the child.
 // until is the time of the child's own expiry; news says that the status is
 // news. A child that stops for another reason than a suspension leaves its parent
 // as much time as that was to be kept at first.
-func (s *Suspension) held(childID string, status Status, until Millis, news bool, now Millis) (*Suspension, bool) {
-	if _, waits := s.children()[childID]; !waits || s.ExpiresAt == 0 {
+func (s *Suspension) withChildExpiry(childID string, status Status, until Millis, news bool, now Millis) (*Suspension, bool) {
+	if _, waits := s.awaitedChildren()[childID]; !waits || s.ExpiresAt == 0 {
 		return s, false
 	}
 	switch {
@@ -44,11 +44,11 @@ func (s *Suspension) held(childID string, status Status, until Millis, news bool
 	}
 	held := *s
 	held.Holds = maps.Clone(s.Holds)
-	held.hold(childID, until)
+	held.setChildExpiry(childID, until)
 	return &held, true
 }
 
-func (s *Suspension) hold(childID string, until Millis) {
+func (s *Suspension) setChildExpiry(childID string, until Millis) {
 	if s.Holds == nil {
 		s.Holds = map[string]Millis{}
 	}

@@ -7,10 +7,10 @@ import "slices"
 // flight. Most commands of an executor ask for no more. A Hot never changes; a write
 // makes another one.
 type Hot struct {
-	session Session // its State is empty unless stated
-	run     Run
-	journal *Journal
-	stated  bool // the custom state is known
+	session    Session // its State is empty unless stated
+	run        Run
+	journal    *Journal
+	stateKnown bool // the custom state is known
 }
 
 // Heat returns what is known of a session once c is written, which a command has decided
@@ -24,8 +24,8 @@ func Heat(need Need, v *View, c *Change) *Hot {
 	case !need.Journal:
 		return nil
 	}
-	h := &Hot{session: *v.Session, journal: v.Journal, stated: need.State || need.Written && v.Journal.Writes()}
-	if !h.stated {
+	h := &Hot{session: *v.Session, journal: v.Journal, stateKnown: need.State || need.Written && v.Journal.Writes()}
+	if !h.stateKnown {
 		h.session.State = ""
 	}
 	if v.Run != nil {
@@ -44,7 +44,7 @@ func (h *Hot) After(c *Change) *Hot {
 		next.session = *c.Session
 		switch {
 		case c.NewState || len(c.StateWrite) > 0:
-			next.stated = true
+			next.stateKnown = true
 		default:
 			next.session.State = h.session.State
 		}
@@ -95,11 +95,11 @@ func (change *Change) journalAfter(j *Journal) *Journal {
 // of Need.MessageIDs as taken: the store has to refuse a message whose id the session
 // has.
 func (h *Hot) View(need Need) (*View, bool) {
-	if !h.shows(need) {
+	if !h.canShow(need) {
 		return nil, false
 	}
 	v := &View{Session: &h.session}
-	if h.stated && !need.State && (!need.Written || !h.journal.Writes()) {
+	if h.stateKnown && !need.State && (!need.Written || !h.journal.Writes()) {
 		s := h.session
 		s.State = ""
 		v.Session = &s
@@ -113,10 +113,10 @@ func (h *Hot) View(need Need) (*View, bool) {
 	return v, true
 }
 
-func (h *Hot) shows(n Need) bool {
+func (h *Hot) canShow(n Need) bool {
 	switch {
 	case n.RunID != "" && n.RunID != h.run.RunID,
-		(n.State || n.Written && h.journal.Writes()) && !h.stated,
+		(n.State || n.Written && h.journal.Writes()) && !h.stateKnown,
 		n.CheckpointAt != 0 && n.CheckpointAt == h.session.StepCount:
 		return false
 	}

@@ -48,8 +48,8 @@ type mergeResult struct {
 	warnings []string
 }
 
-// mostWarnings is how many warnings of one merge are told one by one.
-const mostWarnings = 50
+// maxWarnings is how many warnings of one merge are told one by one.
+const maxWarnings = 50
 
 // merge applies the ops to a JSON object in their order, and keeps the order
 // and the text of the keys that they leave alone. Without ops the state comes
@@ -81,7 +81,7 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 		}
 		switch {
 		case warning == "":
-		case len(warnings) < mostWarnings:
+		case len(warnings) < maxWarnings:
 			warnings = append(warnings, warning)
 		default:
 			untold++
@@ -101,8 +101,8 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 // What a fault names of the keys that were to be written: it travels in the
 // head of an answer, which has little room.
 const (
-	mostKeysNamed  = 64
-	mostBytesNamed = 4 << 10
+	maxNamedKeys  = 64
+	maxNamedBytes = 4 << 10
 )
 
 // StateTooLarge is the fault for a custom state above the limit. Its metadata
@@ -124,7 +124,7 @@ func changedKeys(ops []StateOp) string {
 			continue
 		}
 		size += len(op.Key) + len(",")
-		if len(keys) == mostKeysNamed || size > mostBytesNamed {
+		if len(keys) == maxNamedKeys || size > maxNamedBytes {
 			keys = append(keys, "…")
 			break
 		}
@@ -138,15 +138,15 @@ func changedKeys(ops []StateOp) string {
 // items once; text joins them again.
 type object struct {
 	fields []*field          // in order, with the removed fields, which are marked gone
-	known  map[string]*field // the present fields by key
+	byKey  map[string]*field // the present fields by key
 }
 
 type field struct {
-	key   string
-	value json.RawMessage   // while list is false
-	items []json.RawMessage // while list is true
-	list  bool
-	gone  bool
+	key     string
+	value   json.RawMessage   // while list is false
+	items   []json.RawMessage // while list is true
+	list    bool
+	removed bool
 }
 
 // parseObject reads one JSON object. Of a key that stands twice the last value
@@ -158,7 +158,7 @@ func parseObject(text string) (*object, error) {
 	} else if t != json.Delim('{') {
 		return nil, fmt.Errorf("not a JSON object: begins with %v", t)
 	}
-	o := &object{known: map[string]*field{}}
+	o := &object{byKey: map[string]*field{}}
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
@@ -173,27 +173,27 @@ func parseObject(text string) (*object, error) {
 	return o, nil
 }
 
-// at returns the field of the key, which is put behind the others when it is
+// fieldOf returns the field of the key, which is put behind the others when it is
 // new.
-func (o *object) at(key string) *field {
-	f, known := o.known[key]
+func (o *object) fieldOf(key string) *field {
+	f, known := o.byKey[key]
 	if !known {
 		f = &field{key: key}
 		o.fields = append(o.fields, f)
-		o.known[key] = f
+		o.byKey[key] = f
 	}
 	return f
 }
 
 func (o *object) set(key string, value json.RawMessage) {
-	f := o.at(key)
+	f := o.fieldOf(key)
 	f.value, f.items, f.list = value, nil, false
 }
 
 func (o *object) remove(key string) {
-	if f, known := o.known[key]; known {
-		f.gone, f.value, f.items = true, nil, nil
-		delete(o.known, key)
+	if f, known := o.byKey[key]; known {
+		f.removed, f.value, f.items = true, nil, nil
+		delete(o.byKey, key)
 	}
 }
 
@@ -209,19 +209,19 @@ func (o *object) apply(op StateOp, raced bool) (warning string, err error) {
 		o.set(op.Key, json.RawMessage(strings.Trim(op.Value, " \t\r\n")))
 		return "", nil
 	case Append:
-		return o.extend(op, raced)
+		return o.appendItems(op, raced)
 	default:
 		return "", fmt.Errorf("state op on %q has the unknown kind %q", op.Key, op.Kind)
 	}
 }
 
-func (o *object) extend(op StateOp, raced bool) (warning string, err error) {
+func (o *object) appendItems(op StateOp, raced bool) (warning string, err error) {
 	added, ok := items(json.RawMessage(op.Value))
 	if !ok {
 		return "", fmt.Errorf("append to %q: the value is not a JSON array", op.Key)
 	}
-	_, known := o.known[op.Key]
-	f := o.at(op.Key)
+	_, known := o.byKey[op.Key]
+	f := o.fieldOf(op.Key)
 	warning = raceWarning(op.Key, raced)
 	if known && !f.list {
 		if f.items, ok = items(f.value); !ok {
@@ -255,7 +255,7 @@ func (o *object) text() string {
 	b.WriteByte('{')
 	first := true
 	for _, f := range o.fields {
-		if f.gone {
+		if f.removed {
 			continue
 		}
 		if !first {

@@ -2,7 +2,7 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// takeBack is how a session goes back to a message of one of its users before a run begins,
+// rewindAndBegin is how a session goes back to a message of one of its users before a run begins,
 // to answer it again or to put another in its place.
 //
 //	messages     behind it go, and it itself unless it is kept; but the results of
@@ -19,10 +19,10 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 //
 // Its faults are Conflict (SESSION_BUSY), also while runs wait, since they would begin on
 // what is no more, Conflict (MESSAGE_EXISTS) and NotFound (CHECKPOINT_NOT_FOUND).
-func (c Post) takeBack(v *View, keep bool) (*Change, error) {
+func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	b := v.Back
 	if v.Session.Status == Active || v.Session.Waiting > 0 {
-		return nil, busy(v.Session)
+		return nil, sessionBusy(v.Session)
 	}
 	if _, _, known := b.Origin(); !known || b.State == "" {
 		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
@@ -32,37 +32,37 @@ func (c Post) takeBack(v *View, keep bool) (*Change, error) {
 	if keep {
 		left++
 	}
-	if err := v.free(c.Messages, left); err != nil {
+	if err := v.checkMessageIDs(c.Messages, left); err != nil {
 		return nil, err
 	}
-	if err := unique(c.Messages, messageIDs(b.Results)); err != nil {
+	if err := checkUnique(c.Messages, messageIDs(b.Results)); err != nil {
 		return nil, err
 	}
-	change := next(v)
-	if err := c.goBack(change, v, keep); err != nil {
+	change := nextChange(v)
+	if err := c.rewindToMessage(change, v, keep); err != nil {
 		return nil, err
 	}
-	c.answer(change, v)
-	c.abandon(change, v)
-	change.dropOpen(v)
-	run := c.begin(change, EntryStart)
+	c.takeAnswers(change, v)
+	c.abandonOpenCalls(change, v)
+	change.dropOpenCalls(v)
+	run := c.beginRun(change, EntryStart)
 	if keep { // its own first message
 		run.StartMessageCount, run.TurnMessageCount = b.Message.Ordinal, b.Message.Ordinal
 	}
-	change.append(c.Messages)
+	change.appendMessages(c.Messages)
 	return change, nil
 }
 
-// needBack is what takeBack wants to see beside the message.
-func (c Post) needBack() Need {
+// needRewind is what takeBack wants to see beside the message.
+func (c Post) needRewind() Need {
 	need := c.need()
 	need.Calls, need.Children, need.Current = true, true, true
 	return need
 }
 
-// asks reports whether the message to go back to is shown, is a user's, and users see it.
-func (c Post) asks(v *View, id string) (bool, error) {
-	if v.Session == nil || v.Back == nil || v.Back.Message.ID != id || v.Back.Message.Role != userRole {
+// showsUserMessage reports whether the message to go back to is shown, is a user's, and users see it.
+func (c Post) showsUserMessage(v *View, id string) (bool, error) {
+	if v.Session == nil || v.Back == nil || v.Back.Message.ID != id || v.Back.Message.Role != roleUser {
 		return false, nil
 	}
 	return c.Bodies.Shown(v.Back.Message)
@@ -92,8 +92,8 @@ func (b *Back) Origin() (version, base int64, known bool) {
 	}
 }
 
-// goBack takes the session of the change back, its status aside.
-func (c Post) goBack(change *Change, v *View, keep bool) error {
+// rewindToMessage takes the session of the change back, its status aside.
+func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 	b, s := v.Back, change.Session
 	version, base, _ := b.Origin()
 	change.Rewind = &Rewind{Messages: b.Message.Ordinal, StateVersion: version, CallsFrom: b.Before + 1}
@@ -103,13 +103,13 @@ func (c Post) goBack(change *Change, v *View, keep bool) error {
 		if err != nil {
 			return err
 		}
-		change.append([]Message{kept})
+		change.appendMessages([]Message{kept})
 	}
-	change.append(b.Results)
+	change.appendMessages(b.Results)
 	s.State, s.StateVersion, s.StateBase = b.State, version, base
-	s.StateWrites, s.StateBytes = longestFold, 0 // as after a rewind
-	s.goBackTo(b.Checkpoint)
-	change.leaveChildren(v)
+	s.StateWrites, s.StateBytes = maxStateWrites, 0 // as after a rewind
+	s.resetToCheckpoint(b.Checkpoint)
+	change.endAwaitedChildren(v)
 	for _, call := range b.Told {
 		call.Told, call.ToldStep = false, 0
 		change.Calls = append(change.Calls, call)
@@ -117,15 +117,15 @@ func (c Post) goBack(change *Change, v *View, keep bool) error {
 	return nil
 }
 
-// dropOpen lets the calls go that are still open after the change.
-func (change *Change) dropOpen(v *View) {
-	for _, call := range change.callsOf(v) {
-		if call.open() {
+// dropOpenCalls lets the calls go that are still open after the change.
+func (change *Change) dropOpenCalls(v *View) {
+	for _, call := range change.unconsumedCalls(v) {
+		if call.isOpen() {
 			change.DropCalls = append(change.DropCalls, call.CallID)
 		}
 	}
 }
 
-func noMessage(id string) error {
+func messageNotFound(id string) error {
 	return fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "the session has no message %q of a user that could be taken back to", id)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func submitAll(ids ...string) SubmitAll {
-	c := SubmitAll{Key: ours, NewRunID: "next", Now: 50}
+	c := SubmitAll{Key: sessionKey, NewRunID: "next", Now: 50}
 	for _, id := range ids {
 		c.Answers = append(c.Answers, Answer{CallID: id, Kind: ClientTool, Response: []byte("real")})
 	}
@@ -19,7 +19,7 @@ func TestAnswersThatComeTogetherContinueTheSessionOnce(t *testing.T) {
 	t.Parallel()
 	foreign := call("theirs")
 	foreign.SessionID = "other"
-	v := suspended(call("c1"), call("c2"), call("done").by(AnswerClient))
+	v := suspendedView(call("c1"), call("c2"), call("done").answeredBy(AnswerClient))
 	v.Named = append(slices.Clone(v.Named), foreign)
 	c := submitAll("c2", "nobody", "c1", "theirs", "c2", "done")
 	if got := c.Need().CallIDs; !slices.Equal(got, []string{"c1", "c2", "done", "nobody", "theirs"}) {
@@ -41,7 +41,7 @@ func TestAnswersThatComeTogetherContinueTheSessionOnce(t *testing.T) {
 func TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]*View{
-		"open": suspended(call("c1"), call("c2")), "open again": stoppedWith(Interrupted, call("c1"), call("c2")),
+		"open": suspendedView(call("c1"), call("c2")), "open again": stoppedView(Interrupted, call("c1"), call("c2")),
 	} {
 		c := submitAll("c1", "c2")
 		c.Answers[1].Kind = Approval
@@ -50,17 +50,17 @@ func TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind(t *testing.T) {
 			t.Errorf("%s: got %+v", name, change)
 		}
 	}
-	consumed := call("c2").by(AnswerTimeout).consumed()
-	for name, call := range map[string]Call{"answered": call("c2").by(AnswerClient), "timed out": call("c2").by(AnswerTimeout), "consumed": consumed} {
+	consumed := call("c2").answeredBy(AnswerTimeout).asConsumed()
+	for name, call := range map[string]Call{"answered": call("c2").answeredBy(AnswerClient), "timed out": call("c2").answeredBy(AnswerTimeout), "consumed": consumed} {
 		c := submitAll("c2")
 		c.Answers[0].Kind = Approval
-		change, got, err := c.Decide(suspended(call))
+		change, got, err := c.Decide(suspendedView(call))
 		must(t, err)
 		if change != nil || got[0].Status != AlreadyCompleted {
 			t.Errorf("%s: got %+v with %+v", name, got, change)
 		}
 	}
-	_, got, err := submitAll("c1").Decide(stoppedWith(Failed, call("c1")))
+	_, got, err := submitAll("c1").Decide(stoppedView(Failed, call("c1")))
 	if err != nil || got[0].Status != NotContinuable {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -70,11 +70,11 @@ func TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind(t *testing.T) {
 
 func TestAStartTakesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
 	t.Parallel()
-	c := Send{Post: Post{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("given", "given", "done", "nobody").Answers}}
+	c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, Answers: submitAll("given", "given", "done", "nobody").Answers}}
 	c.Answers[1].Response = []byte("another")
 	for name, v := range map[string]*View{
-		"suspended":   suspended(call("given"), call("left"), call("done").by(AnswerTimeout)),
-		"interrupted": stoppedWith(Interrupted, call("given"), call("left"), call("done").by(AnswerTimeout)),
+		"suspended":   suspendedView(call("given"), call("left"), call("done").answeredBy(AnswerTimeout)),
+		"interrupted": stoppedView(Interrupted, call("given"), call("left"), call("done").answeredBy(AnswerTimeout)),
 	} {
 		change, started, err := c.Decide(v)
 		must(t, err)
@@ -94,13 +94,13 @@ func TestAMessageIsSaidWhateverIsWrongWithItsAnswers(t *testing.T) {
 		"of the wrong kind": func(c *Send, _ *View) { c.Answers[0].Kind = Approval },
 		"refused":           func(c *Send, _ *View) { c.Answers[0].Refusal = fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "") },
 		"too much together": func(c *Send, v *View) {
-			unread := call("unread").answered(AnswerClient, make([]byte, 100), 2)
+			unread := call("unread").withAnswer(AnswerClient, make([]byte, 100), 2)
 			v.Calls, v.Named = append(v.Calls, unread), append(v.Named, unread)
 			c.Limits.Journal = 100 + len("real") + len("real") - 1
 		},
 	} {
-		v := suspended(call("c1"), call("c2"))
-		c := Send{Post: Post{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: gone, Answers: submitAll("c1", "c2").Answers}}
+		v := suspendedView(call("c1"), call("c2"))
+		c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, Answers: submitAll("c1", "c2").Answers}}
 		left, taken := 0, 1
 		if name == "too much together" {
 			left, taken = 1, 0
@@ -124,13 +124,13 @@ func TestAMessageIsSaidWhateverIsWrongWithItsAnswers(t *testing.T) {
 
 func TestOnlyAnswersThatAreStillToBeReadAreBounded(t *testing.T) {
 	t.Parallel()
-	late := call("late").by(AnswerTimeout).consumed() // its answer was read
+	late := call("late").answeredBy(AnswerTimeout).asConsumed() // its answer was read
 	late.Late, late.LateAt = []byte("late"), 9
-	told, dropped := late, call("dropped").by(AnswerClient)
+	told, dropped := late, call("dropped").answeredBy(AnswerClient)
 	told.CallID, told.Told = "told", true
 	dropped.Step = 9
-	v := suspended(call("open"), call("given").by(AnswerClient), late, told, dropped)
-	change := &Change{Calls: []Call{call("open").answered(AnswerClient, []byte("new"), 5)}, Rewind: &Rewind{CallsFrom: 9}}
+	v := suspendedView(call("open"), call("given").answeredBy(AnswerClient), late, told, dropped)
+	change := &Change{Calls: []Call{call("open").withAnswer(AnswerClient, []byte("new"), 5)}, Rewind: &Rewind{CallsFrom: 9}}
 	if got, want := change.Unread(v), len("new")+len("answer")+len("late"); got != want {
 		t.Errorf("got %d bytes, want %d", got, want)
 	}

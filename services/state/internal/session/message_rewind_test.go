@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// backed shows a session that has failed, around its message "ask" at the ordinal 3
+// rewindableView shows a session that has failed, around its message "ask" at the ordinal 3
 // of run "asked", behind the checkpoint of step 2.
-func backed() *View {
-	v := rested()
+func rewindableView() *View {
+	v := restingView()
 	v.Back = &Back{
 		Message: Message{Ordinal: 3, ID: "ask", Role: "user", RunID: "asked"}, Before: 2, State: `{"then":true}`,
 		Run: &Run{RunID: "asked", StartStateVersion: 4, StartStateBase: 2}, Checkpoint: &Checkpoint{ID: "cp", Step: 2, MessageCount: 3, StateVersion: 4, StateBase: 2},
@@ -20,33 +20,33 @@ func backed() *View {
 	return v
 }
 
-// posting reads messages by their ids: those that begin with "hidden" are not shown, and
+// testBodies reads messages by their ids: those that begin with "hidden" are not shown, and
 // messages of one body say the same.
-var posting = Bodies{
+var testBodies = Bodies{
 	Same:  func(a, b Message) (bool, error) { return string(a.Body) == string(b.Body), nil },
 	Shown: func(m Message) (bool, error) { return m.ID != "hidden", nil },
 	Adopt: func(m Message, runID string) (Message, error) { m.RunID = runID; return m, nil },
 	Ran: func(step []Message) (bool, error) {
-		return slices.ContainsFunc(step, func(m Message) bool { return m.Role == toolRole }), nil
+		return slices.ContainsFunc(step, func(m Message) bool { return m.Role == roleTool }), nil
 	},
 }
 
 // editing puts messages in the place of "ask".
 func editing(messages ...Message) Edit {
-	return Edit{Target: "ask", Send: Send{Post: Post{Key: ours, RunID: "next", MessageID: "ui", Now: 50, Messages: messages, Bodies: posting}}}
+	return Edit{Target: "ask", Send: Send{Post: Post{Key: sessionKey, RunID: "next", MessageID: "ui", Now: 50, Messages: messages, Bodies: testBodies}}}
 }
 
-// again answers "ask" again.
-func again() Regenerate { return Regenerate{Target: "ask", Send: editing().Send} }
+// regenerate answers "ask" again.
+func regenerate() Regenerate { return Regenerate{Target: "ask", Send: editing().Send} }
 
 func TestASessionIsTakenBackToAMessageAndNumbersOn(t *testing.T) {
 	t.Parallel()
 	for keep, want := range map[bool][]string{true: {"ask"}, false: {"new"}} {
 		decide := editing(Message{ID: "new"}).Decide
 		if keep {
-			decide = again().Decide
+			decide = regenerate().Decide
 		}
-		change, started, err := decide(backed())
+		change, started, err := decide(rewindableView())
 		must(t, err)
 		s, run := change.Session, change.NewRun
 		if s.Status != Active || s.Turn != 3 || s.StepCount != 3 || s.Version != 8 || s.CheckpointID != "cp" || s.Failure != nil || s.Output != "" ||
@@ -67,10 +67,10 @@ func TestASessionIsTakenBackToAMessageAndNumbersOn(t *testing.T) {
 
 func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
 	t.Parallel()
-	v := backed()
-	late := call("late").by(AnswerTimeout).consumed()
+	v := rewindableView()
+	late := call("late").answeredBy(AnswerTimeout).asConsumed()
 	late.Step, late.LateAt, late.Told, late.ToldStep = 1, 9, true, 3
-	timedOut, replaced := call("timed out").by(AnswerTimeout).consumed(), call("replaced").by(AnswerTimeout)
+	timedOut, replaced := call("timed out").answeredBy(AnswerTimeout).asConsumed(), call("replaced").answeredBy(AnswerTimeout)
 	timedOut.Step, replaced.Step = 1, 2
 	open, given := call("open"), call("given")
 	open.Step, given.Step = 2, 2
@@ -78,7 +78,7 @@ func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
 	v.Back.Results = []Message{{ID: "result", Role: "tool"}}
 	v.Calls = []Call{call("waits"), open, given, replaced}
 	v.Named = []Call{given, replaced, timedOut, call("waits")}
-	c := again()
+	c := regenerate()
 	c.Answers = []Answer{{CallID: "given", Kind: ClientTool, Response: []byte("x")}, {CallID: "waits", Kind: Approval},
 		{CallID: "timed out", Kind: ClientTool, Response: []byte("late")}, {CallID: "replaced", Kind: ClientTool, Response: []byte("real")}}
 	change, started, err := c.Decide(v)
@@ -95,7 +95,7 @@ func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
 	if got := messageIDs(change.Messages); !slices.Equal(got, []string{"ask", "result"}) {
 		t.Errorf("got messages %v", got)
 	}
-	c.Abandon = gone
+	c.Abandon = abandonAnswer
 	change, started, err = c.Decide(v)
 	must(t, err)
 	if len(change.DropCalls) != 0 || !slices.Equal(started.Abandoned, []string{"open"}) {
@@ -107,11 +107,11 @@ func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
 
 func TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore(t *testing.T) {
 	t.Parallel()
-	v := backed()
+	v := rewindableView()
 	v.Back.Run.StartStateVersion, v.Back.Run.StartStateBase = 3, 1
 	newest := v.Back.Checkpoint
 	v.Back.Checkpoint = nil
-	change, _, err := again().Decide(v)
+	change, _, err := regenerate().Decide(v)
 	must(t, err)
 	if s := change.Session; s.StateVersion != 3 || s.StateBase != 1 || s.CheckpointID != "" || change.Rewind.StateVersion != 3 {
 		t.Errorf("got %+v, want that of the run, without the checkpoint of a later state", s)
@@ -119,17 +119,17 @@ func TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore(t *testing.T) {
 	v.Back.Checkpoint = newest
 	for _, run := range []*Run{nil, {RunID: "asked"}} { // a branch; a run that has not begun
 		v.Back.Run = run
-		change, _, err = again().Decide(v)
+		change, _, err = regenerate().Decide(v)
 		must(t, err)
 		if s := change.Session; s.StateVersion != 4 || s.StateBase != 2 || s.CheckpointID != "cp" {
 			t.Errorf("got %+v, want that of the checkpoint", s)
 		}
 	}
 	v.Back.State = ""
-	_, _, err = again().Decide(v)
+	_, _, err = regenerate().Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 	v.Back.Checkpoint, v.Back.State = nil, "{}"
-	_, _, err = again().Decide(v)
+	_, _, err = regenerate().Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
@@ -140,39 +140,39 @@ func TestOnlyAMessageThatUsersSeeIsGoneBackTo(t *testing.T) {
 		"assistant's": func(v *View) { v.Back.Message.Role = "assistant" },
 		"hidden":      func(v *View) { v.Back.Message.ID = "hidden" },
 	} {
-		v := backed()
+		v := rewindableView()
 		change(v)
-		if _, _, err := again().Decide(v); !isWider(err, Need{Answer: "ask"}) {
+		if _, _, err := regenerate().Decide(v); !needsMore(err, Need{Answer: "ask"}) {
 			t.Errorf("%s: got %v, want to see whether it is an answer", name, err)
 		}
 		v.Answer = &AnswerRun{}
-		_, _, err := again().Decide(v)
+		_, _, err := regenerate().Decide(v)
 		if fault.ReasonOf(err) != "MESSAGE_NOT_FOUND" {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	broken := again()
+	broken := regenerate()
 	broken.Bodies.Shown = func(Message) (bool, error) { return false, errors.New("cannot read it") }
-	if _, _, err := broken.Decide(backed()); err == nil || fault.ReasonOf(err) != "" {
+	if _, _, err := broken.Decide(rewindableView()); err == nil || fault.ReasonOf(err) != "" {
 		t.Errorf("got %v, want the error", err)
 	}
-	broken = again()
+	broken = regenerate()
 	broken.Bodies.Adopt = func(Message, string) (Message, error) { return Message{}, errors.New("cannot write it") }
-	if _, _, err := broken.Decide(backed()); err == nil || fault.ReasonOf(err) != "" {
+	if _, _, err := broken.Decide(rewindableView()); err == nil || fault.ReasonOf(err) != "" {
 		t.Errorf("got %v, want the error", err)
 	}
 }
 
 func TestABusySessionIsNotGoneBackIn(t *testing.T) {
 	t.Parallel()
-	c := again()
+	c := regenerate()
 	c.OnBusy = BusyEnqueue
-	v := owned()
-	v.Back = backed().Back
+	v := runningView()
+	v.Back = rewindableView().Back
 	_, _, err := c.Decide(v)
 	refused(t, err, fault.Conflict, "SESSION_BUSY")
-	v = suspended(call("c1"))
-	v.Back, v.Session.Waiting = backed().Back, 1
+	v = suspendedView(call("c1"))
+	v.Back, v.Session.Waiting = rewindableView().Back, 1
 	_, _, err = c.Decide(v)
 	refused(t, err, fault.Conflict, "SESSION_BUSY")
 	v.Session.Waiting = 0
@@ -189,15 +189,15 @@ func TestTheChildrenThatATakenBackSessionWaitsForEnd(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(...*View) (*Change, error){
 		"taken back": func(views ...*View) (*Change, error) {
-			change, _, err := again().Decide(views...)
+			change, _, err := regenerate().Decide(views...)
 			return change, err
 		},
-		"rewound": deciding(RewindTo{Key: ours, CheckpointID: "cp", Now: 50}.Decide),
+		"rewound": deciding(RewindTo{Key: sessionKey, CheckpointID: "cp", Now: 50}.Decide),
 	} {
-		v := suspended().waitsFor(map[string]Status{"k": Active, "over": Completed}).knows("companion", Active)
+		v := suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "over": Completed}).withChild("companion", Active)
 		v.Session.Status = SuspendedAwaitingChildren
-		v.Back, v.Checkpoint, v.CheckpointState = backed().Back, rested().Checkpoint, "{}"
-		got := familyOf(v, child("k", "s"), child("over", "s"), child("companion", "s")).spread(t, "s", decide)
+		v.Back, v.Checkpoint, v.CheckpointState = rewindableView().Back, restingView().Checkpoint, "{}"
+		got := newFamily(v, childView("k", "s"), childView("over", "s"), childView("companion", "s")).run(t, "s", decide)
 		if len(got) != 2 || got["k"] == nil || got["k"].Session.Status != Failed || got["k"].Session.Failure.Reason != ParentFailed {
 			t.Errorf("%s: got %+v, want the child's end and no other", name, got)
 		}

@@ -66,42 +66,42 @@ func (c Post) need() Need {
 	return need
 }
 
-// repeat answers a request whose key the session knows.
-func (c Post) repeat(v *View, entry Entry) (*Change, Started, error) {
+// answerRepeat answers a request whose key the session knows.
+func (c Post) answerRepeat(v *View, entry Entry) (*Change, Started, error) {
 	first := v.Keyed
 	same := bytes.Equal(c.RequestHash, first.RequestHash) && (entry == EntryResume) == (first.Entry == EntryResume)
 	if c.AgentType != "" && c.AgentType != first.AgentType || !same {
 		return nil, Started{}, fault.New(fault.Conflict, "REQUEST_KEY_REUSED",
 			"request key %q started run %q with another agent or other messages; use a new key for a new request", c.RequestKey, first.RunID)
 	}
-	return nil, repeated(v, first), nil
+	return nil, repeatedStart(v, first), nil
 }
 
-// repeated is the answer to a request that has nothing to write, since the run is there.
-func repeated(v *View, run *Run) Started {
+// repeatedStart is the answer to a request that has nothing to write, since the run is there.
+func repeatedStart(v *View, run *Run) Started {
 	return Started{Session: *v.Session, Run: *run, Repeated: true, Waiting: run.Status == RunWaiting}
 }
 
-// isNewest reports whether the newest answer is the one that the run has written at. The
+// wroteNewestAnswer reports whether the newest answer is the one that the run has written at. The
 // view has to show the newest run.
-func (v *View) isNewest(run *Run) bool {
+func (v *View) wroteNewestAnswer(run *Run) bool {
 	return run != nil && v.Current != nil && run.MessageID == v.Current.MessageID
 }
 
-// fits gives the faults of a request that is about another session than the one that there
+// checkTarget gives the faults of a request that is about another session than the one that there
 // is: SESSION_CHANGED, RUN_STALE, AGENT_MISMATCH, and NotFound (SESSION_NOT_FOUND) where a
 // session is expected and there is none.
-func (c Post) fits(v *View) error {
+func (c Post) checkTarget(v *View) error {
 	s := v.Session
 	switch {
-	case c.Seen != "" && (s == nil || !v.isNewest(v.Run)):
+	case c.Seen != "" && (s == nil || !v.wroteNewestAnswer(v.Run)):
 		return Stale(c.Key)
-	case s == nil && c.Expect.given():
+	case s == nil && c.Expect.isSet():
 		return NoSession(c.Key)
 	case s == nil:
 		return nil
 	}
-	if err := c.Expect.met(s); err != nil {
+	if err := c.Expect.check(s); err != nil {
 		return err
 	}
 	if c.AgentType != "" && c.AgentType != s.AgentType {
@@ -117,37 +117,37 @@ func Stale(key Key) error {
 		"the conversation %q has moved on; load its messages, and send the request again if it is still wanted", key.SessionID)
 }
 
-// aborted gives Conflict (RUN_CANCELLED) for a session whose newest run was aborted: that
+// checkNotAborted gives Conflict (RUN_CANCELLED) for a session whose newest run was aborted: that
 // was to end it for good. A session that ended with its parent was not aborted.
-func (c Post) aborted(s *Session) error {
-	if f := s.Failure; f == nil || f.Code != cancelled || f.Reason != "" {
+func (c Post) checkNotAborted(s *Session) error {
+	if f := s.Failure; f == nil || f.Code != codeCancelled || f.Reason != "" {
 		return nil
 	}
 	return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and does not go on; start a run with a message", s.CurrentRunID, c.SessionID)
 }
 
-// next returns the change of a session that exists, to which the rest of the command is
+// nextChange returns the change of a session that exists, to which the rest of the command is
 // added.
-func next(v *View) *Change {
+func nextChange(v *View) *Change {
 	s := *v.Session
 	s.Version++
 	return &Change{Session: &s}
 }
 
-// begin makes the session of the change active and its new run. What the change appends
+// beginRun makes the session of the change active and its new run. What the change appends
 // afterwards is the run's own.
-func (c Post) begin(change *Change, entry Entry) *Run {
+func (c Post) beginRun(change *Change, entry Entry) *Run {
 	s := change.Session
 	if entry == EntryResume {
 		s.ResumeCount++
 	}
-	s.begin(c.Now)
+	s.beginTurn(c.Now)
 	s.CurrentRunID = c.RunID
-	change.NewRun = c.run(s, entry)
+	change.NewRun = c.newRun(s, entry)
 	return change.NewRun
 }
 
-func (c Post) run(s *Session, entry Entry) *Run {
+func (c Post) newRun(s *Session, entry Entry) *Run {
 	return &Run{
 		RunID: c.RunID, AgentType: s.AgentType, Turn: s.Turn, Status: RunQueued, Entry: entry,
 		RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
@@ -159,11 +159,11 @@ func (c Post) run(s *Session, entry Entry) *Run {
 
 // started is the answer to a command that has made the change.
 func (change *Change) started() Started {
-	return Started{Session: *change.Session, Run: *change.NewRun, Created: change.Created, Abandoned: change.abandoned()}
+	return Started{Session: *change.Session, Run: *change.NewRun, Created: change.Created, Abandoned: change.abandonedCalls()}
 }
 
-// abandoned returns the ids of the calls that the change abandons.
-func (change *Change) abandoned() (ids []string) {
+// abandonedCalls returns the ids of the calls that the change abandons.
+func (change *Change) abandonedCalls() (ids []string) {
 	for _, call := range change.Calls {
 		if call.Answer == AnswerAbandoned && call.ConsumedAt == 0 {
 			ids = append(ids, call.CallID)
@@ -179,23 +179,23 @@ type Addition struct {
 	Ops    []StateOp
 }
 
-// with are all that the request brings, in the order of the conversation.
-func (a Addition) with(own []Message) []Message { return slices.Concat(a.Append, own) }
+// allMessages are all that the request brings, in the order of the conversation.
+func (a Addition) allMessages(own []Message) []Message { return slices.Concat(a.Append, own) }
 
-// resume begins a run that goes on from what the change leaves of the session.
-func (c Post) resume(change *Change, a Addition) error {
+// resumeRun begins a run that goes on from what the change leaves of the session.
+func (c Post) resumeRun(change *Change, a Addition) error {
 	s := change.Session
-	change.append(a.Append)
+	change.appendMessages(a.Append)
 	merged, err := merge(s.State, a.Ops, c.Limits.State)
 	if err != nil {
 		return err
 	}
 	if change.Created && merged.state != s.State {
-		s.keepWhole(change, merged.state)
+		s.storeWholeState(change, merged.state)
 	} else {
-		s.keep(change, a.Ops, merged.state)
+		s.storeState(change, a.Ops, merged.state)
 	}
-	c.begin(change, EntryResume)
-	change.append(c.Messages)
+	c.beginRun(change, EntryResume)
+	change.appendMessages(c.Messages)
 	return nil
 }

@@ -20,7 +20,7 @@ func (w *Wider) Error() string {
 // had, in their order, and those that it asks for. A session that is among both
 // keeps its place and is shown whatever either wants to see.
 func (w *Wider) Widen(had []Target) []Target {
-	wanted := wanted{targets: slices.Clone(had), places: make(map[Key]int, len(had))}
+	wanted := targetList{targets: slices.Clone(had), places: make(map[Key]int, len(had))}
 	for i, t := range slices.Backward(had) {
 		wanted.places[t.Key] = i
 	}
@@ -30,15 +30,15 @@ func (w *Wider) Widen(had []Target) []Target {
 	return wanted.targets
 }
 
-// wanted is a list of targets, each session once.
-type wanted struct {
+// targetList is a list of targets, each session once.
+type targetList struct {
 	targets []Target
 	places  map[Key]int
 }
 
-func (w *wanted) add(t Target) {
+func (w *targetList) add(t Target) {
 	if i, known := w.places[t.Key]; known {
-		w.targets[i].Need = w.targets[i].Need.with(t.Need)
+		w.targets[i].Need = w.targets[i].Need.union(t.Need)
 		return
 	}
 	if w.places == nil {
@@ -48,9 +48,9 @@ func (w *wanted) add(t Target) {
 	w.targets = append(w.targets, t)
 }
 
-// with returns the need of a command that wants to see what either wants. The
+// union returns the need of a command that wants to see what either wants. The
 // more that is asked for names a message to go back to and an answer at most.
-func (n Need) with(m Need) Need {
+func (n Need) union(m Need) Need {
 	n.Current = n.Current || m.Current
 	n.Open = n.Open || m.Open
 	n.Journal = n.Journal || m.Journal

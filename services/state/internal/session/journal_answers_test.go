@@ -4,11 +4,11 @@ import (
 	"testing"
 )
 
-// draining shows a run whose journal has run the call "paid", which was approved, and
+// drainingView shows a run whose journal has run the call "paid", which was approved, and
 // has begun with another; a third call waits beside them.
-func draining() *View {
-	v := owned()
-	paid, begun, beside, open := call("paid").by(AnswerClient), call("begun").by(AnswerClient), call("beside").by(AnswerClient), call("open")
+func drainingView() *View {
+	v := runningView()
+	paid, begun, beside, open := call("paid").answeredBy(AnswerClient), call("begun").answeredBy(AnswerClient), call("beside").answeredBy(AnswerClient), call("open")
 	v.Calls = []Call{paid, begun, beside, open}
 	v.Journal = &Journal{Step: 4, CallIDs: []string{"paid", "begun", "open"}, Results: []Result{{CallID: "paid"}}}
 	return v
@@ -17,7 +17,7 @@ func draining() *View {
 func TestTheEndOfARunConsumesTheAnswersThatItsJournalRuns(t *testing.T) {
 	t.Parallel()
 	forced := func(status Status) func(*View) *Change {
-		return func(v *View) *Change { return force{status: status, now: 50}.end(v) }
+		return func(v *View) *Change { return forcedEnd{status: status, now: 50}.change(v) }
 	}
 	finished := func(status RunStatus) func(*View) *Change {
 		return func(v *View) *Change {
@@ -31,7 +31,7 @@ func TestTheEndOfARunConsumesTheAnswersThatItsJournalRuns(t *testing.T) {
 		"set to failed": forced(Failed), "set to paused": forced(Paused),
 	} {
 		got := map[string]Call{}
-		change := end(draining())
+		change := end(drainingView())
 		for _, c := range change.Calls {
 			got[c.CallID] = c
 		}
@@ -48,12 +48,12 @@ func TestTheEndOfARunConsumesTheAnswersThatItsJournalRuns(t *testing.T) {
 
 func TestWhatTheEndOfARunHasConsumedIsNotTakenBackWithTheRun(t *testing.T) {
 	t.Parallel()
-	v := draining()
+	v := drainingView()
 	v.Run.Stop, v.Run.StartStateVersion = &Stop{Kind: StopInterrupt, Undo: true}, 1
 	v.Session.Waiting, v.Session.CheckpointID = 1, "of the run"
 	v.Waiting, v.Held = []Waiting{{Run: Run{RunID: "next", Status: RunWaiting, OnBusy: BusyRollback}}}, &Held{}
 	v.Former, v.StartState = &Checkpoint{ID: "former", Step: 3}, "{}"
-	got := familyOf(v).spread(t, "s", finishAs("s", RunInterrupted))["s"]
+	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
 	consumed := 0
 	for _, c := range got.Calls {
 		if c.ConsumedAt != 0 {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// proceed begins the continuation of a suspended session: another run, which
+// beginContinuation begins the continuation of a suspended session: another run, which
 // writes on at the same message and belongs to the same trace and the same turn as
 // the one that suspended, and has its deadline. The version is the caller's to raise.
-func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
+func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *Run {
 	s.Status = Active
 	s.Turn++
 	s.ResumeCount++
@@ -26,13 +26,13 @@ func (s *Session) proceed(suspended *Run, runID string, now Millis) *Run {
 	}
 }
 
-// waits reports whether a suspended session has something left to wait for:
+// isWaiting reports whether a suspended session has something left to wait for:
 // one of the calls that is awaited, or a child that has not ended.
-func (s *Session) waits(calls []Call) bool {
-	if slices.ContainsFunc(calls, Call.awaited) {
+func (s *Session) isWaiting(calls []Call) bool {
+	if slices.ContainsFunc(calls, Call.isAwaited) {
 		return true
 	}
-	for _, child := range s.Suspension.children() {
+	for _, child := range s.Suspension.awaitedChildren() {
 		if !child.Status.Terminal() {
 			return true
 		}
@@ -40,35 +40,35 @@ func (s *Session) waits(calls []Call) bool {
 	return false
 }
 
-func (c Call) open() bool { return c.Answer == "" }
+func (c Call) isOpen() bool { return c.Answer == "" }
 
-// awaited reports whether the call keeps a suspended session from going on: it
+// isAwaited reports whether the call keeps a suspended session from going on: it
 // is open, and no failure has made an orphan of it.
-func (c Call) awaited() bool { return c.open() && c.RunID != "" }
+func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
 
 // Awaited counts the calls that sessions wait for.
 func Awaited(calls []Call) (n int) {
 	for _, call := range calls {
-		if call.awaited() {
+		if call.isAwaited() {
 			n++
 		}
 	}
 	return n
 }
 
-// children returns the children that the suspension waits for; of no
+// awaitedChildren returns the children that the suspension waits for; of no
 // suspension none.
-func (s *Suspension) children() map[string]ChildWait {
+func (s *Suspension) awaitedChildren() map[string]ChildWait {
 	if s == nil {
 		return nil
 	}
 	return s.Children
 }
 
-// told returns a copy of the suspension that knows a child's new status, and
+// withChildStatus returns a copy of the suspension that knows a child's new status, and
 // false when it knows it already or does not wait for the child.
-func (s *Suspension) told(childID string, status Status) (*Suspension, bool) {
-	wait, waits := s.children()[childID]
+func (s *Suspension) withChildStatus(childID string, status Status) (*Suspension, bool) {
+	wait, waits := s.awaitedChildren()[childID]
 	if !waits || wait.Status == status {
 		return s, false
 	}
@@ -79,9 +79,9 @@ func (s *Suspension) told(childID string, status Status) (*Suspension, bool) {
 	return &told, true
 }
 
-// callsOf returns the calls of the session that no step has taken, as they are
+// unconsumedCalls returns the calls of the session that no step has taken, as they are
 // after the change. The view shows them as they are before it.
-func (change *Change) callsOf(v *View) []Call {
+func (change *Change) unconsumedCalls(v *View) []Call {
 	after := map[string]Call{}
 	for _, call := range change.Calls {
 		after[call.CallID] = call
@@ -91,15 +91,15 @@ func (change *Change) callsOf(v *View) []Call {
 		if changed, ok := after[call.CallID]; ok {
 			call = changed
 		}
-		if call.ConsumedAt == 0 && !change.drops(call) {
+		if call.ConsumedAt == 0 && !change.dropsCall(call) {
 			calls = append(calls, call)
 		}
 	}
 	return calls
 }
 
-// drops reports whether the call goes away with the change.
-func (change *Change) drops(call Call) bool {
+// dropsCall reports whether the call goes away with the change.
+func (change *Change) dropsCall(call Call) bool {
 	back := change.Rewind
 	return back != nil && back.CallsFrom > 0 && call.Step >= back.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
 }
@@ -107,7 +107,7 @@ func (change *Change) drops(call Call) bool {
 // Unread returns how many bytes of answers whoever continues the session is handed
 // after the change.
 func (change *Change) Unread(v *View) (size int) {
-	for _, call := range change.callsOf(v) {
+	for _, call := range change.unconsumedCalls(v) {
 		size += len(call.Response)
 	}
 	late := map[string]Call{}
@@ -118,7 +118,7 @@ func (change *Change) Unread(v *View) (size int) {
 		late[call.CallID] = call
 	}
 	for _, call := range late {
-		if call.LateAt != 0 && !call.Told && !change.drops(call) {
+		if call.LateAt != 0 && !call.Told && !change.dropsCall(call) {
 			size += len(call.Late)
 		}
 	}

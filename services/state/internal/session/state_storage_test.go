@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// kept is what a store holds of a custom state.
-type kept struct {
+// storedState is what a store holds of a custom state.
+type storedState struct {
 	whole  map[int64]string
 	writes map[int64]string
 }
 
-func (k kept) write(t *rapid.T, change *Change) {
+func (k storedState) write(t *rapid.T, change *Change) {
 	switch {
 	case change == nil:
 	case change.NewState:
@@ -32,7 +32,7 @@ func (k kept) write(t *rapid.T, change *Change) {
 }
 
 // read folds what lies between two versions, and says how long the writes are.
-func (k kept) read(t *rapid.T, base, version int64) (text string, count, size int) {
+func (k storedState) read(t *rapid.T, base, version int64) (text string, count, size int) {
 	var writes []string
 	for at := base + 1; at <= version; at++ {
 		if write, ok := k.writes[at]; ok {
@@ -70,11 +70,11 @@ func TestWhatIsKeptOfTheStateReadsAsTheMergedText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := rapid.SampledFrom([]string{`{}`, ` { "a" : [ 1 ] , "b":2, "a":[3] } `, `{"big":"` + strings.Repeat("x", 2000) + `"}`}).Draw(t, "state")
-		s := Session{Key: ours, Version: 1, State: state, StateVersion: 1, StateBase: 1}
-		k := kept{whole: map[int64]string{1: state}, writes: map[int64]string{}}
+		s := Session{Key: sessionKey, Version: 1, State: state, StateVersion: 1, StateBase: 1}
+		k := storedState{whole: map[int64]string{1: state}, writes: map[int64]string{}}
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			ops := drawOps(t)
-			change, _, err := MergeState{Key: ours, Ops: ops, Limits: Limits{State: 100_000}}.Decide(&View{Session: &s})
+			change, _, err := MergeState{Key: sessionKey, Ops: ops, Limits: Limits{State: 100_000}}.Decide(&View{Session: &s})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestWhatIsKeptOfTheStateReadsAsTheMergedText(t *testing.T) {
 			if text != s.State {
 				t.Fatalf("reads %s, was merged to %s", text, s.State)
 			}
-			if count != int(s.StateWrites) || size != int(s.StateBytes) || count > longestFold {
+			if count != int(s.StateWrites) || size != int(s.StateBytes) || count > maxStateWrites {
 				t.Fatalf("got %d writes of %d bytes, the session says %d of %d", count, size, s.StateWrites, s.StateBytes)
 			}
 			if change != nil && change.StateWrite != nil && 2*size > len(text) {
@@ -98,7 +98,7 @@ func TestWhatIsKeptOfTheStateReadsAsTheMergedText(t *testing.T) {
 
 func TestAWriteThatIsSmallBesideTheStateIsKeptAlone(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Session.State = `{"big":"` + strings.Repeat("x", 20_000) + `"}`
 	whole := 0
 	for i := range 200 {
@@ -124,17 +124,17 @@ func TestAWriteThatIsSmallBesideTheStateIsKeptAlone(t *testing.T) {
 
 func TestAStateThatStaysAsItIsIsNotKeptAgain(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Session.State = `{"a":1}`
 	change, _, err := Commit{Ref: ref, Step: 4, Ops: []StateOp{{"a", Replace, "1"}}, Limits: Limits{State: 100}}.Decide(v)
 	if err != nil || change.NewState || change.StateWrite != nil || change.Session.StateVersion != 1 || change.Checkpoint.StateVersion != 1 {
 		t.Errorf("commit: got %+v, %v", change, err)
 	}
-	merge := MergeState{Key: ours, Ops: []StateOp{{"a", Replace, "1"}, {"b", Append, "[1]"}, {"b", Delete, ""}}, Limits: Limits{State: 100}}
+	merge := MergeState{Key: sessionKey, Ops: []StateOp{{"a", Replace, "1"}, {"b", Append, "[1]"}, {"b", Delete, ""}}, Limits: Limits{State: 100}}
 	if change, got, err := merge.Decide(v); err != nil || change != nil || got.Version != 7 {
 		t.Errorf("merge: got %+v, %+v, %v", change, got, err)
 	}
-	change, version, err := SaveState{Key: ours, State: `{"a":1}`, Limits: Limits{State: 100}}.Decide(v)
+	change, version, err := SaveState{Key: sessionKey, State: `{"a":1}`, Limits: Limits{State: 100}}.Decide(v)
 	if err != nil || version != 8 || change.NewState || change.Session.StateVersion != 1 {
 		t.Errorf("save: got %+v, %v", change, err)
 	}
@@ -142,25 +142,25 @@ func TestAStateThatStaysAsItIsIsNotKeptAgain(t *testing.T) {
 
 func TestTheWholeStateIsSavedOverWhatThereWas(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Session.StateWrites, v.Session.StateBytes = 3, 30
-	change, version, err := SaveState{Key: ours, State: `{"b":2}`, ExpectedVersion: 7, Limits: Limits{State: 7}}.Decide(v)
+	change, version, err := SaveState{Key: sessionKey, State: `{"b":2}`, ExpectedVersion: 7, Limits: Limits{State: 7}}.Decide(v)
 	must(t, err)
 	if s := change.Session; version != 8 || !change.NewState || s.State != `{"b":2}` || s.StateBase != 8 || s.StateVersion != 8 || s.StateWrites != 0 || s.StateBytes != 0 {
 		t.Errorf("got %+v", s)
 	}
-	_, _, err = SaveState{Key: ours, State: `{"b":23}`, Limits: Limits{State: 7}}.Decide(v)
+	_, _, err = SaveState{Key: sessionKey, State: `{"b":23}`, Limits: Limits{State: 7}}.Decide(v)
 	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 }
 
 func TestMergingWarnsAndRespectsTheLimit(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Session.State = `{"a":1}`
-	change, got, err := MergeState{Key: ours, Ops: []StateOp{{"a", Append, "[2]"}}, Limits: Limits{State: 100}}.Decide(v)
+	change, got, err := MergeState{Key: sessionKey, Ops: []StateOp{{"a", Append, "[2]"}}, Limits: Limits{State: 100}}.Decide(v)
 	if err != nil || got.Version != 8 || len(got.Warnings) != 1 || change.Session.State != `{"a":[2]}` {
 		t.Errorf("got %+v, %+v, %v", change, got, err)
 	}
-	_, _, err = MergeState{Key: ours, Ops: []StateOp{{"a", Append, "[2]"}}, Limits: Limits{State: 3}}.Decide(v)
+	_, _, err = MergeState{Key: sessionKey, Ops: []StateOp{{"a", Append, "[2]"}}, Limits: Limits{State: 3}}.Decide(v)
 	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 }

@@ -15,12 +15,12 @@ type Expect struct {
 	RunID    *string  // of the newest run, empty before the first; nil for any
 }
 
-func (e Expect) given() bool { return len(e.Statuses) > 0 || e.Version != 0 || e.RunID != nil }
+func (e Expect) isSet() bool { return len(e.Statuses) > 0 || e.Version != 0 || e.RunID != nil }
 
-// met gives Conflict (SESSION_CHANGED), with what the session is, when the
+// check gives Conflict (SESSION_CHANGED), with what the session is, when the
 // caller's decision rests on what is not so any more.
-func (e Expect) met(s *Session) error {
-	if fits(e.Statuses, s.Status) && (e.Version == 0 || e.Version == s.Version) && (e.RunID == nil || *e.RunID == s.CurrentRunID) {
+func (e Expect) check(s *Session) error {
+	if statusAllowed(e.Statuses, s.Status) && (e.Version == 0 || e.Version == s.Version) && (e.RunID == nil || *e.RunID == s.CurrentRunID) {
 		return nil
 	}
 	return fault.New(fault.Conflict, "SESSION_CHANGED",
@@ -30,7 +30,7 @@ func (e Expect) met(s *Session) error {
 		With("currentRunId", s.CurrentRunID)
 }
 
-// fits reports whether the status is one of those, of which none means any.
-func fits(statuses []Status, s Status) bool {
+// statusAllowed reports whether the status is one of those, of which none means any.
+func statusAllowed(statuses []Status, s Status) bool {
 	return len(statuses) == 0 || slices.Contains(statuses, s)
 }

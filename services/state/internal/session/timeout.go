@@ -23,14 +23,14 @@ func (c Timeout) Decide(v *View) (*Change, []Call, error) {
 	}
 	var calls []Call
 	for _, call := range v.Calls {
-		if call.open() && call.DeadlineAt != 0 && call.DeadlineAt <= c.Now {
-			calls = append(calls, call.answered(AnswerTimeout, c.Response(call), c.Now))
+		if call.isOpen() && call.DeadlineAt != 0 && call.DeadlineAt <= c.Now {
+			calls = append(calls, call.withAnswer(AnswerTimeout, c.Response(call), c.Now))
 		}
 	}
 	if len(calls) == 0 {
 		return nil, nil, nil
 	}
 	change := &Change{Calls: calls}
-	change.resume(v, c.NewRunID, c.Now)
+	change.continueSession(v, c.NewRunID, c.Now)
 	return change, calls, nil
 }

@@ -29,21 +29,21 @@ func (c Missing) Decide(v *View) (*Change, struct{}, error) {
 	case v.Session == nil:
 		return nil, struct{}{}, NoCall(c.CallID)
 	case len(v.Named) > 0: // it was opened meanwhile
-		return nil, struct{}{}, notOpen(c.CallID)
+		return nil, struct{}{}, callNotOpen(c.CallID)
 	case v.Session.Status == Failed:
 		return nil, struct{}{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
 			"session %q has failed, and its calls with it; start a run with a message instead", c.SessionID)
-	case v.Live != nil && (v.Journal == nil || v.Journal.opens(c.CallID)), slices.ContainsFunc(v.Children, Child.mayOpen):
-		return nil, struct{}{}, notOpen(c.CallID)
+	case v.Live != nil && (v.Journal == nil || v.Journal.mayOpen(c.CallID)), slices.ContainsFunc(v.Children, Child.mayOpen):
+		return nil, struct{}{}, callNotOpen(c.CallID)
 	default:
 		return nil, struct{}{}, NoCall(c.CallID)
 	}
 }
 
-// opens reports whether the step in flight may open the call: it is planned, and has no
+// mayOpen reports whether the step in flight may open the call: it is planned, and has no
 // result.
-func (j *Journal) opens(callID string) bool {
-	return j != nil && slices.Contains(j.CallIDs, callID) && !j.has(callID)
+func (j *Journal) mayOpen(callID string) bool {
+	return j != nil && slices.Contains(j.CallIDs, callID) && !j.hasResult(callID)
 }
 
 // mayOpen reports whether something runs in the sub-session, or below it, that may open
@@ -52,7 +52,7 @@ func (c Child) mayOpen() bool {
 	return c.Location != Remote && (c.Status == Active || c.Status == SuspendedAwaitingChildren)
 }
 
-func notOpen(callID string) error {
+func callNotOpen(callID string) error {
 	return fault.New(fault.Unavailable, "CALL_NOT_OPEN",
 		"the run of call %q has not suspended yet; send the same request again", callID)
 }

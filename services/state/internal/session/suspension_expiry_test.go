@@ -2,12 +2,12 @@ package session
 
 import "testing"
 
-// waitingFor lets the shown run wait for its child from now on, and gives the
+// parentWaitingFor lets the shown run wait for its child from now on, and gives the
 // views as they are after that.
-func waitingFor(t *testing.T, child *View, keep Millis) *family {
+func parentWaitingFor(t *testing.T, child *View, keep Millis) *family {
 	t.Helper()
 	id := child.Session.SessionID
-	parent := owned().knows(id, child.Session.Status)
+	parent := runningView().withChild(id, child.Session.Status)
 	c := Commit{
 		Ref: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},
 		Suspension: &Suspension{Children: map[string]ChildWait{id: {}}}, ExpireAfter: keep, Limits: Limits{State: 100}, Now: 100,
@@ -16,7 +16,7 @@ func waitingFor(t *testing.T, child *View, keep Millis) *family {
 	must(t, err)
 	after := *parent
 	after.Session, after.Current, after.Live = change.Session, &change.Runs[0], nil
-	return familyOf(&after, child)
+	return newFamily(&after, child)
 }
 
 // write puts the sessions and children of the changes into the views.
@@ -39,7 +39,7 @@ func (f *family) write(changes map[string]*Change) {
 	}
 }
 
-func (f *family) kept(id string) Millis { return f.views[id].Session.ExpiresAt }
+func (f *family) expiryOf(id string) Millis { return f.views[id].Session.ExpiresAt }
 
 func suspendAt(sessionID string, now, keep Millis) func(...*View) (*Change, error) {
 	c := Commit{
@@ -54,66 +54,66 @@ func suspendAt(sessionID string, now, keep Millis) func(...*View) (*Change, erro
 
 func TestAParentIsKeptForAsLongAsTheChildItWaitsFor(t *testing.T) {
 	t.Parallel()
-	f := waitingFor(t, child("k", "s"), 50)
-	if got := f.kept("s"); got != 0 {
+	f := parentWaitingFor(t, childView("k", "s"), 50)
+	if got := f.expiryOf("s"); got != 0 {
 		t.Errorf("while its child works it expires at %d", got)
 	}
-	f.write(f.spread(t, "k", suspendAt("k", 200, 1000)))
-	if got := f.kept("s"); got != 1200 || f.kept("k") != 1200 {
-		t.Errorf("its child is kept until %d, it until %d", f.kept("k"), got)
+	f.write(f.run(t, "k", suspendAt("k", 200, 1000)))
+	if got := f.expiryOf("s"); got != 1200 || f.expiryOf("k") != 1200 {
+		t.Errorf("its child is kept until %d, it until %d", f.expiryOf("k"), got)
 	}
 	later := Millis(3000)
 	update := UpdateSession{Key: Key{"t", "k"}, ExpiresAt: &later}
-	f.write(f.spread(t, "k", deciding(update.Decide)))
-	if got := f.kept("s"); got != 3000 {
+	f.write(f.run(t, "k", deciding(update.Decide)))
+	if got := f.expiryOf("s"); got != 3000 {
 		t.Errorf("its child is kept longer now, it until %d", got)
 	}
-	f.write(f.spread(t, "k", deciding(RequestStop{Key: Key{"t", "k"}, Kind: StopInterrupt, Now: 300}.Decide)))
-	if got := f.kept("s"); got != 150 {
+	f.write(f.run(t, "k", deciding(RequestStop{Key: Key{"t", "k"}, Kind: StopInterrupt, Now: 300}.Decide)))
+	if got := f.expiryOf("s"); got != 150 {
 		t.Errorf("its child was interrupted at 100 by the clock of the family, it is kept until %d", got)
 	}
-	f.write(f.spread(t, "k", startAgain("k")))
-	if got := f.kept("s"); got != 0 || f.views["s"].Session.Status != SuspendedAwaitingChildren {
+	f.write(f.run(t, "k", startAgain("k")))
+	if got := f.expiryOf("s"); got != 0 || f.views["s"].Session.Status != SuspendedAwaitingChildren {
 		t.Errorf("its child works again, it expires at %d: %+v", got, f.views["s"].Session)
 	}
 }
 
 func TestTheParentOfAParentIsKeptToo(t *testing.T) {
 	t.Parallel()
-	middle := child("m", "s").knows("k", Active)
+	middle := childView("m", "s").withChild("k", Active)
 	middle.Session.Status, middle.Live = SuspendedAwaitingChildren, nil
 	middle.Session.Suspension = &Suspension{Children: map[string]ChildWait{"k": {Status: Active}}, Keep: 10, ExpiresAt: 110, Holds: map[string]Millis{"k": 0}}
-	f := waitingFor(t, middle, 50)
-	if f.kept("s") != 0 {
-		t.Errorf("got %d of a child that is kept for ever", f.kept("s"))
+	f := parentWaitingFor(t, middle, 50)
+	if f.expiryOf("s") != 0 {
+		t.Errorf("got %d of a child that is kept for ever", f.expiryOf("s"))
 	}
-	f.views["k"] = child("k", "m")
-	f.write(f.spread(t, "k", suspendAt("k", 200, 1000)))
-	if f.kept("s") != 1200 || f.kept("m") != 1200 || f.kept("k") != 1200 {
-		t.Errorf("got %d, %d, %d", f.kept("s"), f.kept("m"), f.kept("k"))
+	f.views["k"] = childView("k", "m")
+	f.write(f.run(t, "k", suspendAt("k", 200, 1000)))
+	if f.expiryOf("s") != 1200 || f.expiryOf("m") != 1200 || f.expiryOf("k") != 1200 {
+		t.Errorf("got %d, %d, %d", f.expiryOf("s"), f.expiryOf("m"), f.expiryOf("k"))
 	}
 }
 
 func TestATimeThatAHostHasSetStands(t *testing.T) {
 	t.Parallel()
-	f := waitingFor(t, child("k", "s"), 50)
+	f := parentWaitingFor(t, childView("k", "s"), 50)
 	own := Millis(70)
-	f.write(f.spread(t, "s", deciding(UpdateSession{Key: ours, ExpiresAt: &own}.Decide)))
-	f.write(f.spread(t, "k", suspendAt("k", 200, 1000)))
-	if f.kept("s") != 70 {
-		t.Errorf("got %d", f.kept("s"))
+	f.write(f.run(t, "s", deciding(UpdateSession{Key: sessionKey, ExpiresAt: &own}.Decide)))
+	f.write(f.run(t, "k", suspendAt("k", 200, 1000)))
+	if f.expiryOf("s") != 70 {
+		t.Errorf("got %d", f.expiryOf("s"))
 	}
-	forEver := waitingFor(t, child("k", "s"), 0)
-	forEver.write(forEver.spread(t, "k", suspendAt("k", 200, 1000)))
-	if forEver.kept("s") != 0 {
-		t.Errorf("a session that is kept for ever expires at %d", forEver.kept("s"))
+	forEver := parentWaitingFor(t, childView("k", "s"), 0)
+	forEver.write(forEver.run(t, "k", suspendAt("k", 200, 1000)))
+	if forEver.expiryOf("s") != 0 {
+		t.Errorf("a session that is kept for ever expires at %d", forEver.expiryOf("s"))
 	}
 }
 
 // A remote child may be lost without a word.
 func TestARemoteChildHoldsNobody(t *testing.T) {
 	t.Parallel()
-	parent := owned().knows("far", Active)
+	parent := runningView().withChild("far", Active)
 	parent.Children[0].Location = Remote
 	c := Commit{
 		Ref: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},

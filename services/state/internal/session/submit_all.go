@@ -70,7 +70,7 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 			all[i].Status = UnknownCall
 			continue
 		}
-		call, status, news, err := answer.attempt(call, over, c.Now)
+		call, status, news, err := answer.tryApply(call, over, c.Now)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -84,12 +84,12 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 		}
 	}
 	if len(change.Calls) > 0 {
-		change.resume(v, c.NewRunID, c.Now)
+		change.continueSession(v, c.NewRunID, c.Now)
 	}
-	if c.resumes(change, v, calls) {
-		c.resume(change, v)
+	if c.resumesSession(change, v, calls) {
+		c.beginResumedRun(change, v)
 	}
-	next := goesOn(v, change, Submitted{})
+	next := withContinuation(v, change, Submitted{})
 	for i := range all {
 		all[i].Continuation, all[i].RunID = next.Continuation, next.RunID
 	}
@@ -99,41 +99,41 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 	return change, all, nil
 }
 
-// resumes reports whether the answers resume a session that was interrupted or paused: it
+// resumesSession reports whether the answers resume a session that was interrupted or paused: it
 // waits for nothing after the change, and no run has taken the answers yet. calls are those
 // that the answers are for.
-func (c SubmitAll) resumes(change *Change, v *View, calls map[string]Call) bool {
+func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call) bool {
 	s := v.Session.Status
-	if c.GoOn == GoOnNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.callsOf(v), Call.awaited) {
+	if c.GoOn == GoOnNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.unconsumedCalls(v), Call.isAwaited) {
 		return false
 	}
 	for _, call := range calls {
 		mine := call.RunID == v.Session.CurrentRunID || c.GoOn == GoOnAnswered && call.RunID != ""
-		if mine && !call.open() && call.ConsumedAt == 0 {
+		if mine && !call.isOpen() && call.ConsumedAt == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// resume begins the run that goes on in the message of the calls.
-func (c SubmitAll) resume(change *Change, v *View) {
-	change.Session = next(v).Session
+// beginResumedRun begins the run that goes on in the message of the calls.
+func (c SubmitAll) beginResumedRun(change *Change, v *View) {
+	change.Session = nextChange(v).Session
 	post := Post{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
-	post.begin(change, EntryResume)
+	post.beginRun(change, EntryResume)
 }
 
-// attempt is take for an answer that may be of the wrong kind, or refused: Invalid
+// tryApply is take for an answer that may be of the wrong kind, or refused: Invalid
 // (KIND_MISMATCH) where the call is open, Answer.Refusal where it would be taken.
-func (a Answer) attempt(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool, err error) {
+func (a Answer) tryApply(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool, err error) {
 	switch {
-	case a.fits(call):
-		after, status, news = a.take(call, over, now)
+	case a.matches(call):
+		after, status, news = a.apply(call, over, now)
 		if news && a.Refusal != nil {
 			return call, "", false, a.Refusal
 		}
 		return after, status, news, nil
-	case !call.open():
+	case !call.isOpen():
 		return call, AlreadyCompleted, false, nil
 	case over:
 		return call, NotContinuable, false, nil

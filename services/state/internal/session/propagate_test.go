@@ -7,19 +7,19 @@ import (
 
 func TestAChildTellsItsParentOfEachStatus(t *testing.T) {
 	t.Parallel()
-	parent := owned().knows("k", Active)
-	got := familyOf(parent, child("k", "s")).spread(t, "k", finishAs("k", RunInterrupted))
+	parent := runningView().withChild("k", Active)
+	got := newFamily(parent, childView("k", "s")).run(t, "k", finishAs("k", RunInterrupted))
 	if row := got["s"].Children[0]; row.Status != Interrupted || row.CompletedAt != 0 || got["s"].Session.Version != 8 || got["s"].Session.Children != 1 {
 		t.Errorf("interrupted: got %+v, session %+v", row, got["s"].Session)
 	}
-	got = familyOf(parent, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted))
+	got = newFamily(parent, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted))
 	if row := got["s"].Children[0]; row.Status != Completed || row.CompletedAt != 100 {
 		t.Errorf("completed: got %+v", row)
 	}
-	again := child("k", "s")
+	again := childView("k", "s")
 	again.Session.Status, again.Live = Completed, nil
 	parent.Children[0].Status, parent.Children[0].CompletedAt = Completed, 50
-	got = familyOf(parent, again).spread(t, "k", startAgain("k"))
+	got = newFamily(parent, again).run(t, "k", startAgain("k"))
 	if row := got["s"].Children[0]; row.Status != Active || row.CompletedAt != 0 || row.StartedAt != 1 {
 		t.Errorf("started again: got %+v", row)
 	}
@@ -35,14 +35,14 @@ func startAgain(sessionID string) func(...*View) (*Change, error) {
 
 func TestTheLastChildToEndWakesItsParentAndTheParentTellsItsOwn(t *testing.T) {
 	t.Parallel()
-	grand := owned().knows("p", SuspendedAwaitingChildren)
+	grand := runningView().withChild("p", SuspendedAwaitingChildren)
 	grand.Session.SessionID = "g"
-	parent := suspended().waitsFor(map[string]Status{"k": Active, "done": Completed})
+	parent := suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "done": Completed})
 	parent.Session.SessionID, parent.Session.ParentID = "p", "g"
 	parent.Session.Status = SuspendedAwaitingChildren
-	f := familyOf(grand, parent, child("k", "p"))
+	f := newFamily(grand, parent, childView("k", "p"))
 
-	got := f.spread(t, "k", finishAs("k", RunFailed))
+	got := f.run(t, "k", finishAs("k", RunFailed))
 	if p := got["p"]; p.NewRun == nil || p.NewRun.RunID != p.Session.CurrentRunID || p.NewRun.Entry != EntryContinuation || p.Session.Status != Active || p.Session.Version != 8 {
 		t.Errorf("got parent %+v with run %+v", p.Session, p.NewRun)
 	}
@@ -57,47 +57,47 @@ func TestTheLastChildToEndWakesItsParentAndTheParentTellsItsOwn(t *testing.T) {
 func TestAParentWaitsForAllOfItsChildrenAndCalls(t *testing.T) {
 	t.Parallel()
 	for name, parent := range map[string]*View{
-		"another child":    suspended().waitsFor(map[string]Status{"k": Active, "l": SuspendedClientTool}),
-		"a child that may": suspended().waitsFor(map[string]Status{"k": Active, "l": Interrupted}),
-		"an open call":     suspended(call("c")).waitsFor(map[string]Status{"k": Active}),
+		"another child":    suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "l": SuspendedClientTool}),
+		"a child that may": suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "l": Interrupted}),
+		"an open call":     suspendedView(call("c")).withAwaitedChildren(map[string]Status{"k": Active}),
 	} {
-		got := familyOf(parent, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted))
+		got := newFamily(parent, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted))
 		p := got["s"]
 		if p.NewRun != nil || p.Session.Status != SuspendedClientTool || p.Session.Suspension.Children["k"].Status != Completed {
 			t.Errorf("%s: got %+v with run %+v", name, p.Session, p.NewRun)
 		}
 	}
-	interrupted := suspended().waitsFor(map[string]Status{"k": Active})
+	interrupted := suspendedView().withAwaitedChildren(map[string]Status{"k": Active})
 	interrupted.Session.Status, interrupted.Session.Suspension = Interrupted, nil
-	if got := familyOf(interrupted, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun != nil {
+	if got := newFamily(interrupted, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun != nil {
 		t.Error("a parent that was interrupted went on")
 	}
 }
 
 func TestAChildWhoseParentIsGoneEndsAlone(t *testing.T) {
 	t.Parallel()
-	if got := familyOf(child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); len(got) != 1 || got["k"] == nil {
+	if got := newFamily(childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); len(got) != 1 || got["k"] == nil {
 		t.Errorf("got %+v", got)
 	}
-	stranger := owned() // has the id of the parent by now, and does not know the child
-	if got := familyOf(stranger, child("k", "s")).spread(t, "k", finishAs("k", RunCompleted)); len(got) != 1 {
+	stranger := runningView() // has the id of the parent by now, and does not know the child
+	if got := newFamily(stranger, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); len(got) != 1 {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestTheSubSessionsOfAFailedSessionFailToTheLast(t *testing.T) {
 	t.Parallel()
-	top := owned().knows("k", SuspendedAwaitingChildren).knows("done", Completed).knows("far", Active)
+	top := runningView().withChild("k", SuspendedAwaitingChildren).withChild("done", Completed).withChild("far", Active)
 	top.Children[2].Location = Remote
-	k := child("k", "s").knows("kk", SuspendedClientTool)
+	k := childView("k", "s").withChild("kk", SuspendedClientTool)
 	k.Session.Status, k.Live = SuspendedAwaitingChildren, nil
 	k.Session.Suspension = &Suspension{Children: map[string]ChildWait{"kk": {}}}
-	kk := child("kk", "k")
-	done := child("done", "s")
+	kk := childView("kk", "k")
+	done := childView("done", "s")
 	done.Session.Status = Completed
-	f := familyOf(top, k, kk, done)
+	f := newFamily(top, k, kk, done)
 
-	got := f.spread(t, "s", finishAs("s", RunFailed))
+	got := f.run(t, "s", finishAs("s", RunFailed))
 	if len(got) != 3 {
 		t.Errorf("got %d sessions changed: %v", len(got), got)
 	}
@@ -119,7 +119,7 @@ func TestTheSubSessionsOfAFailedSessionFailToTheLast(t *testing.T) {
 		t.Errorf("got version %d, raised more than once", got["s"].Session.Version)
 	}
 	for _, status := range []RunStatus{RunCompleted, RunInterrupted} {
-		if got := f.spread(t, "s", finishAs("s", status)); len(got) != 1 {
+		if got := f.run(t, "s", finishAs("s", status)); len(got) != 1 {
 			t.Errorf("%s: got %+v", status, got)
 		}
 	}
@@ -129,15 +129,15 @@ func TestTheSubSessionsOfAFailedSessionFailToTheLast(t *testing.T) {
 func TestASessionOfManyChildrenEndsWithAllOfThem(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	top := owned()
+	top := runningView()
 	views := []*View{top}
 	for i := range n {
 		id := fmt.Sprint("k", i)
-		top.knows(id, Active)
-		views = append(views, child(id, "s"))
+		top.withChild(id, Active)
+		views = append(views, childView(id, "s"))
 	}
-	f := familyOf(views...)
-	got := f.spread(t, "s", finishAs("s", RunFailed))
+	f := newFamily(views...)
+	got := f.run(t, "s", finishAs("s", RunFailed))
 	if len(got) != n+1 || len(got["s"].Children) != n || got["s"].Session.Children != n || got["s"].Session.Version != 8 {
 		t.Fatalf("got %d sessions changed; the parent notes %d children and counts %d", len(got), len(got["s"].Children), got["s"].Session.Children)
 	}
@@ -146,8 +146,8 @@ func TestASessionOfManyChildrenEndsWithAllOfThem(t *testing.T) {
 			t.Fatalf("%d: got %+v", i, row)
 		}
 	}
-	c := DeleteSession{Key: ours}
-	got = f.spread(t, "s", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })
+	c := DeleteSession{Key: sessionKey}
+	got = f.run(t, "s", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })
 	if len(got) != n+1 || !got["k0"].Delete {
 		t.Errorf("got %d sessions deleted", len(got))
 	}
@@ -155,20 +155,20 @@ func TestASessionOfManyChildrenEndsWithAllOfThem(t *testing.T) {
 
 func TestADeletedSessionTakesItsLocalTreeWithIt(t *testing.T) {
 	t.Parallel()
-	top := owned().knows("m", SuspendedClientTool)
+	top := runningView().withChild("m", SuspendedClientTool)
 	top.Session.Status = SuspendedAwaitingChildren
 	top.Session.Suspension = &Suspension{Children: map[string]ChildWait{"m": {Status: SuspendedClientTool}}}
 	top.Live = nil
-	middle := child("m", "s").knows("k", Completed).knows("far", Active).knows("gone", Failed).knows("reborn", Failed)
+	middle := childView("m", "s").withChild("k", Completed).withChild("far", Active).withChild("gone", Failed).withChild("reborn", Failed)
 	middle.Children[1].Location = Remote
-	k := child("k", "m").knows("kk", Active)
-	kk := child("kk", "k")
-	far, reborn := child("far", "m"), owned()
+	k := childView("k", "m").withChild("kk", Active)
+	kk := childView("kk", "k")
+	far, reborn := childView("far", "m"), runningView()
 	reborn.Session.SessionID = "reborn"
-	f := familyOf(top, middle, k, kk, far, reborn)
+	f := newFamily(top, middle, k, kk, far, reborn)
 
 	c := DeleteSession{Key: Key{"t", "m"}}
-	got := f.spread(t, "m", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })
+	got := f.run(t, "m", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })
 	for _, id := range []string{"m", "k", "kk"} {
 		if got[id] == nil || !got[id].Delete {
 			t.Errorf("%s stays: %+v", id, got[id])
@@ -184,18 +184,18 @@ func TestADeletedSessionTakesItsLocalTreeWithIt(t *testing.T) {
 
 func TestNothingSpreadsFromACommandThatChangesNothing(t *testing.T) {
 	t.Parallel()
-	got, err := Family{}.Spread([]*View{owned()}, nil)
+	got, err := Family{}.Spread([]*View{runningView()}, nil)
 	if got != nil || err != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := (Family{}).Spread([]*View{owned(), {}}, &Change{}); err == nil {
+	if _, err := (Family{}).Spread([]*View{runningView(), {}}, &Change{}); err == nil {
 		t.Error("views without targets were taken")
 	}
 	// A suspended session whose calls are not shown is not thought to wait for nothing.
 	tags := []string{"x"}
-	v := suspended()
+	v := suspendedView()
 	v.Calls = nil
-	change, _, err := UpdateSession{Key: ours, Tags: &tags}.Decide(v)
+	change, _, err := UpdateSession{Key: sessionKey, Tags: &tags}.Decide(v)
 	must(t, err)
 	changes, err := Family{}.Spread([]*View{v}, change)
 	if err != nil || changes[0].NewRun != nil {
@@ -205,13 +205,13 @@ func TestNothingSpreadsFromACommandThatChangesNothing(t *testing.T) {
 
 func TestASubmitTellsTheParentThatTheChildGoesOn(t *testing.T) {
 	t.Parallel()
-	parent := suspended().waitsFor(map[string]Status{"k": SuspendedClientTool})
+	parent := suspendedView().withAwaitedChildren(map[string]Status{"k": SuspendedClientTool})
 	open := call("c")
 	open.SessionID = "k"
-	k := suspended(open)
+	k := suspendedView(open)
 	k.Session.SessionID, k.Session.ParentID = "k", "s"
 	c := Submit{Key: Key{"t", "k"}, CallID: "c", Kind: ClientTool, NewRunID: "next"}
-	got := familyOf(parent, k).spread(t, "k", deciding(c.Decide))
+	got := newFamily(parent, k).run(t, "k", deciding(c.Decide))
 	if got["k"].NewRun.RunID != "next" || got["s"].Children[0].Status != Active || got["s"].Session.Suspension.Children["k"].Status != Active || got["s"].NewRun != nil {
 		t.Errorf("got child %+v, parent %+v", got["k"].Session, got["s"].Session)
 	}
@@ -219,8 +219,8 @@ func TestASubmitTellsTheParentThatTheChildGoesOn(t *testing.T) {
 
 func TestWideningMergesWhatIsWanted(t *testing.T) {
 	t.Parallel()
-	had := []Target{{ours, Need{RunID: "r", Calls: true}}}
-	got := (&Wider{[]Target{{ours, Need{Children: true}}, {Key{"t", "p"}, needParent}}}).Widen(had)
+	had := []Target{{sessionKey, Need{RunID: "r", Calls: true}}}
+	got := (&Wider{[]Target{{sessionKey, Need{Children: true}}, {Key{"t", "p"}, needParent}}}).Widen(had)
 	if len(got) != 2 || got[0].Need.RunID != "r" || !got[0].Need.Calls || !got[0].Need.Children || got[1].SessionID != "p" || had[0].Need.Children {
 		t.Errorf("got %+v", got)
 	}

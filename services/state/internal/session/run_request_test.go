@@ -52,9 +52,9 @@ func TestAStartExpectsWhatItsCallerHasRead(t *testing.T) {
 		"the run":         {Expect{RunID: &run}, true},
 		"no run":          {Expect{RunID: &other}, false},
 	} {
-		v := owned()
+		v := runningView()
 		v.Session.Status, v.Live = Paused, nil
-		_, _, err := Send{Post: Post{Key: ours, RunID: "next", Expect: c.expect}}.Decide(v)
+		_, _, err := Send{Post: Post{Key: sessionKey, RunID: "next", Expect: c.expect}}.Decide(v)
 		if c.met {
 			must(t, err)
 			continue
@@ -63,7 +63,7 @@ func TestAStartExpectsWhatItsCallerHasRead(t *testing.T) {
 		if f.Meta["currentStatus"] != "paused" || f.Meta["currentVersion"] != "7" || f.Meta["currentRunId"] != "r" {
 			t.Errorf("%s: got %v", name, f.Meta)
 		}
-		_, _, err = Send{Post: Post{Key: ours, AgentType: "a", Expect: c.expect}}.Decide(&View{AgentKnown: true})
+		_, _, err = Send{Post: Post{Key: sessionKey, AgentType: "a", Expect: c.expect}}.Decide(&View{AgentKnown: true})
 		refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 	}
 }
@@ -75,9 +75,9 @@ func TestASessionGoesOnWhereItStopped(t *testing.T) {
 		Active: "SESSION_BUSY", Completed: "SESSION_COMPLETED",
 		SuspendedClientTool: "SESSION_SUSPENDED", SuspendedAwaitingChildren: "SESSION_SUSPENDED", SuspendedStepPartial: "SESSION_SUSPENDED",
 	} {
-		v := suspended(call("c"), call("d"), call("answered").by(AnswerClient))
+		v := suspendedView(call("c"), call("d"), call("answered").answeredBy(AnswerClient))
 		v.Session.Status, v.Session.Interruption = status, &Interruption{RunID: "r"}
-		change, started, err := Resume{Post: Post{Key: ours, RunID: "next"}}.Decide(v)
+		change, started, err := Resume{Post: Post{Key: sessionKey, RunID: "next"}}.Decide(v)
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
 		}
@@ -89,24 +89,24 @@ func TestASessionGoesOnWhereItStopped(t *testing.T) {
 			t.Errorf("%s: got run %+v, session %+v", status, started.Run, s)
 		}
 	}
-	_, _, err := Resume{Post: Post{Key: ours, AgentType: "a"}}.Decide(&View{AgentKnown: true})
+	_, _, err := Resume{Post: Post{Key: sessionKey, AgentType: "a"}}.Decide(&View{AgentKnown: true})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
 func TestASuspendedSessionIsResumedOnlyWhenNoCallIsOpen(t *testing.T) {
 	t.Parallel()
-	_, _, err := Resume{Post: Post{Key: ours}}.Decide(suspended(call("c"), call("d")))
+	_, _, err := Resume{Post: Post{Key: sessionKey}}.Decide(suspendedView(call("c"), call("d")))
 	if f := refused(t, err, fault.Conflict, "SESSION_SUSPENDED"); !strings.Contains(f.Detail, "2 calls") {
 		t.Errorf("got %q", f.Detail)
 	}
-	_, _, err = Resume{Post: Post{Key: ours}}.Decide(suspended(call("c").by(AnswerClient)))
+	_, _, err = Resume{Post: Post{Key: sessionKey}}.Decide(suspendedView(call("c").answeredBy(AnswerClient)))
 	must(t, err)
 }
 
 func TestANewMessageAbandonsTheOpenCallsInTheSameWrite(t *testing.T) {
 	t.Parallel()
-	c := Send{Post: Post{Key: ours, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: func(c Call) []byte { return []byte("gone " + c.CallID) }}}
-	change, _, err := c.Decide(suspended(call("c"), call("answered").by(AnswerClient)))
+	c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: func(c Call) []byte { return []byte("gone " + c.CallID) }}}
+	change, _, err := c.Decide(suspendedView(call("c"), call("answered").answeredBy(AnswerClient)))
 	must(t, err)
 	if len(change.Calls) != 1 || change.NewRun == nil || len(change.Messages) != 1 {
 		t.Fatalf("got %+v", change)
@@ -122,21 +122,21 @@ func TestANewMessageAbandonsTheOpenCallsInTheSameWrite(t *testing.T) {
 
 func TestARequestKeyStartsOneRunWhateverItStarts(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Keyed = &Run{RunID: "r", AgentType: "a", RequestHash: []byte("h"), Entry: EntryResume}
-	change, started, err := Resume{Post: Post{Key: ours, RequestKey: "k", RequestHash: []byte("h"), Expect: Expect{Version: 1}}}.Decide(v)
+	change, started, err := Resume{Post: Post{Key: sessionKey, RequestKey: "k", RequestHash: []byte("h"), Expect: Expect{Version: 1}}}.Decide(v)
 	if err != nil || change != nil || !started.Repeated || started.Run.RunID != "r" {
 		t.Errorf("got %+v, %v", started, err)
 	}
-	_, _, err = Send{Post: Post{Key: ours, RequestKey: "k", RequestHash: []byte("h")}}.Decide(v)
+	_, _, err = Send{Post: Post{Key: sessionKey, RequestKey: "k", RequestHash: []byte("h")}}.Decide(v)
 	refused(t, err, fault.Conflict, "REQUEST_KEY_REUSED")
 }
 
 func TestAResumedRunThatTakesAnswersGoesOnInTheMessageOfItsCalls(t *testing.T) {
 	t.Parallel()
-	resume := Resume{Post: Post{Key: ours, RunID: "next", MessageID: "another", Now: 60}}
+	resume := Resume{Post: Post{Key: sessionKey, RunID: "next", MessageID: "another", Now: 60}}
 	stopped := func(calls ...Call) *View {
-		v := suspended(calls...)
+		v := suspendedView(calls...)
 		v.Session.Status, v.Session.Suspension = Interrupted, nil
 		return v
 	}
@@ -147,10 +147,10 @@ func TestAResumedRunThatTakesAnswersGoesOnInTheMessageOfItsCalls(t *testing.T) {
 		view   *View
 		want   string
 	}{
-		"an answer to take":         {resume, stopped(asked.by(AnswerClient)), "m"},
+		"an answer to take":         {resume, stopped(asked.answeredBy(AnswerClient)), "m"},
 		"a call that is open":       {resume, stopped(asked), "m"},
 		"nothing to take":           {resume, stopped(), "another"},
-		"a late answer to tell of":  {resume, stopped(asked.by(AnswerTimeout).consumed()), "another"},
+		"a late answer to tell of":  {resume, stopped(asked.answeredBy(AnswerTimeout).asConsumed()), "another"},
 		"a message behind the call": {func() Resume { s := resume; s.Messages = []Message{{ID: "u"}}; return s }(), stopped(asked), "another"},
 	} {
 		change, _, err := c.resume.Decide(c.view)

@@ -6,10 +6,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// over shows the session after run "r" ended with the change,
+// afterNextClaim shows the session after run "r" ended with the change,
 // and another claim raised the epoch for the run after it.
-func over(change *Change) *View {
-	v := owned()
+func afterNextClaim(change *Change) *View {
+	v := runningView()
 	s, r := *change.Session, change.Runs[0]
 	s.Epoch, s.Status, s.CurrentRunID = 5, Active, "next"
 	next := &Run{RunID: "next", Status: RunRunning, Epoch: 5}
@@ -21,16 +21,16 @@ func over(change *Change) *View {
 func TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed(t *testing.T) {
 	t.Parallel()
 	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted, CompletionReason: "stop"}, Now: 50}
-	change, version, err := finish.Decide(owned())
+	change, version, err := finish.Decide(runningView())
 	must(t, err)
-	after := over(change)
+	after := afterNextClaim(change)
 	if change, again, err := finish.Decide(after); err != nil || change != nil || again != version {
 		t.Errorf("finish: got %+v, %d, %v", change, again, err)
 	}
 	commit := suspends(RunSuspendedClientTool, Call{CallID: "c"})
-	change, checkpoint, err := commit.Decide(owned())
+	change, checkpoint, err := commit.Decide(runningView())
 	must(t, err)
-	after = over(change)
+	after = afterNextClaim(change)
 	if change, again, err := commit.Decide(after); err != nil || change != nil || again.ID != checkpoint.ID || again.Version != checkpoint.Version {
 		t.Errorf("commit: got %+v, %+v, %v", change, again, err)
 	}
@@ -46,9 +46,9 @@ func TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed(t *testing.T) {
 func TestWhatIsNoRepetitionIsStaleAfterTheNextClaim(t *testing.T) {
 	t.Parallel()
 	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}
-	change, _, err := finish.Decide(owned())
+	change, _, err := finish.Decide(runningView())
 	must(t, err)
-	after := over(change)
+	after := afterNextClaim(change)
 	other := finish
 	other.Outcome.Output = "1"
 	_, _, err = other.Decide(after)
@@ -57,8 +57,8 @@ func TestWhatIsNoRepetitionIsStaleAfterTheNextClaim(t *testing.T) {
 	_, _, err = finish.Decide(after)
 	refused(t, err, fault.Stale, "EPOCH_STALE")
 
-	forced := force{status: Interrupted, now: 50}.end(owned())
-	v := owned()
+	forced := forcedEnd{status: Interrupted, now: 50}.change(runningView())
+	v := runningView()
 	v.Session, v.Run, v.Live = forced.Session, &forced.Runs[0], nil
 	_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted}}.Decide(v)
 	refused(t, err, fault.Stale, "EPOCH_STALE")
@@ -71,7 +71,7 @@ func TestARunThatWasAskedToStopSinceItsClaimIsNotDelayed(t *testing.T) {
 		0:   {{Kind: StopInterrupt, At: 20}, {Kind: StopAbort, At: 30}},
 	} {
 		for _, stop := range asked {
-			v := owned()
+			v := runningView()
 			v.Run.Stop, v.Run.ClaimedAt = stop, 20
 			change, err := Release{Ref: ref, Delay: 900, Now: 50}.Decide(v)
 			must(t, err)

@@ -13,9 +13,9 @@ type Ref struct {
 	Epoch int64
 }
 
-// found gives NotFound (SESSION_NOT_FOUND) or (RUN_NOT_FOUND) when the view
+// checkExists gives NotFound (SESSION_NOT_FOUND) or (RUN_NOT_FOUND) when the view
 // lacks what the reference names.
-func (r Ref) found(v *View) error {
+func (r Ref) checkExists(v *View) error {
 	if v.Session == nil {
 		return NoSession(r.Key)
 	}
@@ -25,10 +25,10 @@ func (r Ref) found(v *View) error {
 	return nil
 }
 
-// owns gives Stale (EPOCH_STALE) when the claim is not, or no longer, the one
+// checkOwner gives Stale (EPOCH_STALE) when the claim is not, or no longer, the one
 // that owns the session, and what found gives. The run may have finished.
-func (r Ref) owns(v *View) error {
-	if err := r.found(v); err != nil {
+func (r Ref) checkOwner(v *View) error {
+	if err := r.checkExists(v); err != nil {
 		return err
 	}
 	if r.Epoch != v.Session.Epoch || r.Epoch != v.Run.Epoch {
@@ -42,25 +42,25 @@ func (r Ref) owns(v *View) error {
 	return nil
 }
 
-// ended reports whether the run has ended and this claim was its last. Then it has
+// hasEndedRun reports whether the run has ended and this claim was its last. Then it has
 // written the run's end, and may repeat that even though the session's next run was
 // claimed since.
-func (r Ref) ended(v *View) bool {
+func (r Ref) hasEndedRun(v *View) bool {
 	return v.Session != nil && v.Run != nil && v.Run.Status.Over() && v.Run.Epoch == r.Epoch && r.Epoch != 0
 }
 
-// runs gives what owns gives, and Stale (RUN_FINISHED) when the run is over.
-func (r Ref) runs(v *View) error {
-	if err := r.owns(v); err != nil {
+// checkRunning gives what owns gives, and Stale (RUN_FINISHED) when the run is over.
+func (r Ref) checkRunning(v *View) error {
+	if err := r.checkOwner(v); err != nil {
 		return err
 	}
 	if !v.Run.Status.Live() {
-		return finished(v.Run)
+		return runFinished(v.Run)
 	}
 	return nil
 }
 
-func finished(r *Run) error {
+func runFinished(r *Run) error {
 	return fault.New(fault.Stale, "RUN_FINISHED", "run %q has finished (%s) and takes no more writes", r.RunID, r.Status)
 }
 
@@ -69,9 +69,9 @@ func NoSession(k Key) error {
 	return fault.New(fault.NotFound, "SESSION_NOT_FOUND", "there is no session %q", k.SessionID)
 }
 
-// versioned gives Stale (VERSION_STALE) when the session does not have the
+// checkVersion gives Stale (VERSION_STALE) when the session does not have the
 // version that the caller has read. 0 fits every version.
-func (s *Session) versioned(expected int64) error {
+func (s *Session) checkVersion(expected int64) error {
 	if expected == 0 || expected == s.Version {
 		return nil
 	}
@@ -81,27 +81,27 @@ func (s *Session) versioned(expected int64) error {
 		With("sessionId", s.SessionID)
 }
 
-// at gives NotFound (SESSION_NOT_FOUND), and what versioned gives.
-func (k Key) at(v *View, version int64) error {
+// checkSession gives NotFound (SESSION_NOT_FOUND), and what versioned gives.
+func (k Key) checkSession(v *View, version int64) error {
 	if v.Session == nil {
 		return NoSession(k)
 	}
-	return v.Session.versioned(version)
+	return v.Session.checkVersion(version)
 }
 
-// idle gives NotFound (SESSION_NOT_FOUND), and Conflict (SESSION_BUSY) while a
+// checkIdle gives NotFound (SESSION_NOT_FOUND), and Conflict (SESSION_BUSY) while a
 // run is live. The view shows the open runs.
-func (k Key) idle(v *View) error {
+func (k Key) checkIdle(v *View) error {
 	if v.Session == nil {
 		return NoSession(k)
 	}
 	if v.Live != nil || v.Session.Status == Active {
-		return busy(v.Session)
+		return sessionBusy(v.Session)
 	}
 	return nil
 }
 
-func busy(s *Session) error {
+func sessionBusy(s *Session) error {
 	return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q is not over; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
 }
 
@@ -115,8 +115,8 @@ func NoRun(runID string) error {
 	return fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run %q", runID)
 }
 
-// inFlight gives Stale (STEP_STALE) when step is not the session's next.
-func inFlight(v *View, step int32) error {
+// checkStep gives Stale (STEP_STALE) when step is not the session's next.
+func checkStep(v *View, step int32) error {
 	if next := v.Session.StepCount + 1; step != next {
 		return fault.New(fault.Stale, "STEP_STALE", "step %d is not the step in flight, which is %d", step, next)
 	}

@@ -1,20 +1,20 @@
 package session
 
-// force ends what a session does from outside, whoever owns its run.
-type force struct {
+// forcedEnd ends what a session does from outside, whoever owns its run.
+type forcedEnd struct {
 	status       Status // completed, failed, interrupted or paused
 	failure      *Failure
 	interruption *Interruption
 	now          Millis
 }
 
-// needForce is what force.end wants to see.
-var needForce = Need{Open: true, Journal: true, Calls: true}
+// needForcedEnd is what force.end wants to see.
+var needForcedEnd = Need{Open: true, Journal: true, Calls: true}
 
-// end returns the change after which the session has the status. A live run
+// change returns the change after which the session has the status. A live run
 // ends with it, and its owner's next write is stale; a run that has suspended
 // stays as it is.
-func (f force) end(v *View) *Change {
+func (f forcedEnd) change(v *View) *Change {
 	s := *v.Session
 	s.Version++
 	s.UpdatedAt = f.now
@@ -23,16 +23,16 @@ func (f force) end(v *View) *Change {
 	change := &Change{Session: &s}
 	if f.status == Failed {
 		s.Output = ""
-		change.drop(v, "")
+		change.dropCallsOfRun(v, "")
 	}
 	if v.Live != nil {
-		f.run(v, change)
+		f.endRun(v, change)
 	}
 	return change
 }
 
-// run ends the live run. Nobody holds it after that, and its owner's claim is stale.
-func (f force) run(v *View, change *Change) {
+// endRun ends the live run. Nobody holds it after that, and its owner's claim is stale.
+func (f forcedEnd) endRun(v *View, change *Change) {
 	s, r := change.Session, *v.Live
 	r.Outcome = Outcome{Status: f.runStatus(), Failure: f.failure}
 	r.Status = r.Outcome.Status
@@ -41,16 +41,16 @@ func (f force) run(v *View, change *Change) {
 	r.FinishVersion = s.Version
 	s.Epoch++
 	r.Epoch = s.Epoch // which nobody holds: the owner's end is no repetition of this one
-	change.settleDrain(v, f.now)
+	change.consumeJournalAnswers(v, f.now)
 	change.ClearJournal = v.Journal != nil
-	change.Usage = entries(r.RunID, s.StepCount+1, f.now, v.Journal.usage())
-	s.endOutside(&r)
+	change.Usage = usageEntries(r.RunID, s.StepCount+1, f.now, v.Journal.usage())
+	s.endOutsideStep(&r)
 	change.Runs = append(change.Runs, r)
 }
 
 // runStatus is the end of the live run. A run does not pause: it was
 // interrupted.
-func (f force) runStatus() RunStatus {
+func (f forcedEnd) runStatus() RunStatus {
 	switch f.status {
 	case Completed:
 		return RunCompleted
