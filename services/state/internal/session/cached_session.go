@@ -2,19 +2,18 @@ package session
 
 import "slices"
 
-// Hot is what a store knows without reading of a session whose run is claimed: the
-// session and the run as the last write has left them, and the journal of the step in
-// flight. Most commands of an executor ask for no more. A Hot never changes; a write
-// makes another one.
+// Hot is the state of a claimed session after the store's own last write: the session, its
+// run and the journal. Most commands of the executor can be decided on it without a read.
+// A Hot is immutable.
 type Hot struct {
-	session    Session // its State is empty unless stated
+	session    Session // its State is empty unless stateKnown
 	run        Run
 	journal    *Journal
-	stateKnown bool // the custom state is known
+	stateKnown bool // session.State is the custom state
 }
 
-// Heat returns what is known of a session once c is written, which a command has decided
-// on v. It is nil when no run is claimed then, or when need has asked for too little.
+// Heat returns the state of a session after c, a change decided on v for need. It is nil if
+// no run is claimed then or the view lacks the journal.
 func Heat(need Need, v *View, c *Change) *Hot {
 	switch {
 	case v.Session == nil && (c.Session == nil || !c.Created):
@@ -34,7 +33,7 @@ func Heat(need Need, v *View, c *Change) *Hot {
 	return h.After(c)
 }
 
-// After returns what is known once c is written; nil when no run is claimed then.
+// After returns the state after c; nil if no run is claimed then.
 func (h *Hot) After(c *Change) *Hot {
 	if c.Delete || c.Rewind != nil || c.Begun != nil {
 		return nil
@@ -57,8 +56,7 @@ func (h *Hot) After(c *Change) *Hot {
 	return &next
 }
 
-// runAfter returns the run of the id once the change is written; the zero Run when it is
-// neither before nor in the change.
+// runAfter returns the run with the id after the change; the zero Run if it is unknown.
 func (change *Change) runAfter(before *Run, id string) Run {
 	if change.NewRun != nil && change.NewRun.RunID == id {
 		return *change.NewRun
@@ -91,9 +89,8 @@ func (change *Change) journalAfter(j *Journal) *Journal {
 	return j
 }
 
-// View returns the view that need asks for; false when that takes a read. It shows none
-// of Need.MessageIDs as taken: the store has to refuse a message whose id the session
-// has.
+// View returns a view for need, and false if a read is required. It shows no message ids as
+// taken, so the store must refuse duplicate ids itself.
 func (h *Hot) View(need Need) (*View, bool) {
 	if !h.canShow(need) {
 		return nil, false
@@ -124,7 +121,7 @@ func (h *Hot) canShow(n Need) bool {
 		!n.Current && !n.Open && !n.Calls && !n.Children && n.Tail == Tail{} && !n.Waiting && !n.Busy && !n.Undo && n.BackTo == "" && n.Answer == "" && !n.Retry
 }
 
-// Size is about how many bytes of memory it takes.
+// Size estimates the memory in bytes.
 func (h *Hot) Size() int {
 	const fixed = 2 << 10 // the rows and their ids
 	size := fixed + len(h.session.State) + len(h.session.Output)

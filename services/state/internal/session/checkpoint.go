@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// CheckpointID names the checkpoint of a step in the form of the specification (§2.1);
-// random are six hexadecimal digits.
+// CheckpointID returns the id of a step's checkpoint, in the form of the specification
+// (§2.1). random is six hexadecimal digits.
 func CheckpointID(sessionID string, step int32, now Millis, random string) string {
 	return fmt.Sprintf("cpv1-%s-s%d-t%d-%s", sessionID, step, now, random)
 }
 
-// CheckpointSteps returns the steps that the checkpoint of an id may belong to, the last
-// one included: one step for an id of CheckpointID, and any for another.
+// CheckpointSteps returns the first and last step that the checkpoint may belong to: one
+// step for an id made by CheckpointID, any step for another id.
 func CheckpointSteps(id string) (first, last int32) {
 	const digits = "0123456789"
 	rest, ok := strings.CutPrefix(id, "cpv1-")

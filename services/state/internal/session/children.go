@@ -7,25 +7,23 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// PutChild notes a sub-session in its parent, or what is new of one: what is
-// empty stays as it was. What the parent knows of a local child's status comes
-// from the child itself, whatever the command says; a remote child's status is
-// the caller's word.
+// PutChild records a child in its parent, or updates the record. Empty fields keep their
+// value. The status of a local child is ignored, since the child reports it itself; the
+// status of a remote child is set by the caller.
 //
-// A parent that waits for nothing else any more is woken by Family.Spread.
+// Family.Propagate continues a parent that has nothing else to wait for.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Conflict (LOCATION_FIXED,
-// CHILD_UNKNOWN).
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (LOCATION_FIXED, CHILD_UNKNOWN).
 type PutChild struct {
 	Key
 	Child Child
 	Now   Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c PutChild) Need() Need { return Need{Current: true, Calls: true, Children: true} }
 
-// Decide writes the child. The change is nil when nothing is new.
+// Decide writes the child. The change is nil if the record stays the same.
 func (c PutChild) Decide(v *View) (*Change, error) {
 	if v.Session == nil {
 		return nil, NoSession(c.Key)
@@ -47,8 +45,8 @@ func (c PutChild) Decide(v *View) (*Change, error) {
 	return change, nil
 }
 
-// childUnknown is the fault for a local sub-session that does not exist: a note of
-// it would speak of nobody, and whoever waits for it would wait for ever.
+// childUnknown is the fault for a local child without a session: a parent would wait for
+// it forever.
 func childUnknown(k Key, childID string) error {
 	return fault.New(fault.Conflict, "CHILD_UNKNOWN",
 		"session %q has no sub-session %q; a local one is made with its parent named when it is created or started", k.SessionID, childID)
@@ -59,7 +57,7 @@ func locationFixed(old Child, location Location) error {
 		"sub-session %q is %s, and stays so; note one that is %s under an id of its own", old.SessionID, old.Location, location)
 }
 
-// putChild writes a child of the session.
+// putChild adds a child to the change, or replaces it there.
 func (change *Change) putChild(child Child, known bool) {
 	if !known {
 		change.Session.Children++
@@ -80,10 +78,9 @@ func childOf(children []Child, id string) (Child, bool) {
 	return children[i], true
 }
 
-// mergedWith returns the child as it is to be kept: a new one, or one in the place of
-// what is known of it, of which it keeps what is empty in the new. It gives
-// Conflict (LOCATION_FIXED) when the two are said to be in different places:
-// whoever deletes the tree relies on it.
+// mergedWith returns the new record of a child: empty fields keep their old value, or get
+// their default if the child is not known yet. Conflict (LOCATION_FIXED) if the location
+// differs from the old one; deletion relies on it.
 func (c Child) mergedWith(old Child, known bool, now Millis) (Child, error) {
 	if !known {
 		old = Child{AgentType: c.AgentType, Status: Active, Mode: Ephemeral, Location: cmp.Or(c.Location, Local), StartedAt: now}
@@ -103,8 +100,7 @@ func (c Child) mergedWith(old Child, known bool, now Millis) (Child, error) {
 	return child.withEndTime(now), nil
 }
 
-// withEndTime returns the child with the time of its end if, and only if, it has
-// ended.
+// withEndTime sets CompletedAt of an ended child, and clears it otherwise.
 func (c Child) withEndTime(now Millis) Child {
 	if !c.Status.Terminal() {
 		c.CompletedAt = 0
@@ -114,15 +110,14 @@ func (c Child) withEndTime(now Millis) Child {
 	return c
 }
 
-// changeChildren puts the step's children into the change. The step's writer may
-// know less than what came by the side door meanwhile: a remote child that has
-// ended stays ended, unless it was started again after that. A new one is
-// remote: Conflict (CHILD_UNKNOWN) for a local one, as PutChild gives it.
+// changeChildren adds the step's children to the change. Remote children also report
+// themselves, so the executor's view may be old: an ended remote child stays ended unless
+// it was started after its end. Conflict (CHILD_UNKNOWN) for an unknown local child.
 func (c Commit) changeChildren(v *View, change *Change) error {
 	for _, child := range c.Children {
 		old, known := childOf(v.Children, child.SessionID)
 		if !known {
-			old, known = childOf(change.Children, child.SessionID) // it stands twice in the request
+			old, known = childOf(change.Children, child.SessionID) // the request names it twice
 		}
 		if !known && child.Location != Remote {
 			return childUnknown(c.Key, child.SessionID)
@@ -139,9 +134,9 @@ func (c Commit) changeChildren(v *View, change *Change) error {
 	return nil
 }
 
-// withCurrentStatuses returns the suspension with the statuses that the children have by
-// now, which may have ended before their parent came to wait for them. It gives
-// Conflict (CHILD_UNKNOWN) for a child that could never wake the session.
+// withCurrentStatuses returns the suspension with the recorded statuses of its children: a
+// child may have ended before its parent suspended. Conflict (CHILD_UNKNOWN) for a child
+// without a record, which could never wake the session.
 func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, error) {
 	waited := Suspension{}
 	if s != nil {
@@ -160,14 +155,14 @@ func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, 
 		}
 		waited.Children[id] = wait
 		if child.Location == Local && (child.Status == Active || child.Status.Suspended()) {
-			waited.setChildExpiry(id, 0) // until when a suspended one is kept is not known yet; its end will be told
+			waited.setChildExpiry(id, 0) // until the child reports its expiry or its end
 		}
 	}
 	return &waited, nil
 }
 
-// endAwaitedChildren ends the sub-sessions that the session has waited for: the calls that
-// they are for are taken back.
+// endAwaitedChildren ends the local children of the suspension, because the calls they
+// work for are undone.
 func (change *Change) endAwaitedChildren(v *View) {
 	for id := range v.Session.Suspension.awaitedChildren() {
 		if child, known := childOf(v.Children, id); known && child.Location == Local && !child.Status.Terminal() {

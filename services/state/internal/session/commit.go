@@ -7,41 +7,39 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/position"
 )
 
-// Commit makes a step durable. A repetition of the last committed step under
-// the same epoch is answered as before and changes nothing: that of one which
-// ended its run also when the next run was claimed since, for as long as no step
-// follows it.
+// Commit makes a step durable. A repeat under the same epoch returns the first answer and
+// writes nothing, as long as no later step is committed. This holds after the next claim
+// too if the step has ended its run.
 //
-// A step that suspends the session, fails it or ends it goes through
-// Family.Spread, which also continues a session whose answers were faster than
-// its suspension.
+// Family.Propagate applies the consequences of a step that ends its run. It also continues
+// a session whose answers came before its suspension.
 //
-// Faults: those of every write, Stale (STEP_STALE, VERSION_STALE,
-// ANSWER_CHANGED), Conflict (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED,
-// CALL_CONSUMED, LOCATION_FIXED, CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL),
-// Invalid (OUTCOME_INVALID), TooLarge (STATE_SIZE_EXCEEDED).
+// Faults: those of ClaimRef, Stale (STEP_STALE, VERSION_STALE, ANSWER_CHANGED), Conflict
+// (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED, CALL_CONSUMED, LOCATION_FIXED,
+// CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID), TooLarge
+// (STATE_SIZE_EXCEEDED).
 type Commit struct {
 	Ref
 	Step            int32
 	ExpectedVersion int64 // 0 for any
 	Messages        []Message
-	Ops             []StateOp // applied after those of the journal's results; those of its plan are among them
+	Ops             []StateOp // applied after those of the journal's results; includes those of the plan
 	Record          []byte    // opaque, for Checkpoint.Record
-	Usage           []Usage   // goes behind that of the journal
-	Calls           []Call    // that somebody outside answers from now on; SessionID, RunID, Step and CreatedAt are given by Decide
-	Consume         []Consume // the answers that the step's messages hold
-	Told            []string  // the calls of whose late answers the step's messages tell
-	Children        []Child   // new ones, and what is new of those known
+	Usage           []Usage   // added after the journal's usage
+	Calls           []Call    // opened by the step; Decide sets SessionID, RunID, Step and CreatedAt
+	Consume         []Consume // answers in the step's messages
+	Told            []string  // ids of calls whose late answer is in the step's messages
+	Children        []Child   // new or updated
 	Outcome         *Outcome
-	Suspension      *Suspension // of an outcome that suspends
-	ExpireAfter     Millis      // how long a suspended session is kept; 0 for ever
+	Suspension      *Suspension // with a suspending outcome
+	ExpireAfter     Millis      // how long to keep a suspended session; 0 for ever
 	CheckpointID    string
 	Limits          Limits
 	Now             Millis
 }
 
-// Need says what Decide wants to see. The custom state may be large, and most
-// steps leave it, the calls and the children as they are.
+// Need lists the rows for Decide. It asks for the state, the calls and the children only
+// if the step touches them.
 func (c Commit) Need() Need {
 	return Need{
 		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointAt: c.Step,
@@ -53,7 +51,7 @@ func (c Commit) Need() Need {
 func (c Commit) suspends() bool { return c.Outcome != nil && Status(c.Outcome.Status).Suspended() }
 func (c Commit) fails() bool    { return c.Outcome != nil && c.Outcome.Status == RunFailed }
 
-// Decide commits the step. The answer is the step's checkpoint.
+// Decide commits the step and returns its checkpoint.
 func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
 	if c.hasEndedRun(v) && c.isRepeat(v) {
 		return nil, *v.Checkpoint, nil
@@ -82,8 +80,7 @@ func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
 	return c.commit(v)
 }
 
-// isRepeat reports whether the view shows that this very step was committed by
-// this very claim.
+// isRepeat reports whether the same claim has committed the same step before.
 func (c Commit) isRepeat(v *View) bool {
 	last := v.Checkpoint
 	if last == nil || last.Step != c.Step || last.Epoch != c.Epoch || last.RunID != c.RunID {
@@ -95,10 +92,9 @@ func (c Commit) isRepeat(v *View) bool {
 	return c.Outcome != nil && v.Run.FinishStep == c.Step && c.Outcome.equal(v.Run.Outcome)
 }
 
-// wasUndone reports whether this very step has ended the run, and its checkpoint is
-// gone: the run was taken back, or the session was. Nothing is left of what the
-// commit has answered. Behind further steps that is known of a run only that was
-// asked to end so.
+// wasUndone reports whether this step has ended the run and was undone since, with its
+// checkpoint. It is certain while no later step is committed; afterwards only if the stop
+// of the run asked for the undo.
 func (c Commit) wasUndone(v *View) bool {
 	if v.Session == nil || v.Run == nil || v.Checkpoint != nil || c.Outcome == nil || c.Epoch != v.Run.Epoch {
 		return false
@@ -136,11 +132,11 @@ func (c Commit) commit(v *View) (*Change, Checkpoint, error) {
 		Warnings: merged.warnings, CreatedAt: c.Now, Record: c.Record,
 	}
 	answer := *change.Checkpoint
-	answer.Record = nil // as a repetition is answered
+	answer.Record = nil // as in the answer to a repeat
 	return change, answer, nil
 }
 
-// advance moves the counters and the position over the step.
+// advance counts the step and moves the position behind it.
 func (c Commit) advance(s *Session, r *Run) {
 	s.Version++
 	s.StepCount++
@@ -152,7 +148,7 @@ func (c Commit) advance(s *Session, r *Run) {
 	r.Losses = 0
 }
 
-// endRun ends the run with the step, if the step has an outcome.
+// endRun ends the run if the step has an outcome.
 func (c Commit) endRun(v *View, change *Change, r *Run) error {
 	if c.Outcome == nil {
 		return nil
@@ -167,8 +163,8 @@ func (c Commit) endRun(v *View, change *Change, r *Run) error {
 	return nil
 }
 
-// suspend notes what the session waits for. A stop that came while the step
-// was on its way takes effect here: the run that it was meant for looks no more.
+// suspend records what the session waits for. A stop that came during the step takes effect
+// here, since no executor will look at the ended run.
 func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 	s := change.Session
 	if s.Suspension, err = c.Suspension.withCurrentStatuses(v, change); err != nil {
@@ -197,8 +193,7 @@ func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 	return nil
 }
 
-// setExpiry says until when the suspended session is kept: for as long as it waits
-// for one of the calls, at least.
+// setExpiry keeps the suspended session at least until the deadlines of its awaited calls.
 func (c Commit) setExpiry(s *Session, calls []Call) {
 	s.ExpiresAt = c.Now + c.ExpireAfter
 	for _, call := range calls {
@@ -212,8 +207,8 @@ func (c Commit) setExpiry(s *Session, calls []Call) {
 	}
 }
 
-// adoptCalls lets the run wait for the open calls that nobody waits for any more: a
-// run that suspends on nothing else means them.
+// adoptCalls assigns orphaned open calls to the run: if it suspends on nothing else, it
+// waits for them.
 func (change *Change) adoptCalls(calls []Call, runID string) []Call {
 	adopted := slices.Clone(calls)
 	for i := range adopted {

@@ -6,22 +6,21 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Consume takes an answer into the conversation: the step that does so has read
-// the answer of this revision.
+// Consume moves the answer of a call into the conversation. Revision is the revision of
+// the answer that the step has read.
 type Consume struct {
 	CallID   string
 	Revision int32
 }
 
-// withAnswer returns the call with an answer that no step has taken.
+// withAnswer returns the call with a new, unconsumed answer.
 func (c Call) withAnswer(by AnswerKind, response []byte, now Millis) Call {
 	c.Answer, c.Response, c.AnsweredAt = by, response, now
 	c.Revision++
 	return c
 }
 
-// ownCall returns the call of the session among those that the view names. A
-// call of another session of the family does not count.
+// ownCall returns a call of View.Named if this session owns it.
 func (v *View) ownCall(callID string) (Call, bool) {
 	for _, call := range v.Named {
 		if call.CallID == callID && call.SessionID == v.Session.SessionID {
@@ -42,7 +41,7 @@ func (c Commit) callIDs() []string {
 	return ids
 }
 
-// changeCalls puts what the step does with calls into the change.
+// changeCalls adds the new, consumed and reported calls of the step to the change.
 func (c Commit) changeCalls(v *View, change *Change) (err error) {
 	if change.NewCalls, err = c.newCalls(v); err != nil {
 		return err
@@ -54,8 +53,8 @@ func (c Commit) changeCalls(v *View, change *Change) (err error) {
 	return nil
 }
 
-// newCalls gives Conflict (CALL_EXISTS) for an id that the family has, whoever
-// of it, or that stands twice in the request.
+// newCalls gives Conflict (CALL_EXISTS) if the family or the request itself already uses
+// an id.
 func (c Commit) newCalls(v *View) ([]Call, error) {
 	taken := map[string]bool{}
 	for _, call := range v.Named {
@@ -97,7 +96,7 @@ func (c Commit) consumedCalls(v *View) ([]Call, error) {
 	return calls, nil
 }
 
-// reportedCalls returns the calls of whose late answer the model has been told now.
+// reportedCalls returns the calls with a late answer that this step reports to the model.
 func (c Commit) reportedCalls(v *View) []Call {
 	var calls []Call
 	for _, id := range c.Told {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// beginContinuation begins the continuation of a suspended session: another run, which
-// writes on at the same message and belongs to the same trace and the same turn as
-// the one that suspended, and has its deadline. The version is the caller's to raise.
+// beginContinuation begins the run that continues a suspended session. It inherits the
+// message, the turn's start, the trace and the deadline of the suspended run. The caller
+// raises the version.
 func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *Run {
 	s.Status = Active
 	s.Turn++
@@ -26,8 +26,8 @@ func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *R
 	}
 }
 
-// isWaiting reports whether a suspended session has something left to wait for:
-// one of the calls that is awaited, or a child that has not ended.
+// isWaiting reports whether a suspended session has an awaited call or a child that has
+// not ended.
 func (s *Session) isWaiting(calls []Call) bool {
 	if slices.ContainsFunc(calls, Call.isAwaited) {
 		return true
@@ -42,11 +42,11 @@ func (s *Session) isWaiting(calls []Call) bool {
 
 func (c Call) isOpen() bool { return c.Answer == "" }
 
-// isAwaited reports whether the call keeps a suspended session from going on: it
-// is open, and no failure has made an orphan of it.
+// isAwaited reports whether the call holds a suspended session: it is open, and its run
+// has not failed.
 func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
 
-// Awaited counts the calls that sessions wait for.
+// Awaited counts the calls that hold suspended sessions.
 func Awaited(calls []Call) (n int) {
 	for _, call := range calls {
 		if call.isAwaited() {
@@ -56,8 +56,7 @@ func Awaited(calls []Call) (n int) {
 	return n
 }
 
-// awaitedChildren returns the children that the suspension waits for; of no
-// suspension none.
+// awaitedChildren returns the children of the suspension. s may be nil.
 func (s *Suspension) awaitedChildren() map[string]ChildWait {
 	if s == nil {
 		return nil
@@ -65,8 +64,8 @@ func (s *Suspension) awaitedChildren() map[string]ChildWait {
 	return s.Children
 }
 
-// withChildStatus returns a copy of the suspension that knows a child's new status, and
-// false when it knows it already or does not wait for the child.
+// withChildStatus returns a copy of the suspension with the child's new status. It is
+// false if the status is known or the child is not awaited.
 func (s *Suspension) withChildStatus(childID string, status Status) (*Suspension, bool) {
 	wait, waits := s.awaitedChildren()[childID]
 	if !waits || wait.Status == status {
@@ -79,8 +78,7 @@ func (s *Suspension) withChildStatus(childID string, status Status) (*Suspension
 	return &told, true
 }
 
-// unconsumedCalls returns the calls of the session that no step has taken, as they are
-// after the change. The view shows them as they are before it.
+// unconsumedCalls returns the session's unconsumed calls as they are after the change.
 func (change *Change) unconsumedCalls(v *View) []Call {
 	after := map[string]Call{}
 	for _, call := range change.Calls {
@@ -98,14 +96,14 @@ func (change *Change) unconsumedCalls(v *View) []Call {
 	return calls
 }
 
-// dropsCall reports whether the call goes away with the change.
+// dropsCall reports whether the change deletes the call.
 func (change *Change) dropsCall(call Call) bool {
 	back := change.Rewind
 	return back != nil && back.CallsFrom > 0 && call.Step >= back.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
 }
 
-// Unread returns how many bytes of answers whoever continues the session is handed
-// after the change.
+// Unread returns the size in bytes of the answers that no step has read after the change.
+// A claim of the session carries them.
 func (change *Change) Unread(v *View) (size int) {
 	for _, call := range change.unconsumedCalls(v) {
 		size += len(call.Response)

@@ -2,18 +2,17 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// Create makes a session without a run: it is paused until one starts.
+// Create creates a session without a run. It is paused until a run begins.
+// Family.Propagate records a child in its parent.
 //
-// A sub-session is told to its parent by Family.Spread.
-//
-// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND); of a
-// sub-session NotFound (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED,
-// LOCATION_FIXED), Wider to see the parent.
+// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND). For a child also NotFound
+// (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED, LOCATION_FIXED), and an
+// IncompleteViewError to see the parent.
 type Create struct {
 	Key
 	AgentType      string
 	ParentID       string // empty for a root
-	Child          Child  // what the parent is to know of a sub-session; CallID, Mode, Name and Remote count
+	Child          Child  // the record in the parent: CallID, Mode, Name and Remote are used
 	UserID         string
 	OrganizationID string
 	Tags           []string
@@ -23,11 +22,10 @@ type Create struct {
 	Now            Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Create) Need() Need { return Need{AgentType: c.AgentType} }
 
-// Decide makes the session. The first view is its own; the parent's is among the
-// others.
+// Decide creates the session. The first view is its own; the others may include the parent.
 func (c Create) Decide(views ...*View) (*Change, Session, error) {
 	if views[0].Session != nil {
 		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
@@ -42,7 +40,7 @@ func (c Create) Decide(views ...*View) (*Change, Session, error) {
 	return change, *change.Session, nil
 }
 
-// newSession returns the change that makes the session.
+// newSession returns the change that creates the session.
 func (c Create) newSession(views []*View) (*Change, error) {
 	s := Session{
 		Key: c.Key, AgentType: c.AgentType, ParentID: c.ParentID, RootID: c.SessionID, Status: Paused,
@@ -66,13 +64,12 @@ func (c Create) newSession(views []*View) (*Change, error) {
 	return change, nil
 }
 
-// findParent finds the parent among the views, and gives Conflict (PARENT_ENDED)
-// when it has failed: nothing below it goes on. The views behind the first are of
-// no certain session: an earlier try may have asked for the family of one that is
-// gone by now.
+// findParent returns the parent's view. Conflict (PARENT_ENDED) if the parent has failed.
+// The other views are searched by key, since an earlier attempt may have asked for other
+// members of the family.
 func (c Create) findParent(views []*View) (*View, error) {
 	key := Key{c.Tenant, c.ParentID}
-	gone := c.ParentID == c.SessionID // it does not exist yet
+	gone := c.ParentID == c.SessionID // the new session itself
 	for _, v := range views[1:] {
 		if v.Session != nil && v.Session.Key == key {
 			if v.Session.Status == Failed {
@@ -88,7 +85,7 @@ func (c Create) findParent(views []*View) (*View, error) {
 	return nil, &Wider{[]Target{{key, needParent}}}
 }
 
-// childRow is what the parent knows of the new session.
+// childRow returns the new session's record in its parent.
 func (c Create) childRow(s *Session) *Child {
 	child := c.Child
 	child.SessionID, child.AgentType = s.SessionID, s.AgentType

@@ -1,18 +1,18 @@
 package session
 
-// Edit puts messages in the place of one of a user's, and begins a run with them. Where
-// the conversation does not have that message, they are sent.
+// Edit replaces a message of a user and everything after it, and begins a run. If the
+// conversation does not have the message, Edit sends its messages like Send.
 //
-// A message that stands there as it is was put there before, and its run is the answer;
-// but an answer that has failed or was stopped is made anew.
+// An equal message in the same place is a repeat: its run is returned, unless that run
+// failed or was interrupted.
 //
 // Faults: those of Send, and NotFound (CHECKPOINT_NOT_FOUND).
 type Edit struct {
 	Send
-	Target string // a message's id
+	Target string // id of the message to replace
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Edit) Need() Need {
 	need := c.needRewind()
 	need.BackTo = c.Target
@@ -46,8 +46,8 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	return change, change.started(), nil
 }
 
-// stands reports whether the message is there as the client wants it, and the newest
-// answer is its own and good.
+// stands reports whether the message is in place already and the newest run answers it
+// without a failure or an interruption.
 func (c Edit) stands(v *View) (bool, error) {
 	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.Back.Run) {
 		return false, nil

@@ -7,18 +7,17 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Expect is what the caller has read of a session before it decided to start a
-// run. The zero value expects nothing.
+// Expect is the state of the session as the caller has read it. The zero value expects
+// nothing.
 type Expect struct {
-	Statuses []Status // one of these; empty for any
+	Statuses []Status // any of these; empty for any
 	Version  int64    // 0 for any
-	RunID    *string  // of the newest run, empty before the first; nil for any
+	RunID    *string  // of the newest run, empty before the first run; nil for any
 }
 
 func (e Expect) isSet() bool { return len(e.Statuses) > 0 || e.Version != 0 || e.RunID != nil }
 
-// check gives Conflict (SESSION_CHANGED), with what the session is, when the
-// caller's decision rests on what is not so any more.
+// check gives Conflict (SESSION_CHANGED) with the current state if the session differs.
 func (e Expect) check(s *Session) error {
 	if statusAllowed(e.Statuses, s.Status) && (e.Version == 0 || e.Version == s.Version) && (e.RunID == nil || *e.RunID == s.CurrentRunID) {
 		return nil
@@ -30,7 +29,7 @@ func (e Expect) check(s *Session) error {
 		With("currentRunId", s.CurrentRunID)
 }
 
-// statusAllowed reports whether the status is one of those, of which none means any.
+// statusAllowed reports whether the list has the status. An empty list allows any.
 func statusAllowed(statuses []Status, s Status) bool {
 	return len(statuses) == 0 || slices.Contains(statuses, s)
 }

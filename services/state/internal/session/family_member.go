@@ -2,23 +2,22 @@ package session
 
 import "slices"
 
-// member is one session of a family while something spreads: what it was, and
-// what is to be written of it so far.
+// member is one session of a family during Propagate: its view, and its change so far.
 type member struct {
 	target Target
 	view   *View
-	change *Change // nil: nothing
+	change *Change // nil: no change
 
-	knownChildren   map[string]Child // the view's children; nil until somebody asks for one
-	writtenChildren map[string]int   // the places of the change's children, likewise
+	knownChildren   map[string]Child // children of the view; nil until first used
+	writtenChildren map[string]int   // index into the children of the change; nil until first used
 }
 
-// replaceChange gives the session another change.
+// replaceChange sets another change.
 func (m *member) replaceChange(change *Change) { m.change, m.writtenChildren = change, nil }
 
 func (m *member) isDeleted() bool { return m.change != nil && m.change.Delete }
 
-// childrenToEnd are the sub-sessions that end although the session goes on.
+// childrenToEnd returns the children that end although the session continues.
 func (m *member) childrenToEnd() []string {
 	if m.change == nil {
 		return nil
@@ -26,7 +25,7 @@ func (m *member) childrenToEnd() []string {
 	return m.change.endChildren
 }
 
-// after returns the session as it will be; nil when it does not exist then.
+// after returns the session after the change; nil if it does not exist then.
 func (m *member) after() *Session {
 	switch {
 	case m.isDeleted():
@@ -38,7 +37,7 @@ func (m *member) after() *Session {
 	}
 }
 
-// lastKnown returns the session as it will be, or as it was before it went away.
+// lastKnown returns the session after the change, or before its deletion.
 func (m *member) lastKnown() *Session {
 	if m.isDeleted() {
 		return m.view.Session
@@ -46,7 +45,7 @@ func (m *member) lastKnown() *Session {
 	return m.after()
 }
 
-// statusChanged reports whether the parent has to learn something.
+// statusChanged reports whether the parent must record a new status.
 func (m *member) statusChanged() bool {
 	before, after := m.view.Session, m.after()
 	if before == nil || after == nil {
@@ -55,21 +54,21 @@ func (m *member) statusChanged() bool {
 	return before.Status != after.Status
 }
 
-// expiryChanged reports whether a session that waits on is kept until another
-// time: its parent is not to expire before it.
+// expiryChanged reports whether a suspended session gets another expiry, which its parent
+// must record.
 func (m *member) expiryChanged() bool {
 	before, after := m.view.Session, m.after()
 	return before != nil && after != nil && after.Status.Suspended() && before.ExpiresAt != after.ExpiresAt
 }
 
-// fails reports whether the session fails with what is to be written.
+// fails reports whether the change fails the session.
 func (m *member) fails() bool {
 	after := m.after()
 	return after != nil && after.Status == Failed && m.statusChanged()
 }
 
-// indexChildren makes the maps by which children are found: a session may have many,
-// and all of them may end at once.
+// indexChildren builds the maps of children. A linear search would be quadratic when many
+// children end at once.
 func (m *member) indexChildren() {
 	if m.knownChildren == nil {
 		m.knownChildren = make(map[string]Child, len(m.view.Children))
@@ -87,7 +86,7 @@ func (m *member) indexChildren() {
 	}
 }
 
-// child returns a sub-session as it will be.
+// child returns a child as it is after the change.
 func (m *member) child(id string) (Child, bool) {
 	m.indexChildren()
 	if i, written := m.writtenChildren[id]; written {
@@ -97,7 +96,7 @@ func (m *member) child(id string) (Child, bool) {
 	return child, known
 }
 
-// putChild writes a sub-session into the session's change.
+// putChild adds a child to the change, or replaces it there.
 func (m *member) putChild(child Child) {
 	if _, known := m.child(child.SessionID); !known {
 		m.change.Session.Children++
@@ -110,7 +109,7 @@ func (m *member) putChild(child Child) {
 	m.change.Children = append(m.change.Children, child)
 }
 
-// children returns the sub-sessions as they will be.
+// children returns the children as they are after the change.
 func (m *member) children() []Child {
 	m.indexChildren()
 	children := slices.Clone(m.change.Children)
@@ -122,8 +121,7 @@ func (m *member) children() []Child {
 	return children
 }
 
-// touch returns the session's row to be written, with its version raised, once
-// for all that the command does to it.
+// touch returns the session's row for writing. It raises the version once per command.
 func (m *member) touch(now Millis) *Session {
 	if m.change == nil {
 		m.change = &Change{}
@@ -140,8 +138,8 @@ func (m *member) touch(now Millis) *Session {
 	return s
 }
 
-// recordChild notes the status of a child, and reports whether that was news. joins
-// is set for a child that is new.
+// recordChild records the status of a child, and reports whether anything changed. joins is
+// the record of a new child.
 func (m *member) recordChild(child *Session, status Status, joins *Child, now Millis) bool {
 	row, known := m.child(child.SessionID)
 	if !known && joins == nil {
@@ -161,15 +159,15 @@ func (m *member) recordChild(child *Session, status Status, joins *Child, now Mi
 	}
 	s := m.touch(now)
 	s.Suspension = suspension
-	if s.ExpiresAt == before.expiry() { // else a host has set another time, which stands
+	if s.ExpiresAt == before.expiry() { // unless a host has set another time
 		s.ExpiresAt = suspension.expiry()
 	}
 	m.putChild(next)
 	return true
 }
 
-// mergedInto returns what the parent knows of a child that begins, which it may
-// have noted before.
+// mergedInto returns the record of a child that begins. The parent may have a record of it
+// already.
 func (c Child) mergedInto(row Child, known bool) Child {
 	if !known {
 		return c

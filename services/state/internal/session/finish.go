@@ -6,25 +6,24 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Finish ends a run outside of a step. A repetition of it under the same
-// epoch is answered as before and changes nothing, even if the session's next
-// run was claimed since. The journal is cleared, but
-// its usage is kept, and so are the answers consumed to which its calls run. What
-// becomes of the family is for Family.Spread.
+// Finish ends a run outside of a step. A repeat under the same epoch returns the first
+// answer and writes nothing, even after the next run was claimed.
 //
-// Faults: those of every write, Invalid (OUTCOME_INVALID): a run suspends with
-// a step.
+// The journal is cleared and its usage is kept. Answers to its calls are consumed, since
+// the calls may have run. Family.Propagate applies the consequences for the family.
+//
+// Faults: those of ClaimRef, and Invalid (OUTCOME_INVALID) for a suspending outcome.
 type Finish struct {
 	Ref
 	Outcome Outcome
-	Usage   []Usage // goes behind that of the journal
+	Usage   []Usage // added after the journal's usage
 	Now     Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true, Calls: true} }
 
-// Decide ends the run. The answer is the session's version after it.
+// Decide ends the run and returns the session's new version.
 func (c Finish) Decide(v *View) (*Change, int64, error) {
 	if c.hasEndedRun(v) && c.isRepeat(v.Run) {
 		return nil, v.Run.FinishVersion, nil
@@ -55,12 +54,12 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 	return change, s.Version, nil
 }
 
-// isRepeat reports whether the finished run ended like this, outside of a step.
+// isRepeat reports whether the run ended outside of a step with this outcome.
 func (c Finish) isRepeat(r *Run) bool { return r.FinishStep == 0 && c.Outcome.equal(r.Outcome) }
 
-// consumeJournalAnswers consumes the answers to the calls that the journal names: they may have
-// run for these already, and nobody will know when the journal is cleared. No message
-// holds them, so it is no step that takes them.
+// consumeJournalAnswers consumes the answers to calls of the journal. These calls may have
+// run already, and must not run again once the journal is cleared. ConsumedStep stays 0,
+// because no step holds the answers.
 func (change *Change) consumeJournalAnswers(v *View, now Millis) {
 	if v.Journal == nil {
 		return
@@ -73,12 +72,11 @@ func (change *Change) consumeJournalAnswers(v *View, now Millis) {
 	}
 }
 
-// endRun writes the outcome into the session's row and the run's. The session's
-// version is the one after the write.
+// endRun writes the outcome into the rows of the session and the run. The session has its
+// new version already.
 //
-// A run that fails takes its open calls with it: nobody could use the answers,
-// and no model takes a call without a result. A call that still holds somebody's
-// message stays, but no suspension waits for it.
+// A failed run drops its open calls, since models reject a call without a result. A call
+// with a stash stays as an orphan.
 func (change *Change) endRun(v *View, r *Run, o Outcome, now Millis) {
 	s := change.Session
 	s.Status = statusAfter(o.Status)
@@ -100,9 +98,8 @@ func (change *Change) endRun(v *View, r *Run, o Outcome, now Millis) {
 	}
 }
 
-// dropCallsOfRun lets the open calls of a run go, or those of all runs for an empty id.
-// The new ones among them are not made at all. One with a stash stays, without
-// a run.
+// dropCallsOfRun drops the open calls of a run, or of all runs for an empty id. A call with
+// a stash loses its run instead.
 func (change *Change) dropCallsOfRun(v *View, runID string) {
 	mine := func(call Call) bool { return call.isOpen() && (runID == "" || call.RunID == runID) }
 	var made []Call
@@ -129,6 +126,5 @@ func (change *Change) dropCallsOfRun(v *View, runID string) {
 	change.NewCalls = made
 }
 
-// statusAfter is the session's status after a run with the outcome. The names
-// are the same: what a run ended as is what the session is.
+// statusAfter returns the session's status after a run with the outcome.
 func statusAfter(r RunStatus) Status { return Status(r) }

@@ -1,6 +1,6 @@
 package session
 
-// forcedEnd ends what a session does from outside, whoever owns its run.
+// forcedEnd ends the work of a session from outside, without the epoch of its owner.
 type forcedEnd struct {
 	status       Status // completed, failed, interrupted or paused
 	failure      *Failure
@@ -8,12 +8,11 @@ type forcedEnd struct {
 	now          Millis
 }
 
-// needForcedEnd is what force.end wants to see.
+// needForcedEnd lists the rows for forcedEnd.change.
 var needForcedEnd = Need{Open: true, Journal: true, Calls: true}
 
-// change returns the change after which the session has the status. A live run
-// ends with it, and its owner's next write is stale; a run that has suspended
-// stays as it is.
+// change returns the change to the status. A live run ends with it, and the next write of
+// its owner is stale. A suspended run has ended already and stays as it is.
 func (f forcedEnd) change(v *View) *Change {
 	s := *v.Session
 	s.Version++
@@ -31,7 +30,7 @@ func (f forcedEnd) change(v *View) *Change {
 	return change
 }
 
-// endRun ends the live run. Nobody holds it after that, and its owner's claim is stale.
+// endRun ends the live run and makes the claim of its owner stale.
 func (f forcedEnd) endRun(v *View, change *Change) {
 	s, r := change.Session, *v.Live
 	r.Outcome = Outcome{Status: f.runStatus(), Failure: f.failure}
@@ -40,7 +39,7 @@ func (f forcedEnd) endRun(v *View, change *Change) {
 	r.CompletedAt = f.now
 	r.FinishVersion = s.Version
 	s.Epoch++
-	r.Epoch = s.Epoch // which nobody holds: the owner's end is no repetition of this one
+	r.Epoch = s.Epoch // of no claim, so the owner cannot repeat this end as its own
 	change.consumeJournalAnswers(v, f.now)
 	change.ClearJournal = v.Journal != nil
 	change.Usage = usageEntries(r.RunID, s.StepCount+1, f.now, v.Journal.usage())
@@ -48,8 +47,7 @@ func (f forcedEnd) endRun(v *View, change *Change) {
 	change.Runs = append(change.Runs, r)
 }
 
-// runStatus is the end of the live run. A run does not pause: it was
-// interrupted.
+// runStatus returns the end of the live run. A paused session interrupts its run.
 func (f forcedEnd) runStatus() RunStatus {
 	switch f.status {
 	case Completed:

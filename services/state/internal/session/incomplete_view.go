@@ -6,19 +6,17 @@ import (
 	"slices"
 )
 
-// Wider is the error of a command that has to see more sessions before it can
-// decide: nothing was written; run it again with these targets behind those that
-// it had.
+// Wider is the error of a command that needs more rows before it can decide. Nothing was
+// written. The caller repeats the command with the targets of Extend.
 type Wider struct{ Targets []Target }
 
-// Error implements error. It is for the log of a caller that does not widen.
+// Error implements error, for the log of a caller without a repeat.
 func (w *Wider) Error() string {
 	return fmt.Sprintf("the command has to see %d more sessions of the family", len(w.Targets))
 }
 
-// Widen returns the targets with which the command runs again: those that it
-// had, in their order, and those that it asks for. A session that is among both
-// keeps its place and is shown whatever either wants to see.
+// Widen returns the targets for the repeat: the present ones in their order, then the new
+// ones. A session in both lists keeps its place and gets the union of both needs.
 func (w *Wider) Widen(had []Target) []Target {
 	wanted := targetList{targets: slices.Clone(had), places: make(map[Key]int, len(had))}
 	for i, t := range slices.Backward(had) {
@@ -30,7 +28,7 @@ func (w *Wider) Widen(had []Target) []Target {
 	return wanted.targets
 }
 
-// targetList is a list of targets, each session once.
+// targetList is a list of unique targets.
 type targetList struct {
 	targets []Target
 	places  map[Key]int
@@ -48,8 +46,8 @@ func (w *targetList) add(t Target) {
 	w.targets = append(w.targets, t)
 }
 
-// union returns the need of a command that wants to see what either wants. The
-// more that is asked for names a message to go back to and an answer at most.
+// union returns the rows of both needs. At most one of them names a message to go back to,
+// and at most one an answer.
 func (n Need) union(m Need) Need {
 	n.Current = n.Current || m.Current
 	n.Open = n.Open || m.Open
@@ -69,7 +67,7 @@ func (n Need) union(m Need) Need {
 	return n
 }
 
-// covers reports whether the need shows what m wants to see of a family.
+// covers reports whether n includes the rows that m needs of a family member.
 func (n Need) covers(m Need) bool {
 	return (n.Current || !m.Current) && (n.Open || !m.Open) && (n.Journal || !m.Journal) &&
 		(n.Calls || !m.Calls) && (n.Children || !m.Children)

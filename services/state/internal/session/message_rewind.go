@@ -2,23 +2,22 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// rewindAndBegin is how a session goes back to a message of one of its users before a run begins,
-// to answer it again or to put another in its place.
+// rewindAndBegin rewinds the session to the user message of View.Back and begins a run: to
+// answer it again if keep is set, else to replace it.
 //
-//	messages     behind it go, and it itself unless it is kept; but the results of
-//	             calls of earlier steps stay, since such a call is not asked again and
-//	             what was done for a human's yes is not done again
-//	state        is what it was when the message's run began; where this session has
-//	             no such run, since it is a branch, as of the newest checkpoint before
-//	checkpoints  behind it go
-//	calls        of steps behind it go, whatever became of them, and so do those before
-//	             it that are open and not abandoned: answers find them unknown
-//	late answers of calls before it, of which steps behind it have told, are told again
-//	children     that the session waits for end, as with a parent that fails
-//	usage        stays, and so do the numbers of turns and steps
+//	messages     from the message on are deleted, except the message itself if keep is set, and
+//	             results of calls from earlier steps, since such a call does not run again
+//	state        is restored to the start of the message's run. A branch lacks that run, and
+//	             uses the newest checkpoint before the message
+//	checkpoints  behind the message are deleted
+//	calls        of steps behind the message are deleted, and earlier ones that are open and
+//	             not abandoned
+//	late answers of earlier calls are reported again if a deleted step has reported them
+//	children     that the session waits for end
+//	usage        stays, and turns and steps keep counting
 //
-// Its faults are Conflict (SESSION_BUSY), also while runs wait, since they would begin on
-// what is no more, Conflict (MESSAGE_EXISTS) and NotFound (CHECKPOINT_NOT_FOUND).
+// Faults: Conflict (SESSION_BUSY), also while runs wait, since they refer to the deleted
+// messages; Conflict (MESSAGE_EXISTS), NotFound (CHECKPOINT_NOT_FOUND).
 func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	b := v.Back
 	if v.Session.Status == Active || v.Session.Waiting > 0 {
@@ -46,21 +45,21 @@ func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	c.abandonOpenCalls(change, v)
 	change.dropOpenCalls(v)
 	run := c.beginRun(change, EntryStart)
-	if keep { // its own first message
+	if keep { // the message is the run's own
 		run.StartMessageCount, run.TurnMessageCount = b.Message.Ordinal, b.Message.Ordinal
 	}
 	change.appendMessages(c.Messages)
 	return change, nil
 }
 
-// needRewind is what takeBack wants to see beside the message.
+// needRewind lists the rows for rewindAndBegin, except the message.
 func (c Post) needRewind() Need {
 	need := c.need()
 	need.Calls, need.Children, need.Current = true, true, true
 	return need
 }
 
-// showsUserMessage reports whether the message to go back to is shown, is a user's, and users see it.
+// showsUserMessage reports whether View.Back shows the message and users see it.
 func (c Post) showsUserMessage(v *View, id string) (bool, error) {
 	if v.Session == nil || v.Back == nil || v.Back.Message.ID != id || v.Back.Message.Role != roleUser {
 		return false, nil
@@ -68,19 +67,19 @@ func (c Post) showsUserMessage(v *View, id string) (bool, error) {
 	return c.Bodies.Shown(v.Back.Message)
 }
 
-// Back is what there is of a session around a message that it is taken back to.
+// Back is a message of a session to rewind to, and the rows around it.
 type Back struct {
 	Message    Message
-	Run        *Run        // of the message; nil: it is none of this session
-	Before     int32       // the step of the last message of a step that stands before it; 0 for none
-	Checkpoint *Checkpoint // the newest before the message, and of no later state than its run began with; nil: there is none
-	State      string      // the custom state as of Origin; empty when that is not kept
-	Results    []Message   // behind the message, in their order: of role tool, of steps that have consumed answers to calls of steps up to Before
-	Told       []Call      // of steps up to Before, of whose late answer a step behind it has told; by id
+	Run        *Run        // of the message; nil if this session has none, as in a branch
+	Before     int32       // the last step with a message before this one; 0 for none
+	Checkpoint *Checkpoint // the newest before the message whose state is not newer than the start of Run; nil for none
+	State      string      // the custom state of Origin; empty if it was deleted
+	Results    []Message   // tool messages behind the message, of steps that consumed answers to calls of steps up to Before
+	Told       []Call      // of steps up to Before, with a late answer reported behind the message; by id
 }
 
-// Origin names the custom state as of the message, as in Session. It is false when
-// that is not known.
+// Origin returns the version and base of the custom state at the message. known is false if
+// the session does not have them.
 func (b *Back) Origin() (version, base int64, known bool) {
 	switch {
 	case b.Run != nil && b.Run.StartStateVersion > 0:
@@ -92,7 +91,7 @@ func (b *Back) Origin() (version, base int64, known bool) {
 	}
 }
 
-// rewindToMessage takes the session of the change back, its status aside.
+// rewindToMessage rewinds the session of the change, except for its status.
 func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 	b, s := v.Back, change.Session
 	version, base, _ := b.Origin()
@@ -107,7 +106,7 @@ func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 	}
 	change.appendMessages(b.Results)
 	s.State, s.StateVersion, s.StateBase = b.State, version, base
-	s.StateWrites, s.StateBytes = maxStateWrites, 0 // as after a rewind
+	s.StateWrites, s.StateBytes = maxStateWrites, 0 // as in rewind
 	s.resetToCheckpoint(b.Checkpoint)
 	change.endAwaitedChildren(v)
 	for _, call := range b.Told {
@@ -117,7 +116,7 @@ func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 	return nil
 }
 
-// dropOpenCalls lets the calls go that are still open after the change.
+// dropOpenCalls drops the calls that are still open after the change.
 func (change *Change) dropOpenCalls(v *View) {
 	for _, call := range change.unconsumedCalls(v) {
 		if call.isOpen() {

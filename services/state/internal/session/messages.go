@@ -14,8 +14,7 @@ func messageIDs(messages []Message) []string {
 	return ids
 }
 
-// checkUnique gives Conflict (MESSAGE_EXISTS) for the first message whose id is
-// taken, by the session or by an earlier message.
+// checkUnique gives Conflict (MESSAGE_EXISTS) for the first id that is taken or repeated.
 func checkUnique(messages []Message, taken []string) error {
 	seen := make(map[string]bool, len(messages)+len(taken))
 	for _, id := range taken {
@@ -30,10 +29,9 @@ func checkUnique(messages []Message, taken []string) error {
 	return nil
 }
 
-// checkMessageIDs gives Conflict (MESSAGE_EXISTS) for the first message whose id is taken:
-// by the conversation, but for what goes away from the ordinal gone on, by a run
-// that waits, or by an earlier one of the messages. It gives Wider to see the runs
-// that wait.
+// checkMessageIDs gives Conflict (MESSAGE_EXISTS) for the first id that is repeated, or taken
+// by a waiting run or by a message before the ordinal gone. Messages from gone on are being
+// deleted. It gives an IncompleteViewError to see the waiting runs.
 func (v *View) checkMessageIDs(messages []Message, gone int64) error {
 	var taken []string
 	for i, id := range v.Taken {
@@ -52,7 +50,7 @@ func (v *View) checkMessageIDs(messages []Message, gone int64) error {
 	return checkUnique(messages, taken)
 }
 
-// withOrdinals returns the messages with their ordinals, the first of which is from.
+// withOrdinals returns the messages with consecutive ordinals from the given one.
 func withOrdinals(messages []Message, from int64) []Message {
 	placed := slices.Clone(messages)
 	for i := range placed {
@@ -61,23 +59,22 @@ func withOrdinals(messages []Message, from int64) []Message {
 	return placed
 }
 
-// AppendMessages puts messages behind the conversation, whoever owns the
-// session: they follow what is there, and what a step brings follows them.
-// Messages that are all there by their ids were appended before: a repetition
-// changes nothing.
+// AppendMessages appends messages to the conversation at any time, also while a run is live.
+// If the conversation has all of them by their ids, the command is a repeat and writes
+// nothing.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS) when some of
-// them are there, or two are the same; Wider to see the runs that wait.
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS) if only some exist or an
+// id is repeated, and an IncompleteViewError to see the waiting runs.
 type AppendMessages struct {
 	Key
 	Messages []Message
 	Now      Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c AppendMessages) Need() Need { return Need{MessageIDs: messageIDs(c.Messages)} }
 
-// Decide appends the messages. The answer is how many the session has then.
+// Decide appends the messages and returns the new number of messages.
 func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	if v.Session == nil {
 		return nil, 0, NoSession(c.Key)
@@ -96,8 +93,7 @@ func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	return change, s.MessageCount, nil
 }
 
-// isRepeat reports whether all of the messages are among those taken, which no
-// messages are, too.
+// isRepeat reports whether all messages exist. It is true for no messages.
 func (c AppendMessages) isRepeat(taken []string) bool {
 	there := make(map[string]bool, len(taken))
 	for _, id := range taken {
@@ -107,26 +103,24 @@ func (c AppendMessages) isRepeat(taken []string) bool {
 		if !there[m.ID] {
 			return false
 		}
-		delete(there, m.ID) // one that stands twice was never written
+		delete(there, m.ID) // an id that is given twice was never written
 	}
 	return true
 }
 
-// Truncate takes the last messages back, and the checkpoints that counted them.
+// Truncate deletes the last messages, and the checkpoints that count them.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Conflict (SESSION_BUSY), Invalid
-// (COUNT_INVALID).
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (SESSION_BUSY), Invalid (COUNT_INVALID).
 type Truncate struct {
 	Key
-	Messages int64 // how many stay
+	Messages int64 // how many to keep
 	Now      Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Truncate) Need() Need { return Need{Open: true, CheckpointBelow: c.Messages + 1} }
 
-// Decide truncates the conversation. The answer is how many messages the
-// session has then.
+// Decide truncates the conversation and returns the new number of messages.
 func (c Truncate) Decide(v *View) (*Change, int64, error) {
 	if err := c.checkIdle(v); err != nil {
 		return nil, 0, err

@@ -6,19 +6,19 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Missing says why a call is not there that somebody has answered. A client is told of a
-// call before the step that opens it is committed, and may be faster than that.
+// Missing explains why an answered call is unknown. A client sees a call before the step that
+// opens it is committed, so its answer may come first.
 //
-// Faults, always one of them: NotFound (UNKNOWN_TOOL_CALL), Conflict
-// (OWNER_NOT_CONTINUABLE) of a session that has failed, since its calls went with it,
-// and Unavailable (CALL_NOT_OPEN) for as long as a live run may still open the call:
-// one that has it in its plan, or has no plan, and any below the session.
+// It always gives a fault: Unavailable (CALL_NOT_OPEN) while a live run may still open the
+// call, which is so if the call is planned, if there is no plan, or while a child may run.
+// Else Conflict (OWNER_NOT_CONTINUABLE) for a failed session, whose calls were dropped, or
+// NotFound (UNKNOWN_TOOL_CALL).
 type Missing struct {
-	Key    // the session that the caller knows
+	Key    // the session known to the caller
 	CallID string
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Missing) Need() Need {
 	return Need{CallIDs: []string{c.CallID}, Open: true, Journal: true, Children: true}
 }
@@ -28,7 +28,7 @@ func (c Missing) Decide(v *View) (*Change, struct{}, error) {
 	switch {
 	case v.Session == nil:
 		return nil, struct{}{}, NoCall(c.CallID)
-	case len(v.Named) > 0: // it was opened meanwhile
+	case len(v.Named) > 0: // it was opened in the meantime
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	case v.Session.Status == Failed:
 		return nil, struct{}{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
@@ -40,14 +40,12 @@ func (c Missing) Decide(v *View) (*Change, struct{}, error) {
 	}
 }
 
-// mayOpen reports whether the step in flight may open the call: it is planned, and has no
-// result.
+// mayOpen reports whether the step in flight may open the call: it is planned and has no result.
 func (j *Journal) mayOpen(callID string) bool {
 	return j != nil && slices.Contains(j.CallIDs, callID) && !j.hasResult(callID)
 }
 
-// mayOpen reports whether something runs in the sub-session, or below it, that may open
-// calls.
+// mayOpen reports whether the child, or a session below it, may open calls.
 func (c Child) mayOpen() bool {
 	return c.Location != Remote && (c.Status == Active || c.Status == SuspendedAwaitingChildren)
 }

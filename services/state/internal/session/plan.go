@@ -7,25 +7,24 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Plan records what the model decided in the step in flight. A repetition of
-// the same plan changes nothing, also with other writes to the custom state.
+// Plan records the model's decision in the step in flight. A repeat of the same body writes
+// nothing, even with other ops.
 //
-// Faults: those of every write, Stale (STEP_STALE, PLAN_EXISTS), TooLarge
-// (STATE_SIZE_EXCEEDED).
+// Faults: those of ClaimRef, Stale (STEP_STALE, PLAN_EXISTS), TooLarge (STATE_SIZE_EXCEEDED).
 type Plan struct {
 	Ref
 	Step    int32
 	Body    []byte
 	CallIDs []string
 	Usage   []Usage
-	Ops     []StateOp // that have led to the plan
+	Ops     []StateOp // state writes up to the plan
 	Limits  Limits
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Plan) Need() Need { return Need{RunID: c.RunID, Journal: true, State: len(c.Ops) > 0} }
 
-// Decide begins the journal of the step.
+// Decide begins the journal of the step with the plan.
 func (c Plan) Decide(v *View) (*Change, error) {
 	if err := c.checkRunning(v); err != nil {
 		return nil, err

@@ -6,15 +6,16 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Ref names a claimed run and the epoch of its claim.
+// Ref names a claimed run and the epoch of its claim. Every command of an executor has one
+// and gives its faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND), Stale (EPOCH_STALE,
+// RUN_FINISHED).
 type Ref struct {
 	Key
 	RunID string
 	Epoch int64
 }
 
-// checkExists gives NotFound (SESSION_NOT_FOUND) or (RUN_NOT_FOUND) when the view
-// lacks what the reference names.
+// checkExists gives NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 func (r Ref) checkExists(v *View) error {
 	if v.Session == nil {
 		return NoSession(r.Key)
@@ -25,8 +26,8 @@ func (r Ref) checkExists(v *View) error {
 	return nil
 }
 
-// checkOwner gives Stale (EPOCH_STALE) when the claim is not, or no longer, the one
-// that owns the session, and what found gives. The run may have finished.
+// checkOwner gives the faults of checkExists, and Stale (EPOCH_STALE) if the claim does not
+// own the session. The run may have ended.
 func (r Ref) checkOwner(v *View) error {
 	if err := r.checkExists(v); err != nil {
 		return err
@@ -42,14 +43,13 @@ func (r Ref) checkOwner(v *View) error {
 	return nil
 }
 
-// hasEndedRun reports whether the run has ended and this claim was its last. Then it has
-// written the run's end, and may repeat that even though the session's next run was
-// claimed since.
+// hasEndedRun reports whether this claim was the run's last and the run has ended. Such a
+// claim may repeat the end of its run even after the next run was claimed.
 func (r Ref) hasEndedRun(v *View) bool {
 	return v.Session != nil && v.Run != nil && v.Run.Status.Over() && v.Run.Epoch == r.Epoch && r.Epoch != 0
 }
 
-// checkRunning gives what owns gives, and Stale (RUN_FINISHED) when the run is over.
+// checkRunning gives the faults of checkOwner, and Stale (RUN_FINISHED) if the run has ended.
 func (r Ref) checkRunning(v *View) error {
 	if err := r.checkOwner(v); err != nil {
 		return err
@@ -64,13 +64,12 @@ func runFinished(r *Run) error {
 	return fault.New(fault.Stale, "RUN_FINISHED", "run %q has finished (%s) and takes no more writes", r.RunID, r.Status)
 }
 
-// NoSession is the fault for a session that does not exist.
+// NoSession is the fault for an unknown session.
 func NoSession(k Key) error {
 	return fault.New(fault.NotFound, "SESSION_NOT_FOUND", "there is no session %q", k.SessionID)
 }
 
-// checkVersion gives Stale (VERSION_STALE) when the session does not have the
-// version that the caller has read. 0 fits every version.
+// checkVersion gives Stale (VERSION_STALE) if the session has another version. 0 means any.
 func (s *Session) checkVersion(expected int64) error {
 	if expected == 0 || expected == s.Version {
 		return nil
@@ -81,7 +80,7 @@ func (s *Session) checkVersion(expected int64) error {
 		With("sessionId", s.SessionID)
 }
 
-// checkSession gives NotFound (SESSION_NOT_FOUND), and what versioned gives.
+// checkSession gives NotFound (SESSION_NOT_FOUND), and the faults of checkVersion.
 func (k Key) checkSession(v *View, version int64) error {
 	if v.Session == nil {
 		return NoSession(k)
@@ -89,8 +88,8 @@ func (k Key) checkSession(v *View, version int64) error {
 	return v.Session.checkVersion(version)
 }
 
-// checkIdle gives NotFound (SESSION_NOT_FOUND), and Conflict (SESSION_BUSY) while a
-// run is live. The view shows the open runs.
+// checkIdle gives NotFound (SESSION_NOT_FOUND), and Conflict (SESSION_BUSY) while a run is
+// live. It needs View.Live.
 func (k Key) checkIdle(v *View) error {
 	if v.Session == nil {
 		return NoSession(k)
@@ -105,17 +104,17 @@ func sessionBusy(s *Session) error {
 	return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q is not over; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
 }
 
-// NoCall is the fault for a call that the session does not have.
+// NoCall is the fault for an unknown call.
 func NoCall(callID string) error {
 	return fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "no call %q waits, or has waited, for an answer here", callID)
 }
 
-// NoRun is the fault for a run that its session does not have.
+// NoRun is the fault for an unknown run.
 func NoRun(runID string) error {
 	return fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run %q", runID)
 }
 
-// checkStep gives Stale (STEP_STALE) when step is not the session's next.
+// checkStep gives Stale (STEP_STALE) if step is not the step in flight.
 func checkStep(v *View, step int32) error {
 	if next := v.Session.StepCount + 1; step != next {
 		return fault.New(fault.Stale, "STEP_STALE", "step %d is not the step in flight, which is %d", step, next)

@@ -2,31 +2,30 @@ package session
 
 import "errors"
 
-// Family lets what happens to one session reach its family.
+// Family applies the consequences of a command for other sessions of the family.
 type Family struct {
 	Now     Millis
-	NewID   func() string // gives the id of a continuation that is needed, also in a try that comes to nothing
-	Targets []Target      // those of the views, in their order; may be nil when there is but one
+	NewID   func() string // the id of a continuation; may be called without using the id
+	Targets []Target      // of the views, in their order; may be nil for a single view
 
-	// Abandon gives the answers to the calls that are open when a run that has waited
-	// begins: nobody waits for them any more. Nil leaves them open.
+	// Abandon returns the answer to a call that is still open when a waiting run begins.
+	// Nil leaves such calls open.
 	Abandon func(Call) []byte
 }
 
-// What a session of the family is shown with.
+// The rows of a family member.
 var (
-	needParent  = Need{Current: true, Open: true, Calls: true, Children: true} // it is told of a child, and may be woken
-	needChild   = Need{Open: true, Journal: true, Calls: true, Children: true} // it fails with its parent
-	needDeleted = Need{Children: true}                                         // it is deleted with its parent
+	needParent  = Need{Current: true, Open: true, Calls: true, Children: true} // records a child, and may continue
+	needChild   = Need{Open: true, Journal: true, Calls: true, Children: true} // fails with its parent
+	needDeleted = Need{Children: true}                                         // is deleted with its parent
 )
 
-// Spread adds to a command's change what follows from it: what the parent
-// knows of the session, the continuation of those that wait for nothing any
-// more, and the end of the sub-sessions of one that has failed or goes away.
-// views[0] is the command's own session, the others are those that were asked
-// for. There is one change for each view; none at all when own is nil.
+// Spread adds the consequences to own, the change of a command in views[0]: the parent's
+// record of the session, the continuation of suspended ancestors, the start of a waiting run,
+// and the end of children. The other views are those of earlier IncompleteViewErrors. It
+// returns one change per view, or nil for a nil own, and owns own from then on.
 //
-// It gives Wider when it has to see more. own belongs to it from then on.
+// It gives an IncompleteViewError to see more of the family.
 func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
 	if own == nil {
 		return nil, nil
@@ -48,10 +47,10 @@ func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
 	return changes, nil
 }
 
-// propagation is one Spread on its way.
+// propagation is the state of one Propagate.
 type propagation struct {
 	Family
-	members []*member // one for each view
+	members []*member // one per view
 	byKey   map[Key]*member
 	missing targetList
 }
@@ -67,7 +66,7 @@ func (f Family) newPropagation(views []*View, own *Change) (*propagation, error)
 		}
 	}
 	if len(targets) != len(views) {
-		// The view of a deleted session does not name the session.
+		// The view of a deleted session has no key.
 		return nil, errors.New("spread over a family: Family.Targets has to name the session of each view")
 	}
 	s := &propagation{Family: f, byKey: make(map[Key]*member, len(views))}
@@ -82,8 +81,8 @@ func (f Family) newPropagation(views []*View, own *Change) (*propagation, error)
 	return s, nil
 }
 
-// find returns the session when the views show it with what need names. Else
-// it is nil, and noted as missing.
+// find returns the member if the views have it with these rows. Otherwise it returns nil and
+// records the member as missing.
 func (s *propagation) find(key Key, need Need) *member {
 	if m := s.byKey[key]; m != nil && (m == s.members[0] || m.target.Need.covers(need)) {
 		return m
@@ -92,8 +91,8 @@ func (s *propagation) find(key Key, need Need) *member {
 	return nil
 }
 
-// propagate looks at what has become of a session so far, and passes it on. A run
-// that fails takes the sub-sessions with it even though another one begins.
+// propagate applies the consequences of a member's change. Children of a failed run end even
+// if a waiting run begins.
 func (s *propagation) propagate(m *member) error {
 	s.continueIfReady(m)
 	ends := m.isDeleted() || m.fails()
@@ -116,9 +115,9 @@ func (s *propagation) propagate(m *member) error {
 	return nil
 }
 
-// continueIfReady continues a session that has come to wait, or was told something, and
-// waits for nothing any more. What is shown of a session whose suspension is as
-// it was may leave out its calls; it is left alone.
+// continueIfReady continues a member that has just suspended or got a report, and waits for
+// nothing else. A member with an unchanged suspension is skipped, since its view may lack its
+// calls.
 func (s *propagation) continueIfReady(m *member) {
 	before, after := m.view.Session, m.after()
 	if before == nil || after == nil || !after.Status.Suspended() || after.Suspension == before.Suspension {
@@ -137,8 +136,8 @@ func (s *propagation) continueIfReady(m *member) {
 	m.change.NewRun = after.beginContinuation(m.view.Current, s.NewID(), s.Now)
 }
 
-// notifyParent tells the parent what has become of the session. A parent that is gone,
-// or that knows of no such child, is another one's business.
+// notifyParent records the member's status in its parent. It skips a parent that was deleted
+// or has no record of the child.
 func (s *propagation) notifyParent(m *member) error {
 	child := m.lastKnown()
 	if child.ParentID == "" {
@@ -150,7 +149,7 @@ func (s *propagation) notifyParent(m *member) error {
 	}
 	status := child.Status
 	if m.isDeleted() {
-		status = Failed // nothing will come of it
+		status = Failed // a deleted child counts as failed
 	}
 	if parent.recordChild(child, status, m.change.newChild, s.Now) {
 		return s.propagate(parent)
@@ -158,9 +157,8 @@ func (s *propagation) notifyParent(m *member) error {
 	return nil
 }
 
-// endChildren ends the local sub-sessions of a session that has failed, or deletes
-// those of one that goes away. A session that ends waits for nobody, and its own
-// parent has learned of it: so its children tell it, and it tells nobody more.
+// endChildren fails the local children of a failed member, or deletes those of a deleted one.
+// The member's own parent has been notified before.
 func (s *propagation) endChildren(m *member) error {
 	before := m.view.Session
 	if before == nil || before.Children == 0 && len(m.change.Children) == 0 {
@@ -181,8 +179,8 @@ func (s *propagation) endChildren(m *member) error {
 	return nil
 }
 
-// endChild lets a sub-session share its parent's end. A session that has taken over
-// the id of one that was deleted has another parent, or none, and is spared.
+// endChild ends a child with its parent. It skips a session with another parent, which has
+// taken over the id of a deleted child.
 func (s *propagation) endChild(parent *member, childID string) error {
 	need := needChild
 	if parent.isDeleted() {

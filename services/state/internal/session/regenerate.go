@@ -1,19 +1,19 @@
 package session
 
-// Regenerate answers a message of a user again. Where the conversation does not have the
-// message, the messages of the request are sent.
+// Regenerate answers a message of a user again. If the conversation does not have the
+// message, Regenerate sends its messages like Send.
 //
-// An answer is replaced once: who names an answer that is not there any more gets the one
-// that stands in its place, and who names none gets the one that is being written.
+// A repeat replaces an answer only once. If AnswerID names a replaced answer, or is empty
+// while a run is answering the message, that run is returned.
 //
 // Faults: those of Send, and NotFound (MESSAGE_NOT_FOUND, CHECKPOINT_NOT_FOUND).
 type Regenerate struct {
 	Send
-	Target   string // the id of the message, or of an answer to it
-	AnswerID string // of the answer to replace; empty for whichever there is
+	Target   string // id of the message, or of an answer to it
+	AnswerID string // id of the answer to replace; empty for any
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Regenerate) Need() Need {
 	need := c.needRewind()
 	need.BackTo, need.Answer = c.Target, c.AnswerID
@@ -44,7 +44,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	case !there:
 		return nil, Started{}, c.findQuestion(v)
 	}
-	c.Messages = nil // the question stands
+	c.Messages = nil // the question stays in place
 	change, err := c.rewindAndBegin(v, true)
 	if err != nil {
 		return nil, Started{}, err
@@ -52,8 +52,8 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	return change, change.started(), nil
 }
 
-// canGoBack reports whether the message to go back to is shown: the one that is named, or the
-// one that find has asked for.
+// canGoBack reports whether View.Back shows the target: the named message, or the question
+// that findQuestion has asked for.
 func (c Regenerate) canGoBack(v *View) (bool, error) {
 	id := c.Target
 	if v.Back != nil && v.Answer != nil && v.Answer.Run != nil && len(c.Messages) == 0 {
@@ -62,14 +62,14 @@ func (c Regenerate) canGoBack(v *View) (bool, error) {
 	return c.showsUserMessage(v, id)
 }
 
-// alreadyAnswered reports whether the newest answer is the one that the client asks for. Conflict
-// (RUN_STALE): the answer was replaced, and the conversation has moved on since.
+// alreadyAnswered reports whether the newest answer is the requested one. Conflict (RUN_STALE)
+// if the answer was replaced and the conversation has moved on since.
 func (c Regenerate) alreadyAnswered(v *View, there bool) (bool, error) {
 	if v.Current == nil {
 		return false, nil
 	}
 	answer := v.Answer
-	if answer == nil || answer.Run == nil { // whichever there is
+	if answer == nil || answer.Run == nil { // any answer
 		return there && v.Session.Status == Active && v.wroteNewestAnswer(v.Back.Run), nil
 	}
 	newest, start := v.wroteNewestAnswer(answer.Run), answer.Run.StartMessageCount
@@ -84,10 +84,10 @@ func (c Regenerate) alreadyAnswered(v *View, there bool) (bool, error) {
 	}
 }
 
-// findQuestion asks for the last message that users see before the answer, which is the one to
-// go back to. NotFound (MESSAGE_NOT_FOUND).
+// findQuestion asks for the last visible user message before the answer. NotFound
+// (MESSAGE_NOT_FOUND) if there is none.
 func (c Regenerate) findQuestion(v *View) error {
-	if v.Answer == nil { // the target may be the answer
+	if v.Answer == nil { // the target may be an answer
 		return &Wider{[]Target{{c.Key, Need{Answer: c.Target}}}}
 	}
 	for _, m := range v.Answer.Asked {

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// takeAnswers takes the answers that the request brings, as SubmitAll takes them, but that none
-// keeps the messages from being said: those to calls that go away, or are none of the
-// session's, change nothing, and neither do those that do not fit, are refused, or would
-// be more than one journal may have together with what is unread. Their calls stay open.
+// takeAnswers applies the answers of the request. Unlike SubmitAll it never refuses the
+// request: it skips an answer to an unknown call, one of the wrong kind, one with a
+// Refusal, and one too large for the journal beside the unread answers. Skipped calls
+// stay open.
 func (c Post) takeAnswers(change *Change, v *View) {
 	if len(c.Answers) == 0 {
 		return
@@ -37,10 +37,10 @@ func (c Post) takeAnswers(change *Change, v *View) {
 	}
 }
 
-// refuseEarlyAnswers gives Unavailable (CALL_NOT_OPEN) for a request that is to wait and brings the
-// answer to a call that the live run has planned and not opened: nobody would take the
-// answer, and behind that run the session would wait for it. A step whose plan is not
-// recorded, or has none, says nothing of its calls: their answers are passed over.
+// refuseEarlyAnswers checks a request that is about to wait. Unavailable (CALL_NOT_OPEN)
+// if the live run has planned one of the answered calls but has not opened it yet: no run
+// would take the answer, and the session would wait for the call after the live run.
+// Without a recorded plan the calls are unknown, and their answers are skipped.
 func (c Post) refuseEarlyAnswers(v *View) error {
 	family := map[string]bool{}
 	for _, call := range v.Named {
@@ -58,8 +58,7 @@ func (c Post) refuseEarlyAnswers(v *View) error {
 	return nil
 }
 
-// abandonOpenCalls answers the calls of the session that are still open, where the request
-// says that nobody waits for them any more.
+// abandonOpenCalls answers the open calls of the session if the request abandons them.
 func (c Post) abandonOpenCalls(change *Change, v *View) {
 	if c.Abandon == nil {
 		return

@@ -6,11 +6,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// RecordResult records how a call of the plan ended. The first result of a
-// call stands.
+// RecordResult records the result of a planned call. The first result of a call wins.
 //
-// Faults: those of every write, Stale (STEP_STALE), Conflict (CALL_UNKNOWN),
-// TooLarge (STATE_SIZE_EXCEEDED, RESULT_TOO_LARGE).
+// Faults: those of ClaimRef, Stale (STEP_STALE), Conflict (CALL_UNKNOWN), TooLarge
+// (STATE_SIZE_EXCEEDED, RESULT_TOO_LARGE).
 type RecordResult struct {
 	Ref
 	Step   int32
@@ -18,19 +17,19 @@ type RecordResult struct {
 	Limits Limits
 }
 
-// Limits bound what a session keeps. They are in bytes, but for the last.
+// Limits bounds what a session stores, in bytes except for Waiting.
 type Limits struct {
-	State   int // of the custom state, as JSON
-	Journal int // of the bodies of one journal, since a claim hands it over in one answer
-	Waiting int // the runs that wait; not in bytes
+	State   int // the custom state as JSON
+	Journal int // the bodies of one journal, since one response carries a claim
+	Waiting int // number of waiting runs
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c RecordResult) Need() Need {
 	return Need{RunID: c.RunID, Journal: true, State: len(c.Result.Ops) > 0}
 }
 
-// Decide adds the result to the journal, or says that the call has one.
+// Decide adds the result to the journal. repeated reports that the call has a result already.
 func (c RecordResult) Decide(v *View) (change *Change, repeated bool, err error) {
 	if err := c.checkRunning(v); err != nil {
 		return nil, false, err
@@ -55,9 +54,8 @@ func (j *Journal) hasResult(callID string) bool {
 	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.CallID == callID })
 }
 
-// checkSize refuses a result now that would make the journal too large to hand
-// over or the step impossible to commit. Whoever records it can still record
-// a smaller one.
+// checkSize refuses a result that would make the journal too large for a claim, or the step
+// impossible to commit. The executor can still record a smaller one.
 func (c RecordResult) checkSize(v *View) error {
 	size := len(v.Journal.Plan) + len(c.Result.Body)
 	for _, r := range v.Journal.Results {
@@ -76,12 +74,10 @@ func (c RecordResult) checkSize(v *View) error {
 	return err
 }
 
-// Writes reports whether a result of the journal writes to the custom state. Of no
-// journal it does not.
+// Writes reports whether a result of the journal has state writes. j may be nil.
 func (j *Journal) Writes() bool { return len(j.resultOps()) > 0 }
 
-// resultOps returns the state writes of the results in the order of the calls in
-// the plan.
+// resultOps returns the state writes of the results in the plan's order of calls.
 func (j *Journal) resultOps() []StateOp {
 	if j == nil {
 		return nil
@@ -97,8 +93,7 @@ func (j *Journal) resultOps() []StateOp {
 	return ops
 }
 
-// usage returns the measurements of the plan, then those of the results in
-// the order of the calls in the plan.
+// usage returns the usage of the plan, then of the results in the plan's order of calls.
 func (j *Journal) usage() []Usage {
 	if j == nil {
 		return nil

@@ -6,17 +6,17 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Resume lets a session that has stopped go on, where it is or at one of its checkpoints.
+// Resume continues a stopped session, from its end or from one of its checkpoints.
 //
 // Faults: those of Post, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
 // RUN_CANCELLED), NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED).
 type Resume struct {
 	Post
-	CheckpointID string // the session is rewound to it first; empty for none
+	CheckpointID string // to rewind to first; empty for none
 	Addition
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Resume) Need() Need {
 	need := c.need()
 	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
@@ -25,7 +25,7 @@ func (c Resume) Need() Need {
 	return need
 }
 
-// Decide begins the run that goes on.
+// Decide begins the run.
 func (c Resume) Decide(v *View) (*Change, Started, error) {
 	if v.Keyed != nil {
 		return c.answerRepeat(v, EntryResume)
@@ -81,8 +81,8 @@ func (c Resume) checkResumable(v *View) error {
 	return nil
 }
 
-// continuesMessage reports whether the run goes on in the message of the run before it: as a
-// continuation does, it takes answers to calls that stand there.
+// continuesMessage reports whether the run continues the message of the newest run, like a
+// continuation, because it takes answers to calls in that message.
 func (c Resume) continuesMessage(v *View) bool {
 	return c.Abandon == nil && c.CheckpointID == "" && len(c.allMessages(c.Messages)) == 0 && v.Current != nil &&
 		slices.ContainsFunc(v.Calls, func(call Call) bool { return call.ConsumedAt == 0 && call.RunID != "" })

@@ -1,20 +1,20 @@
 package session
 
-// Retry takes back the step in which the newest run has failed, and begins a run that goes
-// on from there. A run that has failed in its first step is taken back but for its
-// messages, which become those of the new run.
+// Retry undoes the failed step of the newest run and begins a run in its place. If the first
+// step of the run failed, Retry undoes the whole run, and its messages become those of the
+// new run.
 //
-// A step whose tools have run stays: what they have done would be done again. It is whole,
-// since every call has its result. So does the last step that the run was allowed.
+// A step with tools that have run is kept, since a second run would repeat their effects;
+// every call of it has a result. So is the step that used up the allowed steps.
 //
-// Faults: those of Post, and Conflict (SESSION_CHANGED) for a session that has not failed,
-// Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
+// Faults: those of RunRequest, and Conflict (SESSION_CHANGED) for a session that has not
+// failed, Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
 type Retry struct {
 	Post
 	Addition
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Retry) Need() Need {
 	need := c.need()
 	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
@@ -66,11 +66,11 @@ func (c Retry) checkRetryable(v *View) error {
 	return Expect{Statuses: []Status{Failed}}.check(v.Session)
 }
 
-// codeMaxSteps is the code of the failure of a run that has used all its steps.
+// codeMaxSteps is the failure code of a run that has used all its steps.
 const codeMaxSteps = "framework_max_steps"
 
-// keepsFailedStep reports whether nothing is taken back: the failed step stays, there is none, or
-// what the custom state was before it is not known.
+// keepsFailedStep reports whether nothing is undone: the failed step is kept, there is none,
+// or the state before it is unknown.
 func (c Retry) keepsFailedStep(v *View) (bool, error) {
 	switch run, failed := v.Current, v.Failed; {
 	case run == nil || failed == nil, v.Session.Failure != nil && v.Session.Failure.Code == codeMaxSteps:
@@ -79,14 +79,14 @@ func (c Retry) keepsFailedStep(v *View) (bool, error) {
 		return true, nil
 	case failed.Good == nil && (run.FinishStep == 0 || v.StartState == ""):
 		return true, nil
-	case v.Session.StateVersion < run.StartStateVersion: // it was taken back to before the run
+	case v.Session.StateVersion < run.StartStateVersion: // the session was rewound to before the run
 		return true, nil
 	default:
 		return c.Bodies.Ran(failed.Messages)
 	}
 }
 
-// restart takes the whole run back but for its messages, and begins another with them.
+// restart undoes the whole run and begins another with its messages.
 func (c Retry) restart(v *View) (*Change, Started, error) {
 	failed := v.Current
 	if err := v.checkMessageIDs(c.allMessages(c.Messages), v.Session.MessageCount); err != nil {

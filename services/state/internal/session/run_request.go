@@ -7,28 +7,28 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Post is what the commands have in common by which a client gets a run: Send, Edit,
-// Regenerate, Resume, Retry and BranchOff. A sub-session's new status is told to its parent
-// by Family.Spread.
+// Post has the fields and rules of every client request that begins a run: Send, Edit,
+// Regenerate, Resume, Retry and BranchOff. Family.Propagate reports the new status of a child
+// to its parent.
 //
-// Faults of all of them: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, RUN_STALE,
-// AGENT_MISMATCH, SESSION_BUSY, MESSAGE_EXISTS), NotFound (SESSION_NOT_FOUND), and Wider to
-// see more of the session or of its family.
+// Faults of all requests: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, RUN_STALE,
+// AGENT_MISMATCH, SESSION_BUSY, MESSAGE_EXISTS), NotFound (SESSION_NOT_FOUND), and an
+// IncompleteViewError to see more of the session or its family.
 type Post struct {
 	Key
-	AgentType   string // may be empty for a session that exists
+	AgentType   string // may be empty for an existing session
 	RequestKey  string
-	RequestHash []byte // of the request as the client gave it
+	RequestHash []byte // of the client's request
 	RunID       string
-	MessageID   string // of the answer
+	MessageID   string // of the assistant's answer
 	Traceparent string
 	Tracestate  string
 	Expect      Expect
-	Seen        string // a run that has to be one of those that have written the newest answer; empty for any
+	Seen        string // a run of the newest answer, as the client saw it; empty for any
 	Messages    []Message
-	Answers     []Answer          // to calls of the session, taken before the rest is abandoned
-	Abandon     func(Call) []byte // gives the answers to the open calls, for which nobody waits any more; nil leaves them open
-	OnBusy      BusyPolicy        // when another run is live; empty for what the session's agent has announced
+	Answers     []Answer          // to calls of the session, applied before Abandon
+	Abandon     func(Call) []byte // returns the answer to an open call; nil leaves open calls open
+	OnBusy      BusyPolicy        // for a session with a live run; empty for the agent's default
 	DeadlineAt  Millis            // of the run; 0 for none
 	Limits      Limits
 	Now         Millis
@@ -36,23 +36,23 @@ type Post struct {
 	Bodies Bodies
 }
 
-// Bodies reads what messages hold, which is opaque to commands. Its functions are pure.
+// Bodies interprets message bodies, which are opaque to commands. Its functions are pure.
 type Bodies struct {
-	Same  func(stored, posted Message) (bool, error)     // whether both say the same
-	Shown func(Message) (bool, error)                    // whether users see a message of a user
-	Adopt func(m Message, runID string) (Message, error) // the message as one of another run
-	Ran   func(step []Message) (bool, error)             // whether a tool has run in the step
+	Same  func(stored, posted Message) (bool, error)     // both have the same content
+	Shown func(Message) (bool, error)                    // users see the user message
+	Adopt func(m Message, runID string) (Message, error) // the message as part of the run
+	Ran   func(step []Message) (bool, error)             // a tool has run in the step
 }
 
-// Started is what has become of a Post.
+// Started is the result of a Post.
 type Started struct {
 	Session  Session
 	Run      Run
 	Created  bool // the session is new
-	Repeated bool // nothing was written: an equal request has begun the run, or one that Run goes on from
-	Waiting  bool // Run waits for the one that is live
+	Repeated bool // nothing was written: an equal request has begun Run or the run it continues
+	Waiting  bool // Run waits for the live run
 
-	Abandoned []string // the calls that were abandoned for Run
+	Abandoned []string // ids of the calls abandoned for Run
 }
 
 func (c Post) need() Need {
@@ -66,7 +66,7 @@ func (c Post) need() Need {
 	return need
 }
 
-// answerRepeat answers a request whose key the session knows.
+// answerRepeat answers a request with a known request key.
 func (c Post) answerRepeat(v *View, entry Entry) (*Change, Started, error) {
 	first := v.Keyed
 	same := bytes.Equal(c.RequestHash, first.RequestHash) && (entry == EntryResume) == (first.Entry == EntryResume)
@@ -77,20 +77,19 @@ func (c Post) answerRepeat(v *View, entry Entry) (*Change, Started, error) {
 	return nil, repeatedStart(v, first), nil
 }
 
-// repeatedStart is the answer to a request that has nothing to write, since the run is there.
+// repeatedStart is the result of a repeated request.
 func repeatedStart(v *View, run *Run) Started {
 	return Started{Session: *v.Session, Run: *run, Repeated: true, Waiting: run.Status == RunWaiting}
 }
 
-// wroteNewestAnswer reports whether the newest answer is the one that the run has written at. The
-// view has to show the newest run.
+// wroteNewestAnswer reports whether the run has written to the newest answer. It needs
+// View.Current.
 func (v *View) wroteNewestAnswer(run *Run) bool {
 	return run != nil && v.Current != nil && run.MessageID == v.Current.MessageID
 }
 
-// checkTarget gives the faults of a request that is about another session than the one that there
-// is: SESSION_CHANGED, RUN_STALE, AGENT_MISMATCH, and NotFound (SESSION_NOT_FOUND) where a
-// session is expected and there is none.
+// checkTarget gives SESSION_CHANGED, RUN_STALE or AGENT_MISMATCH if the session is not the
+// expected one, and NotFound (SESSION_NOT_FOUND) if an expected session is missing.
 func (c Post) checkTarget(v *View) error {
 	s := v.Session
 	switch {
@@ -111,14 +110,14 @@ func (c Post) checkTarget(v *View) error {
 	return nil
 }
 
-// Stale is the fault of a request that is about an answer which is not the newest.
+// Stale is the fault of a request about an answer that is no longer the newest.
 func Stale(key Key) error {
 	return fault.New(fault.Conflict, "RUN_STALE",
 		"the conversation %q has moved on; load its messages, and send the request again if it is still wanted", key.SessionID)
 }
 
-// checkNotAborted gives Conflict (RUN_CANCELLED) for a session whose newest run was aborted: that
-// was to end it for good. A session that ended with its parent was not aborted.
+// checkNotAborted gives Conflict (RUN_CANCELLED) if the newest run was aborted. A session
+// that failed with its parent was not aborted.
 func (c Post) checkNotAborted(s *Session) error {
 	if f := s.Failure; f == nil || f.Code != codeCancelled || f.Reason != "" {
 		return nil
@@ -126,16 +125,15 @@ func (c Post) checkNotAborted(s *Session) error {
 	return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and does not go on; start a run with a message", s.CurrentRunID, c.SessionID)
 }
 
-// nextChange returns the change of a session that exists, to which the rest of the command is
-// added.
+// nextChange returns a change of an existing session to its next version.
 func nextChange(v *View) *Change {
 	s := *v.Session
 	s.Version++
 	return &Change{Session: &s}
 }
 
-// beginRun makes the session of the change active and its new run. What the change appends
-// afterwards is the run's own.
+// beginRun activates the session and creates its run. Messages that are appended later belong
+// to the run.
 func (c Post) beginRun(change *Change, entry Entry) *Run {
 	s := change.Session
 	if entry == EntryResume {
@@ -157,7 +155,7 @@ func (c Post) newRun(s *Session, entry Entry) *Run {
 	}
 }
 
-// started is the answer to a command that has made the change.
+// started returns the result of a change with a new run.
 func (change *Change) started() Started {
 	return Started{Session: *change.Session, Run: *change.NewRun, Created: change.Created, Abandoned: change.abandonedCalls()}
 }
@@ -172,17 +170,16 @@ func (change *Change) abandonedCalls() (ids []string) {
 	return ids
 }
 
-// Addition is what a run that goes on adds to the conversation and to the custom state
-// before its own messages.
+// Addition is added to the conversation and the custom state before the run's own messages.
 type Addition struct {
 	Append []Message // of any role
 	Ops    []StateOp
 }
 
-// allMessages are all that the request brings, in the order of the conversation.
+// allMessages returns all messages of the request, in the order of the conversation.
 func (a Addition) allMessages(own []Message) []Message { return slices.Concat(a.Append, own) }
 
-// resumeRun begins a run that goes on from what the change leaves of the session.
+// resumeRun begins a run that continues from the session of the change.
 func (c Post) resumeRun(change *Change, a Addition) error {
 	s := change.Session
 	change.appendMessages(a.Append)

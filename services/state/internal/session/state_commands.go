@@ -1,9 +1,8 @@
 package session
 
-// SaveState writes the custom state anew as a whole.
+// SaveState replaces the whole custom state.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE), TooLarge
-// (STATE_SIZE_EXCEEDED).
+// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE), TooLarge (STATE_SIZE_EXCEEDED).
 type SaveState struct {
 	Key
 	State           string // a JSON object
@@ -12,10 +11,10 @@ type SaveState struct {
 	Now             Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c SaveState) Need() Need { return Need{State: true} }
 
-// Decide saves the state. The answer is the session's version after it.
+// Decide saves the state and returns the session's new version.
 func (c SaveState) Decide(v *View) (*Change, int64, error) {
 	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, 0, err
@@ -33,10 +32,9 @@ func (c SaveState) Decide(v *View) (*Change, int64, error) {
 	return change, s.Version, nil
 }
 
-// MergeState writes to single keys of the custom state.
+// MergeState writes single keys of the custom state.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE), TooLarge
-// (STATE_SIZE_EXCEEDED).
+// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE), TooLarge (STATE_SIZE_EXCEEDED).
 type MergeState struct {
 	Key
 	Ops             []StateOp
@@ -45,17 +43,16 @@ type MergeState struct {
 	Now             Millis
 }
 
-// Merged is the answer to MergeState.
+// Merged is the result of MergeState.
 type Merged struct {
-	Version  int64 // of the session after it
+	Version  int64 // of the session after the command
 	Warnings []string
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c MergeState) Need() Need { return Need{State: true} }
 
-// Decide merges the writes in their order. Writes that leave the state as it is
-// change nothing.
+// Decide merges the writes in their order. The change is nil if the state stays the same.
 func (c MergeState) Decide(v *View) (*Change, Merged, error) {
 	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, Merged{}, err

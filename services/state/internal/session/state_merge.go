@@ -11,14 +11,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// OpKind is what a StateOp does.
+// OpKind is the kind of a StateOp.
 type OpKind string
 
-// The kinds of state writes.
+// The kinds of StateOp.
 const (
-	Replace OpKind = "replace" // Value takes the place of the key's value
-	Append  OpKind = "append"  // the items of Value, an array, go behind those of the key's array
-	Delete  OpKind = "delete"  // the key goes away
+	Replace OpKind = "replace" // set the key to Value
+	Append  OpKind = "append"  // add the items of Value, an array, to the key's array
+	Delete  OpKind = "delete"  // remove the key
 )
 
 // StateOp is one write to a top-level key of the custom state.
@@ -28,8 +28,8 @@ type StateOp struct {
 	Value string `json:"value,omitempty"` // one JSON text; empty for Delete
 }
 
-// Fold gives the custom state that the writes make of a whole one. Each text
-// of writes is what a Change.StateWrite was, as JSON.
+// Fold applies stored writes to a whole custom state. Each write is a Change.StateWrite as
+// JSON.
 func Fold(whole string, writes []string) (string, error) {
 	var ops []StateOp
 	for _, text := range writes {
@@ -48,21 +48,19 @@ type mergeResult struct {
 	warnings []string
 }
 
-// maxWarnings is how many warnings of one merge are told one by one.
+// maxWarnings is how many warnings of one merge are listed.
 const maxWarnings = 50
 
-// merge applies the ops to a JSON object in their order, and keeps the order
-// and the text of the keys that they leave alone. Without ops the state comes
-// back as it is, byte for byte. It takes time in proportion to the state and
-// the ops together, since a store waits for it with the session locked.
+// merge applies the ops to a JSON object in their order. It keeps the order of the keys and
+// the text of the untouched ones; without ops the state comes back byte for byte. It takes
+// linear time, since the store waits for it with the session locked.
 //
-// Append to a missing key makes the array; append to what is no array
-// replaces it and warns, as does append to a key that an earlier op has
-// replaced or deleted, since the writers did not know of each other. Behind
-// mostWarnings warnings one more says how many there were besides.
+// An append to a missing key creates the array. An append to another value replaces it, with
+// a warning. An append after a replace or delete of the same key is applied with a warning,
+// since the two writers did not know of each other. After maxWarnings warnings a last one
+// gives the number of the others.
 //
-// TooLarge (STATE_SIZE_EXCEEDED) when the state would have more than limit
-// bytes.
+// TooLarge (STATE_SIZE_EXCEEDED) if the result has more than limit bytes.
 func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 	if len(ops) == 0 {
 		return mergeResult{state: state}, nil
@@ -98,16 +96,15 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 	return mergeResult{merged, warnings}, nil
 }
 
-// What a fault names of the keys that were to be written: it travels in the
-// head of an answer, which has little room.
+// Bounds of the key list in a fault. Fault metadata travels in a response header, which is
+// small.
 const (
 	maxNamedKeys  = 64
 	maxNamedBytes = 4 << 10
 )
 
-// StateTooLarge is the fault for a custom state above the limit. Its metadata
-// says which keys the ops wanted to write: mostKeysNamed of them and
-// mostBytesNamed bytes at most, and "…" in the place of the others.
+// StateTooLarge is the fault for a custom state above the limit. Its metadata lists the keys
+// of the ops: at most maxNamedKeys keys and maxNamedBytes bytes, then "…" for the rest.
 func StateTooLarge(size, limit int, ops []StateOp) error {
 	return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED",
 		"the custom state would have %d bytes; the limit is %d: keep large artefacts elsewhere and refer to them", size, limit).
@@ -134,23 +131,23 @@ func changedKeys(ops []StateOp) string {
 	return strings.Join(keys, ",")
 }
 
-// object is a JSON object that keeps the order of its keys. An append splits an array into
-// items once; text joins them again.
+// object is a JSON object with ordered keys. The first append to a key splits its array into
+// items; text joins them.
 type object struct {
-	fields []*field          // in order, with the removed fields, which are marked gone
-	byKey  map[string]*field // the present fields by key
+	fields []*field          // in order, including removed ones
+	byKey  map[string]*field // without removed fields
 }
 
 type field struct {
 	key     string
-	value   json.RawMessage   // while list is false
-	items   []json.RawMessage // while list is true
+	value   json.RawMessage   // if list is false
+	items   []json.RawMessage // if list is true
 	list    bool
 	removed bool
 }
 
-// parseObject reads one JSON object. Of a key that stands twice the last value
-// counts, at the place of the first.
+// parseObject reads one JSON object. A repeated key keeps its first place and its last
+// value.
 func parseObject(text string) (*object, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	if t, err := d.Token(); err != nil {
@@ -173,8 +170,7 @@ func parseObject(text string) (*object, error) {
 	return o, nil
 }
 
-// fieldOf returns the field of the key, which is put behind the others when it is
-// new.
+// fieldOf returns the field of the key, and adds a new one at the end.
 func (o *object) fieldOf(key string) *field {
 	f, known := o.byKey[key]
 	if !known {
@@ -197,15 +193,15 @@ func (o *object) remove(key string) {
 	}
 }
 
-// apply writes one op. raced says that an earlier op of the same merge has
-// replaced or deleted the key.
+// apply applies one op. raced reports an earlier replace or delete of the key in the same
+// merge.
 func (o *object) apply(op StateOp, raced bool) (warning string, err error) {
 	switch op.Kind {
 	case Delete:
 		o.remove(op.Key)
 		return "", nil
 	case Replace:
-		// Trimmed as reading it again would: Fold gives the text that merge gave.
+		// Trim as the decoder does, so that Fold gives the same text as merge.
 		o.set(op.Key, json.RawMessage(strings.Trim(op.Value, " \t\r\n")))
 		return "", nil
 	case Append:
@@ -241,7 +237,7 @@ func raceWarning(key string, raced bool) string {
 	return fmt.Sprintf("append to %q: the same step replaced or deleted it before; the writes were applied in their order", key)
 }
 
-// items takes a JSON array apart; ok is false for everything else, null too.
+// items splits a JSON array. ok is false for any other value, including null.
 func items(text json.RawMessage) (list []json.RawMessage, ok bool) {
 	if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '[' {
 		return nil, false
@@ -285,13 +281,13 @@ func (f *field) write(b *strings.Builder) {
 	b.WriteByte(']')
 }
 
-// quote writes a key as JSON without the escapes that HTML would need.
+// quote encodes a key as JSON without HTML escapes.
 func quote(key string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(key); err != nil {
-		return strconv.Quote(key) // a string always encodes
+		return strconv.Quote(key) // not reached: a string always encodes
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

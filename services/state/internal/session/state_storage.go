@@ -5,18 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxStateWrites is how many writes are folded onto a whole state at most: what a
-// reader of the state pays for the bytes that the writers save.
+// maxStateWrites bounds the writes that a reader folds onto a whole state.
 const maxStateWrites = 64
 
-// storeState puts the merged custom state into the session's row, which has its new
-// version already, and decides how it is stored: as a whole, or as the writes that
-// made it. The writes since the last whole state are at most longestFold, and
-// together at most half as long as the state. So a state that grows by little
-// costs little, and all that is kept of it stays below one and a half times its
-// size for each time that it was written anew.
-//
-// A text that the writes leave as it was is not stored again.
+// storeState sets the merged custom state and decides how to store it: whole, or as the
+// writes since the last whole state. There are at most maxStateWrites such writes, and
+// together they have at most half the size of the state. An unchanged state is not stored.
+// The session has its new version already.
 func (s *Session) storeState(change *Change, ops []StateOp, text string) {
 	if text == s.State {
 		return
@@ -31,19 +26,19 @@ func (s *Session) storeState(change *Change, ops []StateOp, text string) {
 	s.storeWholeState(change, text)
 }
 
-// storeWholeState stores the custom state as a text of its own.
+// storeWholeState stores the custom state as a whole.
 func (s *Session) storeWholeState(change *Change, text string) {
 	s.State, s.StateVersion, s.StateBase = text, s.Version, s.Version
 	s.StateWrites, s.StateBytes = 0, 0
 	change.NewState = true
 }
 
-// encodedSize returns how many bytes the writes take where they are kept. It is
-// false for writes that would not come back as they are.
+// encodedSize returns the size in bytes of the stored writes. It is false for writes that
+// JSON cannot represent exactly.
 func encodedSize(ops []StateOp) (size int64, ok bool) {
 	for _, op := range ops {
 		if !utf8.ValidString(op.Key) || !utf8.ValidString(op.Value) {
-			return 0, false // JSON would put other characters into their place
+			return 0, false // JSON would replace the invalid bytes
 		}
 	}
 	text, err := json.Marshal(ops)

@@ -2,35 +2,33 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// SetStatus ends what a session does from outside, on the condition that it is
-// still what the caller has seen. A live run ends with it, and its owner's late
-// writes are stale. What becomes of the family is for Family.Spread.
+// SetStatus ends the work of a session from outside, if the session is as expected. A live
+// run ends with it, and later writes of its owner are stale. Family.Propagate applies the
+// consequences for the family.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Invalid (STATUS_INVALID,
-// FAILURE_MISSING).
+// Faults: NotFound (SESSION_NOT_FOUND), Invalid (STATUS_INVALID, FAILURE_MISSING).
 type SetStatus struct {
 	Key
-	Expected        []Status // one of these; empty for any
+	Expected        []Status // any of these; empty for any
 	ExpectedVersion int64    // 0 for any
 	Status          Status   // completed, failed, interrupted or paused
-	Failure         *Failure // of failed
+	Failure         *Failure // required for failed
 	Interruption    *Interruption
 	Now             Millis
 }
 
-// StatusSet is the answer to SetStatus: what the session is now, or, when it
-// was not as expected, what it was found to be.
+// StatusSet is the result of SetStatus: the session after the command, or as found if it was
+// not as expected.
 type StatusSet struct {
 	OK      bool
 	Version int64
 	Status  Status
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c SetStatus) Need() Need { return needForcedEnd }
 
-// Decide sets the status. The change is nil when the session is not as
-// expected.
+// Decide sets the status. The change is nil if the session is not as expected.
 func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 	if err := c.check(); err != nil {
 		return nil, StatusSet{}, err

@@ -1,36 +1,35 @@
 package session
 
-// RequestStop asks that a session's work ends early. A live run is asked by a
-// record that stays with it until its end, whoever executes it; a session that
-// only waits is stopped at once. A run that waits for its turn is given up:
-// interrupted, whatever the kind. A repetition finds the stop done.
+// RequestStop ends the work of a session early. A live run receives the stop as a record
+// that stays with it, whichever executor runs it. A session without a live run is stopped
+// at once. A waiting run is interrupted, whatever the kind. A repeat reports StopDone.
 //
 // Faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 type RequestStop struct {
 	Key
-	RunID  string // empty for whatever the session does
+	RunID  string // empty for the current work of the session
 	Kind   StopKind
 	Reason string
 	Now    Millis
 }
 
-// StopEffect is what became of a stop.
+// StopEffect is the effect of a RequestStop.
 type StopEffect string
 
-// The effects of stops.
+// The effects.
 const (
-	StopRequested StopEffect = "requested" // the run will see it
+	StopRequested StopEffect = "requested" // the live run has the stop
 	StopDone      StopEffect = "done"      // the session has stopped
-	StopNone      StopEffect = "none"      // it was over already
+	StopNone      StopEffect = "none"      // it had ended before
 )
 
-// Stopped is the answer to RequestStop.
+// Stopped is the result of RequestStop.
 type Stopped struct {
-	RunID  string // the run that the stop is about; empty for none
+	RunID  string // of the stopped run; empty for none
 	Effect StopEffect
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c RequestStop) Need() Need {
 	need := needForcedEnd
 	need.RunID, need.Current = c.RunID, true
@@ -62,13 +61,13 @@ func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
 	return c.stopIdleSession(v)
 }
 
-// alreadyDone reports whether such a stop has ended the session before, while it only
-// waited. The end of a run that saw its stop is the run's own: nothing is left to
-// stop then. An interrupt of whatever it does is content with each interrupt.
+// alreadyDone reports whether an equal stop has ended the idle session before. A run that
+// ended because of its stop does not count. An interrupt without a run id accepts any
+// interrupt.
 func (c RequestStop) alreadyDone(v *View) bool {
 	s := v.Session
 	if c.RunID != "" && v.Run.Turn == 0 {
-		return v.Run.Status == RunInterrupted // it was given up before it began
+		return v.Run.Status == RunInterrupted // it was interrupted before it began
 	}
 	ownEnd := func(status RunStatus) bool { return v.Current != nil && v.Current.Status == status }
 	if c.Kind == StopAbort {
@@ -81,8 +80,7 @@ func (c RequestStop) alreadyDone(v *View) bool {
 	return s.Status == Interrupted && s.Interruption != nil && s.Interruption.RunID == c.RunID && !ownEnd(RunInterrupted)
 }
 
-// stopLiveRun leaves the stop with the live run. The first one stands, but an abort
-// outranks an interrupt. A run that waits for its time waits no more.
+// stopLiveRun records the stop with the live run.
 func (c RequestStop) stopLiveRun(v *View) *Change {
 	r := *v.Live
 	if !r.addStop(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}) {
@@ -91,7 +89,8 @@ func (c RequestStop) stopLiveRun(v *View) *Change {
 	return &Change{Runs: []Run{r}}
 }
 
-// addStop leaves the stop with the live run, and reports whether that is news.
+// addStop records the stop and reports whether anything changed. The first stop wins, but an
+// abort replaces an interrupt, and Undo is kept. A delayed run becomes due.
 func (r *Run) addStop(stop Stop) bool {
 	was := r.Stop
 	switch {
@@ -111,7 +110,7 @@ func (r *Run) addStop(stop Stop) bool {
 	return true
 }
 
-// cancelWaitingRun ends the run that waits: it is interrupted before it began.
+// cancelWaitingRun interrupts a waiting run.
 func (c RequestStop) cancelWaitingRun(v *View) *Change {
 	s, r := *v.Session, *v.Run
 	s.Version++
@@ -122,7 +121,7 @@ func (c RequestStop) cancelWaitingRun(v *View) *Change {
 	return change
 }
 
-// stopIdleSession stops a session that has no live run.
+// stopIdleSession stops a session without a live run.
 func (c RequestStop) stopIdleSession(v *View) (*Change, Stopped, error) {
 	s := *v.Session
 	done := Stopped{s.CurrentRunID, StopDone}
@@ -136,8 +135,8 @@ func (c RequestStop) stopIdleSession(v *View) (*Change, Stopped, error) {
 	return forcedEnd{s.Status, s.Failure, s.Interruption, c.Now}.change(v), done, nil
 }
 
-// applyStop gives a session that nobody executes the end that a stop asks for. Its
-// calls stay open after an interrupt: the session can be resumed.
+// applyStop ends the work of a session without a live run. After an interrupt its calls stay
+// open, and the session can be resumed.
 func (s *Session) applyStop(stop Stop, runID string, now Millis) {
 	s.Suspension = nil
 	if stop.Kind == StopAbort {
@@ -149,5 +148,5 @@ func (s *Session) applyStop(stop Stop, runID string, now Millis) {
 	s.Interruption = &Interruption{RunID: runID, Reason: stop.Reason, At: now}
 }
 
-// codeCancelled is the specification's code for work that somebody else gave up.
+// codeCancelled is the specification's failure code of cancelled work.
 const codeCancelled = "framework_cancelled"

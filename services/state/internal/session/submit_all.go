@@ -2,44 +2,42 @@ package session
 
 import "slices"
 
-// SubmitAll gives answers to calls of one session, all in one write: a session
-// that has waited for all of them is continued once. Each answer is taken as by
-// Submit, one after the other, so of two to one call the first counts. But it is for
-// who does not know which calls are open: what cannot be taken changes nothing, and
-// its status says why. An answer of the wrong kind is a fault only where its call is
-// open.
+// SubmitAll answers calls of one session in one write, so that the session continues once.
+// It is for clients that do not know which calls are open: each answer is applied as by
+// Submit in its turn, and one that cannot be applied only gets a status. KIND_MISMATCH is
+// for open calls alone.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), and what
-// Answer.Refusal says. Nothing is stored then.
+// GoOn tells whether the answers also resume an interrupted or paused session; its next run
+// then begins in the same write.
 //
-// A session that was interrupted or paused does not go on by itself, but GoOn may say that
-// these answers resume it: then its next run begins in the same write.
+// Faults, with nothing written: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), and
+// Answer.Refusal.
 type SubmitAll struct {
 	Key         // the session that owns the calls
 	Answers     []Answer
-	NewRunID    string // of the run that goes on, if there is one
+	NewRunID    string // of a continuing run
 	GoOn        GoOn
-	Traceparent string // of a run that resumes the session
+	Traceparent string // of a resuming run
 	Tracestate  string
 	Now         Millis
 }
 
-// GoOn says when answers resume a session that was interrupted or paused.
+// GoOn is when answers resume an interrupted or paused session.
 type GoOn int
 
 // The values of GoOn.
 const (
 	GoOnNever    GoOn = iota
-	GoOnAsked         // when the newest run has made one of the calls
-	GoOnAnswered      // also when the newest run was stopped before it took the answers to calls of a run before it
+	GoOnAsked         // if the newest run has made one of the calls
+	GoOnAnswered      // also if an earlier run has made one and no run has consumed its answer
 )
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c SubmitAll) Need() Need {
 	return Need{CallIDs: callIDs(c.Answers), Calls: true, Current: true}
 }
 
-// callIDs returns the ids of the calls that the answers are for, each once.
+// callIDs returns the unique ids of the answered calls, sorted.
 func callIDs(answers []Answer) []string {
 	ids := make([]string, len(answers))
 	for i, a := range answers {
@@ -49,8 +47,8 @@ func callIDs(answers []Answer) []string {
 	return slices.Compact(ids)
 }
 
-// Decide takes the answers. There is one Submitted for each of them, in their
-// order; the continuation is that of all.
+// Decide applies the answers. It returns one result per answer, in their order, all with the
+// same continuation.
 func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 	if v.Session == nil {
 		return nil, nil, NoSession(c.Key)
@@ -99,9 +97,9 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 	return change, all, nil
 }
 
-// resumesSession reports whether the answers resume a session that was interrupted or paused: it
-// waits for nothing after the change, and no run has taken the answers yet. calls are those
-// that the answers are for.
+// resumesSession reports whether the answers resume an interrupted or paused session: nothing
+// is awaited after the change, and an answered call is unconsumed. calls are the answered
+// calls.
 func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call) bool {
 	s := v.Session.Status
 	if c.GoOn == GoOnNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.unconsumedCalls(v), Call.isAwaited) {
@@ -116,15 +114,15 @@ func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call
 	return false
 }
 
-// beginResumedRun begins the run that goes on in the message of the calls.
+// beginResumedRun begins a run that continues the message of the calls.
 func (c SubmitAll) beginResumedRun(change *Change, v *View) {
 	change.Session = nextChange(v).Session
 	post := Post{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
 	post.beginRun(change, EntryResume)
 }
 
-// tryApply is take for an answer that may be of the wrong kind, or refused: Invalid
-// (KIND_MISMATCH) where the call is open, Answer.Refusal where it would be taken.
+// tryApply is apply for any answer. Invalid (KIND_MISMATCH) if the call is open and of another
+// kind, Answer.Refusal if the answer would be applied.
 func (a Answer) tryApply(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool, err error) {
 	switch {
 	case a.matches(call):

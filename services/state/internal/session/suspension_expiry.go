@@ -2,11 +2,9 @@ package session
 
 import "maps"
 
-// expiry returns when a suspended session may be given up: not before its
-// children, since its end would be theirs; 0 for never. A local child that is
-// active, or is itself kept for ever, holds it for as long; that one's end is
-// certain to be told. Of a remote child the end may never be heard of, and so it
-// holds nobody.
+// expiry returns when a suspended session expires; 0 for never. A parent outlives its
+// local children, since its end would end them: it does not expire while a child is active
+// or never expires. Remote children do not count, since their end may never be reported.
 func (s *Suspension) expiry() Millis {
 	if s == nil || s.ExpiresAt == 0 {
 		return 0
@@ -21,11 +19,10 @@ func (s *Suspension) expiry() Millis {
 	return at
 }
 
-// withChildExpiry returns a copy of the suspension that knows until when a local child
-// holds it, and false when it knows that already or does not wait for the child.
-// until is the time of the child's own expiry; news says that the status is
-// news. A child that stops for another reason than a suspension leaves its parent
-// as much time as that was to be kept at first.
+// withChildExpiry returns a copy of the suspension with a new expiry for a local child, and
+// false if nothing changes or the child is not awaited. until is the child's ExpiresAt.
+// If a newly reported status is neither active nor suspended, the parent is kept for
+// another Keep.
 func (s *Suspension) withChildExpiry(childID string, status Status, until Millis, news bool, now Millis) (*Suspension, bool) {
 	if _, waits := s.awaitedChildren()[childID]; !waits || s.ExpiresAt == 0 {
 		return s, false

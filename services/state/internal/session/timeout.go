@@ -1,22 +1,20 @@
 package session
 
-// Timeout answers the open calls of a session whose deadline has passed, and
-// continues the session as an answer of a client does. Calls of a session that
-// does not wait for them are answered too: they are overdue for good.
+// Timeout answers the open calls of a session whose deadline has passed, and continues the
+// session like an answer of a client. It answers the calls of any session, suspended or not.
 //
 // Faults: NotFound (SESSION_NOT_FOUND).
 type Timeout struct {
 	Key
-	Response func(Call) []byte // what the next step reads as the answer
-	NewRunID string            // of the continuation, if there is one
+	Response func(Call) []byte // the answer for the next step
+	NewRunID string            // of a continuation
 	Now      Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Timeout) Need() Need { return Need{Calls: true, Current: true} }
 
-// Decide answers the calls that are overdue, and returns them. The change is
-// nil when none is.
+// Decide answers the overdue calls and returns them. The change is nil if there are none.
 func (c Timeout) Decide(v *View) (*Change, []Call, error) {
 	if v.Session == nil {
 		return nil, nil, NoSession(c.Key)

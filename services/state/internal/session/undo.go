@@ -2,8 +2,7 @@ package session
 
 import "slices"
 
-// runToUndo returns the run that ends with what is to be written and is to be
-// taken back; nil for none.
+// runToUndo returns the run that ends with the change and was stopped with Undo; nil for none.
 func (m *member) runToUndo() *Run {
 	if m.change == nil || m.view.Session == nil {
 		return nil
@@ -17,13 +16,10 @@ func (m *member) runToUndo() *Run {
 	return nil
 }
 
-// undoRun takes back what the ended run has appended and written; Run.Spares says
-// which messages stay, in their order. So do the numbers of its steps and its usage,
-// and the answers that it has consumed: a call that was approved has run, and does not
-// run again. Late answers that it has told of are to be told once more, since nothing
-// in the conversation does.
-//
-// before is the last step of former runs.
+// undoRun undoes the messages and state writes of the ended run. Messages that Run.UndoKeeps
+// stay in their order. Step numbers, usage and consumed answers stay too, so that no approved
+// call runs twice. Late answers that the run has reported are reported again, since their
+// messages are deleted. before is the last step of earlier runs.
 func (change *Change) undoRun(v *View, r *Run, before int32) {
 	s := change.Session
 	kept := slices.Clone(v.Kept)
@@ -31,10 +27,10 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 	took := map[int32]bool{}
 	for _, call := range change.Calls {
 		switch {
-		case call.ConsumedStep > v.Session.StepCount: // the step that ends the run has consumed it
+		case call.ConsumedStep > v.Session.StepCount: // consumed by the last step
 			calls = append(calls, call)
 			took[call.ConsumedStep] = took[call.ConsumedStep] || call.Step <= before
-		case call.ConsumedAt != 0 && call.ConsumedStep == 0 && !call.Told: // the end of the run has
+		case call.ConsumedAt != 0 && call.ConsumedStep == 0 && !call.Told: // consumed by the end of the run
 			calls = append(calls, call)
 		}
 	}
@@ -52,7 +48,7 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 	if r.StartStateVersion != 0 {
 		change.NewState, change.StateWrite = false, nil
 		s.State, s.StateVersion, s.StateBase = v.StartState, r.StartStateVersion, r.StartStateBase
-		s.StateWrites, s.StateBytes = maxStateWrites, 0 // as after a rewind
+		s.StateWrites, s.StateBytes = maxStateWrites, 0 // as in rewind
 	}
 	change.Calls = calls
 	change.dropCallsOfRun(v, r.RunID)
@@ -64,16 +60,15 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 	}
 }
 
-// The roles of the messages that may stay when their run is taken back.
+// The roles of messages that may survive an undo.
 const (
 	roleUser = "user"
 	roleTool = "tool"
 )
 
-// Spares reports whether the message stays in the conversation when the run is
-// taken back: it came from elsewhere, or it was sent to the run, or it is the result of
-// a call of a former run, which stands. took says whether the step has consumed the
-// answer to such a call; its other messages of the runtime's own go.
+// Spares reports whether the message survives an undo of the run: it belongs to another run,
+// was sent to this run, or is the result of an earlier run's call. took reports whether the
+// step has consumed the answer to such a call.
 func (r *Run) Spares(m Message, took func(step int32) bool) bool {
 	switch {
 	case m.RunID != r.RunID, m.Role == roleUser && m.Step == 0:

@@ -1,7 +1,6 @@
 package session
 
-// RecordUsage notes measurements that belong to no step. They are not a change
-// of the session: its version stays.
+// RecordUsage records usage outside of steps. The session keeps its version.
 //
 // Faults: NotFound (SESSION_NOT_FOUND).
 type RecordUsage struct {
@@ -11,10 +10,10 @@ type RecordUsage struct {
 	Now   Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c RecordUsage) Need() Need { return Need{} }
 
-// Decide records the measurements behind those recorded before.
+// Decide appends the entries.
 func (c RecordUsage) Decide(v *View) (*Change, error) {
 	if v.Session == nil {
 		return nil, NoSession(c.Key)
@@ -28,7 +27,7 @@ func (c RecordUsage) Decide(v *View) (*Change, error) {
 	return change, nil
 }
 
-// addUsage records measurements of no step, behind those that there are.
+// addUsage appends usage outside of steps.
 func (change *Change) addUsage(runID string, usage []Usage, now Millis) {
 	s := change.Session
 	list := usageEntries(runID, 0, now, usage)

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// checkMayWait gives Conflict (SESSION_BUSY) when the run does not wait for the one that is live:
-// its client has decided by what the session was, or nobody has said that it may.
+// checkMayWait gives Conflict (SESSION_BUSY) if the run may not wait: the request expects a
+// certain session, or the policy rejects it. Exhausted (TOO_MANY_WAITING) at the limit.
 func (c Send) checkMayWait(v *View) error {
 	s := v.Session
 	if c.Expect.isSet() || c.Seen != "" {
@@ -29,9 +29,9 @@ func (c Send) checkMayWait(v *View) error {
 	return nil
 }
 
-// enqueue returns the change after which the run waits, behind those that wait already. The
-// answers that it brings are taken now. Of a suspended session the other calls are
-// abandoned, and so the first of those that wait begins.
+// enqueue returns the change that appends the run to the waiting ones. It applies the answers
+// of the request at once. In a suspended session it abandons the other calls, and the first
+// waiting run begins.
 func (c Send) enqueue(v *View) (*Change, Started, error) {
 	change := nextChange(v)
 	s := change.Session
@@ -65,8 +65,8 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 	return change, started, nil
 }
 
-// endWaitingRun ends a run that waits: its messages are never appended. The session's position
-// stays: the run has shown nothing, and another one may be at work.
+// endWaitingRun ends a run before it began. Its messages are dropped. The session's position
+// stays, since another run may be live.
 func (change *Change) endWaitingRun(r Run, o Outcome, now Millis) {
 	change.Session.Waiting--
 	r.Status, r.Outcome = o.Status, o
@@ -77,11 +77,9 @@ func (change *Change) endWaitingRun(r Run, o Outcome, now Millis) {
 	change.Unheld = append(change.Unheld, r.RunID)
 }
 
-// startWaitingRun lets the first of the runs that wait begin, when the session has come
-// to an end that is no suspension, whatever ended it. When the session was failed
-// or given up from outside, all of them end with it.
-//
-// It reports false when it has to see more first.
+// startWaitingRun begins the first waiting run if the member's work ends without a
+// suspension. If the session was failed from outside, it ends all waiting runs instead. It
+// reports false if more rows are needed.
 func (s *propagation) startWaitingRun(m *member) (seen bool) {
 	after := m.after()
 	if after == nil || after.Waiting == 0 || after.Status == Active || after.Status.Suspended() {
@@ -98,11 +96,11 @@ func (s *propagation) startWaitingRun(m *member) (seen bool) {
 		m.endWaitingRuns(s.Now)
 		return true
 	}
-	after.Version++ // of its own: what the ended run has left is the version before
+	after.Version++ // the ended run has the version before
 	if undone != nil && slices.ContainsFunc(m.view.Waiting, func(w Waiting) bool { return w.OnBusy == BusyRollback }) {
 		before := m.view.Session.StepCount - undone.StepCount
 		if undone.FinishStep > 0 {
-			before++ // the step that ends the run counts in undone alone
+			before++ // the last step counts for the run, but not yet for the session
 		}
 		m.change.undoRun(m.view, undone, before)
 	}
@@ -118,8 +116,8 @@ func (m *member) endWaitingRuns(now Millis) {
 	}
 }
 
-// abandonOpenCalls answers the calls of the session that are open. A run that begins with
-// open calls would be suspended again before it has read its messages.
+// abandonOpenCalls abandons the open calls of the member. They would suspend the next run
+// before it reads its messages.
 func (m *member) abandonOpenCalls(answer func(Call) []byte, now Millis) {
 	if answer == nil {
 		return
@@ -131,7 +129,7 @@ func (m *member) abandonOpenCalls(answer func(Call) []byte, now Millis) {
 	}
 }
 
-// putCall writes a call of the session, in the place of what the change has of it.
+// putCall adds a call to the change, or replaces it there.
 func (change *Change) putCall(call Call) {
 	for _, calls := range [][]Call{change.NewCalls, change.Calls} {
 		if i := slices.IndexFunc(calls, func(c Call) bool { return c.CallID == call.CallID }); i >= 0 {
@@ -142,7 +140,7 @@ func (change *Change) putCall(call Call) {
 	change.Calls = append(change.Calls, call)
 }
 
-// beginFirstWaiting makes the first of the runs that wait the session's newest.
+// beginFirstWaiting begins the first waiting run.
 func (m *member) beginFirstWaiting(now Millis) {
 	change, s := m.change, m.change.Session
 	r := m.view.Waiting[0].Run
@@ -157,7 +155,7 @@ func (m *member) beginFirstWaiting(now Millis) {
 	change.Unheld = append(change.Unheld, r.RunID)
 }
 
-// beginTurn makes the session active in its next turn.
+// beginTurn activates the session for its next turn.
 func (s *Session) beginTurn(now Millis) {
 	s.Status = Active
 	s.Turn++
@@ -167,7 +165,7 @@ func (s *Session) beginTurn(now Millis) {
 	s.ExpiresAt = 0
 }
 
-// appendMessages puts messages behind the conversation as it is after the change.
+// appendMessages appends messages to the conversation of the change.
 func (change *Change) appendMessages(messages []Message) {
 	s := change.Session
 	change.Messages = append(change.Messages, withOrdinals(messages, s.MessageCount)...)
