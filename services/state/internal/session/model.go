@@ -1,17 +1,16 @@
 package session
 
-// Millis is a time in milliseconds since the Unix epoch; 0 means not yet or
-// never.
+// Millis is a time in milliseconds since the Unix epoch, or a duration in milliseconds. A time
+// of 0 means not yet or never.
 type Millis int64
 
-// Key names a session. The same session id under two tenants names two
-// sessions that know nothing of each other.
+// Key names a session. Ids are unique per tenant.
 type Key struct {
 	Tenant    string
 	SessionID string
 }
 
-// Status is the status of a session, by the names of the specification.
+// Status is the status of a session, as in the specification.
 type Status string
 
 // The statuses of a session.
@@ -29,8 +28,8 @@ const (
 // RunStatus is the status of a run.
 type RunStatus string
 
-// The statuses of a run. A suspended run has finished: its continuation is
-// another run. One that waits is neither live nor over.
+// The statuses of a run. A suspended run has ended, and another run continues the session. A
+// waiting run is neither live nor ended.
 const (
 	RunWaiting                   RunStatus = "waiting"
 	RunQueued                    RunStatus = "queued"
@@ -43,198 +42,195 @@ const (
 	RunSuspendedStepPartial      RunStatus = "suspended_step_partial"
 )
 
-// Live reports whether the run has not finished yet.
+// Live reports whether the run is queued or running.
 func (s RunStatus) Live() bool { return s == RunQueued || s == RunRunning }
 
-// Over reports whether the run has finished.
+// Over reports whether the run has ended.
 func (s RunStatus) Over() bool { return !s.Live() && s != RunWaiting }
 
-// Suspended reports whether the session waits for answers or for children.
+// Suspended reports whether the session waits for answers or children.
 func (s Status) Suspended() bool {
 	return s == SuspendedClientTool || s == SuspendedAwaitingChildren || s == SuspendedStepPartial
 }
 
-// Terminal reports whether the session's last run is over for good: only
-// another run changes anything.
+// Terminal reports whether the session is completed or failed.
 func (s Status) Terminal() bool { return s == Completed || s == Failed }
 
-// Session is a conversation and what is known about it, without its messages.
+// Session is the row of a session, without its messages.
 type Session struct {
 	Key
 	AgentType      string
 	ParentID       string // empty for a root
-	RootID         string // the session itself for a root
+	RootID         string // its own id for a root
 	Status         Status
-	Version        int64 // raised by one on every write of the session's state; begins at 1
-	Epoch          int64 // raised by one on every claim
-	Turn           int32 // the number of runs so far
-	StepCount      int32 // committed steps over all runs
-	ResumeCount    int32 // how often the session was resumed
+	Version        int64 // raised by one with each change of the session; claims and usage leave it; begins at 1
+	Epoch          int64 // raised by one with each claim, and with a forced end of a live run
+	Turn           int32 // number of runs begun
+	StepCount      int32 // number of the last step over all runs
+	ResumeCount    int32 // number of resumes and continuations
 	MessageCount   int64 // also the ordinal of the next message
 	State          string
-	StateVersion   int64  // the Version with which the custom state was last written
-	StateBase      int64  // the Version whose state is kept as a whole; the writes up to StateVersion are kept beside it
-	StateWrites    int32  // how many such writes there are
+	StateVersion   int64  // Version of the last write to the custom state
+	StateBase      int64  // Version of the last whole state; the writes up to StateVersion are stored beside it
+	StateWrites    int32  // number of these writes
 	StateBytes     int64  // their size
-	Output         string // one JSON text, or empty
+	Output         string // JSON, or empty
 	Failure        *Failure
-	Position       int64       // behind everything that is durable, as package position packs it; 0 when nothing is
-	Claims         int32       // claims of runs, and ends of runs outside a step, since the last committed step
+	Position       int64       // behind everything durable, as in package position; 0 for nothing
+	Claims         int32       // claims, and ends of runs outside a step, since the last committed step
 	CurrentRunID   string      // the newest run; empty before the first
-	CheckpointID   string      // the newest checkpoint that there is; empty for none
-	Suspension     *Suspension // nil while the session is not suspended
+	CheckpointID   string      // the newest checkpoint; empty for none
+	Suspension     *Suspension // nil unless suspended
 	Interruption   *Interruption
-	Children       int32 // how many sub-sessions it has had
-	Waiting        int32 // how many runs wait for the live one
-	UsageCount     int32 // usage entries recorded outside of steps
+	Children       int32 // number of children so far
+	Waiting        int32 // number of waiting runs
+	UsageCount     int32 // number of usage entries outside of steps
 	UserID         string
 	OrganizationID string
 	Tags           []string
 	Metadata       map[string]string
 	CreatedAt      Millis
 	UpdatedAt      Millis
-	ExpiresAt      Millis // the session may be given up from this time on; 0 for never
+	ExpiresAt      Millis // the session fails after this time; 0 for never
 }
 
-// Suspension is where a suspended session goes on.
+// Suspension is what a suspended session waits for.
 type Suspension struct {
-	StepID   string               `json:"stepId,omitempty"`   // names the step whose calls are open
-	Children map[string]ChildWait `json:"children,omitempty"` // by session id: those that it waits for
+	StepID   string               `json:"stepId,omitempty"`   // of the step with the open calls
+	Children map[string]ChildWait `json:"children,omitempty"` // awaited children by session id
 	Tracing  *Tracing             `json:"tracing,omitempty"`
 
-	// When a session that waits for children expires; see expiry.
-	Keep      Millis            `json:"keep,omitempty"`      // how long it was to be kept
-	ExpiresAt Millis            `json:"expiresAt,omitempty"` // until when, but for its children; 0 for ever
-	Holds     map[string]Millis `json:"holds,omitempty"`     // by session id: until when a local child keeps it at least; 0 for as long as the child likes
+	// The expiry of a session that waits for children; see Suspension.expiry.
+	Keep      Millis            `json:"keep,omitempty"`      // as requested by the commit
+	ExpiresAt Millis            `json:"expiresAt,omitempty"` // without its children; 0 for never
+	Holds     map[string]Millis `json:"holds,omitempty"`     // expiries of local children by session id; 0 for never
 }
 
-// ChildWait is what a parent waits for.
+// ChildWait is an awaited child.
 type ChildWait struct {
-	CallID string `json:"callId,omitempty"` // of the parent, that the child's end answers
-	Status Status `json:"status,omitempty"` // of the child, as the parent knows it
+	CallID string `json:"callId,omitempty"` // the parent's call that the child answers
+	Status Status `json:"status,omitempty"` // as recorded by the parent
 }
 
-// Tracing is the trace that a continuation belongs to.
+// Tracing is the trace of a continuation.
 type Tracing struct {
 	TraceID    string `json:"traceId,omitempty"`
 	RootSpanID string `json:"rootSpanId,omitempty"`
 }
 
-// Interruption is why and when the session was interrupted.
+// Interruption describes why and when a session was interrupted.
 type Interruption struct {
 	RunID  string `json:"runId,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	At     Millis `json:"at,omitempty"`
 }
 
-// Failure is why a run failed.
+// Failure describes why a run failed.
 type Failure struct {
 	Error     string `json:"error"`
 	Detail    string `json:"detail,omitempty"`
 	Code      string `json:"code,omitempty"`
 	Retryable bool   `json:"retryable,omitempty"`
-	Reason    string `json:"reason,omitempty"` // why a session failed that did nothing wrong: a FailureReason
+	Reason    string `json:"reason,omitempty"` // SessionExpired or ParentFailed; empty for a failure of the run itself
 }
 
-// The reasons for which a session fails through no run of its own.
+// The values of Failure.Reason.
 const (
-	SessionExpired = "session_expired" // nobody came before ExpiresAt
-	ParentFailed   = "parent_failed"   // its parent has failed or was given up
+	SessionExpired = "session_expired" // ExpiresAt has passed
+	ParentFailed   = "parent_failed"   // the parent has failed, or the calls for this child were undone
 )
 
-// Run is one execution inside a session.
+// Run is one execution of a session.
 type Run struct {
 	RunID         string
 	AgentType     string
-	Turn          int32 // 0 for one that never began
+	Turn          int32 // 0 for a run that never began
 	Status        RunStatus
-	RequestKey    string // empty when the request had none
-	RequestHash   []byte // what a repetition of the key must equal; nil without a key
+	RequestKey    string // empty for none
+	RequestHash   []byte // a repeat of the key must have the same hash; nil without a key
 	MessageID     string
-	StartPosition int64 // the session's when the run began; everything that the run shows comes behind it
-	EndPosition   int64 // of the run's end; 0 before. That of a run that never began is its start: it has shown nothing
-	StepCount     int32 // steps that this run has committed
+	StartPosition int64 // the session's when the run began; output of the run lies behind it
+	EndPosition   int64 // of the run's end; 0 before. A run that never began ends where it starts
+	StepCount     int32 // committed steps of this run
 	Outcome       Outcome
-	Attempt       int32 // how often the run was claimed
+	Attempt       int32 // number of claims
 	Entry         Entry
-	Stop          *Stop  // nobody has asked the run to stop when nil
+	Stop          *Stop  // nil unless a stop was requested
 	DueAt         Millis // not claimed before; 0 for at once
-	Losses        int32  // how often in a row its executor fell silent without a committed step
-	DeadlineAt    Millis // its executor ends it then; 0 for never
+	Losses        int32  // losses of its executor since the last committed step
+	DeadlineAt    Millis // its executor ends it at this time; 0 for never
 	Traceparent   string
 	Tracestate    string
 	CreatedAt     Millis
-	StartedAt     Millis // the first claim
+	StartedAt     Millis // first claim
 	CompletedAt   Millis
 
 	Epoch         int64  // of the newest claim; 0 before the first
-	ExecutorID    string // who executes the run; empty when nobody does
-	ClaimedAt     Millis // the newest claim
-	FinishStep    int32  // the step whose commit finished the run; 0 when Finish did
-	FinishVersion int64  // the session's version that finished the run; 0 while it is live
+	ExecutorID    string // the owner; empty for none
+	ClaimedAt     Millis // newest claim
+	FinishStep    int32  // its commit ended the run; 0 if Finish did
+	FinishVersion int64  // the session's version at the end of the run; 0 before
 
-	OnBusy BusyPolicy // how it came to wait; empty for a run that never did
-	Place  int64      // among those that wait, the lower first: the session's version that let it wait; 0 for a run that never did
+	OnBusy BusyPolicy // the policy that made it wait; empty for a run that never waited
+	Place  int64      // order of waiting runs, lowest first: the session's version when it began to wait; 0 for a run that never waited
 
-	// Where the session was when the run began: what it appends and writes comes
-	// behind. The state is 0 for a run that has not begun.
-	StartMessageCount int64 // without its own first messages
-	StartStateVersion int64 // as Session.StateVersion, StateBase
+	// The session when the run began. The state versions are 0 before.
+	StartMessageCount int64 // without the run's own first messages
+	StartStateVersion int64 // as Session.StateVersion
 	StartStateBase    int64
 
-	TurnMessageCount int64 // StartMessageCount of the run that this one continues, or its own: a run and its continuations are one turn
+	TurnMessageCount int64 // StartMessageCount of the turn's first run; continuations belong to the same turn
 }
 
-// BusyPolicy is what becomes of a request to start a run while another is live.
+// BusyPolicy tells how a new run treats a live one.
 type BusyPolicy string
 
 // The policies.
 const (
 	BusyReject    BusyPolicy = "reject"
-	BusyEnqueue   BusyPolicy = "enqueue"   // it waits
-	BusyInterrupt BusyPolicy = "interrupt" // it waits, and the live one is asked to stop
-	BusyRollback  BusyPolicy = "rollback"  // likewise, and what the live one has done is taken back when it has ended
+	BusyEnqueue   BusyPolicy = "enqueue"   // wait for the live run
+	BusyInterrupt BusyPolicy = "interrupt" // wait, and interrupt the live run
+	BusyRollback  BusyPolicy = "rollback"  // wait, interrupt the live run, and undo it when it has ended
 )
 
-// Entry is how a run came to be.
+// Entry is the reason for a run.
 type Entry string
 
-// The entries of runs.
+// The reasons for runs.
 const (
 	EntryStart        Entry = "start"        // new messages
-	EntryResume       Entry = "resume"       // somebody asked the session to go on
-	EntryContinuation Entry = "continuation" // its calls were answered, or its children have ended
+	EntryResume       Entry = "resume"       // a request to continue
+	EntryContinuation Entry = "continuation" // the awaited calls and children have ended
 )
 
-// Stop is a request that a run ends early. It belongs to one run and is kept
-// with it.
+// Stop is a request to end a run early. It stays with the run.
 type Stop struct {
 	Kind   StopKind `json:"kind"`
 	Reason string   `json:"reason,omitempty"`
 	At     Millis   `json:"at,omitempty"`
-	Undo   bool     `json:"undo,omitempty"` // what the run has done is taken back when a waiting one begins
+	Undo   bool     `json:"undo,omitempty"` // undo the run when a waiting run begins
 }
 
-// StopKind is how a run is to end.
+// StopKind is the kind of a stop.
 type StopKind string
 
-// The kinds of stops. An abort outranks an interrupt.
+// The kinds. An abort outranks an interrupt.
 const (
-	StopInterrupt StopKind = "interrupt" // soft: the session can be resumed
-	StopAbort     StopKind = "abort"     // hard: the run fails
+	StopInterrupt StopKind = "interrupt" // the session can be resumed
+	StopAbort     StopKind = "abort"     // the run fails
 )
 
-// Outcome is how a run ended. Its Status is empty in a run that is live.
+// Outcome is the end of a run. Status is empty while the run is live.
 type Outcome struct {
 	Status           RunStatus
-	Output           string // one JSON text, or empty
+	Output           string // JSON, or empty
 	Failure          *Failure
 	CompletionReason string
-	FinishReason     string  // why the model stopped last; empty when none was called
-	Usage            *Tokens // of the run; nil where nobody has counted them
+	FinishReason     string  // of the last model call; empty for none
+	Usage            *Tokens // of the run; nil if unknown
 }
 
-// Tokens are those that models have read and written.
+// Tokens are the tokens of model calls.
 type Tokens struct {
 	Prompt     int64 `json:"prompt,omitempty"`
 	Completion int64 `json:"completion,omitempty"`
@@ -243,8 +239,8 @@ type Tokens struct {
 	Total      int64 `json:"total,omitempty"`
 }
 
-// equal reports whether both are one end. Why the model stopped and the tokens are not
-// asked: a release that did not keep them may have written the first.
+// equal reports whether both are the same end. It ignores FinishReason and Usage, since an
+// older release may have written the first outcome without them.
 func (o Outcome) equal(p Outcome) bool {
 	if (o.Failure == nil) != (p.Failure == nil) || o.Failure != nil && *o.Failure != *p.Failure {
 		return false
@@ -252,9 +248,9 @@ func (o Outcome) equal(p Outcome) bool {
 	return o.Status == p.Status && o.Output == p.Output && o.CompletionReason == p.CompletionReason
 }
 
-// Message is one entry of a conversation. Its body is opaque here.
+// Message is an entry of a conversation. Its body is opaque.
 type Message struct {
-	Ordinal   int64  `json:"-"` // given by the command that appends it
+	Ordinal   int64  `json:"-"` // set by the appending command
 	ID        string `json:"id"`
 	Role      string `json:"role"`
 	RunID     string `json:"runId,omitempty"`
@@ -263,17 +259,17 @@ type Message struct {
 	Body      []byte `json:"body,omitempty"`
 }
 
-// Journal is what the step in flight has left behind.
+// Journal is the record of the step in flight.
 type Journal struct {
 	Step    int32
-	Plan    []byte   // opaque, like the body of a message
-	CallIDs []string // the calls of the plan, in its order
+	Plan    []byte   // opaque
+	CallIDs []string // of the plan, in its order
 	Usage   []Usage
-	Ops     []StateOp // that have led to the plan; its step's commit has them among its own
-	Results []Result  // in the order of their recording
+	Ops     []StateOp // of the plan; the commit repeats them among its own
+	Results []Result  // in the order of recording
 }
 
-// Result is the recorded end of one call.
+// Result is the recorded result of one call.
 type Result struct {
 	CallID string
 	Body   []byte
@@ -281,7 +277,7 @@ type Result struct {
 	Usage  []Usage
 }
 
-// Usage is one measurement. Which fields count depends on its kind.
+// Usage is one measurement. Its kind determines which fields are used.
 type Usage struct {
 	Kind   UsageKind `json:"kind,omitempty"`
 	Source string    `json:"source,omitempty"` // agent, tool or subagent
@@ -293,7 +289,7 @@ type Usage struct {
 	CachedTokens     int64  `json:"cached_tokens,omitempty"`
 	TotalTokens      int64  `json:"total_tokens,omitempty"`
 
-	Tool       string `json:"tool,omitempty"` // the tool's name, or the sub-agent's type
+	Tool       string `json:"tool,omitempty"` // name of the tool, or type of the sub-agent
 	Success    bool   `json:"success,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
 
@@ -302,90 +298,87 @@ type Usage struct {
 	Value float64 `json:"value,omitempty"`
 }
 
-// UsageKind is what was measured.
+// UsageKind is the kind of a measurement.
 type UsageKind string
 
-// The kinds of usage entries.
+// The kinds of measurements.
 const (
 	UsageTokens   UsageKind = "tokens"   // a model call
 	UsageTool     UsageKind = "tool"     // a tool call
 	UsageSubAgent UsageKind = "subagent" // a sub-agent's run
-	UsageCustom   UsageKind = "custom"   // Value, under Type and Name
+	UsageCustom   UsageKind = "custom"   // Value, named by Type and Name
 )
 
-// UsageEntry is a measurement with its place.
+// UsageEntry is a recorded measurement.
 type UsageEntry struct {
-	RunID    string // may be empty for an entry recorded outside of steps
-	Step     int32  // 0 for an entry recorded outside of steps
-	Position int32  // 0 for the first of the step
+	RunID    string // may be empty outside of steps
+	Step     int32  // 0 outside of steps
+	Position int32  // index within the step
 	At       Millis
 	Usage
 }
 
-// Checkpoint is what a committed step left: where the conversation
-// and the custom state stood, and what the commit answered.
+// Checkpoint is the record of a committed step: the conversation and the custom state after
+// it, and the answer of its commit.
 type Checkpoint struct {
 	ID           string
 	RunID        string
 	Step         int32
 	Epoch        int64
-	Version      int64 // the session's version after the step
+	Version      int64 // of the session after the step
 	MessageCount int64
 	Status       Status
-	StateVersion int64 // names the state, which is stored once for all steps that leave it as it is
+	StateVersion int64 // of the custom state, shared by steps that do not change it
 	StateBase    int64 // as in Session
 	Warnings     []string
 	CreatedAt    Millis
 
-	// Record is opaque: what readers saw of the step beside its messages. It is
-	// written with the checkpoint, and only StoredStep shows it again.
+	// Record is opaque: the step as readers saw it, beside its messages. Only StoredStep
+	// returns it.
 	Record []byte
 }
 
-// StoredStep is a committed step of a session as readers may see it. A branch does not
-// have the steps of the session that it was made of.
+// StoredStep is a committed step for readers. A branch does not have the steps of its source.
 type StoredStep struct {
-	Checkpoint           // with its Record
-	Follows    int32     // the stored step before this one; 0 for none
-	BeginsRun  bool      // no earlier stored step is of the same run
-	Messages   []Message // of the run and the step, in the order of the conversation
+	Checkpoint           // including Record
+	Follows    int32     // the stored step before; 0 for none
+	BeginsRun  bool      // it is the first stored step of its run
+	Messages   []Message // of the run and the step, in order
 }
 
-// Call is a call that somebody outside of the runtime answers: a client tool,
-// or the approval of a server tool. One row is all there is of it: the pending
-// call and its answer, the ownership (its session, found by the family's root),
-// and, once the answer was consumed, the tombstone. So no reader ever sees one of
-// these without the others.
+// Call is a call that a client or a human answers: a client tool, or the approval of a server
+// tool. One row holds the open call, its owner, its answer and the consumed answer, so
+// readers never see one without the others.
 type Call struct {
 	CallID     string // unique in the family
 	SessionID  string // the owner
-	RunID      string // the run that suspended on it; empty for a call that outlived the failure of its run or session: nobody waits for it
+	RunID      string // the run that suspended on it; empty for an orphan, whose run or session has failed
 	Step       int32
 	StepID     string
 	ToolName   string
 	Kind       CallKind
 	ApprovalID string // of an approval
-	Input      string // one JSON text
-	Stash      []byte // opaque: a message that waits for the answer; nil for none
+	Input      string // JSON
+	Stash      []byte // opaque message that waits for the answer; nil for none
 	CreatedAt  Millis
 	DeadlineAt Millis // 0 for none
 
 	Answer     AnswerKind // empty while the call is open
-	Revision   int32      // how many answers there were, since a late one may replace a timeout
-	Response   []byte     // opaque: the answer as the next step reads it
+	Revision   int32      // number of answers; a late answer may replace a timeout
+	Response   []byte     // opaque answer for the next step
 	AnsweredAt Millis
-	ConsumedAt Millis // when a step took the answer; the row is a tombstone from then on
+	ConsumedAt Millis // when a step consumed the answer; the row is a tombstone afterwards
 
-	ConsumedStep int32 // that step; 0 before, and where the run ended with its journal
+	ConsumedStep int32 // the consuming step; 0 before, and if the end of the run consumed it
 
-	Late   []byte // opaque: the answer that came after a timeout was consumed
+	Late   []byte // opaque answer after a consumed timeout
 	LateAt Millis // 0 for none
-	Told   bool   // a step has told the model of the late answer
+	Told   bool   // a step has reported the late answer to the model
 
-	ToldStep int32 // that step; 0 before
+	ToldStep int32 // the reporting step; 0 before
 }
 
-// CallKind is what a call waits for. Answers of the other kind are refused.
+// CallKind is the kind of answer that a call accepts.
 type CallKind string
 
 // The kinds of calls.
@@ -394,51 +387,51 @@ const (
 	Approval   CallKind = "approval"
 )
 
-// AnswerKind is where an answer came from.
+// AnswerKind is the source of an answer.
 type AnswerKind string
 
-// The kinds of answers.
+// The sources.
 const (
 	AnswerClient    AnswerKind = "client"
-	AnswerTimeout   AnswerKind = "timeout"   // the deadline passed
-	AnswerAbandoned AnswerKind = "abandoned" // a new message came instead
+	AnswerTimeout   AnswerKind = "timeout"   // the deadline has passed
+	AnswerAbandoned AnswerKind = "abandoned" // the call was abandoned for a new message
 )
 
-// Child is what a session knows of a sub-session.
+// Child is the record of a child in its parent.
 type Child struct {
 	SessionID   string
 	AgentType   string
-	CallID      string // of the parent, that made the child
-	Status      Status // as the child told it; a remote one may be further
+	CallID      string // the parent's call that made the child
+	Status      Status // as reported by a local child; may be old for a remote one
 	Mode        ChildMode
-	Name        string // of a persistent one
+	Name        string // of a persistent child
 	Location    Location
-	Remote      string // one JSON text: how a remote one is reached; empty for a local one
+	Remote      string // JSON: how to reach a remote child; empty for a local one
 	StartedAt   Millis
 	CompletedAt Millis
 }
 
-// ChildMode is how long a sub-session is of use.
+// ChildMode is the lifetime of a child.
 type ChildMode string
 
-// The modes of sub-sessions.
+// The modes.
 const (
 	Ephemeral  ChildMode = "ephemeral"  // for one call
-	Persistent ChildMode = "persistent" // a companion
+	Persistent ChildMode = "persistent" // a companion for many calls
 )
 
-// Location is whose sub-session it is.
+// Location is where a child is stored.
 type Location string
 
-// The locations of sub-sessions.
+// The locations.
 const (
-	Local  Location = "local"  // of this store: deleted with its parent
-	Remote Location = "remote" // of another service
+	Local  Location = "local"  // in this store; deleted with its parent
+	Remote Location = "remote" // in another service
 )
 
-// Agent is what an executor announces of an agent that it serves.
+// Agent describes an agent that an executor announces.
 type Agent struct {
 	Type        string
 	Description string
-	OnBusy      BusyPolicy // for requests that name none; empty for BusyReject
+	OnBusy      BusyPolicy // default for requests; empty for BusyReject
 }
