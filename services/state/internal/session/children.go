@@ -49,12 +49,12 @@ func (c PutChild) Decide(v *View) (*Change, error) {
 // it forever.
 func childUnknown(k Key, childID string) error {
 	return fault.New(fault.Conflict, "CHILD_UNKNOWN",
-		"session %q has no sub-session %q; a local one is made with its parent named when it is created or started", k.SessionID, childID)
+		"session %q has no sub-session %q; create or start the sub-session first, with this session as its parent", k.SessionID, childID)
 }
 
 func locationFixed(old Child, location Location) error {
 	return fault.New(fault.Conflict, "LOCATION_FIXED",
-		"sub-session %q is %s, and stays so; note one that is %s under an id of its own", old.SessionID, old.Location, location)
+		"sub-session %q is %s, which is fixed; use another id for a %s one", old.SessionID, old.Location, location)
 }
 
 // putChild adds a child to the change, or replaces it there.
@@ -147,7 +147,7 @@ func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, 
 	for id, wait := range s.awaitedChildren() {
 		child, known := childOf(slices.Concat(change.Children, v.Children), id)
 		if !known {
-			return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN", "the session waits for a sub-session %q that it does not have; note it first", id)
+			return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN", "the suspension names a sub-session %q, which the session does not have; record it first", id)
 		}
 		wait.Status = child.Status
 		if waited.Children == nil {

@@ -172,10 +172,10 @@ func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 	}
 	calls := change.unconsumedCalls(v)
 	if r.Status == RunSuspendedAwaitingChildren && len(s.Suspension.Children) == 0 {
-		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s names no sub-session to wait for in its suspension", r.Status)
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs a suspension with a sub-session to wait for", r.Status)
 	}
 	if r.Status != RunSuspendedAwaitingChildren && len(calls) == 0 {
-		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s needs a call that waits for its answer after the step; add the calls to the same step", r.Status)
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs a call that is unconsumed after the step; add the calls to the same step", r.Status)
 	}
 	if r.Stop != nil {
 		s.applyStop(*r.Stop, r.RunID, c.Now)

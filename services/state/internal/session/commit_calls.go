@@ -65,7 +65,7 @@ func (c Commit) newCalls(v *View) ([]Call, error) {
 		call := &calls[i]
 		if taken[call.CallID] {
 			return nil, fault.New(fault.Conflict, "CALL_EXISTS",
-				"the session's family has a call %q already; ids of calls are unique in it: give the new one another id", call.CallID)
+				"the session's family has a call %q already; use another id", call.CallID)
 		}
 		taken[call.CallID] = true
 		call.SessionID, call.RunID, call.Step, call.CreatedAt = v.Session.SessionID, c.RunID, c.Step, c.Now
@@ -82,12 +82,12 @@ func (c Commit) consumedCalls(v *View) ([]Call, error) {
 		case !known:
 			return nil, NoCall(consume.CallID)
 		case call.ConsumedAt != 0 || taken[call.CallID]:
-			return nil, fault.New(fault.Conflict, "CALL_CONSUMED", "a step has taken the answer to call %q already", call.CallID)
+			return nil, fault.New(fault.Conflict, "CALL_CONSUMED", "a step has consumed the answer to call %q already", call.CallID)
 		case call.isOpen():
 			return nil, fault.New(fault.Conflict, "CALL_UNANSWERED", "call %q has no answer yet; suspend until it has one", call.CallID)
 		case call.Revision != consume.Revision:
 			return nil, fault.New(fault.Stale, "ANSWER_CHANGED",
-				"call %q has answer %d, not %d: the real one came after a timeout; read the call again and use what it says now", call.CallID, call.Revision, consume.Revision)
+				"call %q has answer %d, not %d, since a real answer has replaced a timeout; read the call again and use its new answer", call.CallID, call.Revision, consume.Revision)
 		}
 		taken[call.CallID] = true
 		call.ConsumedAt, call.ConsumedStep = c.Now, c.Step

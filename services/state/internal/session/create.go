@@ -73,7 +73,7 @@ func (c Create) findParent(views []*View) (*View, error) {
 	for _, v := range views[1:] {
 		if v.Session != nil && v.Session.Key == key {
 			if v.Session.Status == Failed {
-				return nil, fault.New(fault.Conflict, "PARENT_ENDED", "session %q, the parent, has failed; start it again before its sub-sessions", c.ParentID)
+				return nil, fault.New(fault.Conflict, "PARENT_ENDED", "the parent session %q has failed; start it before its sub-sessions", c.ParentID)
 			}
 			return v, nil
 		}
@@ -98,5 +98,5 @@ func (c Create) childRow(s *Session) *Child {
 
 func agentNotFound(agentType string) error {
 	return fault.New(fault.NotFound, "AGENT_NOT_FOUND",
-		"no executor has announced an agent %q; a new session needs an agent type that one serves", agentType)
+		"no executor has announced an agent %q; use the type of an announced agent", agentType)
 }

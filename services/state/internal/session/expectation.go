@@ -23,7 +23,7 @@ func (e Expect) check(s *Session) error {
 		return nil
 	}
 	return fault.New(fault.Conflict, "SESSION_CHANGED",
-		"session %q is %s at version %d with run %q, which is not what was expected; read it again and decide anew", s.SessionID, s.Status, s.Version, s.CurrentRunID).
+		"session %q is %s at version %d with run %q, not as expected; read it again and decide anew", s.SessionID, s.Status, s.Version, s.CurrentRunID).
 		With("currentStatus", string(s.Status)).
 		With("currentVersion", strconv.FormatInt(s.Version, 10)).
 		With("currentRunId", s.CurrentRunID)

@@ -38,7 +38,7 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 		return nil, 0, runFinished(v.Run)
 	}
 	if Status(c.Outcome.Status).Suspended() {
-		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run suspends with the commit of the step whose calls are open, not outside of a step")
+		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run cannot suspend outside of a step; commit the step with the open calls instead")
 	}
 	s, r := *v.Session, *v.Run
 	s.Version++

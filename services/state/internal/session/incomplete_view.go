@@ -12,7 +12,7 @@ type Wider struct{ Targets []Target }
 
 // Error implements error, for the log of a caller without a repeat.
 func (w *Wider) Error() string {
-	return fmt.Sprintf("the command has to see %d more sessions of the family", len(w.Targets))
+	return fmt.Sprintf("the command needs rows of %d more sessions", len(w.Targets))
 }
 
 // Widen returns the targets for the repeat: the present ones in their order, then the new

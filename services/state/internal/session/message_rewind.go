@@ -25,7 +25,7 @@ func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	}
 	if _, _, known := b.Origin(); !known || b.State == "" {
 		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
-			"what the custom state was at message %q is not known: its run belongs to another session, and no step before it is kept; send a new message instead", b.Message.ID)
+			"the custom state at message %q is unknown: its run belongs to another session, and no earlier checkpoint is stored; send a new message instead", b.Message.ID)
 	}
 	left := b.Message.Ordinal
 	if keep {
@@ -126,5 +126,5 @@ func (change *Change) dropOpenCalls(v *View) {
 }
 
 func messageNotFound(id string) error {
-	return fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "the session has no message %q of a user that could be taken back to", id)
+	return fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "the session has no user message %q to go back to", id)
 }

@@ -32,7 +32,7 @@ func (c Missing) Decide(v *View) (*Change, struct{}, error) {
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	case v.Session.Status == Failed:
 		return nil, struct{}{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
-			"session %q has failed, and its calls with it; start a run with a message instead", c.SessionID)
+			"session %q has failed and its calls were dropped; start a run with a message instead", c.SessionID)
 	case v.Live != nil && (v.Journal == nil || v.Journal.mayOpen(c.CallID)), slices.ContainsFunc(v.Children, Child.mayOpen):
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	default:

@@ -47,5 +47,5 @@ func (c Plan) checkSamePlan(j *Journal) error {
 		return nil
 	}
 	return fault.New(fault.Stale, "PLAN_EXISTS",
-		"step %d has another plan already, and the first one stands; read the journal and go on with it", c.Step)
+		"step %d has another plan already; read the journal and continue with its plan", c.Step)
 }

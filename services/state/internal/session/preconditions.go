@@ -61,7 +61,7 @@ func (r Ref) checkRunning(v *View) error {
 }
 
 func runFinished(r *Run) error {
-	return fault.New(fault.Stale, "RUN_FINISHED", "run %q has finished (%s) and takes no more writes", r.RunID, r.Status)
+	return fault.New(fault.Stale, "RUN_FINISHED", "run %q has ended (%s) and accepts no more writes", r.RunID, r.Status)
 }
 
 // NoSession is the fault for an unknown session.
@@ -101,12 +101,12 @@ func (k Key) checkIdle(v *View) error {
 }
 
 func sessionBusy(s *Session) error {
-	return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q is not over; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
+	return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q has not ended; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
 }
 
 // NoCall is the fault for an unknown call.
 func NoCall(callID string) error {
-	return fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "no call %q waits, or has waited, for an answer here", callID)
+	return fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "there is no call %q", callID)
 }
 
 // NoRun is the fault for an unknown run.
@@ -117,7 +117,7 @@ func NoRun(runID string) error {
 // checkStep gives Stale (STEP_STALE) if step is not the step in flight.
 func checkStep(v *View, step int32) error {
 	if next := v.Session.StepCount + 1; step != next {
-		return fault.New(fault.Stale, "STEP_STALE", "step %d is not the step in flight, which is %d", step, next)
+		return fault.New(fault.Stale, "STEP_STALE", "step %d is not the step in flight, %d", step, next)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (f Family) newPropagation(views []*View, own *Change) (*propagation, error)
 	}
 	if len(targets) != len(views) {
 		// The view of a deleted session has no key.
-		return nil, errors.New("spread over a family: Family.Targets has to name the session of each view")
+		return nil, errors.New("propagate to the family: Family.Targets must name the session of each view")
 	}
 	s := &propagation{Family: f, byKey: make(map[Key]*member, len(views))}
 	for i, v := range views {

@@ -105,7 +105,7 @@ func (c Post) checkTarget(v *View) error {
 	}
 	if c.AgentType != "" && c.AgentType != s.AgentType {
 		return fault.New(fault.Conflict, "AGENT_MISMATCH",
-			"session %q belongs to agent %q, not %q; leave the agent out or begin another session", c.SessionID, s.AgentType, c.AgentType)
+			"session %q belongs to agent %q, not %q; omit the agent or use another session", c.SessionID, s.AgentType, c.AgentType)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (c Post) checkTarget(v *View) error {
 // Stale is the fault of a request about an answer that is no longer the newest.
 func Stale(key Key) error {
 	return fault.New(fault.Conflict, "RUN_STALE",
-		"the conversation %q has moved on; load its messages, and send the request again if it is still wanted", key.SessionID)
+		"the conversation %q has changed since; load its messages, and send the request again if it still applies", key.SessionID)
 }
 
 // checkNotAborted gives Conflict (RUN_CANCELLED) if the newest run was aborted. A session
@@ -122,7 +122,7 @@ func (c Post) checkNotAborted(s *Session) error {
 	if f := s.Failure; f == nil || f.Code != codeCancelled || f.Reason != "" {
 		return nil
 	}
-	return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and does not go on; start a run with a message", s.CurrentRunID, c.SessionID)
+	return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and cannot be resumed; start a run with a message", s.CurrentRunID, c.SessionID)
 }
 
 // nextChange returns a change of an existing session to its next version.

@@ -104,7 +104,7 @@ func (c Send) admit(v *View) (waits bool, err error) {
 		return false, nil
 	case c.New.ParentID != "" && c.New.ParentID != s.ParentID:
 		return false, fault.New(fault.Conflict, "PARENT_MISMATCH",
-			"session %q exists and is no sub-session of %q; leave the parent out or begin another session", c.SessionID, c.New.ParentID)
+			"session %q exists and is not a sub-session of %q; omit the parent or use another session", c.SessionID, c.New.ParentID)
 	}
 	switch {
 	case s.Status == Active:

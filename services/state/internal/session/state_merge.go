@@ -87,7 +87,7 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 		rewritten[op.Key] = rewritten[op.Key] || op.Kind != Append
 	}
 	if untold > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d more warnings of this kind are left out", untold))
+		warnings = append(warnings, fmt.Sprintf("%d more warnings are omitted", untold))
 	}
 	merged := o.text()
 	if len(merged) > limit {

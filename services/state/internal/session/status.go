@@ -58,13 +58,13 @@ func (c SetStatus) check() error {
 		return nil
 	case Failed:
 		if c.Failure == nil {
-			return fault.New(fault.Invalid, "FAILURE_MISSING", "the status failed needs a failure that says why")
+			return fault.New(fault.Invalid, "FAILURE_MISSING", "the status failed needs a failure")
 		}
 		return nil
 	case Active:
-		return fault.New(fault.Invalid, "STATUS_INVALID", "a session becomes active when a run is started or resumed; do that instead")
+		return fault.New(fault.Invalid, "STATUS_INVALID", "a session becomes active when a run begins; start or resume a run instead")
 	default:
-		return fault.New(fault.Invalid, "STATUS_INVALID", "%q cannot be set: completed, failed, interrupted and paused can; a session is suspended by a step", c.Status)
+		return fault.New(fault.Invalid, "STATUS_INVALID", "the status %q cannot be set; use completed, failed, interrupted or paused", c.Status)
 	}
 }
 

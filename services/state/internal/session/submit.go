@@ -76,7 +76,7 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	call, status, news := answer.apply(call, v.Session.Status.Terminal(), c.Now)
 	if status == NotContinuable {
 		return nil, Submitted{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
-			"session %q, which made call %q, is %s and does not go on; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
+			"session %q, which owns call %q, is %s and cannot continue; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
 	}
 	if !news {
 		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil

@@ -24,7 +24,7 @@ func (c Send) checkMayWait(v *View) error {
 	}
 	if most := int32(c.Limits.Waiting); s.Waiting >= most {
 		return fault.New(fault.Exhausted, "TOO_MANY_WAITING",
-			"%d runs of session %q wait already, which is the limit; send the message again when one has begun", s.Waiting, c.SessionID)
+			"%d runs of session %q wait already, which is the limit; send the message again after one has begun", s.Waiting, c.SessionID)
 	}
 	return nil
 }
