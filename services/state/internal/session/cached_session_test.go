@@ -2,7 +2,6 @@ package session
 
 import (
 	"reflect"
-	"slices"
 	"testing"
 )
 
@@ -30,19 +29,16 @@ func TestAClaimedSessionIsShownWithoutAReadOnlyWhatIsKnownOfIt(t *testing.T) {
 			t.Errorf("%+v takes a read", known)
 		}
 	}
-	knows := []string{"RunID", "MessageIDs", "Journal", "State", "Written"}
-	for i := range reflect.TypeFor[Need]().NumField() {
-		field := reflect.TypeFor[Need]().Field(i)
-		if slices.Contains(knows, field.Name) {
+	h.session.StepCount = 1
+	known := reflect.ValueOf(Need{RunID: "r", MessageIDs: []string{"m"}, Journal: true, State: true, Written: true})
+	for i := range known.NumField() {
+		if !known.Field(i).IsZero() {
 			continue
 		}
 		var need Need
-		fill(reflect.ValueOf(&need).Elem().Field(i), int64(max(h.session.StepCount, 1)))
-		if field.Name == "CheckpointAt" {
-			h.session.StepCount = need.CheckpointAt
-		}
+		fill(reflect.ValueOf(&need).Elem().Field(i), int64(h.session.StepCount))
 		if v, ok := h.View(need); ok {
-			t.Errorf("%s is shown without a read: %+v", field.Name, v)
+			t.Errorf("%+v is shown without a read: %+v", need, v)
 		}
 	}
 	for _, unknown := range []Need{{RunID: "another"}} {
