@@ -49,7 +49,7 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 
 // BranchOff creates a session like Branch, and begins a run in it.
 //
-// Faults: those of RunRequest and Branch, and TooLarge (STATE_SIZE_EXCEEDED).
+// Faults: as for RunRequest and Branch, and TooLarge (STATE_SIZE_EXCEEDED).
 type BranchOff struct {
 	Post
 	From         Key

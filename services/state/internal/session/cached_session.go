@@ -4,7 +4,7 @@ import "slices"
 
 // Hot is the state of a claimed session after the store's own last write: the session, its
 // run and the journal. Most commands of the executor can be decided on it without a read.
-// A Hot is immutable.
+// It is immutable.
 type Hot struct {
 	session    Session // its State is empty unless stateKnown
 	run        Run

@@ -14,7 +14,7 @@ import (
 // Family.Propagate applies the consequences of a step that ends its run. It also continues
 // a session whose answers came before its suspension.
 //
-// Faults: those of ClaimRef, Stale (STEP_STALE, VERSION_STALE, ANSWER_CHANGED), Conflict
+// Faults: as for ClaimRef, Stale (STEP_STALE, VERSION_STALE, ANSWER_CHANGED), Conflict
 // (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED, CALL_CONSUMED, LOCATION_FIXED,
 // CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID), TooLarge
 // (STATE_SIZE_EXCEEDED).
@@ -23,7 +23,7 @@ type Commit struct {
 	Step            int32
 	ExpectedVersion int64 // 0 for any
 	Messages        []Message
-	Ops             []StateOp // applied after those of the journal's results; includes those of the plan
+	Ops             []StateOp // applied after the ops of the results; includes the ops of the plan
 	Record          []byte    // opaque, for Checkpoint.Record
 	Usage           []Usage   // added after the journal's usage
 	Calls           []Call    // opened by the step; Decide sets SessionID, RunID, Step and CreatedAt

@@ -26,8 +26,7 @@ func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *R
 	}
 }
 
-// isWaiting reports whether a suspended session has an awaited call or a child that has
-// not ended.
+// isWaiting reports whether a suspended session awaits a call or a child.
 func (s *Session) isWaiting(calls []Call) bool {
 	if slices.ContainsFunc(calls, Call.isAwaited) {
 		return true
@@ -102,8 +101,8 @@ func (change *Change) dropsCall(call Call) bool {
 	return back != nil && back.CallsFrom > 0 && call.Step >= back.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
 }
 
-// Unread returns the size in bytes of the answers that no step has read after the change.
-// A claim of the session carries them.
+// Unread returns the size in bytes of the unread answers after the change, which a claim of
+// the session carries.
 func (change *Change) Unread(v *View) (size int) {
 	for _, call := range change.unconsumedCalls(v) {
 		size += len(call.Response)

@@ -33,7 +33,7 @@
 //	Resume                    -       busy    abandon    yes          no         yes
 //	Resume at a checkpoint    -       busy    yes        yes          yes        yes
 //	Retry                     -       no      no         no           no         yes
-//	Branch, BranchOff         -       yes     yes        yes          yes        yes
+//	Branch, BranchAndStart    -       yes     yes        yes          yes        yes
 //	Submit, SubmitAll         -       yes     yes        yes          no         no
 //	RewindTo, Truncate        -       busy    yes        yes          yes        yes
 //	RequestStop               -       yes     yes        yes          none       none
@@ -55,7 +55,7 @@
 //
 // A client without an answer sends its request again. Three keys find the first request:
 //
-//	request key           returns the run that the request began, whatever its status
+//	request key           returns the run begun by the request
 //	message id            Send and Edit return the run that answers the message
 //	id of the old answer  Regenerate replaces it only once
 //
@@ -72,7 +72,7 @@
 // A queued or running run is live. A session has at most one live run, and is active exactly
 // as long. An ended run never changes; the next run of the session is another row.
 //
-// A session without runs is paused in turn 0: one that was created or branched.
+// A session without runs is paused in turn 0, after Create or Branch.
 //
 // # Ownership
 //
@@ -91,9 +91,8 @@
 // session and passes from claim to claim. It is deleted when its step commits or its run
 // ends. Its usage is kept in both cases.
 //
-// A commit applies the state writes of the results in the plan's order of calls, then its own,
-// which include those of the plan. The result is independent of the order in which the calls
-// ended.
+// A commit applies the state writes of the results in the plan's order of calls, then its own
+// with the plan's among them. The order in which the calls ended does not matter.
 //
 // # Positions
 //
@@ -127,7 +126,7 @@
 //   - The answer, or the end of the child, comes first: the commit finds nothing to wait for,
 //     and Propagate continues the session in the same write. The status of a child comes from
 //     the stored record, not from the executor.
-//   - The commit comes first: Submit, Timeout, PutChild and the end of a child find the
+//   - The commit comes first: Submit, TimeoutCalls, PutChild and the end of a child find the
 //     session suspended, and continue it.
 //   - A stop comes during the step: the commit applies it to the session.
 //
@@ -137,10 +136,10 @@
 // # Calls
 //
 // A call is one row with the question, its owner and its answer, so readers never see one
-// without the others. Ids are unique in the family, and an answer finds the owner from any
-// session of it.
+// without the others. Ids are unique in the family, and any of its sessions
+// leads to the owner.
 //
-//	        Submit, Timeout, abandon         Commit (Consume)          Submit after a timeout
+//	   Submit, TimeoutCalls, abandon         Commit (Consume)          Submit after a timeout
 //	open ───────────────────────▶ answered ─────────────────▶ consumed ───────▶ late ──▶ reported
 //	 │                              │    ▲                                       Commit
 //	 │ the run fails                └────┘ a real answer replaces a timeout:
@@ -179,7 +178,7 @@
 // BusyInterrupt and BusyRollback stop the live run in the write of the Send. After a rollback,
 // the next run begins where the stopped one began:
 //
-//	messages      of its steps are deleted; messages sent to it and those of others stay
+//	messages      of its steps are deleted; messages from outside stay
 //	state         is restored (Run.StartStateVersion)
 //	checkpoints   of the run are deleted; a repeat of its last commit is known by the run
 //	calls         opened by it are deleted; consumed answers to earlier calls stay consumed

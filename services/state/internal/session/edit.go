@@ -6,7 +6,7 @@ package session
 // An equal message in the same place is a repeat: its run is returned, unless that run
 // failed or was interrupted.
 //
-// Faults: those of Send, and NotFound (CHECKPOINT_NOT_FOUND).
+// Faults: as for Send, and NotFound (CHECKPOINT_NOT_FOUND).
 type Edit struct {
 	Send
 	Target string // id of the message to replace
@@ -19,7 +19,7 @@ func (c Edit) Need() Need {
 	return need
 }
 
-// Decide begins the run. The views are those of Send.
+// Decide begins the run. The views are as for Send.
 func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
 	there, err := c.showsUserMessage(v, c.Target)

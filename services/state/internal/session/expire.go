@@ -1,6 +1,6 @@
 package session
 
-// Expire fails a session whose ExpiresAt has passed.
+// Expire fails a session after its ExpiresAt.
 //
 // Faults: NotFound (SESSION_NOT_FOUND).
 type Expire struct {

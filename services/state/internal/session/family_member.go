@@ -166,8 +166,7 @@ func (m *member) recordChild(child *Session, status Status, joins *Child, now Mi
 	return true
 }
 
-// mergedInto returns the record of a child that begins. The parent may have a record of it
-// already.
+// mergedInto returns the record of a new child in its parent. The parent may have one already.
 func (c Child) mergedInto(row Child, known bool) Child {
 	if !known {
 		return c

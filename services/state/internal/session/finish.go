@@ -12,7 +12,7 @@ import (
 // The journal is cleared and its usage is kept. Answers to its calls are consumed, since
 // the calls may have run. Family.Propagate applies the consequences for the family.
 //
-// Faults: those of ClaimRef, and Invalid (OUTCOME_INVALID) for a suspending outcome.
+// Faults: as for ClaimRef, and Invalid (OUTCOME_INVALID) for a suspending outcome.
 type Finish struct {
 	Ref
 	Outcome Outcome

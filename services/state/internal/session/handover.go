@@ -14,7 +14,7 @@ type HandOver struct {
 	Bytes int  // size limit of the claim; a larger one is left queued
 }
 
-// Need adds the rows for HandOver to those of the command.
+// Need adds the rows for HandOver to the need of the command.
 func (c HandOver) Need(n Need) Need {
 	n.State, n.Open, n.Journal, n.Calls = true, true, true, true
 	n.Tail, n.Executor = c.Tail, c.ExecutorID

@@ -46,8 +46,8 @@ func (w *targetList) add(t Target) {
 	w.targets = append(w.targets, t)
 }
 
-// union returns the rows of both needs. At most one of them names a message to go back to,
-// and at most one an answer.
+// union returns the rows of both needs. At most one names a message to go back to, and at
+// most one an answer.
 func (n Need) union(m Need) Need {
 	n.Current = n.Current || m.Current
 	n.Open = n.Open || m.Open

@@ -38,5 +38,5 @@ func Words(text string, limit int) []string {
 	return words
 }
 
-// WordsOf is the limit of Words for a stored record.
+// WordsOf is the limit of SearchWords for a stored record.
 const WordsOf = 1000

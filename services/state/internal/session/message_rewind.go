@@ -2,7 +2,7 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// rewindAndBegin rewinds the session to the user message of View.Back and begins a run: to
+// rewindAndBegin rewinds the session to the user message of View.RewindPoint and begins a run: to
 // answer it again if keep is set, else to replace it.
 //
 //	messages     from the message on are deleted, except the message itself if keep is set, and
@@ -59,7 +59,7 @@ func (c Post) needRewind() Need {
 	return need
 }
 
-// showsUserMessage reports whether View.Back shows the message and users see it.
+// showsUserMessage reports whether View.RewindPoint shows the message and users see it.
 func (c Post) showsUserMessage(v *View, id string) (bool, error) {
 	if v.Session == nil || v.Back == nil || v.Back.Message.ID != id || v.Back.Message.Role != roleUser {
 		return false, nil

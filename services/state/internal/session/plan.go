@@ -10,7 +10,7 @@ import (
 // Plan records the model's decision in the step in flight. A repeat of the same body writes
 // nothing, even with other ops.
 //
-// Faults: those of ClaimRef, Stale (STEP_STALE, PLAN_EXISTS), TooLarge (STATE_SIZE_EXCEEDED).
+// Faults: as for ClaimRef, Stale (STEP_STALE, PLAN_EXISTS), TooLarge (STATE_SIZE_EXCEEDED).
 type Plan struct {
 	Ref
 	Step    int32

@@ -22,7 +22,7 @@ var (
 
 // Spread adds the consequences to own, the change of a command in views[0]: the parent's
 // record of the session, the continuation of suspended ancestors, the start of a waiting run,
-// and the end of children. The other views are those of earlier IncompleteViewErrors. It
+// and the end of children. The other views answer earlier IncompleteViewErrors. It
 // returns one change per view, or nil for a nil own, and owns own from then on.
 //
 // It gives an IncompleteViewError to see more of the family.
@@ -157,7 +157,7 @@ func (s *propagation) notifyParent(m *member) error {
 	return nil
 }
 
-// endChildren fails the local children of a failed member, or deletes those of a deleted one.
+// endChildren fails the local children of a failed member, or deletes them with the member.
 // The member's own parent has been notified before.
 func (s *propagation) endChildren(m *member) error {
 	before := m.view.Session

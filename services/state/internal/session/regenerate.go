@@ -6,7 +6,7 @@ package session
 // A repeat replaces an answer only once. If AnswerID names a replaced answer, or is empty
 // while a run is answering the message, that run is returned.
 //
-// Faults: those of Send, and NotFound (MESSAGE_NOT_FOUND, CHECKPOINT_NOT_FOUND).
+// Faults: as for Send, and NotFound (MESSAGE_NOT_FOUND, CHECKPOINT_NOT_FOUND).
 type Regenerate struct {
 	Send
 	Target   string // id of the message, or of an answer to it
@@ -20,7 +20,7 @@ func (c Regenerate) Need() Need {
 	return need
 }
 
-// Decide begins the run. The views are those of Send.
+// Decide begins the run. The views are as for Send.
 func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
 	there, err := c.canGoBack(v)
@@ -52,7 +52,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	return change, change.started(), nil
 }
 
-// canGoBack reports whether View.Back shows the target: the named message, or the question
+// canGoBack reports whether View.RewindPoint shows the target: the named message, or the question
 // that findQuestion has asked for.
 func (c Regenerate) canGoBack(v *View) (bool, error) {
 	id := c.Target

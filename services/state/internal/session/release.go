@@ -5,7 +5,7 @@ import "slices"
 // Release returns a claim: the run is queued again and its journal stays. Usage is recorded
 // outside of steps. A repeat writes nothing.
 //
-// Faults: those of ClaimRef.
+// Faults: as for ClaimRef.
 type Release struct {
 	Ref
 	Delay Millis  // before the next claim; ignored if the run was asked to stop since its claim

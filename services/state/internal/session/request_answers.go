@@ -7,8 +7,8 @@ import (
 )
 
 // takeAnswers applies the answers of the request. Unlike SubmitAll it never refuses the
-// request: it skips an answer to an unknown call, one of the wrong kind, one with a
-// Refusal, and one too large for the journal beside the unread answers. Skipped calls
+// request: it skips answers to unknown calls, of the wrong kind, with a Refusal, or
+// too large for the journal beside the unread answers. Skipped calls
 // stay open.
 func (c Post) takeAnswers(change *Change, v *View) {
 	if len(c.Answers) == 0 {
@@ -38,7 +38,7 @@ func (c Post) takeAnswers(change *Change, v *View) {
 }
 
 // refuseEarlyAnswers checks a request that is about to wait. Unavailable (CALL_NOT_OPEN)
-// if the live run has planned one of the answered calls but has not opened it yet: no run
+// if the live run has planned an answered call but has not opened it yet: no run
 // would take the answer, and the session would wait for the call after the live run.
 // Without a recorded plan the calls are unknown, and their answers are skipped.
 func (c Post) refuseEarlyAnswers(v *View) error {

@@ -8,7 +8,7 @@ import (
 
 // RecordResult records the result of a planned call. The first result of a call wins.
 //
-// Faults: those of ClaimRef, Stale (STEP_STALE), Conflict (CALL_UNKNOWN), TooLarge
+// Faults: as for ClaimRef, Stale (STEP_STALE), Conflict (CALL_UNKNOWN), TooLarge
 // (STATE_SIZE_EXCEEDED, RESULT_TOO_LARGE).
 type RecordResult struct {
 	Ref

@@ -6,9 +6,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Resume continues a stopped session, from its end or from one of its checkpoints.
+// Resume continues a stopped session, from its end or from a checkpoint.
 //
-// Faults: those of Post, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
+// Faults: as for RunRequest, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
 // RUN_CANCELLED), NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED).
 type Resume struct {
 	Post

@@ -1,13 +1,13 @@
 package session
 
 // Retry undoes the failed step of the newest run and begins a run in its place. If the first
-// step of the run failed, Retry undoes the whole run, and its messages become those of the
-// new run.
+// step of the run failed, Retry undoes the whole run, and the new run
+// gets its messages.
 //
 // A step with tools that have run is kept, since a second run would repeat their effects;
-// every call of it has a result. So is the step that used up the allowed steps.
+// its calls all have results. So is the last allowed step.
 //
-// Faults: those of RunRequest, and Conflict (SESSION_CHANGED) for a session that has not
+// Faults: as for RunRequest, and Conflict (SESSION_CHANGED) for a session that has not
 // failed, Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
 type Retry struct {
 	Post

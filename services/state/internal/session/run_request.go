@@ -8,7 +8,7 @@ import (
 )
 
 // Post has the fields and rules of every client request that begins a run: Send, Edit,
-// Regenerate, Resume, Retry and BranchOff. Family.Propagate reports the new status of a child
+// Regenerate, Resume, Retry and BranchAndStart. Family.Propagate reports the new status of a child
 // to its parent.
 //
 // Faults of all requests: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, RUN_STALE,
@@ -44,7 +44,7 @@ type Bodies struct {
 	Ran   func(step []Message) (bool, error)             // a tool has run in the step
 }
 
-// Started is the result of a Post.
+// Started is the result of a RunRequest.
 type Started struct {
 	Session  Session
 	Run      Run

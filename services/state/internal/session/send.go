@@ -12,7 +12,7 @@ import (
 // A single message with a known id and equal content is a repeat: the run that answers it is
 // returned.
 //
-// Faults: those of RunRequest, and Conflict (PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED,
+// Faults: as for RunRequest, and Conflict (PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED,
 // SESSION_SUSPENDED), NotFound (AGENT_NOT_FOUND, and SESSION_NOT_FOUND for the parent),
 // Unavailable (CALL_NOT_OPEN), Exhausted (TOO_MANY_WAITING).
 type Send struct {

@@ -201,7 +201,7 @@ func (o *object) apply(op StateOp, raced bool) (warning string, err error) {
 		o.remove(op.Key)
 		return "", nil
 	case Replace:
-		// Trim as the decoder does, so that Fold gives the same text as merge.
+		// Trim as the decoder does, so that FoldState gives the same text as merge.
 		o.set(op.Key, json.RawMessage(strings.Trim(op.Value, " \t\r\n")))
 		return "", nil
 	case Append:

@@ -2,7 +2,7 @@ package session
 
 // RequestStop ends the work of a session early. A live run receives the stop as a record
 // that stays with it, whichever executor runs it. A session without a live run is stopped
-// at once. A waiting run is interrupted, whatever the kind. A repeat reports StopDone.
+// at once. A waiting run is always interrupted. A repeat reports StopDone.
 //
 // Faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 type RequestStop struct {

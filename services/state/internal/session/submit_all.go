@@ -4,10 +4,10 @@ import "slices"
 
 // SubmitAll answers calls of one session in one write, so that the session continues once.
 // It is for clients that do not know which calls are open: each answer is applied as by
-// Submit in its turn, and one that cannot be applied only gets a status. KIND_MISMATCH is
+// Submit in its turn, and an inapplicable answer only gets a status. KIND_MISMATCH is
 // for open calls alone.
 //
-// GoOn tells whether the answers also resume an interrupted or paused session; its next run
+// Resume tells whether the answers also resume an interrupted or paused session; its next run
 // then begins in the same write.
 //
 // Faults, with nothing written: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), and
@@ -25,11 +25,11 @@ type SubmitAll struct {
 // GoOn is when answers resume an interrupted or paused session.
 type GoOn int
 
-// The values of GoOn.
+// The policies.
 const (
 	GoOnNever    GoOn = iota
-	GoOnAsked         // if the newest run has made one of the calls
-	GoOnAnswered      // also if an earlier run has made one and no run has consumed its answer
+	GoOnAsked         // if the newest run has made an answered call
+	GoOnAnswered      // also if an earlier run has, and its answer is unconsumed
 )
 
 // Need lists the rows for Decide.

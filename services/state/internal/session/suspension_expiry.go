@@ -21,8 +21,7 @@ func (s *Suspension) expiry() Millis {
 
 // withChildExpiry returns a copy of the suspension with a new expiry for a local child, and
 // false if nothing changes or the child is not awaited. until is the child's ExpiresAt.
-// If a newly reported status is neither active nor suspended, the parent is kept for
-// another Keep.
+// A child that stops without a suspension keeps its parent for another KeepFor.
 func (s *Suspension) withChildExpiry(childID string, status Status, until Millis, news bool, now Millis) (*Suspension, bool) {
 	if _, waits := s.awaitedChildren()[childID]; !waits || s.ExpiresAt == 0 {
 		return s, false

@@ -35,8 +35,8 @@ type Need struct {
 
 // Tail bounds the last messages of the conversation. The zero value asks for none.
 type Tail struct {
-	Messages int // at most this many
-	Bytes    int // of bodies, at most; the last message is included whatever its size
+	Messages int // at most
+	Bytes    int // of bodies, at most; the last message is always included
 }
 
 // View is the rows of one session for a command. The store holds them locked until the Change
@@ -77,7 +77,7 @@ type View struct {
 // AnswerRun is the newest run that has written to an assistant message.
 type AnswerRun struct {
 	Run    *Run      // nil if no run of the session has
-	Stands bool      // the run's first message is in its place, or there is none
+	Stands bool      // the run's first message, if it has one, is still in its place
 	Asked  []Message // user messages before the answer, outside of steps: the newest first, at most MaxQuestions
 }
 
