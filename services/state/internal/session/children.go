@@ -125,11 +125,11 @@ func (c Commit) changeChildren(v *View, change *Change) error {
 		if known && old.Status.Terminal() && child.StartedAt <= old.CompletedAt {
 			child.Status, child.CompletedAt = old.Status, old.CompletedAt
 		}
-		kept, err := child.mergedWith(old, known, c.Now)
+		merged, err := child.mergedWith(old, known, c.Now)
 		if err != nil {
 			return err
 		}
-		change.putChild(kept, known)
+		change.putChild(merged, known)
 	}
 	return nil
 }
@@ -138,27 +138,27 @@ func (c Commit) changeChildren(v *View, change *Change) error {
 // child may have ended before its parent suspended. Conflict (CHILD_UNKNOWN) for a child
 // without a record, which could never wake the session.
 func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, error) {
-	waited := Suspension{}
+	updated := Suspension{}
 	if s != nil {
-		waited = *s
+		updated = *s
 	}
-	waited.Children = nil
-	waited.Keep, waited.ExpiresAt, waited.Holds = 0, 0, nil
+	updated.Children = nil
+	updated.Keep, updated.ExpiresAt, updated.Holds = 0, 0, nil
 	for id, wait := range s.awaitedChildren() {
 		child, known := childOf(slices.Concat(change.Children, v.Children), id)
 		if !known {
 			return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN", "the suspension names a sub-session %q, which the session does not have; record it first", id)
 		}
 		wait.Status = child.Status
-		if waited.Children == nil {
-			waited.Children = map[string]ChildWait{}
+		if updated.Children == nil {
+			updated.Children = map[string]ChildWait{}
 		}
-		waited.Children[id] = wait
+		updated.Children[id] = wait
 		if child.Location == Local && (child.Status == Active || child.Status.Suspended()) {
-			waited.setChildExpiry(id, 0) // until the child reports its expiry or its end
+			updated.setChildExpiry(id, 0) // until the child reports its expiry or its end
 		}
 	}
-	return &waited, nil
+	return &updated, nil
 }
 
 // endAwaitedChildren ends the local children of the suspension, because the calls they

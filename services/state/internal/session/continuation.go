@@ -71,10 +71,10 @@ func (s *Suspension) withChildStatus(childID string, status Status) (*Suspension
 		return s, false
 	}
 	wait.Status = status
-	told := *s
-	told.Children = maps.Clone(s.Children)
-	told.Children[childID] = wait
-	return &told, true
+	updated := *s
+	updated.Children = maps.Clone(s.Children)
+	updated.Children[childID] = wait
+	return &updated, true
 }
 
 // unconsumedCalls returns the session's unconsumed calls as they are after the change.
@@ -97,8 +97,8 @@ func (change *Change) unconsumedCalls(v *View) []Call {
 
 // dropsCall reports whether the change deletes the call.
 func (change *Change) dropsCall(call Call) bool {
-	back := change.Rewind
-	return back != nil && back.CallsFrom > 0 && call.Step >= back.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
+	rewind := change.Rewind
+	return rewind != nil && rewind.CallsFrom > 0 && call.Step >= rewind.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
 }
 
 // Unread returns the size in bytes of the unread answers after the change, which a claim of

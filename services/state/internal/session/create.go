@@ -69,7 +69,7 @@ func (c Create) newSession(views []*View) (*Change, error) {
 // members of the family.
 func (c Create) findParent(views []*View) (*View, error) {
 	key := Key{c.Tenant, c.ParentID}
-	gone := c.ParentID == c.SessionID // the new session itself
+	missing := c.ParentID == c.SessionID // the new session itself
 	for _, v := range views[1:] {
 		if v.Session != nil && v.Session.Key == key {
 			if v.Session.Status == Failed {
@@ -77,9 +77,9 @@ func (c Create) findParent(views []*View) (*View, error) {
 			}
 			return v, nil
 		}
-		gone = gone || v.Session == nil
+		missing = missing || v.Session == nil
 	}
-	if gone {
+	if missing {
 		return nil, NoSession(key)
 	}
 	return nil, &Wider{[]Target{{key, needParent}}}

@@ -22,21 +22,21 @@ func (c Edit) Need() Need {
 // Decide begins the run. The views are as for Send.
 func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
-	there, err := c.showsUserMessage(v, c.Target)
+	found, err := c.showsUserMessage(v, c.Target)
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case v.Keyed != nil, !there:
+	case v.Keyed != nil, !found:
 		return c.Send.Decide(views...)
 	}
 	if err := c.checkTarget(v); err != nil {
 		return nil, Started{}, err
 	}
-	stands, err := c.stands(v)
+	answered, err := c.isAnswered(v)
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case stands:
+	case answered:
 		return nil, repeatedStart(v, v.Current), nil
 	}
 	change, err := c.rewindAndBegin(v, false)
@@ -46,9 +46,9 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	return change, change.started(), nil
 }
 
-// stands reports whether the message is in place already and the newest run answers it
+// isAnswered reports whether the message is in place already and the newest run answers it
 // without a failure or an interruption.
-func (c Edit) stands(v *View) (bool, error) {
+func (c Edit) isAnswered(v *View) (bool, error) {
 	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.Back.Run) {
 		return false, nil
 	}

@@ -101,11 +101,11 @@ func (change *Change) endRun(v *View, r *Run, o Outcome, now Millis) {
 // dropCallsOfRun drops the open calls of a run, or of all runs for an empty id. A call with
 // a stash loses its run instead.
 func (change *Change) dropCallsOfRun(v *View, runID string) {
-	mine := func(call Call) bool { return call.isOpen() && (runID == "" || call.RunID == runID) }
+	dropped := func(call Call) bool { return call.isOpen() && (runID == "" || call.RunID == runID) }
 	var made []Call
 	for _, call := range change.NewCalls {
 		switch {
-		case !mine(call):
+		case !dropped(call):
 			made = append(made, call)
 		case len(call.Stash) > 0:
 			call.RunID = ""
@@ -115,7 +115,7 @@ func (change *Change) dropCallsOfRun(v *View, runID string) {
 	change.NewCalls = nil
 	for _, call := range change.unconsumedCalls(v) {
 		switch {
-		case !mine(call):
+		case !dropped(call):
 		case len(call.Stash) == 0:
 			change.DropCalls = append(change.DropCalls, call.CallID)
 		case call.RunID != "":

@@ -27,11 +27,11 @@ func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
 			"the custom state at message %q is unknown: its run belongs to another session, and no earlier checkpoint is stored; send a new message instead", b.Message.ID)
 	}
-	left := b.Message.Ordinal
+	remaining := b.Message.Ordinal
 	if keep {
-		left++
+		remaining++
 	}
-	if err := v.checkMessageIDs(c.Messages, left); err != nil {
+	if err := v.checkMessageIDs(c.Messages, remaining); err != nil {
 		return nil, err
 	}
 	if err := checkUnique(c.Messages, messageIDs(b.Results)); err != nil {
@@ -98,11 +98,11 @@ func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 	change.Rewind = &Rewind{Messages: b.Message.Ordinal, StateVersion: version, CallsFrom: b.Before + 1}
 	s.MessageCount = b.Message.Ordinal
 	if keep {
-		kept, err := c.Bodies.Adopt(b.Message, c.RunID)
+		message, err := c.Bodies.Adopt(b.Message, c.RunID)
 		if err != nil {
 			return err
 		}
-		change.appendMessages([]Message{kept})
+		change.appendMessages([]Message{message})
 	}
 	change.appendMessages(b.Results)
 	s.State, s.StateVersion, s.StateBase = b.State, version, base

@@ -30,12 +30,12 @@ func checkUnique(messages []Message, taken []string) error {
 }
 
 // checkMessageIDs gives Conflict (MESSAGE_EXISTS) for the first id that is repeated, or taken
-// by a waiting run or by a message before the ordinal gone. Messages from gone on are being
+// by a waiting run or by a message before the ordinal deletedFrom. Later messages are being
 // deleted. It gives an IncompleteViewError to see the waiting runs.
-func (v *View) checkMessageIDs(messages []Message, gone int64) error {
+func (v *View) checkMessageIDs(messages []Message, deletedFrom int64) error {
 	var taken []string
 	for i, id := range v.Taken {
-		if i >= len(v.TakenAt) || v.TakenAt[i] < gone {
+		if i >= len(v.TakenAt) || v.TakenAt[i] < deletedFrom {
 			taken = append(taken, id)
 		}
 	}
@@ -95,15 +95,15 @@ func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 
 // isRepeat reports whether all messages exist. It is true for no messages.
 func (c AppendMessages) isRepeat(taken []string) bool {
-	there := make(map[string]bool, len(taken))
+	existing := make(map[string]bool, len(taken))
 	for _, id := range taken {
-		there[id] = true
+		existing[id] = true
 	}
 	for _, m := range c.Messages {
-		if !there[m.ID] {
+		if !existing[m.ID] {
 			return false
 		}
-		delete(there, m.ID) // an id that is given twice was never written
+		delete(existing, m.ID) // an id that is given twice was never written
 	}
 	return true
 }

@@ -23,11 +23,11 @@ func (c Regenerate) Need() Need {
 // Decide begins the run. The views are as for Send.
 func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
-	there, err := c.canGoBack(v)
+	found, err := c.canGoBack(v)
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case v.Keyed != nil, !there && len(c.Messages) > 0:
+	case v.Keyed != nil, !found && len(c.Messages) > 0:
 		return c.Send.Decide(views...)
 	}
 	if err := c.checkTarget(v); err != nil {
@@ -36,12 +36,12 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	if v.Session == nil {
 		return nil, Started{}, NoSession(c.Key)
 	}
-	switch made, err := c.alreadyAnswered(v, there); {
+	switch answered, err := c.alreadyAnswered(v, found); {
 	case err != nil:
 		return nil, Started{}, err
-	case made:
+	case answered:
 		return nil, repeatedStart(v, v.Current), nil
-	case !there:
+	case !found:
 		return nil, Started{}, c.findQuestion(v)
 	}
 	c.Messages = nil // the question stays in place
@@ -64,13 +64,13 @@ func (c Regenerate) canGoBack(v *View) (bool, error) {
 
 // alreadyAnswered reports whether the newest answer is the requested one. Conflict (RUN_STALE)
 // if the answer was replaced and the conversation has moved on since.
-func (c Regenerate) alreadyAnswered(v *View, there bool) (bool, error) {
+func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 	if v.Current == nil {
 		return false, nil
 	}
 	answer := v.Answer
 	if answer == nil || answer.Run == nil { // any answer
-		return there && v.Session.Status == Active && v.wroteNewestAnswer(v.Back.Run), nil
+		return found && v.Session.Status == Active && v.wroteNewestAnswer(v.Back.Run), nil
 	}
 	newest, start := v.wroteNewestAnswer(answer.Run), answer.Run.StartMessageCount
 	behind := v.Current.TurnMessageCount > start

@@ -21,8 +21,8 @@ func (c Release) Decide(v *View) (*Change, error) {
 	if err := c.checkExists(v); err != nil {
 		return nil, err
 	}
-	mine := c.Epoch == v.Session.Epoch && c.Epoch == v.Run.Epoch
-	if mine && v.Run.Status == RunQueued {
+	owned := c.Epoch == v.Session.Epoch && c.Epoch == v.Run.Epoch
+	if owned && v.Run.Status == RunQueued {
 		return nil, nil
 	}
 	if err := c.checkRunning(v); err != nil {

@@ -26,9 +26,9 @@ func (c Post) takeAnswers(change *Change, v *View) {
 		if !known {
 			continue
 		}
-		after, _, news, err := answer.tryApply(call, false, c.Now)
+		after, _, changed, err := answer.tryApply(call, false, c.Now)
 		more := len(after.Response) + len(after.Late) - len(call.Response) - len(call.Late)
-		if err != nil || !news || more > room {
+		if err != nil || !changed || more > room {
 			continue
 		}
 		room -= more

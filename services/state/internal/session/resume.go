@@ -33,11 +33,11 @@ func (c Resume) Decide(v *View) (*Change, Started, error) {
 	if err := c.checkResumable(v); err != nil {
 		return nil, Started{}, err
 	}
-	left := v.Session.MessageCount
+	remaining := v.Session.MessageCount
 	if c.CheckpointID != "" {
-		left = min(left, v.Checkpoint.MessageCount)
+		remaining = min(remaining, v.Checkpoint.MessageCount)
 	}
-	if err := v.checkMessageIDs(c.allMessages(c.Messages), left); err != nil {
+	if err := v.checkMessageIDs(c.allMessages(c.Messages), remaining); err != nil {
 		return nil, Started{}, err
 	}
 	change := nextChange(v)

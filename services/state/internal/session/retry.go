@@ -30,21 +30,21 @@ func (c Retry) Decide(v *View) (*Change, Started, error) {
 	if err := c.checkRetryable(v); err != nil {
 		return nil, Started{}, err
 	}
-	stays, err := c.keepsFailedStep(v)
+	keeps, err := c.keepsFailedStep(v)
 	if err != nil {
 		return nil, Started{}, err
 	}
-	if !stays && v.Failed.Good == nil {
+	if !keeps && v.Failed.Good == nil {
 		return c.restart(v)
 	}
-	change, left := nextChange(v), v.Session.MessageCount
-	if !stays {
-		good := *v
-		good.Checkpoint, good.CheckpointState = v.Failed.Good, v.Failed.State
-		change.rewind(&good)
-		left = change.Session.MessageCount
+	change, remaining := nextChange(v), v.Session.MessageCount
+	if !keeps {
+		before := *v
+		before.Checkpoint, before.CheckpointState = v.Failed.Good, v.Failed.State
+		change.rewind(&before)
+		remaining = change.Session.MessageCount
 	}
-	if err := v.checkMessageIDs(c.allMessages(c.Messages), left); err != nil {
+	if err := v.checkMessageIDs(c.allMessages(c.Messages), remaining); err != nil {
 		return nil, Started{}, err
 	}
 	if err := c.resumeRun(change, c.Addition); err != nil {

@@ -70,7 +70,7 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 		return mergeResult{}, fmt.Errorf("parse stored state: %w", err)
 	}
 	var warnings []string
-	untold := 0
+	omitted := 0
 	rewritten := map[string]bool{}
 	for _, op := range ops {
 		warning, err := o.apply(op, rewritten[op.Key])
@@ -82,12 +82,12 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 		case len(warnings) < maxWarnings:
 			warnings = append(warnings, warning)
 		default:
-			untold++
+			omitted++
 		}
 		rewritten[op.Key] = rewritten[op.Key] || op.Kind != Append
 	}
-	if untold > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d more warnings are omitted", untold))
+	if omitted > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d more warnings are omitted", omitted))
 	}
 	merged := o.text()
 	if len(merged) > limit {

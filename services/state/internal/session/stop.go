@@ -100,9 +100,9 @@ func (r *Run) addStop(stop Stop) bool {
 		stop.Undo = stop.Undo || was.Undo
 		r.Stop = &stop
 	case stop.Undo && !was.Undo:
-		kept := *was
-		kept.Undo = true
-		r.Stop = &kept
+		updated := *was
+		updated.Undo = true
+		r.Stop = &updated
 	default:
 		return false
 	}

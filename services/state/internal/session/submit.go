@@ -73,12 +73,12 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if !answer.matches(call) {
 		return nil, Submitted{}, answer.mismatch(call)
 	}
-	call, status, news := answer.apply(call, v.Session.Status.Terminal(), c.Now)
+	call, status, changed := answer.apply(call, v.Session.Status.Terminal(), c.Now)
 	if status == NotContinuable {
 		return nil, Submitted{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
 			"session %q, which owns call %q, is %s and cannot continue; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
 	}
-	if !news {
+	if !changed {
 		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil
 	}
 	change := &Change{Calls: []Call{call}}
@@ -104,10 +104,10 @@ func (a Answer) mismatch(call Call) error {
 		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", call.CallID, call.Kind, call.ApprovalID, a.Kind, a.ApprovalID)
 }
 
-// apply answers a call of the right kind. over reports that the session has ended. It returns
+// apply answers a call of the right kind. ended reports that the session has. It returns
 // the call afterwards, and whether it has changed. If a step has consumed a timeout, the
 // first late answer is stored.
-func (a Answer) apply(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool) {
+func (a Answer) apply(call Call, ended bool, now Millis) (after Call, status SubmitStatus, changed bool) {
 	consumed := call.ConsumedAt != 0
 	switch {
 	case consumed && call.Answer == AnswerTimeout && call.LateAt != 0:
@@ -117,7 +117,7 @@ func (a Answer) apply(call Call, over bool, now Millis) (after Call, status Subm
 		return call, LateAnswer, true
 	case consumed || call.Answer == AnswerClient || call.Answer == AnswerAbandoned:
 		return call, AlreadyCompleted, false
-	case over:
+	case ended:
 		return call, NotContinuable, false
 	default:
 		return call.withAnswer(AnswerClient, a.Response, now), Accepted, true

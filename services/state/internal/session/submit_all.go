@@ -59,25 +59,25 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 			calls[call.CallID] = call
 		}
 	}
-	over := v.Session.Status.Terminal()
+	ended := v.Session.Status.Terminal()
 	all := make([]Submitted, len(c.Answers))
-	changed := map[string]bool{}
+	written := map[string]bool{}
 	for i, answer := range c.Answers {
 		call, known := calls[answer.CallID]
 		if !known {
 			all[i].Status = UnknownCall
 			continue
 		}
-		call, status, news, err := answer.tryApply(call, over, c.Now)
+		call, status, changed, err := answer.tryApply(call, ended, c.Now)
 		if err != nil {
 			return nil, nil, err
 		}
 		calls[call.CallID], all[i] = call, Submitted{Status: status, Call: call}
-		changed[call.CallID] = changed[call.CallID] || news
+		written[call.CallID] = written[call.CallID] || changed
 	}
 	change := &Change{}
 	for _, id := range callIDs(c.Answers) {
-		if changed[id] {
+		if written[id] {
 			change.Calls = append(change.Calls, calls[id])
 		}
 	}
@@ -106,8 +106,8 @@ func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call
 		return false
 	}
 	for _, call := range calls {
-		mine := call.RunID == v.Session.CurrentRunID || c.GoOn == GoOnAnswered && call.RunID != ""
-		if mine && !call.isOpen() && call.ConsumedAt == 0 {
+		resumable := call.RunID == v.Session.CurrentRunID || c.GoOn == GoOnAnswered && call.RunID != ""
+		if resumable && !call.isOpen() && call.ConsumedAt == 0 {
 			return true
 		}
 	}
@@ -123,17 +123,17 @@ func (c SubmitAll) beginResumedRun(change *Change, v *View) {
 
 // tryApply is apply for any answer. Invalid (KIND_MISMATCH) if the call is open and of another
 // kind, Answer.Refusal if the answer would be applied.
-func (a Answer) tryApply(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool, err error) {
+func (a Answer) tryApply(call Call, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
 	switch {
 	case a.matches(call):
-		after, status, news = a.apply(call, over, now)
-		if news && a.Refusal != nil {
+		after, status, changed = a.apply(call, ended, now)
+		if changed && a.Refusal != nil {
 			return call, "", false, a.Refusal
 		}
-		return after, status, news, nil
+		return after, status, changed, nil
 	case !call.isOpen():
 		return call, AlreadyCompleted, false, nil
-	case over:
+	case ended:
 		return call, NotContinuable, false, nil
 	default:
 		return call, "", false, a.mismatch(call)

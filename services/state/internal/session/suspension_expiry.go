@@ -22,7 +22,7 @@ func (s *Suspension) expiry() Millis {
 // withChildExpiry returns a copy of the suspension with a new expiry for a local child, and
 // false if nothing changes or the child is not awaited. until is the child's ExpiresAt.
 // A child that stops without a suspension keeps its parent for another KeepFor.
-func (s *Suspension) withChildExpiry(childID string, status Status, until Millis, news bool, now Millis) (*Suspension, bool) {
+func (s *Suspension) withChildExpiry(childID string, status Status, until Millis, changed bool, now Millis) (*Suspension, bool) {
 	if _, waits := s.awaitedChildren()[childID]; !waits || s.ExpiresAt == 0 {
 		return s, false
 	}
@@ -30,7 +30,7 @@ func (s *Suspension) withChildExpiry(childID string, status Status, until Millis
 	case status == Active:
 		until = 0
 	case status.Suspended():
-	case news:
+	case changed:
 		until = now + s.Keep
 	default:
 		return s, false
@@ -38,10 +38,10 @@ func (s *Suspension) withChildExpiry(childID string, status Status, until Millis
 	if before, known := s.Holds[childID]; known && before == until {
 		return s, false
 	}
-	held := *s
-	held.Holds = maps.Clone(s.Holds)
-	held.setChildExpiry(childID, until)
-	return &held, true
+	updated := *s
+	updated.Holds = maps.Clone(s.Holds)
+	updated.setChildExpiry(childID, until)
+	return &updated, true
 }
 
 func (s *Suspension) setChildExpiry(childID string, until Millis) {

@@ -24,18 +24,18 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 	s := change.Session
 	kept := slices.Clone(v.Kept)
 	var calls []Call
-	took := map[int32]bool{}
+	consumed := map[int32]bool{}
 	for _, call := range change.Calls {
 		switch {
 		case call.ConsumedStep > v.Session.StepCount: // consumed by the last step
 			calls = append(calls, call)
-			took[call.ConsumedStep] = took[call.ConsumedStep] || call.Step <= before
+			consumed[call.ConsumedStep] = consumed[call.ConsumedStep] || call.Step <= before
 		case call.ConsumedAt != 0 && call.ConsumedStep == 0 && !call.Told: // consumed by the end of the run
 			calls = append(calls, call)
 		}
 	}
 	for _, m := range change.Messages {
-		if r.Spares(m, func(step int32) bool { return took[step] }) {
+		if r.Spares(m, func(step int32) bool { return consumed[step] }) {
 			kept = append(kept, m)
 		}
 	}
@@ -67,13 +67,13 @@ const (
 )
 
 // Spares reports whether the message survives an undo of the run: it belongs to another run,
-// was sent to this run, or is the result of an earlier run's call. took reports whether the
+// was sent to this run, or is the result of an earlier run's call. consumed reports whether the
 // step has consumed the answer to such a call.
-func (r *Run) Spares(m Message, took func(step int32) bool) bool {
+func (r *Run) Spares(m Message, consumed func(step int32) bool) bool {
 	switch {
 	case m.RunID != r.RunID, m.Role == roleUser && m.Step == 0:
 		return true
 	default:
-		return m.Role == roleTool && took(m.Step)
+		return m.Role == roleTool && consumed(m.Step)
 	}
 }

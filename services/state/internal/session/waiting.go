@@ -80,7 +80,7 @@ func (change *Change) endWaitingRun(r Run, o Outcome, now Millis) {
 // startWaitingRun begins the first waiting run if the member's work ends without a
 // suspension. If the session was failed from outside, it ends all waiting runs instead. It
 // reports false if more rows are needed.
-func (s *propagation) startWaitingRun(m *member) (seen bool) {
+func (s *propagation) startWaitingRun(m *member) (complete bool) {
 	after := m.after()
 	if after == nil || after.Waiting == 0 || after.Status == Active || after.Status.Suspended() {
 		return true
