@@ -32,15 +32,13 @@ func (c PutChild) Decide(v *View) (*Change, error) {
 	if !known && c.Child.Location != Remote {
 		return nil, childUnknown(c.Key, c.Child.SessionID)
 	}
-	s := *v.Session
-	change := &Change{Session: &s}
+	s := v.nextVersion(c.Now)
+	change := &Change{Session: s}
 	child, err := c.Child.mergedWith(old, known, c.Now)
 	if err != nil || known && child == old {
 		return nil, err
 	}
 	change.putChild(child, known)
-	s.Version++
-	s.UpdatedAt = c.Now
 	s.Suspension, _ = s.Suspension.withChildStatus(child.SessionID, child.Status)
 	return change, nil
 }

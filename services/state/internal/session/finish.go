@@ -40,11 +40,9 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 	if Status(c.Outcome.Status).Suspended() {
 		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run cannot suspend outside of a step; commit the step with the open calls instead")
 	}
-	s, r := *v.Session, *v.Run
-	s.Version++
-	s.UpdatedAt = c.Now
+	s, r := v.nextVersion(c.Now), *v.Run
 	change := &Change{
-		Session: &s, ClearJournal: v.Journal != nil,
+		Session: s, ClearJournal: v.Journal != nil,
 		Usage: usageEntries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
 	}
 	change.consumeJournalAnswers(v, c.Now)

@@ -14,12 +14,10 @@ var needForcedEnd = Need{Open: true, Journal: true, Calls: true}
 // change returns the change to the status. A live run ends with it, and the next write of
 // its owner is stale. A suspended run has ended already and stays as it is.
 func (f forcedEnd) change(v *View) *Change {
-	s := *v.Session
-	s.Version++
-	s.UpdatedAt = f.now
+	s := v.nextVersion(f.now)
 	s.Status = f.status
 	s.Failure, s.Interruption, s.Suspension = f.failure, f.interruption, nil
-	change := &Change{Session: &s}
+	change := &Change{Session: s}
 	if f.status == Failed {
 		s.Output = ""
 		change.dropCallsOfRun(v, "")

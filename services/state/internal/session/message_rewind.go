@@ -37,7 +37,7 @@ func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	if err := checkUnique(c.Messages, messageIDs(b.Results)); err != nil {
 		return nil, err
 	}
-	change := nextChange(v)
+	change := &Change{Session: v.nextVersion(c.Now)}
 	if err := c.rewindToMessage(change, v, keep); err != nil {
 		return nil, err
 	}

@@ -85,11 +85,9 @@ func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 		return nil, 0, err
 	}
-	s := *v.Session
-	change := &Change{Session: &s, Messages: withOrdinals(c.Messages, s.MessageCount)}
+	s := v.nextVersion(c.Now)
+	change := &Change{Session: s, Messages: withOrdinals(c.Messages, s.MessageCount)}
 	s.MessageCount += int64(len(c.Messages))
-	s.Version++
-	s.UpdatedAt = c.Now
 	return change, s.MessageCount, nil
 }
 
@@ -125,7 +123,7 @@ func (c Truncate) Decide(v *View) (*Change, int64, error) {
 	if err := c.checkIdle(v); err != nil {
 		return nil, 0, err
 	}
-	s := *v.Session
+	s := v.nextVersion(c.Now)
 	if c.Messages < 0 || c.Messages > s.MessageCount {
 		return nil, 0, fault.New(fault.Invalid, "COUNT_INVALID", "session %q has %d messages and cannot be cut to %d", c.SessionID, s.MessageCount, c.Messages)
 	}
@@ -134,7 +132,5 @@ func (c Truncate) Decide(v *View) (*Change, int64, error) {
 	}
 	s.MessageCount = c.Messages
 	s.resetToCheckpoint(v.Checkpoint)
-	s.Version++
-	s.UpdatedAt = c.Now
-	return &Change{Session: &s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil
+	return &Change{Session: s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil
 }

@@ -40,7 +40,7 @@ func (c Resume) Decide(v *View) (*Change, Started, error) {
 	if err := v.checkMessageIDs(c.allMessages(c.Messages), remaining); err != nil {
 		return nil, Started{}, err
 	}
-	change := nextChange(v)
+	change := &Change{Session: v.nextVersion(c.Now)}
 	if c.CheckpointID != "" {
 		change.rewind(v)
 	} else {

@@ -37,7 +37,7 @@ func (c Retry) Decide(v *View) (*Change, Started, error) {
 	if !keeps && v.Failed.Good == nil {
 		return c.restart(v)
 	}
-	change, remaining := nextChange(v), v.Session.MessageCount
+	change, remaining := &Change{Session: v.nextVersion(c.Now)}, v.Session.MessageCount
 	if !keeps {
 		before := *v
 		before.Checkpoint, before.CheckpointState = v.Failed.Good, v.Failed.State
@@ -92,7 +92,7 @@ func (c Retry) restart(v *View) (*Change, Started, error) {
 	if err := v.checkMessageIDs(c.allMessages(c.Messages), v.Session.MessageCount); err != nil {
 		return nil, Started{}, err
 	}
-	change := nextChange(v)
+	change := &Change{Session: v.nextVersion(c.Now)}
 	change.undoRun(v, failed, v.Session.StepCount-failed.StepCount)
 	for i, m := range change.Messages {
 		if m.RunID != failed.RunID || m.Role != roleUser {

@@ -28,14 +28,12 @@ func (c RewindTo) Decide(v *View) (*Change, Session, error) {
 	if to == nil {
 		return nil, Session{}, checkpointNotFound(c.CheckpointID)
 	}
-	s := *v.Session
-	s.Version++
+	s := v.nextVersion(c.Now)
 	s.Status = Paused
-	change := &Change{Session: &s}
+	change := &Change{Session: s}
 	change.rewind(v)
 	s.Output, s.Failure, s.Suspension, s.Interruption = "", nil, nil, nil
-	s.UpdatedAt = c.Now
-	return change, s, nil
+	return change, *s, nil
 }
 
 // rewind resets the session to the view's checkpoint, except for its status.

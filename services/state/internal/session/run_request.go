@@ -125,13 +125,6 @@ func (c Post) checkNotAborted(s *Session) error {
 	return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and cannot be resumed; start a run with a message", s.CurrentRunID, c.SessionID)
 }
 
-// nextChange returns a change of an existing session to its next version.
-func nextChange(v *View) *Change {
-	s := *v.Session
-	s.Version++
-	return &Change{Session: &s}
-}
-
 // beginRun activates the session and creates its run. Messages that are appended later belong
 // to the run.
 func (c Post) beginRun(change *Change, entry Entry) *Run {

@@ -132,7 +132,7 @@ func (c Send) sessionChange(views []*View) (*Change, error) {
 			return nil, err
 		}
 	}
-	change := nextChange(v)
+	change := &Change{Session: v.nextVersion(c.Now)}
 	c.takeAnswers(change, v)
 	c.abandonOpenCalls(change, v)
 	return change, nil

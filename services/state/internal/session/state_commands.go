@@ -22,10 +22,8 @@ func (c SaveState) Decide(v *View) (*Change, int64, error) {
 	if len(c.State) > c.Limits.State {
 		return nil, 0, StateTooLarge(len(c.State), c.Limits.State, nil)
 	}
-	s := *v.Session
-	s.Version++
-	s.UpdatedAt = c.Now
-	change := &Change{Session: &s}
+	s := v.nextVersion(c.Now)
+	change := &Change{Session: s}
 	if c.State != s.State {
 		s.storeWholeState(change, c.State)
 	}
@@ -64,10 +62,8 @@ func (c MergeState) Decide(v *View) (*Change, Merged, error) {
 	if merged.state == v.Session.State {
 		return nil, Merged{v.Session.Version, merged.warnings}, nil
 	}
-	s := *v.Session
-	s.Version++
-	s.UpdatedAt = c.Now
-	change := &Change{Session: &s}
+	s := v.nextVersion(c.Now)
+	change := &Change{Session: s}
 	s.storeState(change, c.Ops, merged.state)
 	return change, Merged{s.Version, merged.warnings}, nil
 }

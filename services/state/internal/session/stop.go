@@ -112,11 +112,9 @@ func (r *Run) addStop(stop Stop) bool {
 
 // cancelWaitingRun interrupts a waiting run.
 func (c RequestStop) cancelWaitingRun(v *View) *Change {
-	s, r := *v.Session, *v.Run
-	s.Version++
-	s.UpdatedAt = c.Now
+	r := *v.Run
 	r.Stop = &Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}
-	change := &Change{Session: &s}
+	change := &Change{Session: v.nextVersion(c.Now)}
 	change.endWaitingRun(r, Outcome{Status: RunInterrupted}, c.Now)
 	return change
 }

@@ -104,7 +104,7 @@ func (a Answer) mismatch(call Call) error {
 		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", call.CallID, call.Kind, call.ApprovalID, a.Kind, a.ApprovalID)
 }
 
-// apply answers a call of the right kind. ended reports that the session has. It returns
+// apply answers a call of the right kind. ended reports that the session has ended. It returns
 // the call afterwards, and whether it has changed. If a step has consumed a timeout, the
 // first late answer is stored.
 func (a Answer) apply(call Call, ended bool, now Millis) (after Call, status SubmitStatus, changed bool) {
@@ -129,10 +129,8 @@ func (change *Change) continueSession(v *View, runID string, now Millis) {
 	if !v.Session.Status.Suspended() || v.Current == nil || v.Session.isWaiting(change.unconsumedCalls(v)) {
 		return
 	}
-	s := *v.Session
-	s.Version++
-	change.NewRun = s.beginContinuation(v.Current, runID, now)
-	change.Session = &s
+	change.Session = v.nextVersion(now)
+	change.NewRun = change.Session.beginContinuation(v.Current, runID, now)
 }
 
 // withContinuation completes the result of an answer. change is nil if nothing is written.

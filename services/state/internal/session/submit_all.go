@@ -116,7 +116,7 @@ func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call
 
 // beginResumedRun begins a run that continues the message of the calls.
 func (c SubmitAll) beginResumedRun(change *Change, v *View) {
-	change.Session = nextChange(v).Session
+	change.Session = v.nextVersion(c.Now)
 	post := Post{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
 	post.beginRun(change, EntryResume)
 }

@@ -22,15 +22,13 @@ func (c UpdateSession) Decide(v *View) (*Change, int64, error) {
 	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, 0, err
 	}
-	s := *v.Session
+	s := v.nextVersion(c.Now)
 	set(&s.Tags, c.Tags)
 	set(&s.Metadata, c.Metadata)
 	set(&s.UserID, c.UserID)
 	set(&s.OrganizationID, c.OrganizationID)
 	set(&s.ExpiresAt, c.ExpiresAt)
-	s.Version++
-	s.UpdatedAt = c.Now
-	return &Change{Session: &s}, s.Version, nil
+	return &Change{Session: s}, s.Version, nil
 }
 
 func set[T any](field, value *T) {

@@ -74,6 +74,14 @@ type View struct {
 	Failed *FailedStep // of the newest run; nil before the first
 }
 
+// nextVersion returns the session's row for writing, with its version raised.
+func (v *View) nextVersion(now Millis) *Session {
+	s := *v.Session
+	s.Version++
+	s.UpdatedAt = now
+	return &s
+}
+
 // AnswerRun is the newest run that has written to an assistant message.
 type AnswerRun struct {
 	Run    *Run      // nil if no run of the session has

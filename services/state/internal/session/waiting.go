@@ -33,11 +33,10 @@ func (c Send) checkMayWait(v *View) error {
 // of the request at once. In a suspended session it abandons the other calls, and the first
 // waiting run begins.
 func (c Send) enqueue(v *View) (*Change, Started, error) {
-	change := nextChange(v)
-	s := change.Session
+	s := v.nextVersion(c.Now)
+	change := &Change{Session: s}
 	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
 	s.Waiting++
-	s.UpdatedAt = c.Now
 	change.Held = &Held{Messages: c.Messages}
 	change.NewRun = c.newRun(s, EntryStart)
 	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartPosition = 0, RunWaiting, 0
