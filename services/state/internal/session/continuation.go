@@ -6,24 +6,17 @@ import (
 )
 
 // beginContinuation begins the run that continues a suspended session. It inherits the
-// message, the turn's start, the trace and the deadline of the suspended run. The caller
-// raises the version.
+// message, the turn's start, the trace and the deadline of the suspended run. The session has
+// its new version already.
 func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *Run {
-	s.Status = Active
-	s.Turn++
 	s.ResumeCount++
-	s.CurrentRunID = runID
-	s.Suspension = nil
-	s.Output, s.Failure = "", nil
-	s.ExpiresAt = 0
-	s.UpdatedAt = now
-	return &Run{
-		RunID: runID, AgentType: suspended.AgentType, Turn: s.Turn, Status: RunQueued, Entry: EntryContinuation,
-		MessageID: suspended.MessageID, StartPosition: s.Position,
-		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
-		TurnMessageCount: suspended.TurnMessageCount, DeadlineAt: suspended.DeadlineAt,
-		Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, CreatedAt: now,
+	r := &Run{
+		RunID: runID, AgentType: suspended.AgentType, Entry: EntryContinuation, MessageID: suspended.MessageID,
+		DeadlineAt: suspended.DeadlineAt, Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, CreatedAt: now,
 	}
+	s.beginRun(r)
+	r.TurnMessageCount = suspended.TurnMessageCount
+	return r
 }
 
 // isWaiting reports whether a suspended session awaits a call or a child.

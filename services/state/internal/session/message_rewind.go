@@ -105,13 +105,11 @@ func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 		change.appendMessages([]Message{message})
 	}
 	change.appendMessages(b.Results)
-	s.State, s.StateVersion, s.StateBase = b.State, version, base
-	s.StateWrites, s.StateBytes = maxStateWrites, 0 // as in rewind
+	s.restoreState(b.State, version, base)
 	s.resetToCheckpoint(b.Checkpoint)
 	change.endAwaitedChildren(v)
 	for _, call := range b.Told {
-		call.Told, call.ToldStep = false, 0
-		change.Calls = append(change.Calls, call)
+		change.reportAgain(call)
 	}
 	return nil
 }

@@ -41,8 +41,7 @@ func (change *Change) rewind(v *View) {
 	s, to := change.Session, v.Checkpoint
 	// Truncated messages do not come back.
 	s.MessageCount = min(s.MessageCount, to.MessageCount)
-	s.State, s.StateVersion, s.StateBase = v.CheckpointState, to.StateVersion, to.StateBase
-	s.StateWrites, s.StateBytes = maxStateWrites, 0 // store the next state whole: the number of writes before it is unknown
+	s.restoreState(v.CheckpointState, to.StateVersion, to.StateBase)
 	s.resetToCheckpoint(to)
 	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion, Step: to.Step, CallsFrom: to.Step + 1}
 	change.dropOpenCalls(v)

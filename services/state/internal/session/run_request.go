@@ -132,19 +132,15 @@ func (c Post) beginRun(change *Change, entry Entry) *Run {
 	if entry == EntryResume {
 		s.ResumeCount++
 	}
-	s.beginTurn(c.Now)
-	s.CurrentRunID = c.RunID
-	change.NewRun = c.newRun(s, entry)
+	change.NewRun = c.newRun(s.AgentType, entry)
+	s.beginRun(change.NewRun)
 	return change.NewRun
 }
 
-func (c Post) newRun(s *Session, entry Entry) *Run {
+func (c Post) newRun(agentType string, entry Entry) *Run {
 	return &Run{
-		RunID: c.RunID, AgentType: s.AgentType, Turn: s.Turn, Status: RunQueued, Entry: entry,
-		RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
-		StartPosition: s.Position, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
-		StartMessageCount: s.MessageCount, StartStateVersion: s.StateVersion, StartStateBase: s.StateBase,
-		TurnMessageCount: s.MessageCount,
+		RunID: c.RunID, AgentType: agentType, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
+		Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
 	}
 }
 

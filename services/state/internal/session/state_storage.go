@@ -33,6 +33,13 @@ func (s *Session) storeWholeState(change *Change, text string) {
 	change.NewState = true
 }
 
+// restoreState sets the custom state to an earlier version. The next state is stored whole,
+// since the number of writes before this one is unknown.
+func (s *Session) restoreState(text string, version, base int64) {
+	s.State, s.StateVersion, s.StateBase = text, version, base
+	s.StateWrites, s.StateBytes = maxStateWrites, 0
+}
+
 // encodedSize returns the size in bytes of the stored writes. It is false for writes that
 // JSON cannot represent exactly.
 func encodedSize(ops []StateOp) (size int64, ok bool) {

@@ -47,17 +47,21 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 	s.resetToCheckpoint(v.Former)
 	if r.StartStateVersion != 0 {
 		change.NewState, change.StateWrite = false, nil
-		s.State, s.StateVersion, s.StateBase = v.StartState, r.StartStateVersion, r.StartStateBase
-		s.StateWrites, s.StateBytes = maxStateWrites, 0 // as in rewind
+		s.restoreState(v.StartState, r.StartStateVersion, r.StartStateBase)
 	}
 	change.Calls = calls
 	change.dropCallsOfRun(v, r.RunID)
 	for _, call := range v.Told {
 		if call.Step <= before {
-			call.Told, call.ToldStep = false, 0
-			change.Calls = append(change.Calls, call)
+			change.reportAgain(call)
 		}
 	}
+}
+
+// reportAgain marks the late answer of a call as unreported, since the report is undone.
+func (change *Change) reportAgain(call Call) {
+	call.Told, call.ToldStep = false, 0
+	change.Calls = append(change.Calls, call)
 }
 
 // The roles of messages that may survive an undo.

@@ -38,10 +38,8 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
 	s.Waiting++
 	change.Held = &Held{Messages: c.Messages}
-	change.NewRun = c.newRun(s, EntryStart)
-	change.NewRun.Turn, change.NewRun.Status, change.NewRun.StartPosition = 0, RunWaiting, 0
-	change.NewRun.StartStateVersion, change.NewRun.StartStateBase, change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = 0, 0, 0, 0
-	change.NewRun.OnBusy, change.NewRun.Place = policy, s.Version
+	change.NewRun = c.newRun(s.AgentType, EntryStart)
+	change.NewRun.Status, change.NewRun.OnBusy, change.NewRun.Place = RunWaiting, policy, s.Version
 	if policy == BusyEnqueue && s.Status == Active {
 		if err := c.refuseEarlyAnswers(v); err != nil {
 			return nil, Started{}, err
@@ -104,7 +102,7 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 		m.change.undoRun(m.view, undone, before)
 	}
 	m.abandonOpenCalls(s.Abandon, s.Now)
-	m.beginFirstWaiting(s.Now)
+	m.beginFirstWaiting()
 	return true
 }
 
@@ -140,28 +138,27 @@ func (change *Change) putCall(call Call) {
 }
 
 // beginFirstWaiting begins the first waiting run.
-func (m *member) beginFirstWaiting(now Millis) {
+func (m *member) beginFirstWaiting() {
 	change, s := m.change, m.change.Session
 	r := m.view.Waiting[0].Run
 	s.Waiting--
-	s.beginTurn(now)
-	r.StartMessageCount, r.TurnMessageCount = s.MessageCount, s.MessageCount
+	s.beginRun(&r)
 	change.appendMessages(m.view.Held.Messages)
-	r.Status, r.Turn, r.StartPosition = RunQueued, s.Turn, s.Position
-	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
-	s.CurrentRunID = r.RunID
 	change.Begun = &r
 	change.Unheld = append(change.Unheld, r.RunID)
 }
 
-// beginTurn activates the session for its next turn.
-func (s *Session) beginTurn(now Millis) {
+// beginRun activates the session in its next turn, with the run as its newest.
+func (s *Session) beginRun(r *Run) {
 	s.Status = Active
 	s.Turn++
+	s.CurrentRunID = r.RunID
 	s.Output, s.Failure = "", nil
 	s.Suspension, s.Interruption = nil, nil
-	s.UpdatedAt = now
 	s.ExpiresAt = 0
+	r.Status, r.Turn, r.StartPosition = RunQueued, s.Turn, s.Position
+	r.StartMessageCount, r.TurnMessageCount = s.MessageCount, s.MessageCount
+	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
 }
 
 // appendMessages appends messages to the conversation of the change.
