@@ -7,6 +7,38 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
+// Child is the record of a child in its parent.
+type Child struct {
+	SessionID   string
+	AgentType   string
+	CallID      string // the parent's call that made the child
+	Status      Status // as reported by a local child; may be old for a remote one
+	Mode        ChildMode
+	Name        string // of a persistent child
+	Location    Location
+	Remote      string // JSON: how to reach a remote child; empty for a local one
+	StartedAt   Millis
+	CompletedAt Millis
+}
+
+// ChildMode is the lifetime of a child.
+type ChildMode string
+
+// The modes.
+const (
+	Ephemeral  ChildMode = "ephemeral"  // for one call
+	Persistent ChildMode = "persistent" // a companion for many calls
+)
+
+// Location is where a child is stored.
+type Location string
+
+// The locations.
+const (
+	Local  Location = "local"  // in this store; deleted with its parent
+	Remote Location = "remote" // in another service
+)
+
 // PutChild records a child in its parent, or updates the record. Empty fields keep their
 // value. The status of a local child is ignored, since the child reports it itself; the
 // status of a remote child is set by the caller.
@@ -53,19 +85,6 @@ func childUnknown(k Key, childID string) error {
 func locationFixed(old Child, location Location) error {
 	return fault.New(fault.Conflict, "LOCATION_FIXED",
 		"sub-session %q is %s, which is fixed; use another id for a %s one", old.SessionID, old.Location, location)
-}
-
-// putChild adds a child to the change, or replaces it there.
-func (change *Change) putChild(child Child, known bool) {
-	if !known {
-		change.Session.Children++
-	}
-	i := slices.IndexFunc(change.Children, func(c Child) bool { return c.SessionID == child.SessionID })
-	if i >= 0 {
-		change.Children[i] = child
-		return
-	}
-	change.Children = append(change.Children, child)
 }
 
 func childOf(children []Child, id string) (Child, bool) {

@@ -49,7 +49,8 @@ func (c Commit) Need() Need {
 }
 
 func (c Commit) suspends() bool { return c.Outcome != nil && Status(c.Outcome.Status).Suspended() }
-func (c Commit) fails() bool    { return c.Outcome != nil && c.Outcome.Status == RunFailed }
+
+func (c Commit) fails() bool { return c.Outcome != nil && c.Outcome.Status == RunFailed }
 
 // Decide commits the step and returns its checkpoint.
 func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
@@ -218,12 +219,4 @@ func (change *Change) adoptCalls(calls []Call, runID string) []Call {
 		}
 	}
 	return adopted
-}
-
-func usageEntries(runID string, step int32, at Millis, usage []Usage) []UsageEntry {
-	list := make([]UsageEntry, len(usage))
-	for i, u := range usage {
-		list[i] = UsageEntry{RunID: runID, Step: step, Position: int32(i), At: at, Usage: u}
-	}
-	return list
 }

@@ -13,13 +13,6 @@ type Consume struct {
 	Revision int32
 }
 
-// withAnswer returns the call with a new, unconsumed answer.
-func (c Call) withAnswer(by AnswerKind, response []byte, now Millis) Call {
-	c.Answer, c.Response, c.AnsweredAt = by, response, now
-	c.Revision++
-	return c
-}
-
 // ownCall returns a call of View.Named if this session owns it.
 func (v *View) ownCall(callID string) (Call, bool) {
 	for _, call := range v.Named {

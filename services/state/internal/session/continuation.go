@@ -32,22 +32,6 @@ func (s *Session) isWaiting(calls []Call) bool {
 	return false
 }
 
-func (c Call) isOpen() bool { return c.Answer == "" }
-
-// isAwaited reports whether the call holds a suspended session: it is open, and its run
-// has not failed.
-func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
-
-// Awaited counts the calls that hold suspended sessions.
-func Awaited(calls []Call) (n int) {
-	for _, call := range calls {
-		if call.isAwaited() {
-			n++
-		}
-	}
-	return n
-}
-
 // awaitedChildren returns the children of the suspension. s may be nil.
 func (s *Suspension) awaitedChildren() map[string]ChildWait {
 	if s == nil {
@@ -68,49 +52,4 @@ func (s *Suspension) withChildStatus(childID string, status Status) (*Suspension
 	updated.Children = maps.Clone(s.Children)
 	updated.Children[childID] = wait
 	return &updated, true
-}
-
-// unconsumedCalls returns the session's unconsumed calls as they are after the change.
-func (change *Change) unconsumedCalls(v *View) []Call {
-	after := map[string]Call{}
-	for _, call := range change.Calls {
-		after[call.CallID] = call
-	}
-	var calls []Call
-	for _, call := range slices.Concat(v.Calls, change.NewCalls) {
-		if changed, ok := after[call.CallID]; ok {
-			call = changed
-		}
-		if call.ConsumedAt == 0 && !change.dropsCall(call) {
-			calls = append(calls, call)
-		}
-	}
-	return calls
-}
-
-// dropsCall reports whether the change deletes the call.
-func (change *Change) dropsCall(call Call) bool {
-	rewind := change.Rewind
-	return rewind != nil && rewind.CallsFrom > 0 && call.Step >= rewind.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
-}
-
-// Unread returns the size in bytes of the unread answers after the change, which a claim of
-// the session carries.
-func (change *Change) Unread(v *View) (size int) {
-	for _, call := range change.unconsumedCalls(v) {
-		size += len(call.Response)
-	}
-	late := map[string]Call{}
-	for _, call := range v.Calls {
-		late[call.CallID] = call
-	}
-	for _, call := range change.Calls {
-		late[call.CallID] = call
-	}
-	for _, call := range late {
-		if call.LateAt != 0 && !call.Told && !change.dropsCall(call) {
-			size += len(call.Late)
-		}
-	}
-	return size
 }

@@ -114,15 +114,6 @@ func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 	return nil
 }
 
-// dropOpenCalls drops the calls that are still open after the change.
-func (change *Change) dropOpenCalls(v *View) {
-	for _, call := range change.unconsumedCalls(v) {
-		if call.isOpen() {
-			change.DropCalls = append(change.DropCalls, call.CallID)
-		}
-	}
-}
-
 func messageNotFound(id string) error {
 	return fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "the session has no user message %q to go back to", id)
 }

@@ -40,11 +40,6 @@ func (c Missing) Decide(v *View) (*Change, struct{}, error) {
 	}
 }
 
-// mayOpen reports whether the step in flight may open the call: it is planned and has no result.
-func (j *Journal) mayOpen(callID string) bool {
-	return j != nil && slices.Contains(j.CallIDs, callID) && !j.hasResult(callID)
-}
-
 // mayOpen reports whether the child, or a session below it, may open calls.
 func (c Child) mayOpen() bool {
 	return c.Location != Remote && (c.Status == Active || c.Status == SuspendedAwaitingChildren)

@@ -50,10 +50,6 @@ func (c RecordResult) Decide(v *View) (change *Change, repeated bool, err error)
 	return &Change{Result: &c.Result, ResultAt: int32(len(v.Journal.Results))}, false, nil
 }
 
-func (j *Journal) hasResult(callID string) bool {
-	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.CallID == callID })
-}
-
 // checkSize refuses a result that would make the journal too large for a claim, or the step
 // impossible to commit. The executor can still record a smaller one.
 func (c RecordResult) checkSize(v *View) error {
@@ -72,39 +68,4 @@ func (c RecordResult) checkSize(v *View) error {
 	staged.Results = append(slices.Clone(staged.Results), c.Result)
 	_, err := merge(v.Session.State, slices.Concat(staged.Ops, staged.resultOps()), c.Limits.State)
 	return err
-}
-
-// Writes reports whether a result of the journal has state writes. j may be nil.
-func (j *Journal) Writes() bool { return len(j.resultOps()) > 0 }
-
-// resultOps returns the state writes of the results in the plan's order of calls.
-func (j *Journal) resultOps() []StateOp {
-	if j == nil {
-		return nil
-	}
-	var ops []StateOp
-	for _, id := range j.CallIDs {
-		for _, r := range j.Results {
-			if r.CallID == id {
-				ops = append(ops, r.Ops...)
-			}
-		}
-	}
-	return ops
-}
-
-// usage returns the usage of the plan, then of the results in the plan's order of calls.
-func (j *Journal) usage() []Usage {
-	if j == nil {
-		return nil
-	}
-	usage := slices.Clone(j.Usage)
-	for _, id := range j.CallIDs {
-		for _, r := range j.Results {
-			if r.CallID == id {
-				usage = append(usage, r.Usage...)
-			}
-		}
-	}
-	return usage
 }

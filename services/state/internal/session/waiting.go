@@ -126,17 +126,6 @@ func (m *member) abandonOpenCalls(answer func(Call) []byte, now Millis) {
 	}
 }
 
-// putCall adds a call to the change, or replaces it there.
-func (change *Change) putCall(call Call) {
-	for _, calls := range [][]Call{change.NewCalls, change.Calls} {
-		if i := slices.IndexFunc(calls, func(c Call) bool { return c.CallID == call.CallID }); i >= 0 {
-			calls[i] = call
-			return
-		}
-	}
-	change.Calls = append(change.Calls, call)
-}
-
 // beginFirstWaiting begins the first waiting run.
 func (m *member) beginFirstWaiting() {
 	change, s := m.change, m.change.Session
@@ -146,24 +135,4 @@ func (m *member) beginFirstWaiting() {
 	change.appendMessages(m.view.Held.Messages)
 	change.Begun = &r
 	change.Unheld = append(change.Unheld, r.RunID)
-}
-
-// beginRun activates the session in its next turn, with the run as its newest.
-func (s *Session) beginRun(r *Run) {
-	s.Status = Active
-	s.Turn++
-	s.CurrentRunID = r.RunID
-	s.Output, s.Failure = "", nil
-	s.Suspension, s.Interruption = nil, nil
-	s.ExpiresAt = 0
-	r.Status, r.Turn, r.StartPosition = RunQueued, s.Turn, s.Position
-	r.StartMessageCount, r.TurnMessageCount = s.MessageCount, s.MessageCount
-	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
-}
-
-// appendMessages appends messages to the conversation of the change.
-func (change *Change) appendMessages(messages []Message) {
-	s := change.Session
-	change.Messages = append(change.Messages, withOrdinals(messages, s.MessageCount)...)
-	s.MessageCount += int64(len(messages))
 }
