@@ -1,6 +1,10 @@
 package session
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // Change is the rows to write, all or none of them. Nil and empty fields keep the stored rows.
 // The store writes the exported fields in their order.
@@ -79,18 +83,10 @@ func (change *Change) dropsCall(call Call) bool {
 // Unread returns the size in bytes of the unread answers after the change, which a claim of
 // the session carries.
 func (change *Change) Unread(v *View) (size int) {
-	for _, call := range change.unconsumedCalls(v) {
-		size += len(call.Response)
-	}
-	late := map[string]Call{}
-	for _, call := range v.Calls {
-		late[call.CallID] = call
-	}
-	for _, call := range change.Calls {
-		late[call.CallID] = call
-	}
-	for _, call := range late {
-		if call.LateAt != 0 && !call.Told && !change.dropsCall(call) {
+	for _, call := range change.carriedCalls(v) {
+		if call.ConsumedAt == 0 {
+			size += len(call.Response)
+		} else {
 			size += len(call.Late)
 		}
 	}
@@ -135,4 +131,21 @@ func (change *Change) dropOpenCalls(v *View) {
 			change.DropCalls = append(change.DropCalls, call.CallID)
 		}
 	}
+}
+
+// carriedCalls returns the calls in a claim after the change, in the order of View.Calls.
+func (change *Change) carriedCalls(v *View) (calls []Call) {
+	after := make(map[string]Call, len(v.Calls))
+	for _, call := range slices.Concat(v.Calls, change.Calls) {
+		after[call.CallID] = call
+	}
+	for _, call := range after {
+		if (call.ConsumedAt == 0 || call.LateAt > 0 && !call.Told) && !change.dropsCall(call) {
+			calls = append(calls, call)
+		}
+	}
+	slices.SortFunc(calls, func(a, b Call) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), strings.Compare(a.CallID, b.CallID))
+	})
+	return calls
 }

@@ -1,10 +1,6 @@
 package session
 
-import (
-	"cmp"
-	"slices"
-	"strings"
-)
+import "slices"
 
 // HandOver claims a new run in the write that begins it, so that the executor receives it
 // without a lookup. It writes the same rows as the command followed by Claim.
@@ -51,23 +47,6 @@ func (change *Change) Begins() bool {
 	return change != nil && !change.Delete && change.Session != nil && change.NewRun != nil && change.NewRun.Status == RunQueued && change.NewRun.RunID == change.Session.CurrentRunID &&
 		change.Begun == nil && change.Held == nil && change.Rewind == nil && change.Copy == nil && len(change.Runs) == 0 &&
 		change.Plan == nil && change.Result == nil && len(change.NewCalls) == 0
-}
-
-// carriedCalls returns the calls in a claim after the change, in the order of View.Calls.
-func (change *Change) carriedCalls(v *View) (calls []Call) {
-	after := make(map[string]Call, len(v.Calls))
-	for _, call := range slices.Concat(v.Calls, change.Calls) {
-		after[call.CallID] = call
-	}
-	for _, call := range after {
-		if (call.ConsumedAt == 0 || call.LateAt > 0 && !call.Told) && !change.dropsCall(call) {
-			calls = append(calls, call)
-		}
-	}
-	slices.SortFunc(calls, func(a, b Call) int {
-		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), strings.Compare(a.CallID, b.CallID))
-	})
-	return calls
 }
 
 // extend returns the tail of the shown messages followed by more.
