@@ -104,6 +104,18 @@ func (change *Change) putCall(call Call) {
 	change.Calls = append(change.Calls, call)
 }
 
+// abandonOpenCalls answers the open calls with the responses of answer; nil leaves them open.
+func (change *Change) abandonOpenCalls(v *View, answer func(Call) []byte, now Millis) {
+	if answer == nil {
+		return
+	}
+	for _, call := range change.unconsumedCalls(v) {
+		if call.isOpen() {
+			change.putCall(call.withAnswer(AnswerAbandoned, answer(call), now))
+		}
+	}
+}
+
 // appendMessages appends messages to the conversation of the change.
 func (change *Change) appendMessages(messages []Message) {
 	s := change.Session

@@ -42,7 +42,7 @@ func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 		return nil, err
 	}
 	c.takeAnswers(change, v)
-	c.abandonOpenCalls(change, v)
+	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	change.dropOpenCalls(v)
 	run := c.beginRun(change, EntryStart)
 	if keep { // the message is the run's own

@@ -57,15 +57,3 @@ func (c Post) refuseEarlyAnswers(v *View) error {
 	}
 	return nil
 }
-
-// abandonOpenCalls answers the open calls of the session if the request abandons them.
-func (c Post) abandonOpenCalls(change *Change, v *View) {
-	if c.Abandon == nil {
-		return
-	}
-	for _, call := range change.unconsumedCalls(v) {
-		if call.isOpen() {
-			change.putCall(call.withAnswer(AnswerAbandoned, c.Abandon(call), c.Now))
-		}
-	}
-}

@@ -45,7 +45,7 @@ func (c Resume) Decide(v *View) (*Change, Started, error) {
 		change.rewind(v)
 	} else {
 		c.takeAnswers(change, v)
-		c.abandonOpenCalls(change, v)
+		change.abandonOpenCalls(v, c.Abandon, c.Now)
 	}
 	if err := c.resumeRun(change, c.Addition); err != nil {
 		return nil, Started{}, err

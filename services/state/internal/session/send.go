@@ -134,6 +134,6 @@ func (c Send) sessionChange(views []*View) (*Change, error) {
 	}
 	change := &Change{Session: v.nextVersion(c.Now)}
 	c.takeAnswers(change, v)
-	c.abandonOpenCalls(change, v)
+	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	return change, nil
 }

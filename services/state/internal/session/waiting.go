@@ -48,7 +48,7 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 	c.takeAnswers(change, v)
 	switch {
 	case s.Status.Suspended():
-		c.abandonOpenCalls(change, v)
+		change.abandonOpenCalls(v, c.Abandon, c.Now)
 		s.Status, s.Suspension, s.ExpiresAt = Paused, nil, 0
 	case policy != BusyEnqueue && v.Live == nil:
 		return nil, Started{}, &Wider{[]Target{{c.Key, Need{Open: true}}}}
@@ -101,7 +101,7 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 		}
 		m.change.undoRun(m.view, undone, before)
 	}
-	m.abandonOpenCalls(s.Abandon, s.Now)
+	m.change.abandonOpenCalls(m.view, s.Abandon, s.Now) // they would suspend the run at once
 	m.beginFirstWaiting()
 	return true
 }
@@ -110,19 +110,6 @@ func (m *member) endWaitingRuns(now Millis) {
 	s := m.touch(now)
 	for _, w := range m.view.Waiting {
 		m.change.endWaitingRun(w.Run, Outcome{Status: RunFailed, Failure: s.Failure}, now)
-	}
-}
-
-// abandonOpenCalls abandons the open calls of the member. They would suspend the next run
-// before it reads its messages.
-func (m *member) abandonOpenCalls(answer func(Call) []byte, now Millis) {
-	if answer == nil {
-		return
-	}
-	for _, call := range m.change.unconsumedCalls(m.view) {
-		if call.isOpen() {
-			m.change.putCall(call.withAnswer(AnswerAbandoned, answer(call), now))
-		}
 	}
 }
 
