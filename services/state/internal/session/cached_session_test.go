@@ -19,7 +19,7 @@ func newHot(t *testing.T, need Need) *Hot {
 
 var needAll = Need{State: true, Journal: true}
 
-func TestAClaimedSessionIsShownWithoutAReadOnlyWhatIsKnownOfIt(t *testing.T) {
+func TestACachedSessionAnswersOnlyNeedsThatItKnows(t *testing.T) {
 	t.Parallel()
 	h := newHot(t, needAll)
 	for _, known := range []Need{
@@ -68,7 +68,7 @@ func fill(v reflect.Value, n int64) {
 	}
 }
 
-func TestAStateThatWasNotReadIsNotKnown(t *testing.T) {
+func TestAnUnreadStateIsNotCached(t *testing.T) {
 	t.Parallel()
 	h := newHot(t, Need{Journal: true})
 	if _, ok := h.View(Need{State: true}); ok {
@@ -95,7 +95,7 @@ func TestAStateThatWasNotReadIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnownOfASessionWhoseRunIsNotClaimed(t *testing.T) {
+func TestOnlyClaimedSessionsAreCached(t *testing.T) {
 	t.Parallel()
 	h := newHot(t, needAll)
 	released := h.run
@@ -118,7 +118,7 @@ func TestNothingIsKnownOfASessionWhoseRunIsNotClaimed(t *testing.T) {
 	}
 }
 
-func TestAWriteLeavesWhatWasKnownBeforeAsItIs(t *testing.T) {
+func TestACachedSessionIsImmutable(t *testing.T) {
 	t.Parallel()
 	h := newHot(t, needAll).After(&Change{Plan: &Journal{Step: 1, CallIDs: []string{"a", "b", "c"}}})
 	h = h.After(&Change{Result: &Result{CallID: "a"}})

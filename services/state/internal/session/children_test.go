@@ -8,7 +8,7 @@ import (
 
 func put(child Child) PutChild { return PutChild{Key: sessionKey, Child: child, Now: 100} }
 
-func TestARemoteChildIsNotedAndItsEndWakesTheParent(t *testing.T) {
+func TestARemoteChildIsRecordedAndItsEndContinuesTheParent(t *testing.T) {
 	t.Parallel()
 	change, err := put(Child{SessionID: "far", Status: Active, Location: Remote, Remote: `{"url":"x"}`}).Decide(runningView())
 	must(t, err)
@@ -29,7 +29,7 @@ func TestARemoteChildIsNotedAndItsEndWakesTheParent(t *testing.T) {
 	}
 }
 
-func TestAChildStaysWhereItIs(t *testing.T) {
+func TestTheLocationOfAChildIsFixed(t *testing.T) {
 	t.Parallel()
 	v := runningView().withChild("k", Active)
 	_, err := put(Child{SessionID: "k", Location: Remote}).Decide(v)
@@ -42,7 +42,7 @@ func TestAChildStaysWhereItIs(t *testing.T) {
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
 }
 
-func TestAStepNotesNoLocalChildThatNobodyMade(t *testing.T) {
+func TestAStepCannotRecordALocalChildWithoutASession(t *testing.T) {
 	t.Parallel()
 	for _, location := range []Location{Local, ""} {
 		c := Commit{
@@ -63,7 +63,7 @@ func TestAStepNotesNoLocalChildThatNobodyMade(t *testing.T) {
 
 // Nobody but the child says what a local child is: a parent that believed
 // another one would wake too early, or never.
-func TestALocalChildSpeaksForItself(t *testing.T) {
+func TestOnlyALocalChildReportsItsOwnStatus(t *testing.T) {
 	t.Parallel()
 	v := runningView().withChild("k", Active)
 	change, err := put(Child{SessionID: "k", AgentType: "a", Status: Completed, Location: Local, Name: "critic"}).Decide(v)
@@ -76,7 +76,7 @@ func TestALocalChildSpeaksForItself(t *testing.T) {
 	}
 }
 
-func TestAStepNotesItsChildrenAndCountsNewOnes(t *testing.T) {
+func TestAStepRecordsItsChildrenAndCountsNewOnes(t *testing.T) {
 	t.Parallel()
 	v := runningView().withChild("k", Active).withChild("far", Completed).withChild("again", Completed)
 	for i := range v.Children[1:] {
@@ -103,7 +103,7 @@ func TestAStepNotesItsChildrenAndCountsNewOnes(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSaidOfAChildStaysAsItWas(t *testing.T) {
+func TestEmptyFieldsOfAChildKeepTheirValue(t *testing.T) {
 	t.Parallel()
 	v := runningView().withChild("far", Active)
 	v.Children[0] = Child{SessionID: "far", AgentType: "a", CallID: "c", Status: Active, Mode: Persistent, Name: "critic", Location: Remote, Remote: "{}", StartedAt: 1}

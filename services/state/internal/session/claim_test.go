@@ -4,7 +4,7 @@ import "testing"
 
 // The store finds due runs without a lock, and shows them under one. A command
 // looks again: what was due may be done.
-func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
+func TestARunThatIsNoLongerDueIsSkipped(t *testing.T) {
 	t.Parallel()
 	s := &Session{Epoch: 4}
 	run := func(status RunStatus, executor string) *Run {
@@ -50,7 +50,7 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestARunThatItsExecutorDoesNotHoldIsCountedAsLost(t *testing.T) {
+func TestARunUnknownToItsExecutorIsCountedAsLost(t *testing.T) {
 	t.Parallel()
 	lost := RequeueLost{ExecutorID: "e", ClaimedBefore: 100}.Decide
 	v := runningView()

@@ -10,7 +10,7 @@ func suspends(status RunStatus, calls ...Call) Commit {
 	return Commit{Ref: ref, Step: 4, Calls: calls, Outcome: &Outcome{Status: status}, Suspension: &Suspension{StepID: "step"}, CheckpointID: "cp", Now: 50}
 }
 
-func TestAPlainStepAsksForNothingThatItDoesNotTouch(t *testing.T) {
+func TestAPlainStepNeedsNoRowsThatItDoesNotTouch(t *testing.T) {
 	t.Parallel()
 	got := Commit{Ref: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}}.Need()
 	if got.Calls || got.Current || got.Children || got.State || got.Open || len(got.CallIDs) > 0 {
@@ -70,7 +70,7 @@ func TestASuspensionNeedsSomethingToWaitFor(t *testing.T) {
 
 // The side door may be faster than the step that suspends: whatever came before
 // it continues the session with it.
-func TestAnswersThatWereFasterThanTheSuspensionContinueTheSession(t *testing.T) {
+func TestAnswersBeforeTheSuspensionContinueTheSession(t *testing.T) {
 	t.Parallel()
 	answered := runningView()
 	answered.Calls = []Call{call("c").answeredBy(AnswerClient)}
@@ -106,7 +106,7 @@ func TestAnswersThatWereFasterThanTheSuspensionContinueTheSession(t *testing.T) 
 	}
 }
 
-func TestAStopThatTheSuspendingStepDidNotSeeTakesEffectWithIt(t *testing.T) {
+func TestAStopDuringTheSuspendingStepTakesEffectWithIt(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[StopKind]Status{StopInterrupt: Interrupted, StopAbort: Failed} {
 		v := runningView()
@@ -126,7 +126,7 @@ func TestAStopThatTheSuspendingStepDidNotSeeTakesEffectWithIt(t *testing.T) {
 	}
 }
 
-func TestAStepTakesOnlyTheAnswerThatItHasRead(t *testing.T) {
+func TestAStepConsumesOnlyTheAnswerThatItHasRead(t *testing.T) {
 	t.Parallel()
 	foreign := call("c").answeredBy(AnswerClient)
 	foreign.SessionID = "cousin"
@@ -159,7 +159,7 @@ func TestAStepTakesOnlyTheAnswerThatItHasRead(t *testing.T) {
 	}
 }
 
-func TestACallIdIsUsedOnceInAFamily(t *testing.T) {
+func TestACallIDIsUniqueInAFamily(t *testing.T) {
 	t.Parallel()
 	cousins := call("c").asConsumed()
 	cousins.SessionID = "cousin"
@@ -171,7 +171,7 @@ func TestACallIdIsUsedOnceInAFamily(t *testing.T) {
 	refused(t, err, fault.Conflict, "CALL_EXISTS")
 }
 
-func TestAFailedRunTakesItsOpenCallsWithIt(t *testing.T) {
+func TestAFailedRunDropsItsOpenCalls(t *testing.T) {
 	t.Parallel()
 	others, stashed := call("others"), call("stashed")
 	others.RunID, stashed.Stash = "r0", []byte("a message")
@@ -194,7 +194,7 @@ func TestAFailedRunTakesItsOpenCallsWithIt(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedRunSaysWhy(t *testing.T) {
+func TestAnInterruptedSessionHasTheReason(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Run.Stop = &Stop{Kind: StopInterrupt, Reason: "lunch"}
@@ -216,7 +216,7 @@ func TestAStepOfAnotherVersionIsRefused(t *testing.T) {
 	must(t, err)
 }
 
-func TestACommitThatIsRepeatedAnswersAsBefore(t *testing.T) {
+func TestARepeatedCommitReturnsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.StepCount, v.Session.Version = 4, 8
@@ -231,7 +231,7 @@ func TestACommitThatIsRepeatedAnswersAsBefore(t *testing.T) {
 	}
 }
 
-func TestACommittedStepForgetsTheLosses(t *testing.T) {
+func TestACommittedStepResetsTheLosses(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Run.Losses, v.HolderSilent = 2, true

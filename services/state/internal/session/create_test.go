@@ -24,7 +24,7 @@ func TestACreatedSessionIsPausedAndHasNoRun(t *testing.T) {
 	refused(t, err, fault.Conflict, "SESSION_EXISTS")
 }
 
-func TestANewSubSessionIsNotedInItsParentByTheSameWrite(t *testing.T) {
+func TestANewChildIsRecordedInItsParentInTheSameWrite(t *testing.T) {
 	t.Parallel()
 	create := Create{Key: Key{"t", "k"}, AgentType: "b", ParentID: "s", Child: Child{CallID: "c", Name: "critic", Mode: Persistent, SessionID: "ignored"}, State: "{}", Now: 100}
 	start := Send{Post: Post{Key: create.Key, AgentType: "b", RunID: "r1", Now: 100}, New: Create{ParentID: "s", Child: create.Child, State: "{}"}}
@@ -49,7 +49,7 @@ func TestANewSubSessionIsNotedInItsParentByTheSameWrite(t *testing.T) {
 	}
 }
 
-func TestANewSubSessionNeedsItsParent(t *testing.T) {
+func TestANewChildNeedsItsParent(t *testing.T) {
 	t.Parallel()
 	for name, parent := range map[string]string{"a parent that is gone": "s", "itself": "k"} {
 		_, _, err := Create{Key: Key{"t", "k"}, AgentType: "a", ParentID: parent}.Decide(&View{AgentKnown: true}, &View{})
@@ -61,7 +61,7 @@ func TestANewSubSessionNeedsItsParent(t *testing.T) {
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
-func TestTheParentIsFoundByItsIdWhateverElseIsShown(t *testing.T) {
+func TestTheParentIsFoundAmongOtherViews(t *testing.T) {
 	t.Parallel()
 	parent, stranger := runningView(), runningView()
 	parent.Session.RootID, stranger.Session.SessionID = "root", "stranger"

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func TestARemoteSubSessionIsNotMadeHereUnderItsId(t *testing.T) {
+func TestTheIDOfARemoteChildCannotBeCreatedLocally(t *testing.T) {
 	t.Parallel()
 	parent := runningView().withChild("far", Active)
 	parent.Children[0].Location = Remote
@@ -45,7 +45,7 @@ func TestNothingBeginsBelowASessionThatHasFailed(t *testing.T) {
 	}
 }
 
-func TestASessionHasTheParentThatItWasMadeWith(t *testing.T) {
+func TestTheParentOfASessionIsFixed(t *testing.T) {
 	t.Parallel()
 	root, other := runningView(), childView("s", "another")
 	for name, v := range map[string]*View{"a root": root, "another one's": other} {

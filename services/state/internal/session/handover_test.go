@@ -15,7 +15,7 @@ func startedSession(t *testing.T) (HandOver, *View, *Change) {
 	return HandOver{Claim: Claim{ExecutorID: "e", Now: 7}, Tail: Tail{Messages: 10, Bytes: 100}, Bytes: 100}, v, change
 }
 
-func TestARunThatIsHandedOverIsClaimed(t *testing.T) {
+func TestAHandedOverRunIsClaimed(t *testing.T) {
 	t.Parallel()
 	c, v, change := startedSession(t)
 	queued := *change.NewRun
@@ -37,7 +37,7 @@ func TestARunThatIsHandedOverIsClaimed(t *testing.T) {
 	}
 }
 
-func TestWhatIsOutOfTheOrdinaryIsNotHandedOver(t *testing.T) {
+func TestOnlyAPlainNewRunIsHandedOver(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(c *HandOver, v *View, change *Change){
 		"an executor that is not registered": func(_ *HandOver, v *View, _ *Change) { v.ExecutorLives = false },
@@ -67,7 +67,7 @@ func TestWhatIsOutOfTheOrdinaryIsNotHandedOver(t *testing.T) {
 	}
 }
 
-func TestAHandedClaimCarriesTheCallsAsTheyAreAfterTheChange(t *testing.T) {
+func TestAHandedOverClaimCarriesTheCallsAfterTheChange(t *testing.T) {
 	t.Parallel()
 	told, late := call("told").asConsumed(), call("late").asConsumed()
 	told.LateAt, told.Told, late.LateAt = 4, true, 4
@@ -82,7 +82,7 @@ func TestAHandedClaimCarriesTheCallsAsTheyAreAfterTheChange(t *testing.T) {
 	}
 }
 
-func TestATailThatGoesOnHasTheLastMessages(t *testing.T) {
+func TestAnExtendedTailHasTheLastMessages(t *testing.T) {
 	t.Parallel()
 	list := func(ids ...string) (messages []Message) {
 		for _, id := range ids {

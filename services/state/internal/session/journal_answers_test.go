@@ -14,7 +14,7 @@ func drainingView() *View {
 	return v
 }
 
-func TestTheEndOfARunConsumesTheAnswersThatItsJournalRuns(t *testing.T) {
+func TestTheEndOfARunConsumesTheAnswersOfItsJournal(t *testing.T) {
 	t.Parallel()
 	forced := func(status Status) func(*View) *Change {
 		return func(v *View) *Change { return forcedEnd{status: status, now: 50}.change(v) }
@@ -46,7 +46,7 @@ func TestTheEndOfARunConsumesTheAnswersThatItsJournalRuns(t *testing.T) {
 	}
 }
 
-func TestWhatTheEndOfARunHasConsumedIsNotTakenBackWithTheRun(t *testing.T) {
+func TestAnUndoKeepsTheAnswersConsumedByTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	v := drainingView()
 	v.Run.Stop, v.Run.StartStateVersion = &Stop{Kind: StopInterrupt, Undo: true}, 1

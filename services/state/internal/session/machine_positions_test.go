@@ -125,7 +125,7 @@ func TestARunThatEndsOutsideAStepEndsBehindTheAttemptsOfItsClaim(t *testing.T) {
 	}
 }
 
-func TestARunThatIsGivenUpBeforeItBeganMovesNothing(t *testing.T) {
+func TestAWaitingRunThatIsStoppedMovesNoPosition(t *testing.T) {
 	t.Parallel()
 	at := position.Committed(3)
 	v := &session.View{

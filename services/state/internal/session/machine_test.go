@@ -452,7 +452,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 	}
 }
 
-func TestWhateverIsSentASessionStaysSound(t *testing.T) {
+func TestInvariantsHoldUnderRandomCommands(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}

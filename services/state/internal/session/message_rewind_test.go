@@ -39,7 +39,7 @@ func editing(messages ...Message) Edit {
 // regenerate answers "ask" again.
 func regenerate() Regenerate { return Regenerate{Target: "ask", Send: editing().Send} }
 
-func TestASessionIsTakenBackToAMessageAndNumbersOn(t *testing.T) {
+func TestARewindToAMessageKeepsCountingTurnsAndSteps(t *testing.T) {
 	t.Parallel()
 	for keep, want := range map[bool][]string{true: {"ask"}, false: {"new"}} {
 		decide := editing(Message{ID: "new"}).Decide
@@ -65,7 +65,7 @@ func TestASessionIsTakenBackToAMessageAndNumbersOn(t *testing.T) {
 	}
 }
 
-func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
+func TestAMessageRewindDeletesLaterMessagesWithTheirCalls(t *testing.T) {
 	t.Parallel()
 	v := rewindableView()
 	late := call("late").answeredBy(AnswerTimeout).asConsumed()
@@ -105,7 +105,7 @@ func TestWhatIsBehindTheMessageGoesWithItsCalls(t *testing.T) {
 	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
 }
 
-func TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore(t *testing.T) {
+func TestAMessageRewindRestoresTheStateOfItsRunOrTheCheckpointBefore(t *testing.T) {
 	t.Parallel()
 	v := rewindableView()
 	v.Back.Run.StartStateVersion, v.Back.Run.StartStateBase = 3, 1
@@ -133,7 +133,7 @@ func TestTheStateOfAMessageIsThatOfItsRunOrOfTheCheckpointBefore(t *testing.T) {
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
-func TestOnlyAMessageThatUsersSeeIsGoneBackTo(t *testing.T) {
+func TestOnlyVisibleUserMessagesCanBeRewoundTo(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*View){
 		"unknown":     func(v *View) { v.Back = nil },
@@ -163,7 +163,7 @@ func TestOnlyAMessageThatUsersSeeIsGoneBackTo(t *testing.T) {
 	}
 }
 
-func TestABusySessionIsNotGoneBackIn(t *testing.T) {
+func TestABusySessionCannotBeRewoundToAMessage(t *testing.T) {
 	t.Parallel()
 	c := regenerate()
 	c.OnBusy = BusyEnqueue
@@ -185,7 +185,7 @@ func TestABusySessionIsNotGoneBackIn(t *testing.T) {
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
-func TestTheChildrenThatATakenBackSessionWaitsForEnd(t *testing.T) {
+func TestARewindEndsTheAwaitedChildren(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(...*View) (*Change, error){
 		"taken back": func(views ...*View) (*Change, error) {

@@ -18,7 +18,7 @@ func viewWithPlan(calls []string, ended ...string) *View {
 	return v
 }
 
-func TestAnAnswerToACallThatIsNotThereIsToldWhy(t *testing.T) {
+func TestAnAnswerToAnUnknownCallGetsTheReason(t *testing.T) {
 	t.Parallel()
 	failed := stoppedView(Failed)
 	opened := suspendedView()

@@ -39,7 +39,7 @@ func continuesAfterAnswer(t *testing.T, v *View, callID string) bool {
 	return change.NewRun != nil && got.Continuation == NewRun
 }
 
-func TestWhatAFailedRunLeftBehindHoldsNoLaterSuspension(t *testing.T) {
+func TestNoLaterSuspensionWaitsForAnOrphanedCall(t *testing.T) {
 	t.Parallel()
 	if !continuesAfterAnswer(t, suspendOn(t, afterFailure(t), Call{CallID: "own", Kind: ClientTool}), "own") {
 		t.Error("the session waits for a call that nobody needs")
@@ -54,7 +54,7 @@ func TestWhatAFailedRunLeftBehindHoldsNoLaterSuspension(t *testing.T) {
 	}
 }
 
-func TestARunMaySuspendAgainOnWhatIsLeft(t *testing.T) {
+func TestARunMaySuspendOnOrphanedCallsAlone(t *testing.T) {
 	t.Parallel()
 	left := newFamily(afterFailure(t)).run(t, "s", deciding(suspends(RunSuspendedClientTool).Decide))["s"]
 	if left.NewRun != nil || left.Session.Status != SuspendedClientTool {
@@ -79,7 +79,7 @@ func TestARunMaySuspendAgainOnWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestASessionThatIsStoppedLeavesNoCallToWaitFor(t *testing.T) {
+func TestAnAbortedSessionOrphansItsStashedCalls(t *testing.T) {
 	t.Parallel()
 	stashed := call("stashed")
 	stashed.Stash = []byte("a message")

@@ -73,7 +73,7 @@ func TestTheWritesOfAPlanCountAgainstTheLimitOfTheState(t *testing.T) {
 	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 }
 
-func TestAPlanThatIsRepeatedWithOtherWritesChangesNothing(t *testing.T) {
+func TestARepeatedPlanWithOtherWritesChangesNothing(t *testing.T) {
 	t.Parallel()
 	v := viewWithRecordedPlan(t)
 	for _, ops := range [][]StateOp{nil, {appends("log", `["other"]`)}, {{Key: "k", Kind: Replace, Value: `"` + strings.Repeat("x", 90) + `"`}}} {

@@ -27,7 +27,7 @@ func TestACommitEndsItsStepAndTheRunThatEndsWithIt(t *testing.T) {
 	}
 }
 
-func TestAClaimCountsAsOne(t *testing.T) {
+func TestAClaimRaisesTheClaimsByOne(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Run.Status, v.Run.ExecutorID, v.Session.Claims = RunQueued, "", 2
@@ -38,7 +38,7 @@ func TestAClaimCountsAsOne(t *testing.T) {
 	}
 }
 
-func TestAForcedEndMovesTheSessionOnlyWhereARunEnds(t *testing.T) {
+func TestAForcedEndMovesThePositionOnlyIfARunEnds(t *testing.T) {
 	t.Parallel()
 	fail := SetStatus{Key: sessionKey, Status: Failed, Failure: &Failure{Error: "e"}, Now: 100}
 	v := runningView()
@@ -57,7 +57,7 @@ func TestAForcedEndMovesTheSessionOnlyWhereARunEnds(t *testing.T) {
 	}
 }
 
-func TestWhoeverGoesBackStandsAtTheEndOfTheLastStepThatIsLeft(t *testing.T) {
+func TestARewindMovesThePositionToTheLastRemainingStep(t *testing.T) {
 	t.Parallel()
 	rest := func() *View {
 		v := runningView()
@@ -83,7 +83,7 @@ func TestWhoeverGoesBackStandsAtTheEndOfTheLastStepThatIsLeft(t *testing.T) {
 	}
 }
 
-func TestARunThatBeginsStartsWhereItsSessionStands(t *testing.T) {
+func TestARunStartsAtThePositionOfItsSession(t *testing.T) {
 	t.Parallel()
 	v := undoableView()
 	v.Session.Position, v.Session.Claims, v.Former = position.Committed(3), 1, &Checkpoint{ID: "cp2", Step: 2}
@@ -100,7 +100,7 @@ func TestARunThatBeginsStartsWhereItsSessionStands(t *testing.T) {
 	}
 }
 
-func TestARunThatEndsWithASkippedStepIsTakenBackWithItsOwnSteps(t *testing.T) {
+func TestARunThatEndsWithASkippedStepIsUndoneWithItsOwnSteps(t *testing.T) {
 	t.Parallel()
 	v := undoableView() // of three steps the run has taken the last one
 	v.Session.Claims = position.MaxClaims

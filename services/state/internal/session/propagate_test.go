@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAChildTellsItsParentOfEachStatus(t *testing.T) {
+func TestAChildReportsEachStatusToItsParent(t *testing.T) {
 	t.Parallel()
 	parent := runningView().withChild("k", Active)
 	got := newFamily(parent, childView("k", "s")).run(t, "k", finishAs("k", RunInterrupted))
@@ -33,7 +33,7 @@ func startAgain(sessionID string) func(...*View) (*Change, error) {
 	}
 }
 
-func TestTheLastChildToEndWakesItsParentAndTheParentTellsItsOwn(t *testing.T) {
+func TestTheEndOfTheLastChildContinuesItsParentAndIsReportedUp(t *testing.T) {
 	t.Parallel()
 	grand := runningView().withChild("p", SuspendedAwaitingChildren)
 	grand.Session.SessionID = "g"
@@ -74,7 +74,7 @@ func TestAParentWaitsForAllOfItsChildrenAndCalls(t *testing.T) {
 	}
 }
 
-func TestAChildWhoseParentIsGoneEndsAlone(t *testing.T) {
+func TestAChildOfADeletedParentEndsAlone(t *testing.T) {
 	t.Parallel()
 	if got := newFamily(childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); len(got) != 1 || got["k"] == nil {
 		t.Errorf("got %+v", got)
@@ -85,7 +85,7 @@ func TestAChildWhoseParentIsGoneEndsAlone(t *testing.T) {
 	}
 }
 
-func TestTheSubSessionsOfAFailedSessionFailToTheLast(t *testing.T) {
+func TestAllDescendantsOfAFailedSessionFail(t *testing.T) {
 	t.Parallel()
 	top := runningView().withChild("k", SuspendedAwaitingChildren).withChild("done", Completed).withChild("far", Active)
 	top.Children[2].Location = Remote
@@ -126,7 +126,7 @@ func TestTheSubSessionsOfAFailedSessionFailToTheLast(t *testing.T) {
 }
 
 // The size would take minutes if each child that ends looked at all the others.
-func TestASessionOfManyChildrenEndsWithAllOfThem(t *testing.T) {
+func TestManyChildrenEndWithTheirParentInLinearTime(t *testing.T) {
 	t.Parallel()
 	const n = 5000
 	top := runningView()
@@ -182,7 +182,7 @@ func TestADeletedSessionTakesItsLocalTreeWithIt(t *testing.T) {
 	}
 }
 
-func TestNothingSpreadsFromACommandThatChangesNothing(t *testing.T) {
+func TestACommandWithoutAChangePropagatesNothing(t *testing.T) {
 	t.Parallel()
 	got, err := Family{}.Spread([]*View{runningView()}, nil)
 	if got != nil || err != nil {
@@ -203,7 +203,7 @@ func TestNothingSpreadsFromACommandThatChangesNothing(t *testing.T) {
 	}
 }
 
-func TestASubmitTellsTheParentThatTheChildGoesOn(t *testing.T) {
+func TestASubmitReportsTheContinuedChildToItsParent(t *testing.T) {
 	t.Parallel()
 	parent := suspendedView().withAwaitedChildren(map[string]Status{"k": SuspendedClientTool})
 	open := call("c")
@@ -217,7 +217,7 @@ func TestASubmitTellsTheParentThatTheChildGoesOn(t *testing.T) {
 	}
 }
 
-func TestWideningMergesWhatIsWanted(t *testing.T) {
+func TestExtendedTargetsMergeTheirNeeds(t *testing.T) {
 	t.Parallel()
 	had := []Target{{sessionKey, Need{RunID: "r", Calls: true}}}
 	got := (&Wider{[]Target{{sessionKey, Need{Children: true}}, {Key{"t", "p"}, needParent}}}).Widen(had)

@@ -18,7 +18,7 @@ func afterNextClaim(change *Change) *View {
 	return v
 }
 
-func TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed(t *testing.T) {
+func TestTheEndOfARunCanBeRepeatedAfterTheNextClaim(t *testing.T) {
 	t.Parallel()
 	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted, CompletionReason: "stop"}, Now: 50}
 	change, version, err := finish.Decide(runningView())
@@ -43,7 +43,7 @@ func TestTheEndOfARunIsRepeatedAfterTheNextRunWasClaimed(t *testing.T) {
 	refused(t, err, fault.Stale, "EPOCH_STALE")
 }
 
-func TestWhatIsNoRepetitionIsStaleAfterTheNextClaim(t *testing.T) {
+func TestAnotherEndIsStaleAfterTheNextClaim(t *testing.T) {
 	t.Parallel()
 	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}
 	change, _, err := finish.Decide(runningView())
@@ -64,7 +64,7 @@ func TestWhatIsNoRepetitionIsStaleAfterTheNextClaim(t *testing.T) {
 	refused(t, err, fault.Stale, "EPOCH_STALE")
 }
 
-func TestARunThatWasAskedToStopSinceItsClaimIsNotDelayed(t *testing.T) {
+func TestARunStoppedSinceItsClaimIsNotDelayed(t *testing.T) {
 	t.Parallel()
 	for want, asked := range map[Millis][]*Stop{
 		950: {nil, {Kind: StopInterrupt, At: 19}}, // who has claimed it knows of the stop

@@ -18,7 +18,7 @@ func restingView() *View {
 	return v
 }
 
-func TestARewoundSessionIsWhatItWasAndNumbersOn(t *testing.T) {
+func TestARewindRestoresTheSessionAndKeepsCountingSteps(t *testing.T) {
 	t.Parallel()
 	v := restingView()
 	early, late := call("early").answeredBy(AnswerClient), call("late").answeredBy(AnswerClient)
@@ -43,7 +43,7 @@ func TestARewoundSessionIsWhatItWasAndNumbersOn(t *testing.T) {
 	}
 }
 
-func TestMessagesThatWereTruncatedDoNotComeBack(t *testing.T) {
+func TestTruncatedMessagesDoNotComeBack(t *testing.T) {
 	t.Parallel()
 	v := restingView()
 	v.Session.MessageCount = 1
@@ -57,7 +57,7 @@ func TestMessagesThatWereTruncatedDoNotComeBack(t *testing.T) {
 	}
 }
 
-func TestALiveSessionIsNotTakenBack(t *testing.T) {
+func TestALiveSessionCannotBeRewound(t *testing.T) {
 	t.Parallel()
 	_, _, err := RewindTo{Key: sessionKey}.Decide(runningView())
 	refused(t, err, fault.Conflict, "SESSION_BUSY")
@@ -75,7 +75,7 @@ func TestAForeignCheckpointIsRefused(t *testing.T) {
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
-func TestABranchBeginsWhereTheCheckpointStands(t *testing.T) {
+func TestABranchBeginsAtTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Checkpoint, v.CheckpointState = restingView().Checkpoint, `{"then":true}`
@@ -102,7 +102,7 @@ func TestABranchBeginsWhereTheCheckpointStands(t *testing.T) {
 	refused(t, err, fault.Conflict, "SESSION_EXISTS")
 }
 
-func TestATruncatedConversationHasTheNewestCheckpointThatIsLeft(t *testing.T) {
+func TestATruncatedConversationHasTheNewestRemainingCheckpoint(t *testing.T) {
 	t.Parallel()
 	v := restingView()
 	v.Session.CheckpointID = "gone"
@@ -140,7 +140,7 @@ func TestMessagesAreAppendedAtAnyTime(t *testing.T) {
 	}
 }
 
-func TestMessagesThatAreAllThereAreNotAppendedAgain(t *testing.T) {
+func TestARepeatedAppendWritesNothing(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Taken = []string{"y", "x"}

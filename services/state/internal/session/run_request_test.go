@@ -37,7 +37,7 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 	}
 }
 
-func TestAStartExpectsWhatItsCallerHasRead(t *testing.T) {
+func TestARequestExpectsTheSessionAsItsCallerHasReadIt(t *testing.T) {
 	t.Parallel()
 	run, other := "r", ""
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestAStartExpectsWhatItsCallerHasRead(t *testing.T) {
 	}
 }
 
-func TestASessionGoesOnWhereItStopped(t *testing.T) {
+func TestAStoppedSessionCanBeResumed(t *testing.T) {
 	t.Parallel()
 	for status, reason := range map[Status]string{
 		Failed: "", Interrupted: "", Paused: "",
@@ -120,7 +120,7 @@ func TestANewMessageAbandonsTheOpenCallsInTheSameWrite(t *testing.T) {
 	}
 }
 
-func TestARequestKeyStartsOneRunWhateverItStarts(t *testing.T) {
+func TestARequestKeyStartsOneRun(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Keyed = &Run{RunID: "r", AgentType: "a", RequestHash: []byte("h"), Entry: EntryResume}
@@ -132,7 +132,7 @@ func TestARequestKeyStartsOneRunWhateverItStarts(t *testing.T) {
 	refused(t, err, fault.Conflict, "REQUEST_KEY_REUSED")
 }
 
-func TestAResumedRunThatTakesAnswersGoesOnInTheMessageOfItsCalls(t *testing.T) {
+func TestAResumedRunWithAnswersContinuesTheMessageOfItsCalls(t *testing.T) {
 	t.Parallel()
 	resume := Resume{Post: Post{Key: sessionKey, RunID: "next", MessageID: "another", Now: 60}}
 	stopped := func(calls ...Call) *View {

@@ -59,7 +59,7 @@ func TestAStateAboveTheLimitNamesItsKeys(t *testing.T) {
 
 // The sizes would take minutes if a write cost as much as what was written
 // before it.
-func TestManyWritesCostNoMoreThanTheirText(t *testing.T) {
+func TestManyWritesMergeInLinearTime(t *testing.T) {
 	t.Parallel()
 	const n = 50_000
 	var appends, removes []StateOp
@@ -79,7 +79,7 @@ func TestManyWritesCostNoMoreThanTheirText(t *testing.T) {
 	}
 }
 
-func TestAKeyThatComesBackStandsLast(t *testing.T) {
+func TestAKeyThatIsAddedAgainComesLast(t *testing.T) {
 	t.Parallel()
 	ops := []StateOp{{"a", Append, `[2]`}, {"a", Delete, ""}, {"a", Append, `[3]`}, {"a", Append, `[4]`}}
 	got, err := merge(`{"a":[ 1 ],"b":[ 1 ]}`, ops, 100)

@@ -66,7 +66,7 @@ func drawOps(t *rapid.T) []StateOp {
 	}), 0, 4).Draw(t, "ops")
 }
 
-func TestWhatIsKeptOfTheStateReadsAsTheMergedText(t *testing.T) {
+func TestTheStoredStateReadsAsTheMergedText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := rapid.SampledFrom([]string{`{}`, ` { "a" : [ 1 ] , "b":2, "a":[3] } `, `{"big":"` + strings.Repeat("x", 2000) + `"}`}).Draw(t, "state")
@@ -96,7 +96,7 @@ func TestWhatIsKeptOfTheStateReadsAsTheMergedText(t *testing.T) {
 	})
 }
 
-func TestAWriteThatIsSmallBesideTheStateIsKeptAlone(t *testing.T) {
+func TestASmallWriteIsStoredWithoutTheWholeState(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.State = `{"big":"` + strings.Repeat("x", 20_000) + `"}`
@@ -122,7 +122,7 @@ func TestAWriteThatIsSmallBesideTheStateIsKeptAlone(t *testing.T) {
 	}
 }
 
-func TestAStateThatStaysAsItIsIsNotKeptAgain(t *testing.T) {
+func TestAnUnchangedStateIsNotStored(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.State = `{"a":1}`
@@ -140,7 +140,7 @@ func TestAStateThatStaysAsItIsIsNotKeptAgain(t *testing.T) {
 	}
 }
 
-func TestTheWholeStateIsSavedOverWhatThereWas(t *testing.T) {
+func TestSaveStateReplacesTheWholeState(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.StateWrites, v.Session.StateBytes = 3, 30

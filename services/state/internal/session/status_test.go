@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func TestAForcedEndLeavesTheOwnerStale(t *testing.T) {
+func TestAForcedEndMakesTheOwnerStale(t *testing.T) {
 	t.Parallel()
 	for status, run := range map[Status]RunStatus{Completed: RunCompleted, Failed: RunFailed, Interrupted: RunInterrupted, Paused: RunInterrupted} {
 		v := runningView()
@@ -44,7 +44,7 @@ func TestASuspendedRunStaysAsItIsWhenItsSessionIsEnded(t *testing.T) {
 	}
 }
 
-func TestAStatusIsComparedBeforeItIsSetAndTheAnswerSaysWhatWasSeen(t *testing.T) {
+func TestSetStatusComparesAndReturnsTheStatusFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		expected []Status
@@ -77,7 +77,7 @@ func TestOnlyAHostsStatusesCanBeSet(t *testing.T) {
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
-func TestASessionExpiresOnceItsTimeHasCome(t *testing.T) {
+func TestASessionExpiresWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		status  Status

@@ -10,7 +10,7 @@ func stop(kind StopKind, runID string) RequestStop {
 	return RequestStop{Key: sessionKey, RunID: runID, Kind: kind, Reason: "why", Now: 50}
 }
 
-func TestAStopOfALiveRunIsKeptWithTheRun(t *testing.T) {
+func TestAStopOfALiveRunIsStoredWithTheRun(t *testing.T) {
 	t.Parallel()
 	for _, runID := range []string{"", "r"} {
 		change, got, err := stop(StopInterrupt, runID).Decide(runningView())
@@ -21,7 +21,7 @@ func TestAStopOfALiveRunIsKeptWithTheRun(t *testing.T) {
 	}
 }
 
-func TestTheFirstStopStandsButAnAbortOutranksAnInterrupt(t *testing.T) {
+func TestTheFirstStopWinsButAnAbortOutranksAnInterrupt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		first, second StopKind
@@ -45,7 +45,7 @@ func TestTheFirstStopStandsButAnAbortOutranksAnInterrupt(t *testing.T) {
 	}
 }
 
-func TestAStoppedRunThatWaitsForItsTimeIsClaimedAtOnce(t *testing.T) {
+func TestADelayedRunThatIsStoppedIsDueAtOnce(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Live.Status, v.Live.DueAt = RunQueued, 900
@@ -55,7 +55,7 @@ func TestAStoppedRunThatWaitsForItsTimeIsClaimedAtOnce(t *testing.T) {
 	}
 }
 
-func TestASessionThatOnlyWaitsIsStoppedAtOnce(t *testing.T) {
+func TestAnIdleSessionIsStoppedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, status := range []Status{SuspendedClientTool, SuspendedAwaitingChildren, SuspendedStepPartial, Paused, Interrupted} {
 		v := suspendedView(call("c"), call("answered").answeredBy(AnswerClient))
@@ -83,7 +83,7 @@ func TestASessionThatOnlyWaitsIsStoppedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAStopThatIsRepeatedIsDone(t *testing.T) {
+func TestARepeatedStopIsDone(t *testing.T) {
 	t.Parallel()
 	for kind, status := range map[StopKind]Status{StopInterrupt: Interrupted, StopAbort: Failed} {
 		for _, runID := range []string{"", "r"} {

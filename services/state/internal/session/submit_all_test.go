@@ -15,7 +15,7 @@ func submitAll(ids ...string) SubmitAll {
 	return c
 }
 
-func TestAnswersThatComeTogetherContinueTheSessionOnce(t *testing.T) {
+func TestAnswersInOneRequestContinueTheSessionOnce(t *testing.T) {
 	t.Parallel()
 	foreign := call("theirs")
 	foreign.SessionID = "other"
@@ -38,7 +38,7 @@ func TestAnswersThatComeTogetherContinueTheSessionOnce(t *testing.T) {
 	}
 }
 
-func TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind(t *testing.T) {
+func TestOneAnswerOfTheWrongKindRefusesAll(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]*View{
 		"open": suspendedView(call("c1"), call("c2")), "open again": stoppedView(Interrupted, call("c1"), call("c2")),
@@ -68,7 +68,7 @@ func TestOfManyAnswersNoneIsTakenWhenOneIsOfTheWrongKind(t *testing.T) {
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
-func TestAStartTakesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
+func TestASendAppliesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
 	t.Parallel()
 	c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, Answers: submitAll("given", "given", "done", "nobody").Answers}}
 	c.Answers[1].Response = []byte("another")
@@ -88,7 +88,7 @@ func TestAStartTakesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
 	}
 }
 
-func TestAMessageIsSaidWhateverIsWrongWithItsAnswers(t *testing.T) {
+func TestAMessageIsSentEvenIfItsAnswersAreInvalid(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*Send, *View){
 		"of the wrong kind": func(c *Send, _ *View) { c.Answers[0].Kind = Approval },
@@ -122,7 +122,7 @@ func TestAMessageIsSaidWhateverIsWrongWithItsAnswers(t *testing.T) {
 	}
 }
 
-func TestOnlyAnswersThatAreStillToBeReadAreBounded(t *testing.T) {
+func TestOnlyUnreadAnswersAreCounted(t *testing.T) {
 	t.Parallel()
 	late := call("late").answeredBy(AnswerTimeout).asConsumed() // its answer was read
 	late.Late, late.LateAt = []byte("late"), 9

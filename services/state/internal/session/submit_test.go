@@ -36,7 +36,7 @@ func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNotTheLastOneWaits(t *testing.T) {
+func TestAnAnswerBeforeTheLastContinuesNothing(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]*View{
 		"another call is open":                 suspendedView(call("c1"), call("c2")),
@@ -59,7 +59,7 @@ func stoppedView(status Status, calls ...Call) *View {
 	return v
 }
 
-func TestTheLastAnswerToAStoppedSessionIsForWhoeverResumesIt(t *testing.T) {
+func TestTheLastAnswerToAStoppedSessionNeedsAResume(t *testing.T) {
 	t.Parallel()
 	orphan := call("orphan")
 	orphan.RunID = ""
@@ -81,7 +81,7 @@ func TestTheLastAnswerToAStoppedSessionIsForWhoeverResumesIt(t *testing.T) {
 	}
 }
 
-func TestAnAnswerToALiveSessionIsForItsRun(t *testing.T) {
+func TestAnAnswerToALiveSessionGoesToItsRun(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Named = []Call{call("c1")}
@@ -93,7 +93,7 @@ func TestAnAnswerToALiveSessionIsForItsRun(t *testing.T) {
 	}
 }
 
-func TestAnAnswerFindsTheCallAsItIs(t *testing.T) {
+func TestTheStateOfACallDecidesOnAnAnswer(t *testing.T) {
 	t.Parallel()
 	told := call("c").answeredBy(AnswerTimeout).asConsumed()
 	told.Late, told.LateAt = []byte("first"), 20
@@ -122,7 +122,7 @@ func TestAnAnswerFindsTheCallAsItIs(t *testing.T) {
 	}
 }
 
-func TestARealAnswerTakesThePlaceOfATimeoutThatNoStepHasTaken(t *testing.T) {
+func TestARealAnswerReplacesAnUnconsumedTimeout(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Named = []Call{call("c").answeredBy(AnswerTimeout)}
@@ -133,7 +133,7 @@ func TestARealAnswerTakesThePlaceOfATimeoutThatNoStepHasTaken(t *testing.T) {
 	}
 }
 
-func TestALateAnswerIsKeptOnceAndTheModelIsToldOnce(t *testing.T) {
+func TestALateAnswerIsStoredAndReportedOnce(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Named = []Call{call("c").answeredBy(AnswerTimeout).asConsumed()}
@@ -189,7 +189,7 @@ func TestAnAnswerOfTheWrongKindIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnAnswerToNoCallOfTheSessionIsRefused(t *testing.T) {
+func TestAnAnswerToAForeignCallIsRefused(t *testing.T) {
 	t.Parallel()
 	_, _, err := submit("c").Decide(&View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
@@ -201,7 +201,7 @@ func TestAnAnswerToNoCallOfTheSessionIsRefused(t *testing.T) {
 	refused(t, err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 }
 
-func TestASessionThatHasEndedTakesNoAnswers(t *testing.T) {
+func TestAnEndedSessionTakesNoAnswers(t *testing.T) {
 	t.Parallel()
 	for _, status := range []Status{Completed, Failed} {
 		for _, open := range []Call{call("c"), call("c").answeredBy(AnswerTimeout)} {
@@ -221,7 +221,7 @@ func TestASessionThatHasEndedTakesNoAnswers(t *testing.T) {
 	}
 }
 
-func TestAPassedDeadlineAnswersAndContinuesAsAClientDoes(t *testing.T) {
+func TestAPassedDeadlineAnswersTheCallAndContinuesTheSession(t *testing.T) {
 	t.Parallel()
 	overdue, later, never := call("c1"), call("c2"), call("c3")
 	overdue.DeadlineAt, later.DeadlineAt = 50, 51
@@ -250,7 +250,7 @@ func TestAPassedDeadlineAnswersAndContinuesAsAClientDoes(t *testing.T) {
 	}
 }
 
-func TestTheCallerResumesOnlyWhereThereIsAnAnswerToTake(t *testing.T) {
+func TestTheCallerResumesOnlyForAnUnconsumedAnswer(t *testing.T) {
 	t.Parallel()
 	consumed, late := call("c1").answeredBy(AnswerClient).asConsumed(), call("c1").answeredBy(AnswerTimeout).asConsumed()
 	for name, one := range map[string]struct {

@@ -52,7 +52,7 @@ func suspendAt(sessionID string, now, keep Millis) func(...*View) (*Change, erro
 	}
 }
 
-func TestAParentIsKeptForAsLongAsTheChildItWaitsFor(t *testing.T) {
+func TestAParentExpiresNoEarlierThanItsAwaitedChild(t *testing.T) {
 	t.Parallel()
 	f := parentWaitingFor(t, childView("k", "s"), 50)
 	if got := f.expiryOf("s"); got != 0 {
@@ -78,7 +78,7 @@ func TestAParentIsKeptForAsLongAsTheChildItWaitsFor(t *testing.T) {
 	}
 }
 
-func TestTheParentOfAParentIsKeptToo(t *testing.T) {
+func TestAGrandparentExpiresNoEarlierEither(t *testing.T) {
 	t.Parallel()
 	middle := childView("m", "s").withChild("k", Active)
 	middle.Session.Status, middle.Live = SuspendedAwaitingChildren, nil
@@ -94,7 +94,7 @@ func TestTheParentOfAParentIsKeptToo(t *testing.T) {
 	}
 }
 
-func TestATimeThatAHostHasSetStands(t *testing.T) {
+func TestAnExpirySetByAHostIsKept(t *testing.T) {
 	t.Parallel()
 	f := parentWaitingFor(t, childView("k", "s"), 50)
 	own := Millis(70)
@@ -111,7 +111,7 @@ func TestATimeThatAHostHasSetStands(t *testing.T) {
 }
 
 // A remote child may be lost without a word.
-func TestARemoteChildHoldsNobody(t *testing.T) {
+func TestARemoteChildDoesNotExtendTheExpiry(t *testing.T) {
 	t.Parallel()
 	parent := runningView().withChild("far", Active)
 	parent.Children[0].Location = Remote

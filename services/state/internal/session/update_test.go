@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func TestAnUpdateChangesWhatItNames(t *testing.T) {
+func TestAnUpdateChangesOnlyTheGivenProperties(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.Tags, v.Session.UserID, v.Session.ExpiresAt = []string{"old"}, "u", 5
@@ -32,7 +32,7 @@ func TestAWriteOfAnotherVersionIsRefused(t *testing.T) {
 	}
 }
 
-func TestACommandOnNoSessionSaysSo(t *testing.T) {
+func TestACommandOnAnUnknownSessionIsNotFound(t *testing.T) {
 	t.Parallel()
 	v := &View{}
 	_, _, save := SaveState{Key: sessionKey}.Decide(v)
@@ -49,7 +49,7 @@ func TestACommandOnNoSessionSaysSo(t *testing.T) {
 	}
 }
 
-func TestUsageOutsideOfStepsIsCountedOn(t *testing.T) {
+func TestUsageOutsideOfStepsIsAppended(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.UsageCount = 4

@@ -24,7 +24,7 @@ func (v *View) withWaitingRuns(policies ...BusyPolicy) *View {
 	return v
 }
 
-func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
+func TestEveryEndOfTheWorkStartsTheNextWaitingRun(t *testing.T) {
 	t.Parallel()
 	live, asleep := runningView, func() *View { return suspendedView(call("c1")) }
 	taken := func() *View {
@@ -70,7 +70,7 @@ func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
 	}
 }
 
-func TestASuspensionLetsNobodyBegin(t *testing.T) {
+func TestASuspensionStartsNoWaitingRun(t *testing.T) {
 	t.Parallel()
 	commit := deciding(suspends(RunSuspendedClientTool, Call{CallID: "c1", Kind: ClientTool}).Decide)
 	got := newFamily(runningView().withWaitingRuns(BusyEnqueue)).run(t, "s", commit)["s"]
@@ -112,7 +112,7 @@ func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
 	}
 }
 
-func TestWhoFailsASessionFromOutsideEndsThoseThatWait(t *testing.T) {
+func TestAForcedFailureEndsTheWaitingRuns(t *testing.T) {
 	t.Parallel()
 	due := runningView().withWaitingRuns(BusyEnqueue, BusyRollback)
 	due.Session.ExpiresAt = 100
@@ -142,7 +142,7 @@ func TestWhoFailsASessionFromOutsideEndsThoseThatWait(t *testing.T) {
 	}
 }
 
-func TestARunThatFailsTakesItsChildrenWithItThoughAnotherOneBegins(t *testing.T) {
+func TestAFailedRunFailsItsChildrenEvenIfAnotherRunBegins(t *testing.T) {
 	t.Parallel()
 	f := newFamily(runningView().withChild("k", Active).withWaitingRuns(BusyEnqueue), childView("k", "s"))
 	got := f.run(t, "s", finishAs("s", RunFailed))
@@ -155,7 +155,7 @@ func TestARunThatFailsTakesItsChildrenWithItThoughAnotherOneBegins(t *testing.T)
 	}
 }
 
-func TestNobodyPaysForThoseThatDoNotWait(t *testing.T) {
+func TestCommandsWithoutWaitingRunsNeedNoMoreRows(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(...*View) (*Change, error){
 		"finish": finishAs("s", RunCompleted),
@@ -171,7 +171,7 @@ func TestNobodyPaysForThoseThatDoNotWait(t *testing.T) {
 	}
 }
 
-func TestWhoAppendsMessagesKnowsThoseThatWait(t *testing.T) {
+func TestNewMessagesMayNotUseIDsOfWaitingRuns(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(id string) func(*View) error{
 		"commit": func(id string) func(*View) error {
@@ -204,7 +204,7 @@ func TestWhoAppendsMessagesKnowsThoseThatWait(t *testing.T) {
 	}
 }
 
-func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
+func TestTheBusyPolicyDecidesOnASendWhileARunIsLive(t *testing.T) {
 	t.Parallel()
 	start := Send{Post: Post{Key: sessionKey, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}}
 	if _, _, err := start.Decide(runningView()); !needsMore(err, Need{Busy: true}) {
@@ -251,7 +251,7 @@ func needsMore(err error, need Need) bool {
 	return ok && len(wider.Targets) == 1 && fmt.Sprint(wider.Targets[0].Need) == fmt.Sprint(need)
 }
 
-func TestAStopIsKeptWhateverIsAskedAfterIt(t *testing.T) {
+func TestLaterStopsOnlyEscalateTheFirst(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		was, asked, want *Stop
@@ -299,7 +299,7 @@ func reportedCall(id string, step int32) Call {
 	return c
 }
 
-func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
+func TestAnUndoIsWrittenWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	commit := Commit{
 		Ref: ref, Step: 4, Now: 100, Messages: []Message{
@@ -343,7 +343,7 @@ func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
 	}
 }
 
-func TestTheResultsOfStepsThatHaveTakenNoAnswerGoWithTheirCalls(t *testing.T) {
+func TestAnUndoDeletesTheResultsOfItsOwnCalls(t *testing.T) {
 	t.Parallel()
 	v := undoableView()
 	own := call("own").answeredBy(AnswerClient) // of step 3, which is taken back too
@@ -358,7 +358,7 @@ func TestTheResultsOfStepsThatHaveTakenNoAnswerGoWithTheirCalls(t *testing.T) {
 	}
 }
 
-func TestAStateOfWhichTheBeginningIsNotKnownStays(t *testing.T) {
+func TestAnUndoKeepsTheStateIfTheStartIsUnknown(t *testing.T) {
 	t.Parallel()
 	v := undoableView()
 	v.Live.StartStateVersion, v.Live.StartStateBase, v.StartState = 0, 0, ""
