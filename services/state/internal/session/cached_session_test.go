@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// newHot is what is known after a claim that has shown everything.
+// newHot caches a claimed session after a command with this need.
 func newHot(t *testing.T, need Need) *Hot {
 	t.Helper()
 	v := runningView()
@@ -38,7 +38,7 @@ func TestACachedSessionAnswersOnlyNeedsThatItKnows(t *testing.T) {
 		var need Need
 		fill(reflect.ValueOf(&need).Elem().Field(i), int64(h.session.StepCount))
 		if v, ok := h.View(need); ok {
-			t.Errorf("%+v is shown without a read: %+v", need, v)
+			t.Errorf("%+v is answered without a read: %+v", need, v)
 		}
 	}
 	for _, unknown := range []Need{{RunID: "another"}} {
@@ -48,7 +48,7 @@ func TestACachedSessionAnswersOnlyNeedsThatItKnows(t *testing.T) {
 	}
 }
 
-// fill gives a field of a Need a value that asks for something.
+// fill sets a field of a Need to a value other than zero.
 func fill(v reflect.Value, n int64) {
 	switch v.Kind() {
 	case reflect.String:
@@ -72,7 +72,7 @@ func TestAnUnreadStateIsNotCached(t *testing.T) {
 	t.Parallel()
 	h := newHot(t, Need{Journal: true})
 	if _, ok := h.View(Need{State: true}); ok {
-		t.Error("a state that nobody has read is shown")
+		t.Error("a state is shown without a read")
 	}
 	v, ok := h.View(Need{Written: true})
 	if !ok || v.Session.State != "" {
@@ -81,7 +81,7 @@ func TestAnUnreadStateIsNotCached(t *testing.T) {
 	written := h.After(&Change{Plan: &Journal{Step: 1, CallIDs: []string{"c"}}}).
 		After(&Change{Result: &Result{CallID: "c", Ops: []StateOp{{Key: "k", Kind: Delete}}}})
 	if _, ok := written.View(Need{Journal: true, Written: true}); ok {
-		t.Error("the step that writes to an unknown state is shown without it")
+		t.Error("a step with writes to an unknown state is answered without it")
 	}
 	s := written.session
 	s.State, s.StateVersion = `{}`, 7

@@ -61,8 +61,7 @@ func TestAStepCannotRecordALocalChildWithoutASession(t *testing.T) {
 	}
 }
 
-// Nobody but the child says what a local child is: a parent that believed
-// another one would wake too early, or never.
+// A parent that believed another source would continue too early, or never.
 func TestOnlyALocalChildReportsItsOwnStatus(t *testing.T) {
 	t.Parallel()
 	v := runningView().withChild("k", Active)

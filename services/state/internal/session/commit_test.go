@@ -68,8 +68,7 @@ func TestASuspensionNeedsSomethingToWaitFor(t *testing.T) {
 	refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
 }
 
-// The side door may be faster than the step that suspends: whatever came before
-// it continues the session with it.
+// An answer may come before the step that suspends. The step then continues the session.
 func TestAnswersBeforeTheSuspensionContinueTheSession(t *testing.T) {
 	t.Parallel()
 	answered := runningView()
@@ -221,7 +220,7 @@ func TestARepeatedCommitReturnsTheFirstAnswer(t *testing.T) {
 	v := runningView()
 	v.Session.StepCount, v.Session.Version = 4, 8
 	v.Checkpoint = &Checkpoint{ID: "cp", RunID: "r", Step: 4, Epoch: 4}
-	// Its messages and calls are there, its answers consumed, its version is old: all by itself.
+	// The messages, calls and answers are written already, by the first commit.
 	v.Taken, v.Named = []string{"m"}, []Call{call("c").answeredBy(AnswerClient).asConsumed(), call("d")}
 	change, got, err := Commit{
 		Ref: ref, Step: 4, ExpectedVersion: 7, Messages: []Message{{ID: "m"}}, Calls: []Call{{CallID: "d"}}, Consume: []Consume{{"c", 1}},

@@ -42,7 +42,7 @@ func TestANewChildIsRecordedInItsParentInTheSameWrite(t *testing.T) {
 		if p := got["s"]; p.Session.Children != 1 || p.Session.Version != 8 || len(p.Children) != 1 || p.Children[0] != row {
 			t.Errorf("got parent %+v, knows %+v", p.Session, p.Children)
 		}
-		noted := runningView().withChild("k", Active) // the parent wrote of it before it began
+		noted := runningView().withChild("k", Active) // recorded before it was created
 		if p := newFamily(noted).run(t, "k", decide)["s"]; p.Session.Children != 1 || p.Children[0].CallID != "c" {
 			t.Errorf("got parent %+v, knows %+v", p.Session, p.Children)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// startedSession is a start of a new session and what it has seen.
+// startedSession returns a Send that creates a session, with its view and its change.
 func startedSession(t *testing.T) (HandOver, *View, *Change) {
 	t.Helper()
 	start := Send{Post: Post{Key: sessionKey, AgentType: "a", RunID: "r", Now: 5, Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}}}, New: Create{State: `{"n":1}`}}

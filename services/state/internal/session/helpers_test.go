@@ -10,7 +10,7 @@ import (
 
 var sessionKey = Key{Tenant: "t", SessionID: "s"}
 
-// runningView shows a session whose run "r" is executed under epoch 4.
+// runningView returns a session with a run "r" claimed under epoch 4.
 func runningView() *View {
 	run := &Run{RunID: "r", AgentType: "a", Turn: 2, Status: RunRunning, Epoch: 4, Attempt: 1, ExecutorID: "e", MessageID: "m", Traceparent: "tp", Tracestate: "ts"}
 	return &View{
@@ -22,7 +22,7 @@ func runningView() *View {
 	}
 }
 
-// suspendedView shows the session after run "r" suspended on the calls.
+// suspendedView returns the session after run "r" suspended on the calls.
 func suspendedView(calls ...Call) *View {
 	v := runningView()
 	v.Session.Status, v.Session.ExpiresAt = SuspendedClientTool, 9000
@@ -33,7 +33,7 @@ func suspendedView(calls ...Call) *View {
 	return v
 }
 
-// withAwaitedChildren lets the shown session wait for children, by their statuses.
+// withAwaitedChildren makes the session wait for children, given by their statuses.
 func (v *View) withAwaitedChildren(children map[string]Status) *View {
 	v.Session.Suspension = &Suspension{Children: map[string]ChildWait{}}
 	for id, status := range children {
@@ -55,10 +55,10 @@ func (c Call) asConsumed() Call {
 	return c
 }
 
-// ref is the claim that owned shows.
+// ref is the claim in runningView.
 var ref = Ref{Key: sessionKey, RunID: "r", Epoch: 4}
 
-// refused fails the test unless the error is the fault, and returns it.
+// refused fails the test unless the error is this fault, and returns it.
 func refused(t *testing.T, err error, kind fault.Kind, reason string) *fault.Fault {
 	t.Helper()
 	f, ok := fault.From(err)
@@ -75,8 +75,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// family is what a store would do for a command: it keeps the views of its
-// sessions and shows those that are asked for.
+// family stands in for a store: it has the views of its sessions.
 type family struct {
 	views map[string]*View
 	ids   int
@@ -90,8 +89,7 @@ func newFamily(views ...*View) *family {
 	return f
 }
 
-// run runs the decision until it sees all that it asks for, and returns the
-// changes by session.
+// run repeats the decision until its view is complete, and returns the changes by session.
 func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View) (*Change, error)) map[string]*Change {
 	t.Helper()
 	targets := []Target{{Key: Key{"t", sessionID}}}
@@ -125,7 +123,7 @@ func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View)
 		}
 		return got
 	}
-	t.Fatal("the command asks for ever more sessions")
+	t.Fatal("the command does not stop asking for sessions")
 	return nil
 }
 
@@ -136,21 +134,21 @@ func (f *family) id() string {
 	return fmt.Sprint("next", f.ids)
 }
 
-// childView shows a sub-session of s that is executed.
+// childView returns a running child of the parent.
 func childView(id, parent string) *View {
 	v := runningView()
 	v.Session.SessionID, v.Session.ParentID = id, parent
 	return v
 }
 
-// withChild lets the shown session have a local child of the status.
+// withChild adds a local child with the status.
 func (v *View) withChild(id string, status Status) *View {
 	v.Session.Children++
 	v.Children = append(v.Children, Child{SessionID: id, AgentType: "a", Status: status, Mode: Ephemeral, Location: Local, StartedAt: 1})
 	return v
 }
 
-// deciding drops the answer of a command on one session.
+// deciding adapts a command on one session, without its answer.
 func deciding[T any](decide func(*View) (*Change, T, error)) func(...*View) (*Change, error) {
 	return func(views ...*View) (*Change, error) {
 		change, _, err := decide(views[0])

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// drainingView shows a run whose journal has run the call "paid", which was approved, and
-// has begun with another; a third call waits beside them.
+// drainingView returns a run whose journal has a result of the approved call "paid" and has
+// begun another call. A third call waits outside of the journal.
 func drainingView() *View {
 	v := runningView()
 	paid, begun, beside, open := call("paid").answeredBy(AnswerClient), call("begun").answeredBy(AnswerClient), call("beside").answeredBy(AnswerClient), call("open")

@@ -12,14 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// attempts are those that one claim may use at one step.
+// attempts are the attempts of one claim at one step.
 type attempts struct {
 	session.Key
 	step, claims int32
 }
 
-// claimOften leaves the session as many more claims as others would have made and
-// lost.
+// claimOften adds lost claims to the session.
 func (m *machine) claimOften(t *rapid.T) {
 	key, more := m.key(t), rapid.Int32Range(1, position.MaxClaims).Draw(t, "claims")
 	_ = m.store.Update(context.Background(), []session.Target{{Key: key}}, 0, func(views []*session.View) ([]*session.Change, error) {
@@ -36,7 +35,7 @@ func (m *machine) forgetPositions(key session.Key) {
 	maps.DeleteFunc(m.dealt, func(a attempts, _ int64) bool { return a.Key == key })
 }
 
-// skipped counts the steps whose numbers were given up: those that no run counts.
+// skipped counts the steps with a skipped number, which no run counts.
 func (m *machine) skipped(t *rapid.T, s *session.Session) (n int32) {
 	runs, err := m.store.Runs(context.Background(), s.Key, 0, 1000)
 	if err != nil {
@@ -50,7 +49,7 @@ func (m *machine) skipped(t *rapid.T, s *session.Session) (n int32) {
 	return n
 }
 
-// checkPositions holds the session's positions against what readers rely on.
+// checkPositions checks the positions of a session.
 func (m *machine) checkPositions(t *rapid.T, s *session.Session) {
 	now := attempts{s.Key, s.StepCount + 1, s.Claims}
 	if epoch, known := m.dealt[now]; known && epoch != s.Epoch {
@@ -72,7 +71,7 @@ func (m *machine) checkPositions(t *rapid.T, s *session.Session) {
 	}
 }
 
-// checkEnds holds the runs' positions against each other.
+// checkEnds checks that the runs end in order.
 func (m *machine) checkEnds(t *rapid.T, s *session.Session) {
 	runs, err := m.store.Runs(context.Background(), s.Key, 0, 1000)
 	if err != nil {

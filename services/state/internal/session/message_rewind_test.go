@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// rewindableView shows a session that has failed, around its message "ask" at the ordinal 3
-// of run "asked", behind the checkpoint of step 2.
+// rewindableView returns a failed session with the user message "ask" of run "asked" at
+// ordinal 3, behind the checkpoint of step 2.
 func rewindableView() *View {
 	v := restingView()
 	v.Back = &Back{
@@ -20,8 +20,7 @@ func rewindableView() *View {
 	return v
 }
 
-// testBodies reads messages by their ids: those that begin with "hidden" are not shown, and
-// messages of one body say the same.
+// testBodies hides messages with the id "hidden", and compares messages by their bodies.
 var testBodies = Bodies{
 	Same:  func(a, b Message) (bool, error) { return string(a.Body) == string(b.Body), nil },
 	Shown: func(m Message) (bool, error) { return m.ID != "hidden", nil },
@@ -31,7 +30,7 @@ var testBodies = Bodies{
 	},
 }
 
-// editing puts messages in the place of "ask".
+// editing replaces "ask" with the messages.
 func editing(messages ...Message) Edit {
 	return Edit{Target: "ask", Send: Send{Post: Post{Key: sessionKey, RunID: "next", MessageID: "ui", Now: 50, Messages: messages, Bodies: testBodies}}}
 }
@@ -117,7 +116,7 @@ func TestAMessageRewindRestoresTheStateOfItsRunOrTheCheckpointBefore(t *testing.
 		t.Errorf("got %+v, want that of the run, without the checkpoint of a later state", s)
 	}
 	v.Back.Checkpoint = newest
-	for _, run := range []*Run{nil, {RunID: "asked"}} { // a branch; a run that has not begun
+	for _, run := range []*Run{nil, {RunID: "asked"}} { // in a branch, and before it begins
 		v.Back.Run = run
 		change, _, err = regenerate().Decide(v)
 		must(t, err)

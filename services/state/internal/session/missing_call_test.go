@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// viewWithPlan shows a session whose live run has recorded a plan with the calls, and of those
-// the results of some.
+// viewWithPlan returns a live run with a plan of the calls and the results of the ended ones.
 func viewWithPlan(calls []string, ended ...string) *View {
 	v := runningView()
 	v.Journal = &Journal{Step: 4, Plan: []byte("plan"), CallIDs: calls}
@@ -82,7 +81,7 @@ func TestAMessageWithTheAnswerToAPlannedCallDoesNotWait(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want it to wait", name, started, err)
 		}
 	}
-	for _, policy := range []BusyPolicy{BusyInterrupt, BusyRollback} { // what is stopped needs no answer
+	for _, policy := range []BusyPolicy{BusyInterrupt, BusyRollback} { // a stopped run opens no call
 		c.OnBusy = policy
 		if _, started, err := c.Decide(v); err != nil || !started.Waiting {
 			t.Errorf("%s: got %+v, %v; want it to wait", policy, started, err)

@@ -2,8 +2,7 @@ package session
 
 import "testing"
 
-// afterFailure shows the session at work again after run "r0" failed and left a
-// call behind that holds somebody's message.
+// afterFailure returns the running session with an orphaned call of a failed run.
 func afterFailure(t *testing.T) *View {
 	t.Helper()
 	stashed, plain := call("stashed"), call("plain")
@@ -20,8 +19,8 @@ func afterFailure(t *testing.T) *View {
 	return v
 }
 
-// suspendOn lets the shown run suspend, with the calls or on what there is, and
-// gives the view after that.
+// suspendOn suspends the run on the calls, or on the existing ones, and returns the view
+// afterwards.
 func suspendOn(t *testing.T, v *View, calls ...Call) *View {
 	t.Helper()
 	c := suspends(RunSuspendedClientTool, calls...)
@@ -42,7 +41,7 @@ func continuesAfterAnswer(t *testing.T, v *View, callID string) bool {
 func TestNoLaterSuspensionWaitsForAnOrphanedCall(t *testing.T) {
 	t.Parallel()
 	if !continuesAfterAnswer(t, suspendOn(t, afterFailure(t), Call{CallID: "own", Kind: ClientTool}), "own") {
-		t.Error("the session waits for a call that nobody needs")
+		t.Error("the session waits for an orphaned call")
 	}
 	waiting := afterFailure(t).withAwaitedChildren(map[string]Status{"k": Active})
 	waiting.Session.Status, waiting.Live = SuspendedAwaitingChildren, nil
@@ -63,7 +62,7 @@ func TestARunMaySuspendOnOrphanedCallsAlone(t *testing.T) {
 	if !continuesAfterAnswer(t, suspendOn(t, afterFailure(t)), "stashed") {
 		t.Error("the call that a failed run left behind does not continue the session that waits for it alone")
 	}
-	v := runningView() // resumed after an interrupt of run "r0", which waited for two calls
+	v := runningView() // resumed after an interrupt of run "r0" with two open calls
 	for _, id := range []string{"c", "d"} {
 		left := call(id)
 		left.RunID, left.Stash = "r0", []byte("a message")
@@ -71,7 +70,7 @@ func TestARunMaySuspendOnOrphanedCallsAlone(t *testing.T) {
 	}
 	again := suspendOn(t, v)
 	if continuesAfterAnswer(t, again, "c") {
-		t.Error("the session goes on before its last answer")
+		t.Error("the session continues before its last answer")
 	}
 	again.Calls[0] = again.Calls[0].answeredBy(AnswerClient)
 	if !continuesAfterAnswer(t, again, "d") {

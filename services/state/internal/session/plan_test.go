@@ -10,7 +10,7 @@ import (
 
 func appends(key, value string) StateOp { return StateOp{Key: key, Kind: Append, Value: value} }
 
-// viewWithRecordedPlan shows the session with a plan in its journal, which has writes.
+// viewWithRecordedPlan returns a session with a recorded plan that has state writes.
 func viewWithRecordedPlan(t *testing.T) *View {
 	t.Helper()
 	v := runningView()

@@ -102,10 +102,10 @@ func TestARunStartsAtThePositionOfItsSession(t *testing.T) {
 
 func TestARunThatEndsWithASkippedStepIsUndoneWithItsOwnSteps(t *testing.T) {
 	t.Parallel()
-	v := undoableView() // of three steps the run has taken the last one
+	v := undoableView() // its run has taken the last of three steps
 	v.Session.Claims = position.MaxClaims
 	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
 	if got.Session.StepCount != 4 || len(got.Calls) != 1 || got.Calls[0].CallID != "late" {
-		t.Errorf("got %d steps and the calls %+v, want 4 and only the one of a former run to be told again", got.Session.StepCount, got.Calls)
+		t.Errorf("got %d steps and the calls %+v, want 4 and only the late answer of an earlier run to be reported again", got.Session.StepCount, got.Calls)
 	}
 }

@@ -79,7 +79,7 @@ func TestAChildOfADeletedParentEndsAlone(t *testing.T) {
 	if got := newFamily(childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); len(got) != 1 || got["k"] == nil {
 		t.Errorf("got %+v", got)
 	}
-	stranger := runningView() // has the id of the parent by now, and does not know the child
+	stranger := runningView() // it has the parent's id, but no record of the child
 	if got := newFamily(stranger, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); len(got) != 1 {
 		t.Errorf("got %+v", got)
 	}
@@ -125,7 +125,7 @@ func TestAllDescendantsOfAFailedSessionFail(t *testing.T) {
 	}
 }
 
-// The size would take minutes if each child that ends looked at all the others.
+// The test would take minutes if the work were quadratic.
 func TestManyChildrenEndWithTheirParentInLinearTime(t *testing.T) {
 	t.Parallel()
 	const n = 5000
@@ -178,7 +178,7 @@ func TestADeletedSessionTakesItsLocalTreeWithIt(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if got["s"].NewRun == nil || got["s"].Session.Status != Active {
-		t.Errorf("the parent waits for a child that is gone: %+v", got["s"].Session)
+		t.Errorf("the parent waits for a deleted child: %+v", got["s"].Session)
 	}
 }
 
@@ -189,9 +189,9 @@ func TestACommandWithoutAChangePropagatesNothing(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if _, err := (Family{}).Spread([]*View{runningView(), {}}, &Change{}); err == nil {
-		t.Error("views without targets were taken")
+		t.Error("views without targets were accepted")
 	}
-	// A suspended session whose calls are not shown is not thought to wait for nothing.
+	// A suspended session without its calls in the view is not continued.
 	tags := []string{"x"}
 	v := suspendedView()
 	v.Calls = nil

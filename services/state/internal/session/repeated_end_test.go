@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// afterNextClaim shows the session after run "r" ended with the change,
-// and another claim raised the epoch for the run after it.
+// afterNextClaim returns the session after the change has ended run "r" and the next run was
+// claimed.
 func afterNextClaim(change *Change) *View {
 	v := runningView()
 	s, r := *change.Session, change.Runs[0]
@@ -34,9 +34,9 @@ func TestTheEndOfARunCanBeRepeatedAfterTheNextClaim(t *testing.T) {
 	if change, again, err := commit.Decide(after); err != nil || change != nil || again.ID != checkpoint.ID || again.Version != checkpoint.Version {
 		t.Errorf("commit: got %+v, %+v, %v", change, again, err)
 	}
-	after.Checkpoint = nil // the session was taken back
+	after.Checkpoint = nil // the session was rewound
 	if change, again, err := commit.Decide(after); err != nil || change != nil || again.ID != "" || again.Step != checkpoint.Step {
-		t.Errorf("commit of what was taken back: got %+v, %+v, %v", change, again, err)
+		t.Errorf("commit of an undone step: got %+v, %+v, %v", change, again, err)
 	}
 	after.Session.StepCount++ // the next run has committed a step
 	_, _, err = commit.Decide(after)
@@ -67,7 +67,7 @@ func TestAnotherEndIsStaleAfterTheNextClaim(t *testing.T) {
 func TestARunStoppedSinceItsClaimIsNotDelayed(t *testing.T) {
 	t.Parallel()
 	for want, asked := range map[Millis][]*Stop{
-		950: {nil, {Kind: StopInterrupt, At: 19}}, // who has claimed it knows of the stop
+		950: {nil, {Kind: StopInterrupt, At: 19}}, // the executor has seen the stop
 		0:   {{Kind: StopInterrupt, At: 20}, {Kind: StopAbort, At: 30}},
 	} {
 		for _, stop := range asked {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// restingView shows the session between two runs, with a checkpoint of step 2.
+// restingView returns a failed session with a checkpoint of step 2.
 func restingView() *View {
 	v := suspendedView()
 	v.Session.Status, v.Session.Suspension = Failed, nil
@@ -36,7 +36,7 @@ func TestARewindRestoresTheSessionAndKeepsCountingSteps(t *testing.T) {
 	if !slices.Equal(change.DropCalls, []string{"open"}) || change.dropsCall(early) || !change.dropsCall(late) || !change.dropsCall(behind) {
 		t.Errorf("got dropped %v", change.DropCalls)
 	}
-	// The next write cannot tell what the rewound state was made of.
+	// The number of writes before the rewound state is unknown.
 	merged, _, err := MergeState{Key: sessionKey, Ops: []StateOp{{"x", Replace, "1"}}, Limits: Limits{State: 100}}.Decide(&View{Session: &s})
 	if err != nil || !merged.NewState || merged.Session.StateBase != 9 || merged.Session.State != `{"then":true,"x":1}` {
 		t.Errorf("got %+v, %v", merged, err)
@@ -68,7 +68,7 @@ func TestALiveSessionCannotBeRewound(t *testing.T) {
 func TestAForeignCheckpointIsRefused(t *testing.T) {
 	t.Parallel()
 	v := restingView()
-	v.Checkpoint = nil // the store shows those of the session only
+	v.Checkpoint = nil // the store returns the session's own only
 	_, _, err := RewindTo{Key: sessionKey, CheckpointID: "cp"}.Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 	_, _, err = Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})

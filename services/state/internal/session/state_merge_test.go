@@ -18,7 +18,7 @@ func TestStateWritesMergeInTheirOrder(t *testing.T) {
 		state string
 		ops   []StateOp
 		want  string
-		warns string // the key that a warning names
+		warns string // the key in the warning
 	}{
 		"none":                        {` { "a" : 1 } `, nil, ` { "a" : 1 } `, ""},
 		"a new key":                   {`{}`, []StateOp{{"a", Replace, `{"x": [1]}`}}, `{"a":{"x": [1]}}`, ""},
@@ -57,8 +57,7 @@ func TestAStateAboveTheLimitNamesItsKeys(t *testing.T) {
 	}
 }
 
-// The sizes would take minutes if a write cost as much as what was written
-// before it.
+// The test would take minutes if the work were quadratic.
 func TestManyWritesMergeInLinearTime(t *testing.T) {
 	t.Parallel()
 	const n = 50_000

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// storedState is what a store holds of a custom state.
+// storedState is the custom state in a store.
 type storedState struct {
 	whole  map[int64]string
 	writes map[int64]string
@@ -31,7 +31,7 @@ func (k storedState) write(t *rapid.T, change *Change) {
 	}
 }
 
-// read folds what lies between two versions, and says how long the writes are.
+// read folds the versions, and returns the number and size of the writes.
 func (k storedState) read(t *rapid.T, base, version int64) (text string, count, size int) {
 	var writes []string
 	for at := base + 1; at <= version; at++ {
@@ -42,7 +42,7 @@ func (k storedState) read(t *rapid.T, base, version int64) (text string, count, 
 	}
 	whole, ok := k.whole[base]
 	if !ok {
-		t.Fatalf("no whole state is kept as of %d", base)
+		t.Fatalf("no whole state is stored as of %d", base)
 	}
 	text, err := Fold(whole, writes)
 	if err != nil {
@@ -117,8 +117,8 @@ func TestASmallWriteIsStoredWithoutTheWholeState(t *testing.T) {
 		}
 		v.Session = s
 	}
-	if whole != 3 { // after each 64 writes
-		t.Errorf("200 small writes kept the whole state %d times", whole)
+	if whole != 3 { // one after every 64 writes
+		t.Errorf("200 small writes stored the whole state %d times", whole)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestAStopNamesItsRun(t *testing.T) {
 		}
 	}
 	if change, got, err := stop(StopAbort, "").Decide(over); err != nil || change != nil || got.Effect != StopNone {
-		t.Errorf("of a session that is over: got %+v and %+v, %v", got, change, err)
+		t.Errorf("of an ended session: got %+v and %+v, %v", got, change, err)
 	}
 	waiting := suspendedView(call("c"))
 	waiting.Run = waiting.Current

@@ -124,7 +124,7 @@ func TestAMessageIsSentEvenIfItsAnswersAreInvalid(t *testing.T) {
 
 func TestOnlyUnreadAnswersAreCounted(t *testing.T) {
 	t.Parallel()
-	late := call("late").answeredBy(AnswerTimeout).asConsumed() // its answer was read
+	late := call("late").answeredBy(AnswerTimeout).asConsumed() // the timeout was read
 	late.Late, late.LateAt = []byte("late"), 9
 	told, dropped := late, call("dropped").answeredBy(AnswerClient)
 	told.CallID, told.Told = "told", true

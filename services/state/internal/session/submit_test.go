@@ -52,7 +52,7 @@ func TestAnAnswerBeforeTheLastContinuesNothing(t *testing.T) {
 	}
 }
 
-// stoppedView shows a session that was stopped while it waited for the calls.
+// stoppedView returns a session that was stopped while it waited for the calls.
 func stoppedView(status Status, calls ...Call) *View {
 	v := suspendedView(calls...)
 	v.Session.Status, v.Session.Suspension = status, nil
@@ -152,7 +152,7 @@ func TestALateAnswerIsStoredAndReportedOnce(t *testing.T) {
 	}
 	v.Named = change.Calls
 	if change, _, err = commit.Decide(v); err != nil || len(change.Calls) != 0 {
-		t.Errorf("told again: got %+v, %v", change.Calls, err)
+		t.Errorf("reported again: got %+v, %v", change.Calls, err)
 	}
 }
 

@@ -2,8 +2,8 @@ package session
 
 import "testing"
 
-// parentWaitingFor lets the shown run wait for its child from now on, and gives the
-// views as they are after that.
+// parentWaitingFor suspends the running session on its child, and returns their views
+// afterwards.
 func parentWaitingFor(t *testing.T, child *View, keep Millis) *family {
 	t.Helper()
 	id := child.Session.SessionID
@@ -19,7 +19,7 @@ func parentWaitingFor(t *testing.T, child *View, keep Millis) *family {
 	return newFamily(&after, child)
 }
 
-// write puts the sessions and children of the changes into the views.
+// write applies the sessions, children and runs of the changes to the views.
 func (f *family) write(changes map[string]*Change) {
 	for id, change := range changes {
 		v := *f.views[id]
@@ -56,25 +56,25 @@ func TestAParentExpiresNoEarlierThanItsAwaitedChild(t *testing.T) {
 	t.Parallel()
 	f := parentWaitingFor(t, childView("k", "s"), 50)
 	if got := f.expiryOf("s"); got != 0 {
-		t.Errorf("while its child works it expires at %d", got)
+		t.Errorf("the child runs, and its parent expires at %d", got)
 	}
 	f.write(f.run(t, "k", suspendAt("k", 200, 1000)))
 	if got := f.expiryOf("s"); got != 1200 || f.expiryOf("k") != 1200 {
-		t.Errorf("its child is kept until %d, it until %d", f.expiryOf("k"), got)
+		t.Errorf("the child expires at %d, its parent at %d", f.expiryOf("k"), got)
 	}
 	later := Millis(3000)
 	update := UpdateSession{Key: Key{"t", "k"}, ExpiresAt: &later}
 	f.write(f.run(t, "k", deciding(update.Decide)))
 	if got := f.expiryOf("s"); got != 3000 {
-		t.Errorf("its child is kept longer now, it until %d", got)
+		t.Errorf("the child expires later, its parent at %d", got)
 	}
 	f.write(f.run(t, "k", deciding(RequestStop{Key: Key{"t", "k"}, Kind: StopInterrupt, Now: 300}.Decide)))
 	if got := f.expiryOf("s"); got != 150 {
-		t.Errorf("its child was interrupted at 100 by the clock of the family, it is kept until %d", got)
+		t.Errorf("the child was interrupted at 100, and its parent expires at %d", got)
 	}
 	f.write(f.run(t, "k", startAgain("k")))
 	if got := f.expiryOf("s"); got != 0 || f.views["s"].Session.Status != SuspendedAwaitingChildren {
-		t.Errorf("its child works again, it expires at %d: %+v", got, f.views["s"].Session)
+		t.Errorf("the child runs, and its parent expires at %d: %+v", got, f.views["s"].Session)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestAGrandparentExpiresNoEarlierEither(t *testing.T) {
 	middle.Session.Suspension = &Suspension{Children: map[string]ChildWait{"k": {Status: Active}}, Keep: 10, ExpiresAt: 110, Holds: map[string]Millis{"k": 0}}
 	f := parentWaitingFor(t, middle, 50)
 	if f.expiryOf("s") != 0 {
-		t.Errorf("got %d of a child that is kept for ever", f.expiryOf("s"))
+		t.Errorf("got %d of a child that never expires", f.expiryOf("s"))
 	}
 	f.views["k"] = childView("k", "m")
 	f.write(f.run(t, "k", suspendAt("k", 200, 1000)))
@@ -106,11 +106,11 @@ func TestAnExpirySetByAHostIsKept(t *testing.T) {
 	forEver := parentWaitingFor(t, childView("k", "s"), 0)
 	forEver.write(forEver.run(t, "k", suspendAt("k", 200, 1000)))
 	if forEver.expiryOf("s") != 0 {
-		t.Errorf("a session that is kept for ever expires at %d", forEver.expiryOf("s"))
+		t.Errorf("a session without an expiry expires at %d", forEver.expiryOf("s"))
 	}
 }
 
-// A remote child may be lost without a word.
+// The end of a remote child may never be reported.
 func TestARemoteChildDoesNotExtendTheExpiry(t *testing.T) {
 	t.Parallel()
 	parent := runningView().withChild("far", Active)

@@ -9,8 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// withWaitingRuns lets runs wait behind the live one of the shown session, each with one
-// message.
+// withWaitingRuns adds waiting runs with one message each.
 func (v *View) withWaitingRuns(policies ...BusyPolicy) *View {
 	for i, policy := range policies {
 		id := fmt.Sprint("w", i+1)
@@ -50,8 +49,8 @@ func TestEveryEndOfTheWorkStartsTheNextWaitingRun(t *testing.T) {
 		"a host interrupts":             {live, deciding(set(Interrupted).Decide)},
 		"a host completes":              {live, deciding(set(Completed).Decide)},
 		"a host pauses a suspended one": {asleep, deciding(set(Paused).Decide)},
-		"an interrupt halts":            {asleep, deciding(RequestStop{Key: sessionKey, Kind: StopInterrupt, Now: 100}.Decide)},
-		"an abort halts":                {asleep, deciding(RequestStop{Key: sessionKey, Kind: StopAbort, Now: 100}.Decide)},
+		"an interrupt stops it":         {asleep, deciding(RequestStop{Key: sessionKey, Kind: StopInterrupt, Now: 100}.Decide)},
+		"an abort stops it":             {asleep, deciding(RequestStop{Key: sessionKey, Kind: StopAbort, Now: 100}.Decide)},
 		"it is taken back":              {taken, deciding(RewindTo{Key: sessionKey, CheckpointID: "cp", Now: 100}.Decide)},
 	} {
 		v := c.view().withWaitingRuns(BusyEnqueue, BusyInterrupt)
@@ -86,7 +85,7 @@ func TestASuspensionStartsNoWaitingRun(t *testing.T) {
 
 func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
 	t.Parallel()
-	// The live run suspends, though it was asked to stop.
+	// The live run suspends although it was asked to stop.
 	v := runningView().withWaitingRuns(BusyInterrupt)
 	v.Live.Stop = &Stop{Kind: StopInterrupt}
 	v.Calls = []Call{call("old"), call("answered").answeredBy(AnswerClient)}
@@ -100,13 +99,13 @@ func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 	}
-	// Somebody interrupts a suspended session.
+	// A client interrupts a suspended session.
 	stop := deciding(RequestStop{Key: sessionKey, Kind: StopInterrupt, Now: 100}.Decide)
 	got = newFamily(suspendedView(call("c1")).withWaitingRuns(BusyEnqueue)).run(t, "s", stop)["s"]
 	if got.Begun == nil || len(got.Calls) != 1 || got.Calls[0].Answer != AnswerAbandoned {
 		t.Errorf("got %+v", got)
 	}
-	// Nobody waits: they may still be answered.
+	// Without waiting runs the calls can still be answered.
 	if got = newFamily(suspendedView(call("c1"))).run(t, "s", stop)["s"]; len(got.Calls) != 0 {
 		t.Errorf("got %+v", got.Calls)
 	}
@@ -278,21 +277,21 @@ func TestLaterStopsOnlyEscalateTheFirst(t *testing.T) {
 	}
 }
 
-// undoableView shows a session whose live run is to be taken back. It began with two
-// messages there and its own third.
+// undoableView returns a session with a live run to undo. The run began behind two messages
+// and has sent a third.
 func undoableView() *View {
 	v := runningView().withWaitingRuns(BusyRollback)
 	v.Live.Stop = &Stop{Kind: StopInterrupt, Undo: true}
 	v.Live.StartMessageCount, v.Live.StartStateVersion, v.Live.StartStateBase = 2, 1, 1
 	v.Session.StateVersion, v.Session.StateBase, v.Session.State, v.Session.CheckpointID = 6, 5, `{"n":2}`, "cp6"
 	v.Kept = []Message{{ID: "hello", Role: "user", Ordinal: 2}, {ID: "aside", Role: "user", Ordinal: 4}}
-	v.Told = []Call{reportedCall("late", 2), reportedCall("gone", 3)} // the run has taken step 3
+	v.Told = []Call{reportedCall("late", 2), reportedCall("gone", 3)} // the run has committed step 3
 	v.Live.StepCount = 1
 	v.StartState = `{"n":1}`
 	return v
 }
 
-// reportedCall is a call of a step whose late answer the model knows.
+// reportedCall returns a call of a step with a reported late answer.
 func reportedCall(id string, step int32) Call {
 	c := call(id).answeredBy(AnswerTimeout).asConsumed()
 	c.Step, c.LateAt, c.Told, c.ToldStep = step, 2, true, 3
@@ -346,7 +345,7 @@ func TestAnUndoIsWrittenWithTheEndOfTheRun(t *testing.T) {
 func TestAnUndoDeletesTheResultsOfItsOwnCalls(t *testing.T) {
 	t.Parallel()
 	v := undoableView()
-	own := call("own").answeredBy(AnswerClient) // of step 3, which is taken back too
+	own := call("own").answeredBy(AnswerClient) // of step 3, which is undone too
 	v.Named = []Call{own}
 	commit := Commit{
 		Ref: ref, Step: 4, Messages: []Message{{ID: "result", Role: "tool", RunID: "r", Step: 4}}, Consume: []Consume{{CallID: "own", Revision: 1}},
