@@ -59,27 +59,10 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 			calls[call.CallID] = call
 		}
 	}
-	ended := v.Session.Status.Terminal()
-	all := make([]Submitted, len(c.Answers))
-	written := map[string]bool{}
-	for i, answer := range c.Answers {
-		call, known := calls[answer.CallID]
-		if !known {
-			all[i].Status = UnknownCall
-			continue
-		}
-		call, status, changed, err := answer.tryApply(call, ended, c.Now)
-		if err != nil {
-			return nil, nil, err
-		}
-		calls[call.CallID], all[i] = call, Submitted{Status: status, Call: call}
-		written[call.CallID] = written[call.CallID] || changed
-	}
 	change := &Change{}
-	for _, id := range callIDs(c.Answers) {
-		if written[id] {
-			change.Calls = append(change.Calls, calls[id])
-		}
+	all, err := c.applyAnswers(change, calls, v.Session.Status.Terminal())
+	if err != nil {
+		return nil, nil, err
 	}
 	if len(change.Calls) > 0 {
 		change.continueSession(v, c.NewRunID, c.Now)
@@ -95,6 +78,31 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 		change = nil
 	}
 	return change, all, nil
+}
+
+// applyAnswers applies the answers to the calls, and adds the changed calls to the change.
+func (c SubmitAll) applyAnswers(change *Change, calls map[string]Call, ended bool) ([]Submitted, error) {
+	all := make([]Submitted, len(c.Answers))
+	written := map[string]bool{}
+	for i, answer := range c.Answers {
+		call, known := calls[answer.CallID]
+		if !known {
+			all[i].Status = UnknownCall
+			continue
+		}
+		call, status, changed, err := answer.tryApply(call, ended, c.Now)
+		if err != nil {
+			return nil, err
+		}
+		calls[call.CallID], all[i] = call, Submitted{Status: status, Call: call}
+		written[call.CallID] = written[call.CallID] || changed
+	}
+	for _, id := range callIDs(c.Answers) {
+		if written[id] {
+			change.Calls = append(change.Calls, calls[id])
+		}
+	}
+	return all, nil
 }
 
 // resumesSession reports whether the answers resume an interrupted or paused session: nothing
