@@ -40,7 +40,7 @@ type Session struct {
 	ParentID       string // empty for a root
 	RootID         string // its own id for a root
 	Status         Status
-	Version        int64 // raised by one with each change of the session; claims and usage leave it; begins at 1
+	Version        int64 // raised by one with changes other than claims, releases and usage; begins at 1
 	Epoch          int64 // raised by one with each claim, and with a forced end of a live run
 	Turn           int32 // number of runs begun
 	StepCount      int32 // number of the last step over all runs
