@@ -13,7 +13,7 @@ type Consume struct {
 	Revision int32
 }
 
-// ownCall returns a call of View.Named if this session owns it.
+// ownCall returns a call of View.NamedCalls if this session owns it.
 func (v *View) ownCall(callID string) (Call, bool) {
 	for _, call := range v.Named {
 		if call.CallID == callID && call.SessionID == v.Session.SessionID {

@@ -6,7 +6,8 @@ type Target struct {
 	Need Need
 }
 
-// Need lists the rows to read beside the session's own. View leaves the others empty.
+// Need lists the rows to read beside the session's own. A field fills the field of View with
+// the same name, or the fields in its comment; View leaves the others empty.
 type Need struct {
 	RunID           string   // Run
 	RequestKey      string   // KeyedRun; empty for none
@@ -17,26 +18,26 @@ type Need struct {
 	CheckpointID    string   // Checkpoint, CheckpointState
 	CheckpointAt    int32    // Checkpoint, if the last committed step is this one; 0 for none
 	CheckpointBelow int64    // Checkpoint: the newest with fewer messages than this; 0 for none
-	Current         bool     // Current
-	Open            bool     // Live
-	State           bool     // Session.State
-	Written         bool     // Session.State, if a result of the journal has state writes
-	Journal         bool     // Journal
-	Calls           bool     // Calls
-	Children        bool     // Children
-	Tail            Tail     // Tail
-	Waiting         bool     // Waiting, WaitingInput
-	Busy            bool     // OnBusy
-	Undo            bool     // KeptMessages, ReportedLate, StartState, FormerCheckpoint
-	BackTo          string   // RewindPoint: id of the message; empty for none
-	Answer          string   // Answer: id of an assistant message; empty for none
-	Retry           bool     // Failed
+	Current         bool
+	Open            bool
+	State           bool // Session.State
+	Written         bool // Session.State, if a result of the journal has state writes
+	Journal         bool
+	Calls           bool
+	Children        bool
+	Tail            Tail
+	Waiting         bool // Waiting, WaitingInput
+	Busy            bool
+	Undo            bool   // KeptMessages, ReportedLate, StartState, FormerCheckpoint
+	BackTo          string // RewindPoint: id of the message; empty for none
+	Answer          string // Answer: id of an assistant message; empty for none
+	Retry           bool   // Failed
 }
 
 // Tail bounds the last messages of the conversation. The zero value asks for none.
 type Tail struct {
-	Messages int // at most
-	Bytes    int // of bodies, at most; the last message is always included
+	Messages int
+	Bytes    int // of bodies; the last message is always included
 }
 
 // View is the rows of one session for a command. The store holds them locked until the Change
