@@ -2,20 +2,19 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// Branch makes a session that begins where a checkpoint of another one stands:
-// with its messages and its custom state. The other one stays as it is, and may
-// be at work. The new session is a root, paused, and of the same owner.
+// Branch creates a session from a checkpoint of another session: with its messages and
+// its custom state. The source may be active and does not change. The new session is a
+// paused root of the same user and organization.
 //
-// Faults: NotFound (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), Conflict
-// (SESSION_EXISTS).
+// Faults: NotFound (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), Conflict (SESSION_EXISTS).
 type Branch struct {
 	From         Key
 	CheckpointID string
-	Key          // of the new session, in the same tenant
+	Key          // of the new session, in the tenant of From
 	Now          Millis
 }
 
-// Targets are the sessions that Decide wants to see, in its order.
+// Targets lists the sessions for Decide, in the order of its views.
 func (c Branch) Targets() []Target {
 	source := Target{c.From, Need{CheckpointID: c.CheckpointID}}
 	if c.Key == c.From {
@@ -24,7 +23,7 @@ func (c Branch) Targets() []Target {
 	return []Target{source, {c.Key, Need{}}}
 }
 
-// Decide makes the new session. There is one change for each view.
+// Decide creates the session. It returns one change per view.
 func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 	source, branch := views[0], views[len(views)-1]
 	if source.Session == nil {
@@ -34,7 +33,7 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
 	}
 	if source.Checkpoint == nil {
-		return nil, Session{}, noCheckpoint(c.CheckpointID)
+		return nil, Session{}, checkpointNotFound(c.CheckpointID)
 	}
 	from := source.Session
 	s := Session{
@@ -48,9 +47,9 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 	return []*Change{nil, change}, s, nil
 }
 
-// BranchOff makes a session as Branch does, and begins a run in it.
+// BranchOff creates a session like Branch, and begins a run in it.
 //
-// Faults: those of Post and of Branch, and TooLarge (STATE_SIZE_EXCEEDED).
+// Faults: as for RunRequest and Branch, and TooLarge (STATE_SIZE_EXCEEDED).
 type BranchOff struct {
 	Post
 	From         Key
@@ -58,28 +57,27 @@ type BranchOff struct {
 	Addition
 }
 
-// Targets are the sessions that Decide wants to see, in its order.
+// Targets lists the sessions for Decide, in the order of its views.
 func (c BranchOff) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.with(c.Messages))}}
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages))}}
 	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
 }
 
-// Decide makes the session and its run. The first view is the new session's, the second
-// that of the one with the checkpoint.
+// Decide creates the session and its run. The views are the new session's and the source's.
 func (c BranchOff) Decide(views ...*View) (*Change, Started, error) {
 	own, source := views[0], views[1]
 	if own.Keyed != nil {
-		return c.repeat(own, EntryResume)
+		return c.answerRepeat(own, EntryResume)
 	}
 	changes, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Now: c.Now}.Decide(source, own)
 	if err != nil {
 		return nil, Started{}, err
 	}
 	change := changes[1]
-	if err := source.free(c.with(c.Messages), change.Session.MessageCount); err != nil {
+	if err := source.checkMessageIDs(c.allMessages(c.Messages), change.Session.MessageCount); err != nil {
 		return nil, Started{}, err
 	}
-	if err := c.resume(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil

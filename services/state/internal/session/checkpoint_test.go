@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestACheckpointsIdSaysItsStep(t *testing.T) {
+func TestACheckpointIDContainsItsStep(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		step := rapid.Int32Min(1).Draw(r, "step")
@@ -18,7 +18,7 @@ func TestACheckpointsIdSaysItsStep(t *testing.T) {
 	})
 }
 
-func TestACheckpointOfAnotherFormMayBeOfAnyStep(t *testing.T) {
+func TestACheckpointIDOfAnotherFormMayBelongToAnyStep(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{
 		"", "cp-1", "cpv1-", "cpv1-s", "cpv1-x-s1-t5", "cpv1-x-s1-5-abcdef", "cpv1-x-1-t5-abcdef", "cpv1-x-s-t5-abcdef", "cpv1-x-s2147483648-t5-abcdef", "x-s1-t5-abcdef", "cpv1-s1-t5-abcdef",

@@ -7,69 +7,84 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// PutChild notes a sub-session in its parent, or what is new of one: what is
-// empty stays as it was. What the parent knows of a local child's status comes
-// from the child itself, whatever the command says; a remote child's status is
-// the caller's word.
+// Child is the record of a child in its parent.
+type Child struct {
+	SessionID   string
+	AgentType   string
+	CallID      string // the parent's call that made the child
+	Status      Status // as reported by a local child; may be old for a remote one
+	Mode        ChildMode
+	Name        string // of a persistent child
+	Location    Location
+	Remote      string // JSON: how to reach a remote child; empty for a local one
+	StartedAt   Millis
+	CompletedAt Millis
+}
+
+// ChildMode is the lifetime of a child.
+type ChildMode string
+
+// The modes.
+const (
+	Ephemeral  ChildMode = "ephemeral"  // for one call
+	Persistent ChildMode = "persistent" // a companion for many calls
+)
+
+// Location is where a child is stored.
+type Location string
+
+// The locations.
+const (
+	Local  Location = "local"  // in this store; deleted with its parent
+	Remote Location = "remote" // in another service
+)
+
+// PutChild records a child in its parent, or updates the record. Empty fields keep their
+// value. The status of a local child is ignored, since the child reports it itself; the
+// status of a remote child is set by the caller.
 //
-// A parent that waits for nothing else any more is woken by Family.Spread.
+// Family.Propagate continues a parent that has nothing else to wait for.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Conflict (LOCATION_FIXED,
-// CHILD_UNKNOWN).
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (LOCATION_FIXED, CHILD_UNKNOWN).
 type PutChild struct {
 	Key
 	Child Child
 	Now   Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c PutChild) Need() Need { return Need{Current: true, Calls: true, Children: true} }
 
-// Decide writes the child. The change is nil when nothing is new.
+// Decide writes the child. The change is nil if the record stays the same.
 func (c PutChild) Decide(v *View) (*Change, error) {
 	if v.Session == nil {
 		return nil, NoSession(c.Key)
 	}
 	old, known := childOf(v.Children, c.Child.SessionID)
 	if !known && c.Child.Location != Remote {
-		return nil, noChild(c.Key, c.Child.SessionID)
+		return nil, childUnknown(c.Key, c.Child.SessionID)
 	}
-	s := *v.Session
-	change := &Change{Session: &s}
-	child, err := c.Child.kept(old, known, c.Now)
+	s := v.nextVersion(c.Now)
+	change := &Change{Session: s}
+	child, err := c.Child.mergedWith(old, known, c.Now)
 	if err != nil || known && child == old {
 		return nil, err
 	}
-	change.put(child, known)
-	s.Version++
-	s.UpdatedAt = c.Now
-	s.Suspension, _ = s.Suspension.told(child.SessionID, child.Status)
+	change.putChild(child, known)
+	s.Suspension, _ = s.Suspension.withChildStatus(child.SessionID, child.Status)
 	return change, nil
 }
 
-// noChild is the fault for a local sub-session that does not exist: a note of
-// it would speak of nobody, and whoever waits for it would wait for ever.
-func noChild(k Key, childID string) error {
+// childUnknown is the fault for a local child without a session: a parent would wait for
+// it forever.
+func childUnknown(k Key, childID string) error {
 	return fault.New(fault.Conflict, "CHILD_UNKNOWN",
-		"session %q has no sub-session %q; a local one is made with its parent named when it is created or started", k.SessionID, childID)
+		"session %q has no sub-session %q; create or start the sub-session first, with this session as its parent", k.SessionID, childID)
 }
 
-func fixed(old Child, location Location) error {
+func locationFixed(old Child, location Location) error {
 	return fault.New(fault.Conflict, "LOCATION_FIXED",
-		"sub-session %q is %s, and stays so; note one that is %s under an id of its own", old.SessionID, old.Location, location)
-}
-
-// put writes a child of the session.
-func (change *Change) put(child Child, known bool) {
-	if !known {
-		change.Session.Children++
-	}
-	i := slices.IndexFunc(change.Children, func(c Child) bool { return c.SessionID == child.SessionID })
-	if i >= 0 {
-		change.Children[i] = child
-		return
-	}
-	change.Children = append(change.Children, child)
+		"sub-session %q is %s, which is fixed; use another id for a %s one", old.SessionID, old.Location, location)
 }
 
 func childOf(children []Child, id string) (Child, bool) {
@@ -80,16 +95,15 @@ func childOf(children []Child, id string) (Child, bool) {
 	return children[i], true
 }
 
-// kept returns the child as it is to be kept: a new one, or one in the place of
-// what is known of it, of which it keeps what is empty in the new. It gives
-// Conflict (LOCATION_FIXED) when the two are said to be in different places:
-// whoever deletes the tree relies on it.
-func (c Child) kept(old Child, known bool, now Millis) (Child, error) {
+// mergedWith returns the new record of a child: empty fields keep their old value, or get
+// their default if the child is not known yet. Conflict (LOCATION_FIXED) if the location
+// differs from the old one; deletion relies on it.
+func (c Child) mergedWith(old Child, known bool, now Millis) (Child, error) {
 	if !known {
 		old = Child{AgentType: c.AgentType, Status: Active, Mode: Ephemeral, Location: cmp.Or(c.Location, Local), StartedAt: now}
 	}
 	if c.Location != "" && c.Location != old.Location {
-		return Child{}, fixed(old, c.Location)
+		return Child{}, locationFixed(old, c.Location)
 	}
 	child := Child{
 		SessionID: c.SessionID, AgentType: cmp.Or(c.AgentType, old.AgentType), CallID: cmp.Or(c.CallID, old.CallID),
@@ -100,12 +114,11 @@ func (c Child) kept(old Child, known bool, now Millis) (Child, error) {
 	if known && child.Location == Local {
 		child.Status, child.StartedAt, child.CompletedAt = old.Status, old.StartedAt, old.CompletedAt
 	}
-	return child.dated(now), nil
+	return child.withEndTime(now), nil
 }
 
-// dated returns the child with the time of its end if, and only if, it has
-// ended.
-func (c Child) dated(now Millis) Child {
+// withEndTime sets CompletedAt of an ended child, and clears it otherwise.
+func (c Child) withEndTime(now Millis) Child {
 	if !c.Status.Terminal() {
 		c.CompletedAt = 0
 	} else if c.CompletedAt == 0 {
@@ -114,65 +127,64 @@ func (c Child) dated(now Millis) Child {
 	return c
 }
 
-// children puts the step's children into the change. The step's writer may
-// know less than what came by the side door meanwhile: a remote child that has
-// ended stays ended, unless it was started again after that. A new one is
-// remote: Conflict (CHILD_UNKNOWN) for a local one, as PutChild gives it.
-func (c Commit) children(v *View, change *Change) error {
+// changeChildren adds the step's children to the change. Remote children also report
+// themselves, so the executor's view may be old: an ended remote child stays ended unless
+// it was started after its end. Conflict (CHILD_UNKNOWN) for an unknown local child.
+func (c Commit) changeChildren(v *View, change *Change) error {
 	for _, child := range c.Children {
 		old, known := childOf(v.Children, child.SessionID)
 		if !known {
-			old, known = childOf(change.Children, child.SessionID) // it stands twice in the request
+			old, known = childOf(change.Children, child.SessionID) // the request names it twice
 		}
 		if !known && child.Location != Remote {
-			return noChild(c.Key, child.SessionID)
+			return childUnknown(c.Key, child.SessionID)
 		}
 		if known && old.Status.Terminal() && child.StartedAt <= old.CompletedAt {
 			child.Status, child.CompletedAt = old.Status, old.CompletedAt
 		}
-		kept, err := child.kept(old, known, c.Now)
+		merged, err := child.mergedWith(old, known, c.Now)
 		if err != nil {
 			return err
 		}
-		change.put(kept, known)
+		change.putChild(merged, known)
 	}
 	return nil
 }
 
-// waited returns the suspension with the statuses that the children have by
-// now, which may have ended before their parent came to wait for them. It gives
-// Conflict (CHILD_UNKNOWN) for a child that could never wake the session.
-func (s *Suspension) waited(v *View, change *Change) (*Suspension, error) {
-	waited := Suspension{}
+// withCurrentStatuses returns the suspension with the recorded statuses of its children: a
+// child may have ended before its parent suspended. Conflict (CHILD_UNKNOWN) for a child
+// without a record, which could never wake the session.
+func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, error) {
+	updated := Suspension{}
 	if s != nil {
-		waited = *s
+		updated = *s
 	}
-	waited.Children = nil
-	waited.Keep, waited.ExpiresAt, waited.Holds = 0, 0, nil
-	for id, wait := range s.children() {
+	updated.Children = nil
+	updated.Keep, updated.ExpiresAt, updated.Holds = 0, 0, nil
+	for id, wait := range s.awaitedChildren() {
 		child, known := childOf(slices.Concat(change.Children, v.Children), id)
 		if !known {
-			return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN", "the session waits for a sub-session %q that it does not have; note it first", id)
+			return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN", "the suspension names a sub-session %q, which the session does not have; record it first", id)
 		}
 		wait.Status = child.Status
-		if waited.Children == nil {
-			waited.Children = map[string]ChildWait{}
+		if updated.Children == nil {
+			updated.Children = map[string]ChildWait{}
 		}
-		waited.Children[id] = wait
+		updated.Children[id] = wait
 		if child.Location == Local && (child.Status == Active || child.Status.Suspended()) {
-			waited.hold(id, 0) // until when a suspended one is kept is not known yet; its end will be told
+			updated.setChildExpiry(id, 0) // until the child reports its expiry or its end
 		}
 	}
-	return &waited, nil
+	return &updated, nil
 }
 
-// leaveChildren ends the sub-sessions that the session has waited for: the calls that
-// they are for are taken back.
-func (change *Change) leaveChildren(v *View) {
-	for id := range v.Session.Suspension.children() {
+// endAwaitedChildren ends the local children of the suspension, because the calls they
+// work for are undone.
+func (change *Change) endAwaitedChildren(v *View) {
+	for id := range v.Session.Suspension.awaitedChildren() {
 		if child, known := childOf(v.Children, id); known && child.Location == Local && !child.Status.Terminal() {
-			change.leaves = append(change.leaves, id)
+			change.endChildren = append(change.endChildren, id)
 		}
 	}
-	slices.Sort(change.leaves)
+	slices.Sort(change.endChildren)
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func put(child Child) PutChild { return PutChild{Key: ours, Child: child, Now: 100} }
+func put(child Child) PutChild { return PutChild{Key: sessionKey, Child: child, Now: 100} }
 
-func TestARemoteChildIsNotedAndItsEndWakesTheParent(t *testing.T) {
+func TestARemoteChildIsRecordedAndItsEndContinuesTheParent(t *testing.T) {
 	t.Parallel()
-	change, err := put(Child{SessionID: "far", Status: Active, Location: Remote, Remote: `{"url":"x"}`}).Decide(owned())
+	change, err := put(Child{SessionID: "far", Status: Active, Location: Remote, Remote: `{"url":"x"}`}).Decide(runningView())
 	must(t, err)
 	if row := change.Children[0]; change.Session.Children != 1 || row.Mode != Ephemeral || row.StartedAt != 100 || change.Session.Version != 8 {
 		t.Errorf("got %+v, session %+v", row, change.Session)
 	}
-	parent := suspended().waitsFor(map[string]Status{"far": Active})
+	parent := suspendedView().withAwaitedChildren(map[string]Status{"far": Active})
 	parent.Children[0].Location = Remote
 	for status, wakes := range map[Status]bool{SuspendedClientTool: false, Completed: true, Failed: true} {
 		c := put(Child{SessionID: "far", AgentType: "a", Status: status, Location: Remote})
-		got := familyOf(parent).spread(t, "s", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })["s"]
+		got := newFamily(parent).run(t, "s", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })["s"]
 		if (got.NewRun != nil) != wakes || got.Session.Version != 8 || got.Session.Children != 1 {
 			t.Errorf("%s: got session %+v, run %+v", status, got.Session, got.NewRun)
 		}
@@ -29,9 +29,9 @@ func TestARemoteChildIsNotedAndItsEndWakesTheParent(t *testing.T) {
 	}
 }
 
-func TestAChildStaysWhereItIs(t *testing.T) {
+func TestTheLocationOfAChildIsFixed(t *testing.T) {
 	t.Parallel()
-	v := owned().knows("k", Active)
+	v := runningView().withChild("k", Active)
 	_, err := put(Child{SessionID: "k", Location: Remote}).Decide(v)
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
 	_, err = put(Child{SessionID: "new", Location: Local}).Decide(v)
@@ -42,7 +42,7 @@ func TestAChildStaysWhereItIs(t *testing.T) {
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
 }
 
-func TestAStepNotesNoLocalChildThatNobodyMade(t *testing.T) {
+func TestAStepCannotRecordALocalChildWithoutASession(t *testing.T) {
 	t.Parallel()
 	for _, location := range []Location{Local, ""} {
 		c := Commit{
@@ -50,22 +50,21 @@ func TestAStepNotesNoLocalChildThatNobodyMade(t *testing.T) {
 			Outcome:    &Outcome{Status: RunSuspendedAwaitingChildren},
 			Suspension: &Suspension{Children: map[string]ChildWait{"ghost": {}}},
 		}
-		_, _, err := c.Decide(owned())
+		_, _, err := c.Decide(runningView())
 		refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
 	}
 	twice := Commit{Ref: ref, Step: 4, Children: []Child{{SessionID: "far", Location: Remote}, {SessionID: "far", Name: "critic"}}}
-	change, _, err := twice.Decide(owned())
+	change, _, err := twice.Decide(runningView())
 	must(t, err)
 	if len(change.Children) != 1 || change.Session.Children != 1 || change.Children[0].Location != Remote || change.Children[0].Name != "critic" {
 		t.Errorf("got %+v", change.Children)
 	}
 }
 
-// Nobody but the child says what a local child is: a parent that believed
-// another one would wake too early, or never.
-func TestALocalChildSpeaksForItself(t *testing.T) {
+// A parent that believed another source would continue too early, or never.
+func TestOnlyALocalChildReportsItsOwnStatus(t *testing.T) {
 	t.Parallel()
-	v := owned().knows("k", Active)
+	v := runningView().withChild("k", Active)
 	change, err := put(Child{SessionID: "k", AgentType: "a", Status: Completed, Location: Local, Name: "critic"}).Decide(v)
 	must(t, err)
 	if row := change.Children[0]; row.Status != Active || row.Name != "critic" || row.CompletedAt != 0 || row.StartedAt != 1 {
@@ -76,9 +75,9 @@ func TestALocalChildSpeaksForItself(t *testing.T) {
 	}
 }
 
-func TestAStepNotesItsChildrenAndCountsNewOnes(t *testing.T) {
+func TestAStepRecordsItsChildrenAndCountsNewOnes(t *testing.T) {
 	t.Parallel()
-	v := owned().knows("k", Active).knows("far", Completed).knows("again", Completed)
+	v := runningView().withChild("k", Active).withChild("far", Completed).withChild("again", Completed)
 	for i := range v.Children[1:] {
 		v.Children[i+1].Location, v.Children[i+1].CompletedAt = Remote, 40
 	}
@@ -103,9 +102,9 @@ func TestAStepNotesItsChildrenAndCountsNewOnes(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSaidOfAChildStaysAsItWas(t *testing.T) {
+func TestEmptyFieldsOfAChildKeepTheirValue(t *testing.T) {
 	t.Parallel()
-	v := owned().knows("far", Active)
+	v := runningView().withChild("far", Active)
 	v.Children[0] = Child{SessionID: "far", AgentType: "a", CallID: "c", Status: Active, Mode: Persistent, Name: "critic", Location: Remote, Remote: "{}", StartedAt: 1}
 	change, err := put(Child{SessionID: "far", Status: Completed}).Decide(v)
 	must(t, err)

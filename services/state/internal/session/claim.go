@@ -6,13 +6,12 @@ type Claim struct {
 	Now        Millis
 }
 
-// Decide claims the run that is due. The change is nil when the run is not
-// queued any more, or waits for its time.
+// Decide claims View.Run. The change is nil if the run is not queued or not due yet.
 func (c Claim) Decide(v *View) (*Change, error) {
 	if v.Session == nil || v.Run == nil || v.Run.Status != RunQueued || v.Run.DueAt > c.Now {
 		return nil, nil
 	}
-	s, r := c.take(v)
+	s, r := c.raiseEpoch(v)
 	r.Status = RunRunning
 	if r.StartedAt == 0 {
 		r.StartedAt = c.Now
@@ -20,8 +19,8 @@ func (c Claim) Decide(v *View) (*Change, error) {
 	return &Change{Session: &s, Runs: []Run{r}}, nil
 }
 
-// take raises the epoch and names the owner.
-func (c Claim) take(v *View) (Session, Run) {
+// raiseEpoch begins a new epoch with the executor as its owner.
+func (c Claim) raiseEpoch(v *View) (Session, Run) {
 	s, r := *v.Session, *v.Run
 	s.Epoch++
 	s.Claims++
@@ -33,29 +32,28 @@ func (c Claim) take(v *View) (Session, Run) {
 	return s, r
 }
 
-// ClaimOrphaned makes an executor that need not know the run's agent responsible
-// for its end, where that has been due for a while: who knows the agent has that time
-// to come back.
+// ClaimOrphaned lets any executor claim a run only to end it, although no executor serves
+// its agent. The end has been due for After, so that an executor with the agent could
+// return in time.
 type ClaimOrphaned struct {
 	Claim
-	After Millis // how long
+	After Millis
 }
 
-// Decide claims a queued run that is to stop or whose deadline has passed as Claim
-// does. The change is nil for any other: it waits for its agent.
+// Decide claims a queued run with a stop or a passed deadline. The change is nil for any
+// other run, which waits for its agent.
 func (c ClaimOrphaned) Decide(v *View) (*Change, error) {
 	if v.Run == nil {
 		return nil, nil
 	}
-	if since, ends := v.Run.onlyEnds(); !ends || since+c.After > c.Now {
+	if since, ends := v.Run.endDue(); !ends || since+c.After > c.Now {
 		return nil, nil
 	}
 	return c.Claim.Decide(v)
 }
 
-// onlyEnds reports whether there is nothing to do for the run but to end it, and since or
-// from when.
-func (r *Run) onlyEnds() (since Millis, ends bool) {
+// endDue reports whether the run has a stop or a deadline, and the earlier of their times.
+func (r *Run) endDue() (since Millis, ends bool) {
 	switch {
 	case r.Stop != nil && r.DeadlineAt > 0:
 		return min(r.Stop.At, r.DeadlineAt), true

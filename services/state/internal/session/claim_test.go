@@ -2,9 +2,9 @@ package session
 
 import "testing"
 
-// The store finds due runs without a lock, and shows them under one. A command
-// looks again: what was due may be done.
-func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
+// The store finds due runs without a lock and locks them afterwards, so a command checks them
+// once more.
+func TestARunThatIsNoLongerDueIsSkipped(t *testing.T) {
 	t.Parallel()
 	s := &Session{Epoch: 4}
 	run := func(status RunStatus, executor string) *Run {
@@ -22,22 +22,22 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 		view   View
 		due    bool
 	}{
-		"a queued run":                        {claim, View{Session: s, Run: run(RunQueued, "")}, true},
-		"a run that was claimed":              {claim, View{Session: s, Run: run(RunRunning, "x")}, false},
-		"a run that is gone":                  {claim, View{Session: s}, false},
-		"an orphan that is to stop":           {orphaned, View{Session: s, Run: stopped}, true},
-		"an orphan whose time is over":        {orphaned, View{Session: s, Run: overdue}, true},
-		"an orphan in time":                   {orphaned, View{Session: s, Run: inTime}, false},
-		"an orphan that waits for its agent":  {orphaned, View{Session: s, Run: run(RunQueued, "")}, false},
-		"an orphan's end that somebody tells": {orphaned, View{Session: s, Run: run(RunFailed, "x")}, false},
-		"an orphan that is gone":              {orphaned, View{Session: s}, false},
-		"a run of a silent executor":          {silent, View{Session: s, Run: run(RunRunning, "x"), HolderSilent: true}, true},
-		"a run of one that lives":             {silent, View{Session: s, Run: run(RunRunning, "x")}, false},
-		"an ended run of a silent one":        {silent, View{Session: s, Run: run(RunFailed, "x"), HolderSilent: true}, false},
-		"a lost claim":                        {lost, View{Session: s, Run: run(RunRunning, "e")}, true},
-		"a claim of somebody else":            {lost, View{Session: s, Run: run(RunRunning, "x")}, false},
-		"a claim that is held":                {lost, View{Session: s, Run: held}, false},
-		"a claim that was released":           {lost, View{Session: s, Run: run(RunQueued, "")}, false},
+		"a queued run":                       {claim, View{Session: s, Run: run(RunQueued, "")}, true},
+		"a run that was claimed":             {claim, View{Session: s, Run: run(RunRunning, "x")}, false},
+		"a deleted run":                      {claim, View{Session: s}, false},
+		"an orphan that is to stop":          {orphaned, View{Session: s, Run: stopped}, true},
+		"an orphan past its deadline":        {orphaned, View{Session: s, Run: overdue}, true},
+		"an orphan in time":                  {orphaned, View{Session: s, Run: inTime}, false},
+		"an orphan that waits for its agent": {orphaned, View{Session: s, Run: run(RunQueued, "")}, false},
+		"an ended orphan":                    {orphaned, View{Session: s, Run: run(RunFailed, "x")}, false},
+		"a deleted orphan":                   {orphaned, View{Session: s}, false},
+		"a run of a silent executor":         {silent, View{Session: s, Run: run(RunRunning, "x"), HolderSilent: true}, true},
+		"a run of one that lives":            {silent, View{Session: s, Run: run(RunRunning, "x")}, false},
+		"an ended run of a silent one":       {silent, View{Session: s, Run: run(RunFailed, "x"), HolderSilent: true}, false},
+		"a lost claim":                       {lost, View{Session: s, Run: run(RunRunning, "e")}, true},
+		"a claim of another executor":        {lost, View{Session: s, Run: run(RunRunning, "x")}, false},
+		"a claim that is held":               {lost, View{Session: s, Run: held}, false},
+		"a claim that was released":          {lost, View{Session: s, Run: run(RunQueued, "")}, false},
 	} {
 		change, err := c.decide(&c.view)
 		if err != nil || (change != nil) != c.due {
@@ -50,15 +50,15 @@ func TestWhatIsNotDueAnyMoreIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestARunThatItsExecutorDoesNotHoldIsCountedAsLost(t *testing.T) {
+func TestARunUnknownToItsExecutorIsCountedAsLost(t *testing.T) {
 	t.Parallel()
 	lost := RequeueLost{ExecutorID: "e", ClaimedBefore: 100}.Decide
-	v := owned()
+	v := runningView()
 	v.Run.Losses = 2
 	if change, err := lost(v); err != nil || change.Runs[0].Losses != 3 || change.Runs[0].Status != RunQueued {
 		t.Errorf("got %+v, %v", change, err)
 	}
-	v = owned()
+	v = runningView()
 	v.Run.Status = RunCompleted
 	if change, err := lost(v); err != nil || change != nil {
 		t.Errorf("got %+v, %v of a run that has ended", change, err)

@@ -7,84 +7,82 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/position"
 )
 
-// Commit makes a step durable. A repetition of the last committed step under
-// the same epoch is answered as before and changes nothing: that of one which
-// ended its run also when the next run was claimed since, for as long as no step
-// follows it.
+// Commit makes a step durable. A repeat under the same epoch returns the first answer and
+// writes nothing, as long as no later step is committed. This holds after the next claim
+// too if the step has ended its run.
 //
-// A step that suspends the session, fails it or ends it goes through
-// Family.Spread, which also continues a session whose answers were faster than
-// its suspension.
+// Family.Propagate applies the consequences of a step that ends its run. It also continues
+// a session whose answers came before its suspension.
 //
-// Faults: those of every write, Stale (STEP_STALE, VERSION_STALE,
-// ANSWER_CHANGED), Conflict (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED,
-// CALL_CONSUMED, LOCATION_FIXED, CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL),
-// Invalid (OUTCOME_INVALID), TooLarge (STATE_SIZE_EXCEEDED).
+// Faults: as for ClaimRef, Stale (STEP_STALE, VERSION_STALE, ANSWER_CHANGED), Conflict
+// (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED, CALL_CONSUMED, LOCATION_FIXED,
+// CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID), TooLarge
+// (STATE_SIZE_EXCEEDED).
 type Commit struct {
 	Ref
 	Step            int32
 	ExpectedVersion int64 // 0 for any
 	Messages        []Message
-	Ops             []StateOp // applied after those of the journal's results; those of its plan are among them
+	Ops             []StateOp // applied after the ops of the results; includes the ops of the plan
 	Record          []byte    // opaque, for Checkpoint.Record
-	Usage           []Usage   // goes behind that of the journal
-	Calls           []Call    // that somebody outside answers from now on; SessionID, RunID, Step and CreatedAt are given by Decide
-	Consume         []Consume // the answers that the step's messages hold
-	Told            []string  // the calls of whose late answers the step's messages tell
-	Children        []Child   // new ones, and what is new of those known
+	Usage           []Usage   // added after the journal's usage
+	Calls           []Call    // opened by the step; Decide sets SessionID, RunID, Step and CreatedAt
+	Consume         []Consume // answers in the step's messages
+	Told            []string  // ids of calls whose late answer is in the step's messages
+	Children        []Child   // new or updated
 	Outcome         *Outcome
-	Suspension      *Suspension // of an outcome that suspends
-	ExpireAfter     Millis      // how long a suspended session is kept; 0 for ever
+	Suspension      *Suspension // with a suspending outcome
+	ExpireAfter     Millis      // how long to keep a suspended session; 0 for ever
 	CheckpointID    string
 	Limits          Limits
 	Now             Millis
 }
 
-// Need says what Decide wants to see. The custom state may be large, and most
-// steps leave it, the calls and the children as they are.
+// Need lists the rows for Decide. It asks for the state, the calls and the children only
+// if the step touches them.
 func (c Commit) Need() Need {
 	return Need{
 		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointAt: c.Step,
 		State: len(c.Ops) > 0, Written: true, Journal: true,
-		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Suspension.children())+len(c.Children) > 0,
+		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Suspension.awaitedChildren())+len(c.Children) > 0,
 	}
 }
 
 func (c Commit) suspends() bool { return c.Outcome != nil && Status(c.Outcome.Status).Suspended() }
-func (c Commit) fails() bool    { return c.Outcome != nil && c.Outcome.Status == RunFailed }
 
-// Decide commits the step. The answer is the step's checkpoint.
+func (c Commit) fails() bool { return c.Outcome != nil && c.Outcome.Status == RunFailed }
+
+// Decide commits the step and returns its checkpoint.
 func (c Commit) Decide(v *View) (*Change, Checkpoint, error) {
-	if c.ended(v) && c.repeats(v) {
+	if c.hasEndedRun(v) && c.isRepeat(v) {
 		return nil, *v.Checkpoint, nil
 	}
-	if c.tookBack(v) {
+	if c.wasUndone(v) {
 		return nil, Checkpoint{RunID: c.RunID, Step: c.Step, Version: v.Run.FinishVersion, MessageCount: v.Session.MessageCount}, nil
 	}
-	if err := c.owns(v); err != nil {
+	if err := c.checkOwner(v); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if c.repeats(v) {
+	if c.isRepeat(v) {
 		return nil, *v.Checkpoint, nil
 	}
 	if !v.Run.Status.Live() {
-		return nil, Checkpoint{}, finished(v.Run)
+		return nil, Checkpoint{}, runFinished(v.Run)
 	}
-	if err := inFlight(v, c.Step); err != nil {
+	if err := checkStep(v, c.Step); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := v.Session.versioned(c.ExpectedVersion); err != nil {
+	if err := v.Session.checkVersion(c.ExpectedVersion); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
+	if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	return c.write(v)
+	return c.commit(v)
 }
 
-// repeats reports whether the view shows that this very step was committed by
-// this very claim.
-func (c Commit) repeats(v *View) bool {
+// isRepeat reports whether the same claim has committed the same step before.
+func (c Commit) isRepeat(v *View) bool {
 	last := v.Checkpoint
 	if last == nil || last.Step != c.Step || last.Epoch != c.Epoch || last.RunID != c.RunID {
 		return false
@@ -95,11 +93,10 @@ func (c Commit) repeats(v *View) bool {
 	return c.Outcome != nil && v.Run.FinishStep == c.Step && c.Outcome.equal(v.Run.Outcome)
 }
 
-// tookBack reports whether this very step has ended the run, and its checkpoint is
-// gone: the run was taken back, or the session was. Nothing is left of what the
-// commit has answered. Behind further steps that is known of a run only that was
-// asked to end so.
-func (c Commit) tookBack(v *View) bool {
+// wasUndone reports whether this step has ended the run and was undone since, with its
+// checkpoint. It is certain while no later step is committed; afterwards only if the stop
+// of the run asked for the undo.
+func (c Commit) wasUndone(v *View) bool {
 	if v.Session == nil || v.Run == nil || v.Checkpoint != nil || c.Outcome == nil || c.Epoch != v.Run.Epoch {
 		return false
 	}
@@ -108,7 +105,7 @@ func (c Commit) tookBack(v *View) bool {
 		(v.Session.StepCount == c.Step || r.Stop != nil && r.Stop.Undo)
 }
 
-func (c Commit) write(v *View) (*Change, Checkpoint, error) {
+func (c Commit) commit(v *View) (*Change, Checkpoint, error) {
 	ops := slices.Concat(v.Journal.resultOps(), c.Ops)
 	merged, err := merge(v.Session.State, ops, c.Limits.State)
 	if err != nil {
@@ -116,17 +113,17 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 	}
 	s, r := *v.Session, *v.Run
 	change := &Change{Session: &s, ClearJournal: v.Journal != nil}
-	c.count(&s, &r)
-	change.Messages = place(c.Messages, v.Session.MessageCount)
-	change.Usage = entries(c.RunID, c.Step, c.Now, append(v.Journal.usage(), c.Usage...))
-	s.keep(change, ops, merged.state)
-	if err := c.calls(v, change); err != nil {
+	c.advance(&s, &r)
+	change.Messages = withOrdinals(c.Messages, v.Session.MessageCount)
+	change.Usage = usageEntries(c.RunID, c.Step, c.Now, append(v.Journal.usage(), c.Usage...))
+	s.storeState(change, ops, merged.state)
+	if err := c.changeCalls(v, change); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := c.children(v, change); err != nil {
+	if err := c.changeChildren(v, change); err != nil {
 		return nil, Checkpoint{}, err
 	}
-	if err := c.end(v, change, &r); err != nil {
+	if err := c.endRun(v, change, &r); err != nil {
 		return nil, Checkpoint{}, err
 	}
 	change.Runs = []Run{r}
@@ -136,12 +133,12 @@ func (c Commit) write(v *View) (*Change, Checkpoint, error) {
 		Warnings: merged.warnings, CreatedAt: c.Now, Record: c.Record,
 	}
 	answer := *change.Checkpoint
-	answer.Record = nil // as a repetition is answered
+	answer.Record = nil // as in the answer to a repeat
 	return change, answer, nil
 }
 
-// count moves the counters and the position over the step.
-func (c Commit) count(s *Session, r *Run) {
+// advance counts the step and moves the position behind it.
+func (c Commit) advance(s *Session, r *Run) {
 	s.Version++
 	s.StepCount++
 	s.MessageCount += int64(len(c.Messages))
@@ -152,57 +149,56 @@ func (c Commit) count(s *Session, r *Run) {
 	r.Losses = 0
 }
 
-// end ends the run with the step, if the step has an outcome.
-func (c Commit) end(v *View, change *Change, r *Run) error {
+// endRun ends the run if the step has an outcome.
+func (c Commit) endRun(v *View, change *Change, r *Run) error {
 	if c.Outcome == nil {
 		return nil
 	}
 	r.FinishStep = c.Step
 	r.EndPosition = position.Ended(c.Step)
 	change.Session.Position = r.EndPosition
-	change.end(v, r, *c.Outcome, c.Now)
+	change.endRun(v, r, *c.Outcome, c.Now)
 	if c.suspends() {
 		return c.suspend(v, change, r)
 	}
 	return nil
 }
 
-// suspend notes what the session waits for. A stop that came while the step
-// was on its way takes effect here: the run that it was meant for looks no more.
+// suspend records what the session waits for. A stop that came during the step takes effect
+// here, since no executor will look at the ended run.
 func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 	s := change.Session
-	if s.Suspension, err = c.Suspension.waited(v, change); err != nil {
+	if s.Suspension, err = c.Suspension.withCurrentStatuses(v, change); err != nil {
 		return err
 	}
-	calls := change.callsOf(v)
+	calls := change.unconsumedCalls(v)
 	if r.Status == RunSuspendedAwaitingChildren && len(s.Suspension.Children) == 0 {
-		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s names no sub-session to wait for in its suspension", r.Status)
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs a suspension with a sub-session to wait for", r.Status)
 	}
 	if r.Status != RunSuspendedAwaitingChildren && len(calls) == 0 {
-		return fault.New(fault.Invalid, "OUTCOME_INVALID", "the outcome %s needs a call that waits for its answer after the step; add the calls to the same step", r.Status)
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs a call that is unconsumed after the step; add the calls to the same step", r.Status)
 	}
 	if r.Stop != nil {
-		s.halt(*r.Stop, r.RunID, c.Now)
+		s.applyStop(*r.Stop, r.RunID, c.Now)
 		if s.Status == Failed {
-			change.drop(v, "")
+			change.dropCallsOfRun(v, "")
 		}
 		return nil
 	}
-	if len(s.Suspension.Children) == 0 && !slices.ContainsFunc(calls, Call.awaited) {
-		calls = change.adopt(calls, r.RunID)
+	if len(s.Suspension.Children) == 0 && !slices.ContainsFunc(calls, Call.isAwaited) {
+		calls = change.adoptCalls(calls, r.RunID)
 	}
 	if c.ExpireAfter > 0 {
-		c.keep(s, calls)
+		c.setExpiry(s, calls)
 	}
 	return nil
 }
 
-// keep says until when the suspended session is kept: for as long as it waits
-// for one of the calls, at least.
-func (c Commit) keep(s *Session, calls []Call) {
+// setExpiry keeps the suspended session at least until the deadlines of its awaited calls.
+func (c Commit) setExpiry(s *Session, calls []Call) {
 	s.ExpiresAt = c.Now + c.ExpireAfter
 	for _, call := range calls {
-		if call.awaited() {
+		if call.isAwaited() {
 			s.ExpiresAt = max(s.ExpiresAt, call.DeadlineAt)
 		}
 	}
@@ -212,23 +208,15 @@ func (c Commit) keep(s *Session, calls []Call) {
 	}
 }
 
-// adopt lets the run wait for the open calls that nobody waits for any more: a
-// run that suspends on nothing else means them.
-func (change *Change) adopt(calls []Call, runID string) []Call {
+// adoptCalls assigns orphaned open calls to the run: if it suspends on nothing else, it
+// waits for them.
+func (change *Change) adoptCalls(calls []Call, runID string) []Call {
 	adopted := slices.Clone(calls)
 	for i := range adopted {
-		if call := &adopted[i]; call.open() {
+		if call := &adopted[i]; call.isOpen() {
 			call.RunID = runID
 			change.Calls = append(change.Calls, *call)
 		}
 	}
 	return adopted
-}
-
-func entries(runID string, step int32, at Millis, usage []Usage) []UsageEntry {
-	list := make([]UsageEntry, len(usage))
-	for i, u := range usage {
-		list[i] = UsageEntry{RunID: runID, Step: step, Position: int32(i), At: at, Usage: u}
-	}
-	return list
 }

@@ -10,7 +10,7 @@ func suspends(status RunStatus, calls ...Call) Commit {
 	return Commit{Ref: ref, Step: 4, Calls: calls, Outcome: &Outcome{Status: status}, Suspension: &Suspension{StepID: "step"}, CheckpointID: "cp", Now: 50}
 }
 
-func TestAPlainStepAsksForNothingThatItDoesNotTouch(t *testing.T) {
+func TestAPlainStepNeedsNoRowsThatItDoesNotTouch(t *testing.T) {
 	t.Parallel()
 	got := Commit{Ref: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}}.Need()
 	if got.Calls || got.Current || got.Children || got.State || got.Open || len(got.CallIDs) > 0 {
@@ -23,7 +23,7 @@ func TestAStepSuspendsWithItsCallsInOneWrite(t *testing.T) {
 	c := suspends(RunSuspendedStepPartial, Call{CallID: "c1", Kind: ClientTool, DeadlineAt: 400}, Call{CallID: "c2", Kind: ClientTool})
 	c.ExpireAfter = 100
 	c.Messages = []Message{{ID: "m6"}}
-	change, checkpoint, err := c.Decide(owned())
+	change, checkpoint, err := c.Decide(runningView())
 	must(t, err)
 	s := change.Session
 	if s.Status != SuspendedStepPartial || s.Suspension.StepID != "step" || s.ExpiresAt != 400 || s.CheckpointID != "cp" || s.Version != 8 {
@@ -36,11 +36,11 @@ func TestAStepSuspendsWithItsCallsInOneWrite(t *testing.T) {
 		t.Errorf("got run %+v, checkpoint %+v", change.Runs[0], checkpoint)
 	}
 	c.ExpireAfter = 0
-	if change, _, err = c.Decide(owned()); err != nil || change.Session.ExpiresAt != 0 {
+	if change, _, err = c.Decide(runningView()); err != nil || change.Session.ExpiresAt != 0 {
 		t.Errorf("kept for ever: got %+v, %v", change, err)
 	}
 	c.ExpireAfter = 1000
-	if change, _, err = c.Decide(owned()); err != nil || change.Session.ExpiresAt != 1050 {
+	if change, _, err = c.Decide(runningView()); err != nil || change.Session.ExpiresAt != 1050 {
 		t.Errorf("kept longer than the deadline: got %+v, %v", change, err)
 	}
 }
@@ -48,37 +48,36 @@ func TestAStepSuspendsWithItsCallsInOneWrite(t *testing.T) {
 func TestASuspensionNeedsSomethingToWaitFor(t *testing.T) {
 	t.Parallel()
 	for _, status := range []RunStatus{RunSuspendedClientTool, RunSuspendedStepPartial, RunSuspendedAwaitingChildren} {
-		_, _, err := suspends(status).Decide(owned())
+		_, _, err := suspends(status).Decide(runningView())
 		refused(t, err, fault.Invalid, "OUTCOME_INVALID")
 	}
-	_, _, err := suspends(RunSuspendedAwaitingChildren, Call{CallID: "c"}).Decide(owned())
+	_, _, err := suspends(RunSuspendedAwaitingChildren, Call{CallID: "c"}).Decide(runningView())
 	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
 	consumes := suspends(RunSuspendedClientTool)
 	consumes.Consume = []Consume{{"c", 1}}
-	v := owned()
-	v.Calls = []Call{call("c").by(AnswerClient)}
+	v := runningView()
+	v.Calls = []Call{call("c").answeredBy(AnswerClient)}
 	v.Named = v.Calls
 	_, _, err = consumes.Decide(v)
 	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
-	_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: RunSuspendedClientTool}}.Decide(owned())
+	_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: RunSuspendedClientTool}}.Decide(runningView())
 	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
 	waits := suspends(RunSuspendedAwaitingChildren)
 	waits.Suspension = &Suspension{Children: map[string]ChildWait{"nobody": {}}}
-	_, _, err = waits.Decide(owned())
+	_, _, err = waits.Decide(runningView())
 	refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
 }
 
-// The side door may be faster than the step that suspends: whatever came before
-// it continues the session with it.
-func TestAnswersThatWereFasterThanTheSuspensionContinueTheSession(t *testing.T) {
+// An answer may come before the step that suspends. The step then continues the session.
+func TestAnswersBeforeTheSuspensionContinueTheSession(t *testing.T) {
 	t.Parallel()
-	answered := owned()
-	answered.Calls = []Call{call("c").by(AnswerClient)}
-	ended := owned()
+	answered := runningView()
+	answered.Calls = []Call{call("c").answeredBy(AnswerClient)}
+	ended := runningView()
 	ended.Children, ended.Session.Children = []Child{{SessionID: "k", Status: Completed, Location: Local}}, 1
-	open := owned()
+	open := runningView()
 	open.Calls = []Call{call("c")}
-	running := owned()
+	running := runningView()
 	running.Children, running.Session.Children = []Child{{SessionID: "k", Status: Active, Location: Local}}, 1
 	awaits := suspends(RunSuspendedAwaitingChildren)
 	awaits.Suspension = &Suspension{Children: map[string]ChildWait{"k": {CallID: "c", Status: Active}}}
@@ -93,7 +92,7 @@ func TestAnswersThatWereFasterThanTheSuspensionContinueTheSession(t *testing.T) 
 		"the child has not":      {awaits, running, false},
 		"one answered, one open": {suspends(RunSuspendedClientTool, Call{CallID: "d"}), answered, false},
 	} {
-		got := familyOf(c.view).spread(t, "s", deciding(c.commit.Decide))["s"]
+		got := newFamily(c.view).run(t, "s", deciding(c.commit.Decide))["s"]
 		if (got.NewRun != nil) != c.continues || (got.Session.Status == Active) != c.continues {
 			t.Errorf("%s: got session %+v, new run %+v", name, got.Session, got.NewRun)
 		}
@@ -106,10 +105,10 @@ func TestAnswersThatWereFasterThanTheSuspensionContinueTheSession(t *testing.T) 
 	}
 }
 
-func TestAStopThatTheSuspendingStepDidNotSeeTakesEffectWithIt(t *testing.T) {
+func TestAStopDuringTheSuspendingStepTakesEffectWithIt(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[StopKind]Status{StopInterrupt: Interrupted, StopAbort: Failed} {
-		v := owned()
+		v := runningView()
 		v.Run.Stop = &Stop{Kind: kind, Reason: "enough"}
 		change, _, err := suspends(RunSuspendedClientTool, Call{CallID: "c"}, Call{CallID: "d", Stash: []byte("x")}).Decide(v)
 		must(t, err)
@@ -126,9 +125,9 @@ func TestAStopThatTheSuspendingStepDidNotSeeTakesEffectWithIt(t *testing.T) {
 	}
 }
 
-func TestAStepTakesOnlyTheAnswerThatItHasRead(t *testing.T) {
+func TestAStepConsumesOnlyTheAnswerThatItHasRead(t *testing.T) {
 	t.Parallel()
-	foreign := call("c").by(AnswerClient)
+	foreign := call("c").answeredBy(AnswerClient)
 	foreign.SessionID = "cousin"
 	for name, c := range map[string]struct {
 		named  []Call
@@ -138,18 +137,18 @@ func TestAStepTakesOnlyTheAnswerThatItHasRead(t *testing.T) {
 		"no such call":        {nil, fault.NotFound, "UNKNOWN_TOOL_CALL"},
 		"a cousin's call":     {[]Call{foreign}, fault.NotFound, "UNKNOWN_TOOL_CALL"},
 		"an open call":        {[]Call{call("c")}, fault.Conflict, "CALL_UNANSWERED"},
-		"a consumed call":     {[]Call{call("c").by(AnswerClient).consumed()}, fault.Conflict, "CALL_CONSUMED"},
-		"an answer that grew": {[]Call{call("c").by(AnswerTimeout).by(AnswerClient)}, fault.Stale, "ANSWER_CHANGED"},
+		"a consumed call":     {[]Call{call("c").answeredBy(AnswerClient).asConsumed()}, fault.Conflict, "CALL_CONSUMED"},
+		"an answer that grew": {[]Call{call("c").answeredBy(AnswerTimeout).answeredBy(AnswerClient)}, fault.Stale, "ANSWER_CHANGED"},
 	} {
-		v := owned()
+		v := runningView()
 		v.Named = c.named
 		change, _, err := Commit{Ref: ref, Step: 4, Consume: []Consume{{"c", 1}}}.Decide(v)
 		if f, ok := fault.From(err); !ok || f.Kind != c.kind || f.Reason != c.reason || change != nil {
 			t.Errorf("%s: got %+v, %v", name, change, err)
 		}
 	}
-	v := owned()
-	v.Named = []Call{call("c").by(AnswerClient)}
+	v := runningView()
+	v.Named = []Call{call("c").answeredBy(AnswerClient)}
 	_, _, err := Commit{Ref: ref, Step: 4, Consume: []Consume{{"c", 1}, {"c", 1}}}.Decide(v)
 	refused(t, err, fault.Conflict, "CALL_CONSUMED")
 	change, _, err := Commit{Ref: ref, Step: 4, Consume: []Consume{{"c", 1}}, Now: 50}.Decide(v)
@@ -159,24 +158,24 @@ func TestAStepTakesOnlyTheAnswerThatItHasRead(t *testing.T) {
 	}
 }
 
-func TestACallIdIsUsedOnceInAFamily(t *testing.T) {
+func TestACallIDIsUniqueInAFamily(t *testing.T) {
 	t.Parallel()
-	cousins := call("c").consumed()
+	cousins := call("c").asConsumed()
 	cousins.SessionID = "cousin"
-	v := owned()
+	v := runningView()
 	v.Named = []Call{cousins}
 	_, _, err := suspends(RunSuspendedClientTool, Call{CallID: "c"}).Decide(v)
 	refused(t, err, fault.Conflict, "CALL_EXISTS")
-	_, _, err = suspends(RunSuspendedClientTool, Call{CallID: "d"}, Call{CallID: "d"}).Decide(owned())
+	_, _, err = suspends(RunSuspendedClientTool, Call{CallID: "d"}, Call{CallID: "d"}).Decide(runningView())
 	refused(t, err, fault.Conflict, "CALL_EXISTS")
 }
 
-func TestAFailedRunTakesItsOpenCallsWithIt(t *testing.T) {
+func TestAFailedRunDropsItsOpenCalls(t *testing.T) {
 	t.Parallel()
 	others, stashed := call("others"), call("stashed")
 	others.RunID, stashed.Stash = "r0", []byte("a message")
-	calls := []Call{call("open"), call("answered").by(AnswerClient), others, stashed}
-	v := owned()
+	calls := []Call{call("open"), call("answered").answeredBy(AnswerClient), others, stashed}
+	v := runningView()
 	v.Calls = calls
 	v.Session.Interruption = &Interruption{RunID: "r"}
 	finish, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunFailed}}.Decide(v)
@@ -194,9 +193,9 @@ func TestAFailedRunTakesItsOpenCallsWithIt(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedRunSaysWhy(t *testing.T) {
+func TestAnInterruptedSessionHasTheReason(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Run.Stop = &Stop{Kind: StopInterrupt, Reason: "lunch"}
 	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted}, Now: 50}.Decide(v)
 	must(t, err)
@@ -207,22 +206,22 @@ func TestAnInterruptedRunSaysWhy(t *testing.T) {
 
 func TestAStepOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
-	_, _, err := Commit{Ref: ref, Step: 4, ExpectedVersion: 6}.Decide(owned())
+	_, _, err := Commit{Ref: ref, Step: 4, ExpectedVersion: 6}.Decide(runningView())
 	f := refused(t, err, fault.Stale, "VERSION_STALE")
 	if f.Meta["currentVersion"] != "7" || f.Meta["sessionId"] != "s" {
 		t.Errorf("got %v", f.Meta)
 	}
-	_, _, err = Commit{Ref: ref, Step: 4, ExpectedVersion: 7}.Decide(owned())
+	_, _, err = Commit{Ref: ref, Step: 4, ExpectedVersion: 7}.Decide(runningView())
 	must(t, err)
 }
 
-func TestACommitThatIsRepeatedAnswersAsBefore(t *testing.T) {
+func TestARepeatedCommitReturnsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Session.StepCount, v.Session.Version = 4, 8
 	v.Checkpoint = &Checkpoint{ID: "cp", RunID: "r", Step: 4, Epoch: 4}
-	// Its messages and calls are there, its answers consumed, its version is old: all by itself.
-	v.Taken, v.Named = []string{"m"}, []Call{call("c").by(AnswerClient).consumed(), call("d")}
+	// The messages, calls and answers are written already, by the first commit.
+	v.Taken, v.Named = []string{"m"}, []Call{call("c").answeredBy(AnswerClient).asConsumed(), call("d")}
 	change, got, err := Commit{
 		Ref: ref, Step: 4, ExpectedVersion: 7, Messages: []Message{{ID: "m"}}, Calls: []Call{{CallID: "d"}}, Consume: []Consume{{"c", 1}},
 	}.Decide(v)
@@ -231,9 +230,9 @@ func TestACommitThatIsRepeatedAnswersAsBefore(t *testing.T) {
 	}
 }
 
-func TestACommittedStepForgetsTheLosses(t *testing.T) {
+func TestACommittedStepResetsTheLosses(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Run.Losses, v.HolderSilent = 2, true
 	requeued, err := RequeueSilent{}.Decide(v)
 	if err != nil || requeued.Runs[0].Losses != 3 || requeued.Runs[0].Status != RunQueued {
@@ -247,7 +246,7 @@ func TestACommittedStepForgetsTheLosses(t *testing.T) {
 
 func TestAFinishKeepsTheUsageOfTheJournalAndItsOwn(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Journal = &Journal{Step: 4, Usage: []Usage{{Model: "plan"}}}
 	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}, Usage: []Usage{{Model: "own"}}}.Decide(v)
 	must(t, err)

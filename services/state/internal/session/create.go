@@ -2,18 +2,17 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// Create makes a session without a run: it is paused until one starts.
+// Create creates a session without a run. It is paused until a run begins.
+// Family.Propagate records a child in its parent.
 //
-// A sub-session is told to its parent by Family.Spread.
-//
-// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND); of a
-// sub-session NotFound (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED,
-// LOCATION_FIXED), Wider to see the parent.
+// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND). For a child also NotFound
+// (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED, LOCATION_FIXED), and an
+// IncompleteViewError to see the parent.
 type Create struct {
 	Key
 	AgentType      string
 	ParentID       string // empty for a root
-	Child          Child  // what the parent is to know of a sub-session; CallID, Mode, Name and Remote count
+	Child          Child  // the record in the parent: CallID, Mode, Name and Remote are used
 	UserID         string
 	OrganizationID string
 	Tags           []string
@@ -23,27 +22,26 @@ type Create struct {
 	Now            Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Create) Need() Need { return Need{AgentType: c.AgentType} }
 
-// Decide makes the session. The first view is its own; the parent's is among the
-// others.
+// Decide creates the session. The first view is its own; the others may include the parent.
 func (c Create) Decide(views ...*View) (*Change, Session, error) {
 	if views[0].Session != nil {
 		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
 	}
 	if !views[0].AgentKnown {
-		return nil, Session{}, noAgent(c.AgentType)
+		return nil, Session{}, agentNotFound(c.AgentType)
 	}
-	change, err := c.birth(views)
+	change, err := c.newSession(views)
 	if err != nil {
 		return nil, Session{}, err
 	}
 	return change, *change.Session, nil
 }
 
-// birth returns the change that makes the session.
-func (c Create) birth(views []*View) (*Change, error) {
+// newSession returns the change that creates the session.
+func (c Create) newSession(views []*View) (*Change, error) {
 	s := Session{
 		Key: c.Key, AgentType: c.AgentType, ParentID: c.ParentID, RootID: c.SessionID, Status: Paused,
 		Version: 1, State: c.State, StateVersion: 1, StateBase: 1,
@@ -54,42 +52,41 @@ func (c Create) birth(views []*View) (*Change, error) {
 	if c.ParentID == "" {
 		return change, nil
 	}
-	parent, err := c.parent(views)
+	parent, err := c.findParent(views)
 	if err != nil {
 		return nil, err
 	}
 	if row, known := childOf(parent.Children, c.SessionID); known && row.Location == Remote {
-		return nil, fixed(row, Local)
+		return nil, locationFixed(row, Local)
 	}
 	s.RootID = parent.Session.RootID
-	change.joins = c.child(&s)
+	change.newChild = c.childRow(&s)
 	return change, nil
 }
 
-// parent finds the parent among the views, and gives Conflict (PARENT_ENDED)
-// when it has failed: nothing below it goes on. The views behind the first are of
-// no certain session: an earlier try may have asked for the family of one that is
-// gone by now.
-func (c Create) parent(views []*View) (*View, error) {
+// findParent returns the parent's view. Conflict (PARENT_ENDED) if the parent has failed.
+// The other views are searched by key, since an earlier attempt may have asked for other
+// members of the family.
+func (c Create) findParent(views []*View) (*View, error) {
 	key := Key{c.Tenant, c.ParentID}
-	gone := c.ParentID == c.SessionID // it does not exist yet
+	missing := c.ParentID == c.SessionID // the new session itself
 	for _, v := range views[1:] {
 		if v.Session != nil && v.Session.Key == key {
 			if v.Session.Status == Failed {
-				return nil, fault.New(fault.Conflict, "PARENT_ENDED", "session %q, the parent, has failed; start it again before its sub-sessions", c.ParentID)
+				return nil, fault.New(fault.Conflict, "PARENT_ENDED", "the parent session %q has failed; start it before its sub-sessions", c.ParentID)
 			}
 			return v, nil
 		}
-		gone = gone || v.Session == nil
+		missing = missing || v.Session == nil
 	}
-	if gone {
+	if missing {
 		return nil, NoSession(key)
 	}
 	return nil, &Wider{[]Target{{key, needParent}}}
 }
 
-// child is what the parent knows of the new session.
-func (c Create) child(s *Session) *Child {
+// childRow returns the new session's record in its parent.
+func (c Create) childRow(s *Session) *Child {
 	child := c.Child
 	child.SessionID, child.AgentType = s.SessionID, s.AgentType
 	child.Location, child.StartedAt, child.CompletedAt = Local, c.Now, 0
@@ -99,7 +96,7 @@ func (c Create) child(s *Session) *Child {
 	return &child
 }
 
-func noAgent(agentType string) error {
+func agentNotFound(agentType string) error {
 	return fault.New(fault.NotFound, "AGENT_NOT_FOUND",
-		"no executor has announced an agent %q; a new session needs an agent type that one serves", agentType)
+		"no executor has announced an agent %q; use the type of an announced agent", agentType)
 }

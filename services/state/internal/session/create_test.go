@@ -9,7 +9,7 @@ import (
 
 func TestACreatedSessionIsPausedAndHasNoRun(t *testing.T) {
 	t.Parallel()
-	c := Create{Key: ours, AgentType: "a", UserID: "u", OrganizationID: "o", Tags: []string{"x"}, State: `{"a":1}`, ExpiresAt: 90, Now: 50}
+	c := Create{Key: sessionKey, AgentType: "a", UserID: "u", OrganizationID: "o", Tags: []string{"x"}, State: `{"a":1}`, ExpiresAt: 90, Now: 50}
 	change, s, err := c.Decide(&View{AgentKnown: true})
 	must(t, err)
 	if s.Status != Paused || s.Turn != 0 || s.Version != 1 || s.CurrentRunID != "" || s.RootID != "s" || s.OrganizationID != "o" || s.ExpiresAt != 90 || s.CreatedAt != 50 {
@@ -20,11 +20,11 @@ func TestACreatedSessionIsPausedAndHasNoRun(t *testing.T) {
 	}
 	_, _, err = c.Decide(&View{})
 	refused(t, err, fault.NotFound, "AGENT_NOT_FOUND")
-	_, _, err = c.Decide(owned())
+	_, _, err = c.Decide(runningView())
 	refused(t, err, fault.Conflict, "SESSION_EXISTS")
 }
 
-func TestANewSubSessionIsNotedInItsParentByTheSameWrite(t *testing.T) {
+func TestANewChildIsRecordedInItsParentInTheSameWrite(t *testing.T) {
 	t.Parallel()
 	create := Create{Key: Key{"t", "k"}, AgentType: "b", ParentID: "s", Child: Child{CallID: "c", Name: "critic", Mode: Persistent, SessionID: "ignored"}, State: "{}", Now: 100}
 	start := Send{Post: Post{Key: create.Key, AgentType: "b", RunID: "r1", Now: 100}, New: Create{ParentID: "s", Child: create.Child, State: "{}"}}
@@ -32,9 +32,9 @@ func TestANewSubSessionIsNotedInItsParentByTheSameWrite(t *testing.T) {
 		Paused: func(views ...*View) (*Change, error) { change, _, err := create.Decide(views...); return change, err },
 		Active: func(views ...*View) (*Change, error) { change, _, err := start.Decide(views...); return change, err },
 	} {
-		parent := owned()
+		parent := runningView()
 		parent.Session.RootID = "root"
-		got := familyOf(parent).spread(t, "k", decide)
+		got := newFamily(parent).run(t, "k", decide)
 		if k := got["k"].Session; k.RootID != "root" || k.ParentID != "s" || k.Status != want || k.Version != 1 {
 			t.Errorf("got child %+v", k)
 		}
@@ -42,14 +42,14 @@ func TestANewSubSessionIsNotedInItsParentByTheSameWrite(t *testing.T) {
 		if p := got["s"]; p.Session.Children != 1 || p.Session.Version != 8 || len(p.Children) != 1 || p.Children[0] != row {
 			t.Errorf("got parent %+v, knows %+v", p.Session, p.Children)
 		}
-		noted := owned().knows("k", Active) // the parent wrote of it before it began
-		if p := familyOf(noted).spread(t, "k", decide)["s"]; p.Session.Children != 1 || p.Children[0].CallID != "c" {
+		noted := runningView().withChild("k", Active) // recorded before it was created
+		if p := newFamily(noted).run(t, "k", decide)["s"]; p.Session.Children != 1 || p.Children[0].CallID != "c" {
 			t.Errorf("got parent %+v, knows %+v", p.Session, p.Children)
 		}
 	}
 }
 
-func TestANewSubSessionNeedsItsParent(t *testing.T) {
+func TestANewChildNeedsItsParent(t *testing.T) {
 	t.Parallel()
 	for name, parent := range map[string]string{"a parent that is gone": "s", "itself": "k"} {
 		_, _, err := Create{Key: Key{"t", "k"}, AgentType: "a", ParentID: parent}.Decide(&View{AgentKnown: true}, &View{})
@@ -61,9 +61,9 @@ func TestANewSubSessionNeedsItsParent(t *testing.T) {
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
-func TestTheParentIsFoundByItsIdWhateverElseIsShown(t *testing.T) {
+func TestTheParentIsFoundAmongOtherViews(t *testing.T) {
 	t.Parallel()
-	parent, stranger := owned(), owned()
+	parent, stranger := runningView(), runningView()
 	parent.Session.RootID, stranger.Session.SessionID = "root", "stranger"
 	c := Create{Key: Key{"t", "k"}, AgentType: "a", ParentID: "s"}
 	_, got, err := c.Decide(&View{AgentKnown: true}, stranger, parent)
@@ -71,7 +71,7 @@ func TestTheParentIsFoundByItsIdWhateverElseIsShown(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	_, _, err = c.Decide(&View{AgentKnown: true}, stranger)
-	if wider, ok := errors.AsType[*Wider](err); !ok || wider.Targets[0].Key != ours {
+	if wider, ok := errors.AsType[*Wider](err); !ok || wider.Targets[0].Key != sessionKey {
 		t.Errorf("got %v", err)
 	}
 }

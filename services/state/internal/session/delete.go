@@ -1,15 +1,14 @@
 package session
 
-// DeleteSession lets a session go, with everything that belongs to it. The
-// sub-sessions below it go with it, and its parent learns of it, by
-// Family.Spread.
+// DeleteSession deletes a session with everything that belongs to it. Family.Propagate
+// deletes its local children and updates its parent.
 //
 // Faults: NotFound (SESSION_NOT_FOUND).
 type DeleteSession struct {
 	Key
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c DeleteSession) Need() Need { return Need{Children: true} }
 
 // Decide deletes the session.

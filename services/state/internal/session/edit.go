@@ -1,55 +1,55 @@
 package session
 
-// Edit puts messages in the place of one of a user's, and begins a run with them. Where
-// the conversation does not have that message, they are sent.
+// Edit replaces a message of a user and everything after it, and begins a run. If the
+// conversation does not have the message, Edit sends its messages like Send.
 //
-// A message that stands there as it is was put there before, and its run is the answer;
-// but an answer that has failed or was stopped is made anew.
+// An equal message in the same place is a repeat: its run is returned, unless that run
+// failed or was interrupted.
 //
-// Faults: those of Send, and NotFound (CHECKPOINT_NOT_FOUND).
+// Faults: as for Send, and NotFound (CHECKPOINT_NOT_FOUND).
 type Edit struct {
 	Send
-	Target string // a message's id
+	Target string // id of the message to replace
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Edit) Need() Need {
-	need := c.needBack()
+	need := c.needRewind()
 	need.BackTo = c.Target
 	return need
 }
 
-// Decide begins the run. The views are those of Send.
+// Decide begins the run. The views are as for Send.
 func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
-	there, err := c.asks(v, c.Target)
+	found, err := c.showsUserMessage(v, c.Target)
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case v.Keyed != nil, !there:
+	case v.Keyed != nil, !found:
 		return c.Send.Decide(views...)
 	}
-	if err := c.fits(v); err != nil {
+	if err := c.checkTarget(v); err != nil {
 		return nil, Started{}, err
 	}
-	stands, err := c.stands(v)
+	answered, err := c.isAnswered(v)
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case stands:
-		return nil, repeated(v, v.Current), nil
+	case answered:
+		return nil, repeatedStart(v, v.Current), nil
 	}
-	change, err := c.takeBack(v, false)
+	change, err := c.rewindAndBegin(v, false)
 	if err != nil {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil
 }
 
-// stands reports whether the message is there as the client wants it, and the newest
-// answer is its own and good.
-func (c Edit) stands(v *View) (bool, error) {
-	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.isNewest(v.Back.Run) {
+// isAnswered reports whether the message is in place already and the newest run answers it
+// without a failure or an interruption.
+func (c Edit) isAnswered(v *View) (bool, error) {
+	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.Back.Run) {
 		return false, nil
 	}
 	if v.Current.Status == RunFailed || v.Current.Status == RunInterrupted {

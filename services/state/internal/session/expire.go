@@ -1,6 +1,6 @@
 package session
 
-// Expire fails a session that nobody came back to in time.
+// Expire fails a session after its ExpiresAt.
 //
 // Faults: NotFound (SESSION_NOT_FOUND).
 type Expire struct {
@@ -8,20 +8,20 @@ type Expire struct {
 	Now Millis
 }
 
-// Expired is what became of a session that was thought to have expired.
+// Expired is the result of Expire.
 type Expired string
 
-// The ends of an expiry.
+// The results of Expire.
 const (
 	ExpiryMarked          Expired = "marked"
 	ExpiryAlreadyTerminal Expired = "already_terminal"
 	ExpiryNotDue          Expired = "not_due"
 )
 
-// Need says what Decide wants to see.
-func (c Expire) Need() Need { return needForce }
+// Need lists the rows for Decide.
+func (c Expire) Need() Need { return needForcedEnd }
 
-// Decide fails the session if its time has come.
+// Decide fails the session if it has expired.
 func (c Expire) Decide(v *View) (*Change, Expired, error) {
 	s := v.Session
 	switch {
@@ -33,7 +33,7 @@ func (c Expire) Decide(v *View) (*Change, Expired, error) {
 		return nil, ExpiryNotDue, nil
 	}
 	failure := &Failure{Error: "The session has expired.", Code: SessionExpired, Reason: SessionExpired}
-	change := force{status: Failed, failure: failure, now: c.Now}.end(v)
-	change.forsakes = true
+	change := forcedEnd{status: Failed, failure: failure, now: c.Now}.change(v)
+	change.endWaiting = true
 	return change, ExpiryMarked, nil
 }

@@ -8,51 +8,49 @@ import (
 	"strings"
 )
 
-// Facet is one property by which sessions are listed. A store keeps the facets
-// of each session in an index of their own, beside the time of its creation: so
-// a session's row, which each step rewrites, is in no index but its key, and any
-// combination of properties is found by walking one facet in order and looking
-// the others up.
+// Facet is one property by which sessions are listed. A store keeps the facets in a table
+// of their own, ordered by creation time. A session's row is rewritten with each step and
+// needs no other index than its key. A store finds any combination of properties by walking
+// one facet and looking the others up.
 type Facet string
 
 // AllSessions is the facet that every session has.
 const AllSessions Facet = "all"
 
-// OfUser names the sessions of a user.
+// OfUser is the facet of a user's sessions.
 func OfUser(id string) Facet { return facet("user", id) }
 
-// OfOrganization names the sessions of an organization.
+// OfOrganization is the facet of an organization's sessions.
 func OfOrganization(id string) Facet { return facet("organization", id) }
 
-// OfAgent names the sessions of an agent.
+// OfAgent is the facet of an agent's sessions.
 func OfAgent(agentType string) Facet { return facet("agent", agentType) }
 
-// OfStatus names the sessions that have the status now.
+// OfStatus is the facet of the sessions with this status.
 func OfStatus(s Status) Facet { return facet("status", string(s)) }
 
-// OfTag names the sessions with a tag.
+// OfTag is the facet of the sessions with a tag.
 func OfTag(tag string) Facet { return facet("tag", tag) }
 
-// OfParent names the sub-sessions of a session; with an empty id, the roots.
+// OfParent is the facet of a session's children; of the roots for an empty id.
 func OfParent(id string) Facet { return facet("parent", id) }
 
-// OfMetadata names the sessions with a pair. A key has no control characters,
-// so the pair is read in one way only.
+// OfMetadata is the facet of the sessions with a metadata pair. Keys have no control
+// characters, so the separator is unambiguous.
 func OfMetadata(key, value string) Facet { return facet("metadata", key+"\x01"+value) }
 
-// Rank orders facets by how few sessions their kind names, where nobody has
-// counted: the lower the fewer.
+// Rank orders facets by the expected number of sessions; the lowest is the most selective.
 func (f Facet) Rank() int {
 	kinds := []string{"user", "parent", "metadata", "tag", "organization", "agent", "status"}
 	kind := strings.FieldsFunc(string(f), func(r rune) bool { return r == ':' || r == '#' })[0]
 	if i := slices.Index(kinds, kind); i >= 0 {
 		return i
 	}
-	return len(kinds) // all sessions
+	return len(kinds) // AllSessions
 }
 
-// longestFacet is the longest value that stands in a facet as it is. A longer
-// one stands for itself by its digest, since an index takes no long keys.
+// longestFacet is the longest value kept in plain text, in bytes. A longer one is replaced
+// by its digest, since index keys are bounded.
 const longestFacet = 256
 
 func facet(kind, value string) Facet {
@@ -63,7 +61,7 @@ func facet(kind, value string) Facet {
 	return Facet(kind + ":" + value)
 }
 
-// Facets returns the facets of a session, sorted, each once.
+// Facets returns the facets of a session, sorted and unique.
 func (s *Session) Facets() []Facet {
 	facets := []Facet{AllSessions, OfAgent(s.AgentType), OfStatus(s.Status), OfParent(s.ParentID)}
 	if s.UserID != "" {
@@ -82,12 +80,12 @@ func (s *Session) Facets() []Facet {
 	return slices.Compact(facets)
 }
 
-// Refacet returns the facets that the session loses and gains by a change.
-// Either may be nil: a session that is new, and one that goes.
+// Refacet returns the facets that a session loses and gains by a change. before is nil for
+// a new session, after for a deleted one.
 func Refacet(before, after *Session) (lost, gained []Facet) {
 	if before != nil && after != nil && before.Status == after.Status && slices.Equal(before.Tags, after.Tags) &&
 		maps.Equal(before.Metadata, after.Metadata) && before.UserID == after.UserID && before.OrganizationID == after.OrganizationID {
-		return nil, nil // nearly every write
+		return nil, nil // the usual write
 	}
 	var old, now []Facet
 	if before != nil {

@@ -35,7 +35,7 @@ func TestNoTwoPropertiesShareAFacet(t *testing.T) {
 	}
 }
 
-func TestRefacetingLeadsFromTheOldFacetsToTheNew(t *testing.T) {
+func TestTheDifferenceOfFacetsLeadsFromTheOldToTheNew(t *testing.T) {
 	t.Parallel()
 	some := rapid.Custom(func(t *rapid.T) *Session {
 		if rapid.Bool().Draw(t, "none") {
@@ -84,7 +84,7 @@ func TestATextIsFoundByItsWords(t *testing.T) {
 	}
 }
 
-func TestAFacetOfFewRanksBeforeOneOfMany(t *testing.T) {
+func TestSelectiveFacetsRankFirst(t *testing.T) {
 	t.Parallel()
 	order := []Facet{
 		OfUser("u"), OfParent("p"), OfMetadata("k", "v"), OfTag(strings.Repeat("t", 300)), OfOrganization("o"), OfAgent("a"), OfStatus(Active), AllSessions,

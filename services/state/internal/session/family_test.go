@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func TestARemoteSubSessionIsNotMadeHereUnderItsId(t *testing.T) {
+func TestTheIDOfARemoteChildCannotBeCreatedLocally(t *testing.T) {
 	t.Parallel()
-	parent := owned().knows("far", Active)
+	parent := runningView().withChild("far", Active)
 	parent.Children[0].Location = Remote
 	create := Create{Key: Key{"t", "far"}, AgentType: "a", ParentID: "s", State: "{}"}
 	_, _, err := create.Decide(&View{AgentKnown: true}, parent)
@@ -20,10 +20,10 @@ func TestARemoteSubSessionIsNotMadeHereUnderItsId(t *testing.T) {
 
 func TestNothingBeginsBelowASessionThatHasFailed(t *testing.T) {
 	t.Parallel()
-	known := child("k", "s")
+	known := childView("k", "s")
 	known.Session.Status, known.Live = Completed, nil
 	for status, reason := range map[Status]string{Failed: "PARENT_ENDED", Completed: "", Active: "", Interrupted: "", Paused: ""} {
-		parent := owned().knows("k", Completed)
+		parent := runningView().withChild("k", Completed)
 		parent.Session.Status = status
 		for name, v := range map[string]*View{"new": {AgentKnown: true}, "known": known} {
 			_, _, err := Send{Post: Post{Key: Key{"t", "k"}, AgentType: "a", RunID: "r1"}, New: Create{ParentID: "s", State: "{}"}}.Decide(v, parent)
@@ -40,17 +40,17 @@ func TestNothingBeginsBelowASessionThatHasFailed(t *testing.T) {
 		t.Errorf("start without a parent named: %v", err)
 	}
 	_, _, err := Send{Post: Post{Key: Key{"t", "k"}, RunID: "r1"}, New: Create{ParentID: "s"}}.Decide(known)
-	if wider, ok := errors.AsType[*Wider](err); !ok || wider.Targets[0].Key != ours {
+	if wider, ok := errors.AsType[*Wider](err); !ok || wider.Targets[0].Key != sessionKey {
 		t.Errorf("got %v, which does not ask for the parent", err)
 	}
 }
 
-func TestASessionHasTheParentThatItWasMadeWith(t *testing.T) {
+func TestTheParentOfASessionIsFixed(t *testing.T) {
 	t.Parallel()
-	root, other := owned(), child("s", "another")
+	root, other := runningView(), childView("s", "another")
 	for name, v := range map[string]*View{"a root": root, "another one's": other} {
 		v.Session.Status, v.Live = Completed, nil
-		_, _, err := Send{Post: Post{Key: ours, RunID: "next"}, New: Create{ParentID: "p"}}.Decide(v)
+		_, _, err := Send{Post: Post{Key: sessionKey, RunID: "next"}, New: Create{ParentID: "p"}}.Decide(v)
 		if f := refused(t, err, fault.Conflict, "PARENT_MISMATCH"); f.Detail == "" {
 			t.Errorf("%s: no detail", name)
 		}

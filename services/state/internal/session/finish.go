@@ -6,80 +6,76 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Finish ends a run outside of a step. A repetition of it under the same
-// epoch is answered as before and changes nothing, even if the session's next
-// run was claimed since. The journal is cleared, but
-// its usage is kept, and so are the answers consumed to which its calls run. What
-// becomes of the family is for Family.Spread.
+// Finish ends a run outside of a step. A repeat under the same epoch returns the first
+// answer and writes nothing, even after the next run was claimed.
 //
-// Faults: those of every write, Invalid (OUTCOME_INVALID): a run suspends with
-// a step.
+// The journal is cleared and its usage is kept. Answers to its calls are consumed, since
+// the calls may have run. Family.Propagate applies the consequences for the family.
+//
+// Faults: as for ClaimRef, and Invalid (OUTCOME_INVALID) for a suspending outcome.
 type Finish struct {
 	Ref
 	Outcome Outcome
-	Usage   []Usage // goes behind that of the journal
+	Usage   []Usage // added after the journal's usage
 	Now     Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true, Calls: true} }
 
-// Decide ends the run. The answer is the session's version after it.
+// Decide ends the run and returns the session's new version.
 func (c Finish) Decide(v *View) (*Change, int64, error) {
-	if c.ended(v) && c.repeats(v.Run) {
+	if c.hasEndedRun(v) && c.isRepeat(v.Run) {
 		return nil, v.Run.FinishVersion, nil
 	}
-	if err := c.owns(v); err != nil {
+	if err := c.checkOwner(v); err != nil {
 		return nil, 0, err
 	}
 	if !v.Run.Status.Live() {
-		if c.repeats(v.Run) {
+		if c.isRepeat(v.Run) {
 			return nil, v.Run.FinishVersion, nil
 		}
-		return nil, 0, finished(v.Run)
+		return nil, 0, runFinished(v.Run)
 	}
 	if Status(c.Outcome.Status).Suspended() {
-		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run suspends with the commit of the step whose calls are open, not outside of a step")
+		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run cannot suspend outside of a step; commit the step with the open calls instead")
 	}
-	s, r := *v.Session, *v.Run
-	s.Version++
-	s.UpdatedAt = c.Now
+	s, r := v.nextVersion(c.Now), *v.Run
 	change := &Change{
-		Session: &s, ClearJournal: v.Journal != nil,
-		Usage: entries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
+		Session: s, ClearJournal: v.Journal != nil,
+		Usage: usageEntries(c.RunID, s.StepCount+1, c.Now, append(v.Journal.usage(), c.Usage...)),
 	}
-	change.settleDrain(v, c.Now)
-	s.endOutside(&r)
-	change.end(v, &r, c.Outcome, c.Now)
+	change.consumeJournalAnswers(v, c.Now)
+	s.endOutsideStep(&r)
+	change.endRun(v, &r, c.Outcome, c.Now)
 	change.Runs = []Run{r}
 	return change, s.Version, nil
 }
 
-// repeats reports whether the finished run ended like this, outside of a step.
-func (c Finish) repeats(r *Run) bool { return r.FinishStep == 0 && c.Outcome.equal(r.Outcome) }
+// isRepeat reports whether the run ended outside of a step with this outcome.
+func (c Finish) isRepeat(r *Run) bool { return r.FinishStep == 0 && c.Outcome.equal(r.Outcome) }
 
-// settleDrain consumes the answers to the calls that the journal names: they may have
-// run for these already, and nobody will know when the journal is cleared. No message
-// holds them, so it is no step that takes them.
-func (change *Change) settleDrain(v *View, now Millis) {
+// consumeJournalAnswers consumes the answers to calls of the journal. These calls may have
+// run already, and must not run again once the journal is cleared. ConsumedStep stays 0,
+// because no step holds the answers.
+func (change *Change) consumeJournalAnswers(v *View, now Millis) {
 	if v.Journal == nil {
 		return
 	}
-	for _, call := range change.callsOf(v) {
-		if !call.open() && slices.Contains(v.Journal.CallIDs, call.CallID) {
+	for _, call := range change.unconsumedCalls(v) {
+		if !call.isOpen() && slices.Contains(v.Journal.CallIDs, call.CallID) {
 			call.ConsumedAt = now
-			change.call(call)
+			change.putCall(call)
 		}
 	}
 }
 
-// end writes the outcome into the session's row and the run's. The session's
-// version is the one after the write.
+// endRun writes the outcome into the rows of the session and the run. The session has its
+// new version already.
 //
-// A run that fails takes its open calls with it: nobody could use the answers,
-// and no model takes a call without a result. A call that still holds somebody's
-// message stays, but no suspension waits for it.
-func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
+// A failed run drops its open calls, since models reject a call without a result. A call
+// with a stash stays as an orphan.
+func (change *Change) endRun(v *View, r *Run, o Outcome, now Millis) {
 	s := change.Session
 	s.Status = statusAfter(o.Status)
 	s.Output, s.Failure = o.Output, o.Failure
@@ -90,7 +86,7 @@ func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 	r.CompletedAt = now
 	r.FinishVersion = s.Version
 	if o.Status == RunFailed {
-		change.drop(v, r.RunID)
+		change.dropCallsOfRun(v, r.RunID)
 	}
 	if o.Status == RunInterrupted {
 		s.Interruption = &Interruption{RunID: r.RunID, At: now}
@@ -100,15 +96,14 @@ func (change *Change) end(v *View, r *Run, o Outcome, now Millis) {
 	}
 }
 
-// drop lets the open calls of a run go, or those of all runs for an empty id.
-// The new ones among them are not made at all. One with a stash stays, without
-// a run.
-func (change *Change) drop(v *View, runID string) {
-	mine := func(call Call) bool { return call.open() && (runID == "" || call.RunID == runID) }
+// dropCallsOfRun drops the open calls of a run, or of all runs for an empty id. A call with
+// a stash loses its run instead.
+func (change *Change) dropCallsOfRun(v *View, runID string) {
+	dropped := func(call Call) bool { return call.isOpen() && (runID == "" || call.RunID == runID) }
 	var made []Call
 	for _, call := range change.NewCalls {
 		switch {
-		case !mine(call):
+		case !dropped(call):
 			made = append(made, call)
 		case len(call.Stash) > 0:
 			call.RunID = ""
@@ -116,9 +111,9 @@ func (change *Change) drop(v *View, runID string) {
 		}
 	}
 	change.NewCalls = nil
-	for _, call := range change.callsOf(v) {
+	for _, call := range change.unconsumedCalls(v) {
 		switch {
-		case !mine(call):
+		case !dropped(call):
 		case len(call.Stash) == 0:
 			change.DropCalls = append(change.DropCalls, call.CallID)
 		case call.RunID != "":
@@ -129,6 +124,5 @@ func (change *Change) drop(v *View, runID string) {
 	change.NewCalls = made
 }
 
-// statusAfter is the session's status after a run with the outcome. The names
-// are the same: what a run ended as is what the session is.
+// statusAfter returns the session's status after a run with the outcome.
 func statusAfter(r RunStatus) Status { return Status(r) }

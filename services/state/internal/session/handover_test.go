@@ -5,19 +5,19 @@ import (
 	"testing"
 )
 
-// begun is a start of a new session and what it has seen.
-func begun(t *testing.T) (HandOver, *View, *Change) {
+// startedSession returns a Send that creates a session, with its view and its change.
+func startedSession(t *testing.T) (HandOver, *View, *Change) {
 	t.Helper()
-	start := Send{Post: Post{Key: ours, AgentType: "a", RunID: "r", Now: 5, Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}}}, New: Create{State: `{"n":1}`}}
+	start := Send{Post: Post{Key: sessionKey, AgentType: "a", RunID: "r", Now: 5, Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}}}, New: Create{State: `{"n":1}`}}
 	v := &View{AgentKnown: true, ExecutorLives: true}
 	change, _, err := start.Decide(v)
 	must(t, err)
 	return HandOver{Claim: Claim{ExecutorID: "e", Now: 7}, Tail: Tail{Messages: 10, Bytes: 100}, Bytes: 100}, v, change
 }
 
-func TestARunThatIsHandedOverIsClaimed(t *testing.T) {
+func TestAHandedOverRunIsClaimed(t *testing.T) {
 	t.Parallel()
-	c, v, change := begun(t)
+	c, v, change := startedSession(t)
 	queued := *change.NewRun
 	shown, claim, err := c.Decide(v, change)
 	must(t, err)
@@ -37,7 +37,7 @@ func TestARunThatIsHandedOverIsClaimed(t *testing.T) {
 	}
 }
 
-func TestWhatIsOutOfTheOrdinaryIsNotHandedOver(t *testing.T) {
+func TestOnlyAPlainNewRunIsHandedOver(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(c *HandOver, v *View, change *Change){
 		"an executor that is not registered": func(_ *HandOver, v *View, _ *Change) { v.ExecutorLives = false },
@@ -54,35 +54,35 @@ func TestWhatIsOutOfTheOrdinaryIsNotHandedOver(t *testing.T) {
 		"a session that goes away":           func(_ *HandOver, _ *View, change *Change) { change.Delete = true },
 		"a claim that is too large":          func(c *HandOver, _ *View, _ *Change) { c.Bytes = 12 },
 	} {
-		c, v, change := begun(t)
+		c, v, change := startedSession(t)
 		alter(&c, v, change)
 		before := *change
 		if _, claim, err := c.Decide(v, change); err != nil || claim != nil || !reflect.DeepEqual(*change, before) {
 			t.Errorf("%s: got %+v, %v, want the change left as it is", name, claim, err)
 		}
 	}
-	c, v, _ := begun(t)
+	c, v, _ := startedSession(t)
 	if _, claim, err := c.Decide(v, nil); err != nil || claim != nil {
 		t.Errorf("nothing: got %+v, %v", claim, err)
 	}
 }
 
-func TestAHandedClaimCarriesTheCallsAsTheyAreAfterTheChange(t *testing.T) {
+func TestAHandedOverClaimCarriesTheCallsAfterTheChange(t *testing.T) {
 	t.Parallel()
-	told, late := call("told").consumed(), call("late").consumed()
+	told, late := call("told").asConsumed(), call("late").asConsumed()
 	told.LateAt, told.Told, late.LateAt = 4, true, 4
 	gone := call("gone")
 	older := call("z")
 	older.CreatedAt = 0
 	v := &View{Calls: []Call{older, call("a"), call("b"), gone}}
-	change := &Change{Calls: []Call{call("b").by(AnswerClient), late, told, call("a").consumed()}, DropCalls: []string{"gone"}}
-	got := change.carried(v)
-	if want := []Call{older, call("b").by(AnswerClient), late}; !reflect.DeepEqual(got, want) {
+	change := &Change{Calls: []Call{call("b").answeredBy(AnswerClient), late, told, call("a").asConsumed()}, DropCalls: []string{"gone"}}
+	got := change.carriedCalls(v)
+	if want := []Call{older, call("b").answeredBy(AnswerClient), late}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-func TestATailThatGoesOnHasTheLastMessages(t *testing.T) {
+func TestAnExtendedTailHasTheLastMessages(t *testing.T) {
 	t.Parallel()
 	list := func(ids ...string) (messages []Message) {
 		for _, id := range ids {
@@ -102,7 +102,7 @@ func TestATailThatGoesOnHasTheLastMessages(t *testing.T) {
 		{Tail{3, 100}, []string{"a"}, nil, []string{"a"}},
 		{Tail{3, 100}, nil, nil, nil},
 	} {
-		if got := c.tail.behind(list(c.shown...), list(c.more...)); !reflect.DeepEqual(messageIDs(got), messageIDs(list(c.want...))) {
+		if got := c.tail.extend(list(c.shown...), list(c.more...)); !reflect.DeepEqual(messageIDs(got), messageIDs(list(c.want...))) {
 			t.Errorf("%+v: got %v", c, messageIDs(got))
 		}
 	}

@@ -8,23 +8,23 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-var ours = Key{Tenant: "t", SessionID: "s"}
+var sessionKey = Key{Tenant: "t", SessionID: "s"}
 
-// owned shows a session whose run "r" is executed under epoch 4.
-func owned() *View {
+// runningView returns a session with a run "r" claimed under epoch 4.
+func runningView() *View {
 	run := &Run{RunID: "r", AgentType: "a", Turn: 2, Status: RunRunning, Epoch: 4, Attempt: 1, ExecutorID: "e", MessageID: "m", Traceparent: "tp", Tracestate: "ts"}
 	return &View{
 		Session: &Session{
-			Key: ours, AgentType: "a", RootID: "s", Status: Active, Version: 7, Epoch: 4, Turn: 2, StepCount: 3, MessageCount: 5,
+			Key: sessionKey, AgentType: "a", RootID: "s", Status: Active, Version: 7, Epoch: 4, Turn: 2, StepCount: 3, MessageCount: 5,
 			State: "{}", StateVersion: 1, StateBase: 1, Position: 40, CurrentRunID: "r",
 		},
 		Run: run, Current: run, Live: run,
 	}
 }
 
-// suspended shows the session after run "r" suspended on the calls.
-func suspended(calls ...Call) *View {
-	v := owned()
+// suspendedView returns the session after run "r" suspended on the calls.
+func suspendedView(calls ...Call) *View {
+	v := runningView()
 	v.Session.Status, v.Session.ExpiresAt = SuspendedClientTool, 9000
 	v.Session.Suspension = &Suspension{StepID: "step"}
 	v.Run.Status, v.Run.Outcome = RunSuspendedClientTool, Outcome{Status: RunSuspendedClientTool}
@@ -33,8 +33,8 @@ func suspended(calls ...Call) *View {
 	return v
 }
 
-// waitsFor lets the shown session wait for children, by their statuses.
-func (v *View) waitsFor(children map[string]Status) *View {
+// withAwaitedChildren makes the session wait for children, given by their statuses.
+func (v *View) withAwaitedChildren(children map[string]Status) *View {
 	v.Session.Suspension = &Suspension{Children: map[string]ChildWait{}}
 	for id, status := range children {
 		v.Session.Suspension.Children[id] = ChildWait{CallID: "call-" + id, Status: status}
@@ -48,17 +48,17 @@ func call(id string) Call {
 	return Call{CallID: id, SessionID: "s", RunID: "r", Step: 3, Kind: ClientTool, CreatedAt: 1}
 }
 
-func (c Call) by(kind AnswerKind) Call { return c.answered(kind, []byte("answer"), 2) }
+func (c Call) answeredBy(kind AnswerKind) Call { return c.withAnswer(kind, []byte("answer"), 2) }
 
-func (c Call) consumed() Call {
+func (c Call) asConsumed() Call {
 	c.ConsumedAt = 3
 	return c
 }
 
-// ref is the claim that owned shows.
-var ref = Ref{Key: ours, RunID: "r", Epoch: 4}
+// ref is the claim in runningView.
+var ref = Ref{Key: sessionKey, RunID: "r", Epoch: 4}
 
-// refused fails the test unless the error is the fault, and returns it.
+// refused fails the test unless the error is this fault, and returns it.
 func refused(t *testing.T, err error, kind fault.Kind, reason string) *fault.Fault {
 	t.Helper()
 	f, ok := fault.From(err)
@@ -75,14 +75,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// family is what a store would do for a command: it keeps the views of its
-// sessions and shows those that are asked for.
+// family stands in for a store: it has the views of its sessions.
 type family struct {
 	views map[string]*View
 	ids   int
 }
 
-func familyOf(views ...*View) *family {
+func newFamily(views ...*View) *family {
 	f := &family{views: map[string]*View{}}
 	for _, v := range views {
 		f.views[v.Session.SessionID] = v
@@ -90,9 +89,8 @@ func familyOf(views ...*View) *family {
 	return f
 }
 
-// spread runs the decision until it sees all that it asks for, and returns the
-// changes by session.
-func (f *family) spread(t *testing.T, sessionID string, decide func(views ...*View) (*Change, error)) map[string]*Change {
+// run repeats the decision until its view is complete, and returns the changes by session.
+func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View) (*Change, error)) map[string]*Change {
 	t.Helper()
 	targets := []Target{{Key: Key{"t", sessionID}}}
 	for range 10 {
@@ -107,7 +105,7 @@ func (f *family) spread(t *testing.T, sessionID string, decide func(views ...*Vi
 		own, err := decide(views...)
 		var changes []*Change
 		if err == nil {
-			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: gone}.Spread(views, own)
+			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: abandonAnswer}.Spread(views, own)
 		}
 		if wider, ok := errors.AsType[*Wider](err); ok {
 			targets = wider.Widen(targets)
@@ -125,32 +123,32 @@ func (f *family) spread(t *testing.T, sessionID string, decide func(views ...*Vi
 		}
 		return got
 	}
-	t.Fatal("the command asks for ever more sessions")
+	t.Fatal("the command does not stop asking for sessions")
 	return nil
 }
 
-func gone(c Call) []byte { return []byte("gone " + c.CallID) }
+func abandonAnswer(c Call) []byte { return []byte("gone " + c.CallID) }
 
 func (f *family) id() string {
 	f.ids++
 	return fmt.Sprint("next", f.ids)
 }
 
-// child shows a sub-session of s that is executed.
-func child(id, parent string) *View {
-	v := owned()
+// childView returns a running child of the parent.
+func childView(id, parent string) *View {
+	v := runningView()
 	v.Session.SessionID, v.Session.ParentID = id, parent
 	return v
 }
 
-// knows lets the shown session have a local child of the status.
-func (v *View) knows(id string, status Status) *View {
+// withChild adds a local child with the status.
+func (v *View) withChild(id string, status Status) *View {
 	v.Session.Children++
 	v.Children = append(v.Children, Child{SessionID: id, AgentType: "a", Status: status, Mode: Ephemeral, Location: Local, StartedAt: 1})
 	return v
 }
 
-// deciding drops the answer of a command on one session.
+// deciding adapts a command on one session, without its answer.
 func deciding[T any](decide func(*View) (*Change, T, error)) func(...*View) (*Change, error) {
 	return func(views ...*View) (*Change, error) {
 		change, _, err := decide(views[0])

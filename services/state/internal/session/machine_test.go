@@ -16,23 +16,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 )
 
-// machine drives a session and a sub-session of it by random commands, sent by
-// whoever has held a claim at any time, and watches what must always hold.
+// machine sends random commands to a session and a child, from present and former claims, and
+// checks the invariants.
 type machine struct {
 	store  *memory.Store
-	claims []session.Ref // all that there ever were
+	claims []session.Ref // all claims ever made
 	last   map[session.Key]session.Session
-	sent   map[string]session.Post // those that were taken, by the message that they brought
-	calls  []string                // all that there ever were
-	dealt  map[attempts]int64      // the epochs that may use them
+	sent   map[string]session.Post // accepted requests by the id of their message
+	calls  []string                // ids of all calls ever made
+	dealt  map[attempts]int64      // the epoch of each claim's attempts
 	ids    int
 	now    session.Millis
 }
 
 var (
-	parent = session.Key{Tenant: "t", SessionID: "s"}
-	child  = session.Key{Tenant: "t", SessionID: "k"}
-	limits = session.Limits{State: 1000, Journal: 1000, Waiting: 3}
+	parent    = session.Key{Tenant: "t", SessionID: "s"}
+	childView = session.Key{Tenant: "t", SessionID: "k"}
+	limits    = session.Limits{State: 1000, Journal: 1000, Waiting: 3}
 )
 
 func (m *machine) id() string {
@@ -41,12 +41,12 @@ func (m *machine) id() string {
 }
 
 func (m *machine) key(t *rapid.T) session.Key {
-	return rapid.SampledFrom([]session.Key{parent, child}).Draw(t, "session")
+	return rapid.SampledFrom([]session.Key{parent, childView}).Draw(t, "session")
 }
 
 type decide func(views ...*session.View) (*session.Change, error)
 
-// update runs a command with what follows from it for the family.
+// update runs a command with its consequences for the family.
 func (m *machine) update(t *rapid.T, key session.Key, need session.Need, command decide) bool {
 	targets := []session.Target{{Key: key, Need: need}}
 	for range 10 {
@@ -66,7 +66,7 @@ func (m *machine) update(t *rapid.T, key session.Key, need session.Need, command
 		}
 		return err == nil
 	}
-	t.Fatal("the command asks for ever more sessions")
+	t.Fatal("the command does not stop asking for sessions")
 	return false
 }
 
@@ -81,7 +81,7 @@ func plain(command func(*session.View) (*session.Change, error)) decide {
 	return func(views ...*session.View) (*session.Change, error) { return command(views[0]) }
 }
 
-// claim draws one of the claims there ever were.
+// claim draws a claim, present or former.
 func (m *machine) claim(t *rapid.T) (ref session.Ref, owns bool) {
 	if len(m.claims) == 0 {
 		t.Skip("nothing was claimed yet")
@@ -91,8 +91,7 @@ func (m *machine) claim(t *rapid.T) (ref session.Ref, owns bool) {
 	return ref, ref.Epoch == m.last[ref.Key].Epoch
 }
 
-// write sends a write of a claim, which must write nothing when the claim is
-// not the owner's.
+// write sends a write of a claim. It must write nothing if the claim does not own the session.
 func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Need, command decide) {
 	var wrote bool
 	watched := func(views ...*session.View) (*session.Change, error) {
@@ -101,11 +100,11 @@ func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Nee
 		return change, err
 	}
 	if done := m.update(t, ref.Key, need, watched); done && wrote && !owns {
-		t.Fatal("a write of a former claim was taken")
+		t.Fatal("a write of a former claim was accepted")
 	}
 }
 
-// reading is what the machine's messages hold: nothing but that users see them.
+// reading accepts all message bodies.
 var reading = session.Bodies{
 	Same:  func(session.Message, session.Message) (bool, error) { return true, nil },
 	Shown: func(session.Message) (bool, error) { return true, nil },
@@ -113,7 +112,7 @@ var reading = session.Bodies{
 	Ran:   func(step []session.Message) (bool, error) { return len(step) > 1, nil },
 }
 
-// start posts something: with each of the intents.
+// start sends a random client request.
 func (m *machine) start(t *rapid.T) {
 	c := session.Post{Key: m.key(t), AgentType: "a", RunID: m.id(), MessageID: m.id(), Messages: []session.Message{{ID: m.id(), Role: "user"}}, Now: m.now, Limits: limits, Bodies: reading}
 	c.Messages[0].RunID = c.RunID
@@ -133,10 +132,10 @@ func (m *machine) start(t *rapid.T) {
 	}
 }
 
-// intent draws one, and reports whether it brings the messages.
+// intent draws a request, and reports whether it sends the messages.
 func (m *machine) intent(t *rapid.T, c session.Post) (session.Need, func(...*session.View) (*session.Change, session.Started, error), bool) {
 	send := session.Send{Post: c, New: session.Create{State: "{}"}}
-	if c.Key == child {
+	if c.Key == childView {
 		send.New.ParentID = parent.SessionID
 	}
 	first := func(decide func(*session.View) (*session.Change, session.Started, error)) func(...*session.View) (*session.Change, session.Started, error) {
@@ -152,7 +151,7 @@ func (m *machine) intent(t *rapid.T, c session.Post) (session.Need, func(...*ses
 		c := session.Retry{Post: c}
 		return c.Need(), first(c.Decide), true
 	case intent == "edit" && there:
-		m.forgetSent(c.Key) // some of them go away
+		m.forgetSent(c.Key) // some may be deleted
 		c := session.Edit{Send: send, Target: to}
 		return c.Need(), c.Decide, true
 	case intent == "regenerate" && there:
@@ -164,7 +163,7 @@ func (m *machine) intent(t *rapid.T, c session.Post) (session.Need, func(...*ses
 	}
 }
 
-// message draws a message of a user.
+// message draws a user message.
 func (m *machine) message(t *rapid.T, key session.Key) (id string, ok bool) {
 	list, _, err := m.store.Messages(context.Background(), key, store.Page{Limit: 1000, MaxBytes: 1000})
 	list = slices.DeleteFunc(list, func(message session.Message) bool { return message.Role != "user" })
@@ -174,7 +173,7 @@ func (m *machine) message(t *rapid.T, key session.Key) (id string, ok bool) {
 	return rapid.SampledFrom(list).Draw(t, "message").ID, true
 }
 
-// answers draws answers to calls of any time.
+// answers draws answers to calls, open or not.
 func (m *machine) answers(t *rapid.T) (list []session.Answer) {
 	for range rapid.IntRange(0, 3).Draw(t, "answers") {
 		if id, ok := m.call(t); ok {
@@ -233,7 +232,7 @@ func (m *machine) commit(t *rapid.T) {
 		}
 	case "waits for its child":
 		c.Outcome = &session.Outcome{Status: session.RunSuspendedAwaitingChildren}
-		c.Suspension = &session.Suspension{Children: map[string]session.ChildWait{child.SessionID: {Status: session.Active}}}
+		c.Suspension = &session.Suspension{Children: map[string]session.ChildWait{childView.SessionID: {Status: session.Active}}}
 	}
 	if id, ok := m.call(t); ok && rapid.Bool().Draw(t, "consume") {
 		c.Consume = []session.Consume{{CallID: id, Revision: rapid.Int32Range(1, 2).Draw(t, "revision")}}
@@ -260,7 +259,7 @@ func (m *machine) release(t *rapid.T) {
 	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
-// lose takes claims away from an executor that does not know of them.
+// lose requeues runs that their executor does not know.
 func (m *machine) lose(t *rapid.T) {
 	due := store.Lost{ExecutorID: "e", ClaimedBefore: m.now}
 	if _, err := m.store.UpdateDue(context.Background(), due, session.Need{}, 1, session.RequeueLost{ExecutorID: "e", ClaimedBefore: m.now, Now: m.now}.Decide); err != nil {
@@ -301,7 +300,7 @@ func (m *machine) rewind(t *rapid.T) {
 	if err != nil || len(list) == 0 {
 		t.Skip("no checkpoint yet")
 	}
-	m.forgetSent(key) // some of them go away
+	m.forgetSent(key) // some may be deleted
 	c := session.RewindTo{Key: key, CheckpointID: rapid.SampledFrom(list).Draw(t, "checkpoint").ID, Now: m.now}
 	m.update(t, key, c.Need(), answered(c.Decide))
 }
@@ -314,13 +313,12 @@ func (m *machine) delete(t *rapid.T) {
 	if m.update(t, c.Key, c.Need(), plain(c.Decide)) {
 		m.forget(c.Key)
 		if c.Key == parent {
-			m.forget(child)
+			m.forget(childView)
 		}
 	}
 }
 
-// forget drops what is known of a session that is gone: another one may take
-// its id, and its epochs begin anew.
+// forget drops the records of a deleted session, since another may use its id and epochs.
 func (m *machine) forget(key session.Key) {
 	delete(m.last, key)
 	m.forgetSent(key)
@@ -340,7 +338,7 @@ func (m *machine) forgetSent(key session.Key) {
 
 func (m *machine) check(t *rapid.T) {
 	m.now++
-	for _, key := range []session.Key{parent, child} {
+	for _, key := range []session.Key{parent, childView} {
 		shown, err := m.store.Session(context.Background(), key)
 		if errors.Is(err, fault.NotFound) {
 			delete(m.last, key)
@@ -359,7 +357,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-// checkSession holds what is stored against what must always hold.
+// checkSession checks the invariants of a stored session.
 func (m *machine) checkSession(t *rapid.T, shown *store.Snapshot) {
 	s, run := &shown.Session, shown.Current
 	if (s.Status == session.Active) != run.Status.Live() || s.CurrentRunID != run.RunID || s.Turn != run.Turn {
@@ -381,9 +379,8 @@ func (m *machine) checkSession(t *rapid.T, shown *store.Snapshot) {
 	}
 }
 
-// checkSent looks for messages that were swallowed, or appended twice: each that
-// was taken is in the conversation once, or its run waits or was ended before it
-// began.
+// checkSent looks for lost and duplicate messages: an accepted message is in the conversation
+// once, unless its run waits or ended before it began.
 func (m *machine) checkSent(t *rapid.T, key session.Key, messages []session.Message) {
 	times := map[string]int{}
 	for _, message := range messages {
@@ -403,8 +400,8 @@ func (m *machine) checkSent(t *rapid.T, key session.Key, messages []session.Mess
 	}
 }
 
-// checkWaits looks for wake-ups that were lost: a suspended session waits for
-// something, and knows its children as they are.
+// checkWaits looks for lost wake-ups: a suspended session waits for something and has the
+// true statuses of its children.
 func (m *machine) checkWaits(t *rapid.T, shown *store.Snapshot) {
 	s := &shown.Session
 	var waits bool
@@ -412,7 +409,7 @@ func (m *machine) checkWaits(t *rapid.T, shown *store.Snapshot) {
 		waits = waits || call.SessionID == s.SessionID && call.Answer == ""
 	}
 	for _, row := range shown.Children {
-		status := session.Failed // as of one that is gone
+		status := session.Failed // for a deleted child
 		if known, err := m.store.Session(context.Background(), session.Key{Tenant: s.Tenant, SessionID: row.SessionID}); err == nil {
 			status = known.Session.Status
 		}
@@ -452,7 +449,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 	}
 }
 
-func TestWhateverIsSentASessionStaysSound(t *testing.T) {
+func TestInvariantsHoldUnderRandomCommands(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}

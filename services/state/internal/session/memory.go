@@ -6,20 +6,19 @@ import (
 	"unicode"
 )
 
-// Memory is a fact that outlives the session that it was learnt in.
+// Memory is a fact that outlives its session.
 type Memory struct {
 	ID        string
-	EntityID  string // whom or what it is about; may be empty
-	Source    string // where it came from; may be empty
+	EntityID  string // subject of the fact; may be empty
+	Source    string // origin of the fact; may be empty
 	Text      string
 	Metadata  map[string]string
 	CreatedAt Millis
 	UpdatedAt Millis
 }
 
-// Words returns the words of a text by which it is found: runs of letters and
-// digits in lower case, each once, sorted, at most limit of them, the first ones
-// of the text. A word longer than 64 letters counts by its first 64.
+// Words returns the words under which a text is indexed: runs of letters and digits in lower
+// case, cut to 64 characters, unique and sorted. It stops after limit words of the text.
 func Words(text string, limit int) []string {
 	const longest = 64
 	seen := map[string]bool{}
@@ -39,5 +38,5 @@ func Words(text string, limit int) []string {
 	return words
 }
 
-// WordsOf bounds the words by which a record is found.
+// WordsOf is the limit of SearchWords for a stored record.
 const WordsOf = 1000

@@ -14,9 +14,8 @@ func messageIDs(messages []Message) []string {
 	return ids
 }
 
-// unique gives Conflict (MESSAGE_EXISTS) for the first message whose id is
-// taken, by the session or by an earlier message.
-func unique(messages []Message, taken []string) error {
+// checkUnique gives Conflict (MESSAGE_EXISTS) for the first id that is taken or repeated.
+func checkUnique(messages []Message, taken []string) error {
 	seen := make(map[string]bool, len(messages)+len(taken))
 	for _, id := range taken {
 		seen[id] = true
@@ -30,14 +29,13 @@ func unique(messages []Message, taken []string) error {
 	return nil
 }
 
-// free gives Conflict (MESSAGE_EXISTS) for the first message whose id is taken:
-// by the conversation, but for what goes away from the ordinal gone on, by a run
-// that waits, or by an earlier one of the messages. It gives Wider to see the runs
-// that wait.
-func (v *View) free(messages []Message, gone int64) error {
+// checkMessageIDs gives Conflict (MESSAGE_EXISTS) for the first id that is repeated, or taken
+// by a waiting run or by a message before the ordinal deletedFrom. Later messages are being
+// deleted. It gives an IncompleteViewError to see the waiting runs.
+func (v *View) checkMessageIDs(messages []Message, deletedFrom int64) error {
 	var taken []string
 	for i, id := range v.Taken {
-		if i >= len(v.TakenAt) || v.TakenAt[i] < gone {
+		if i >= len(v.TakenAt) || v.TakenAt[i] < deletedFrom {
 			taken = append(taken, id)
 		}
 	}
@@ -49,11 +47,11 @@ func (v *View) free(messages []Message, gone int64) error {
 			taken = append(taken, w.MessageIDs...)
 		}
 	}
-	return unique(messages, taken)
+	return checkUnique(messages, taken)
 }
 
-// place returns the messages with their ordinals, the first of which is from.
-func place(messages []Message, from int64) []Message {
+// withOrdinals returns the messages with consecutive ordinals from the given one.
+func withOrdinals(messages []Message, from int64) []Message {
 	placed := slices.Clone(messages)
 	for i := range placed {
 		placed[i].Ordinal = from + int64(i)
@@ -61,77 +59,71 @@ func place(messages []Message, from int64) []Message {
 	return placed
 }
 
-// AppendMessages puts messages behind the conversation, whoever owns the
-// session: they follow what is there, and what a step brings follows them.
-// Messages that are all there by their ids were appended before: a repetition
-// changes nothing.
+// AppendMessages appends messages to the conversation at any time, also while a run is live.
+// If the conversation has all of them by their ids, the command is a repeat and writes
+// nothing.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS) when some of
-// them are there, or two are the same; Wider to see the runs that wait.
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS) if only some exist or an
+// id is repeated, and an IncompleteViewError to see the waiting runs.
 type AppendMessages struct {
 	Key
 	Messages []Message
 	Now      Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c AppendMessages) Need() Need { return Need{MessageIDs: messageIDs(c.Messages)} }
 
-// Decide appends the messages. The answer is how many the session has then.
+// Decide appends the messages and returns the new number of messages.
 func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	if v.Session == nil {
 		return nil, 0, NoSession(c.Key)
 	}
-	if c.repeats(v.Taken) {
+	if c.isRepeat(v.Taken) {
 		return nil, v.Session.MessageCount, nil
 	}
-	if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
+	if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 		return nil, 0, err
 	}
-	s := *v.Session
-	change := &Change{Session: &s, Messages: place(c.Messages, s.MessageCount)}
+	s := v.nextVersion(c.Now)
+	change := &Change{Session: s, Messages: withOrdinals(c.Messages, s.MessageCount)}
 	s.MessageCount += int64(len(c.Messages))
-	s.Version++
-	s.UpdatedAt = c.Now
 	return change, s.MessageCount, nil
 }
 
-// repeats reports whether all of the messages are among those taken, which no
-// messages are, too.
-func (c AppendMessages) repeats(taken []string) bool {
-	there := make(map[string]bool, len(taken))
+// isRepeat reports whether all messages exist. It is true for no messages.
+func (c AppendMessages) isRepeat(taken []string) bool {
+	existing := make(map[string]bool, len(taken))
 	for _, id := range taken {
-		there[id] = true
+		existing[id] = true
 	}
 	for _, m := range c.Messages {
-		if !there[m.ID] {
+		if !existing[m.ID] {
 			return false
 		}
-		delete(there, m.ID) // one that stands twice was never written
+		delete(existing, m.ID) // an id that is given twice was never written
 	}
 	return true
 }
 
-// Truncate takes the last messages back, and the checkpoints that counted them.
+// Truncate deletes the last messages, and the checkpoints that count them.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Conflict (SESSION_BUSY), Invalid
-// (COUNT_INVALID).
+// Faults: NotFound (SESSION_NOT_FOUND), Conflict (SESSION_BUSY), Invalid (COUNT_INVALID).
 type Truncate struct {
 	Key
-	Messages int64 // how many stay
+	Messages int64 // how many to keep
 	Now      Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Truncate) Need() Need { return Need{Open: true, CheckpointBelow: c.Messages + 1} }
 
-// Decide truncates the conversation. The answer is how many messages the
-// session has then.
+// Decide truncates the conversation and returns the new number of messages.
 func (c Truncate) Decide(v *View) (*Change, int64, error) {
-	if err := c.idle(v); err != nil {
+	if err := c.checkIdle(v); err != nil {
 		return nil, 0, err
 	}
-	s := *v.Session
+	s := v.nextVersion(c.Now)
 	if c.Messages < 0 || c.Messages > s.MessageCount {
 		return nil, 0, fault.New(fault.Invalid, "COUNT_INVALID", "session %q has %d messages and cannot be cut to %d", c.SessionID, s.MessageCount, c.Messages)
 	}
@@ -139,8 +131,6 @@ func (c Truncate) Decide(v *View) (*Change, int64, error) {
 		return nil, c.Messages, nil
 	}
 	s.MessageCount = c.Messages
-	s.goBackTo(v.Checkpoint)
-	s.Version++
-	s.UpdatedAt = c.Now
-	return &Change{Session: &s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil
+	s.resetToCheckpoint(v.Checkpoint)
+	return &Change{Session: s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil
 }

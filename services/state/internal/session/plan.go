@@ -7,34 +7,33 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Plan records what the model decided in the step in flight. A repetition of
-// the same plan changes nothing, also with other writes to the custom state.
+// Plan records the model's decision in the step in flight. A repeat of the same body writes
+// nothing, even with other ops.
 //
-// Faults: those of every write, Stale (STEP_STALE, PLAN_EXISTS), TooLarge
-// (STATE_SIZE_EXCEEDED).
+// Faults: as for ClaimRef, Stale (STEP_STALE, PLAN_EXISTS), TooLarge (STATE_SIZE_EXCEEDED).
 type Plan struct {
 	Ref
 	Step    int32
 	Body    []byte
 	CallIDs []string
 	Usage   []Usage
-	Ops     []StateOp // that have led to the plan
+	Ops     []StateOp // state writes up to the plan
 	Limits  Limits
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Plan) Need() Need { return Need{RunID: c.RunID, Journal: true, State: len(c.Ops) > 0} }
 
-// Decide begins the journal of the step.
+// Decide begins the journal of the step with the plan.
 func (c Plan) Decide(v *View) (*Change, error) {
-	if err := c.runs(v); err != nil {
+	if err := c.checkRunning(v); err != nil {
 		return nil, err
 	}
-	if err := inFlight(v, c.Step); err != nil {
+	if err := checkStep(v, c.Step); err != nil {
 		return nil, err
 	}
 	if v.Journal != nil {
-		return nil, c.stands(v.Journal)
+		return nil, c.checkSamePlan(v.Journal)
 	}
 	if _, err := merge(v.Session.State, c.Ops, c.Limits.State); err != nil {
 		return nil, err
@@ -43,10 +42,10 @@ func (c Plan) Decide(v *View) (*Change, error) {
 	return &Change{Plan: plan}, nil
 }
 
-func (c Plan) stands(j *Journal) error {
+func (c Plan) checkSamePlan(j *Journal) error {
 	if bytes.Equal(j.Plan, c.Body) {
 		return nil
 	}
 	return fault.New(fault.Stale, "PLAN_EXISTS",
-		"step %d has another plan already, and the first one stands; read the journal and go on with it", c.Step)
+		"step %d has another plan already; read the journal and continue with its plan", c.Step)
 }

@@ -10,10 +10,10 @@ import (
 
 func appends(key, value string) StateOp { return StateOp{Key: key, Kind: Append, Value: value} }
 
-// recorded shows the session with a plan in its journal, which has writes.
-func recorded(t *testing.T) *View {
+// viewWithRecordedPlan returns a session with a recorded plan that has state writes.
+func viewWithRecordedPlan(t *testing.T) *View {
 	t.Helper()
-	v := owned()
+	v := runningView()
 	c := Plan{Ref: ref, Step: 4, Body: []byte("p"), CallIDs: []string{"a", "b"}, Ops: []StateOp{appends("log", `["plan"]`)}, Limits: Limits{State: 100}}
 	if !c.Need().State || (Plan{}).Need().State {
 		t.Error("a plan asks for the state that it writes to, and for no other")
@@ -26,7 +26,7 @@ func recorded(t *testing.T) *View {
 
 func TestACommitAppliesTheWritesOfResultsAndItsOwnButNotThoseOfThePlan(t *testing.T) {
 	t.Parallel()
-	v := recorded(t)
+	v := viewWithRecordedPlan(t)
 	for _, id := range []string{"b", "a"} {
 		v.Journal.Results = append(v.Journal.Results, Result{CallID: id, Ops: []StateOp{appends("log", `["`+id+`"]`)}})
 	}
@@ -42,7 +42,7 @@ func TestACommitAppliesTheWritesOfResultsAndItsOwnButNotThoseOfThePlan(t *testin
 
 func TestACommitWithoutWritesLeavesTheStateAlone(t *testing.T) {
 	t.Parallel()
-	v := recorded(t)
+	v := viewWithRecordedPlan(t)
 	if v.Journal.Writes() {
 		t.Error("the journal writes without a result")
 	}
@@ -57,25 +57,25 @@ func TestTheWritesOfAPlanCountAgainstTheLimitOfTheState(t *testing.T) {
 	t.Parallel()
 	large := StateOp{Key: "k", Kind: Replace, Value: `"` + strings.Repeat("x", 90) + `"`}
 	c := Plan{Ref: ref, Step: 4, Body: []byte("p"), Ops: []StateOp{large}, Limits: Limits{State: 100}}
-	change, err := c.Decide(owned())
+	change, err := c.Decide(runningView())
 	must(t, err)
 	if !slices.Equal(change.Plan.Ops, c.Ops) {
 		t.Errorf("got %+v", change.Plan)
 	}
 	c.Limits.State = 50
-	_, err = c.Decide(owned())
+	_, err = c.Decide(runningView())
 	f := refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 	if f.Meta["changedKeys"] != "k" {
 		t.Errorf("got metadata %v", f.Meta)
 	}
 	result := RecordResult{Ref: ref, Step: 4, Result: Result{CallID: "a", Ops: []StateOp{large}}, Limits: Limits{State: 100, Journal: 1000}}
-	_, _, err = result.Decide(recorded(t))
+	_, _, err = result.Decide(viewWithRecordedPlan(t))
 	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 }
 
-func TestAPlanThatIsRepeatedWithOtherWritesChangesNothing(t *testing.T) {
+func TestARepeatedPlanWithOtherWritesChangesNothing(t *testing.T) {
 	t.Parallel()
-	v := recorded(t)
+	v := viewWithRecordedPlan(t)
 	for _, ops := range [][]StateOp{nil, {appends("log", `["other"]`)}, {{Key: "k", Kind: Replace, Value: `"` + strings.Repeat("x", 90) + `"`}}} {
 		change, err := Plan{Ref: ref, Step: 4, Body: []byte("p"), Ops: ops, Limits: Limits{State: 50}}.Decide(v)
 		if change != nil || err != nil {
@@ -88,7 +88,7 @@ func TestAPlanThatIsRepeatedWithOtherWritesChangesNothing(t *testing.T) {
 
 func TestARunThatEndsOutsideOfAStepDropsTheWritesOfItsPlan(t *testing.T) {
 	t.Parallel()
-	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}.Decide(recorded(t))
+	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}.Decide(viewWithRecordedPlan(t))
 	must(t, err)
 	if change.Session.State != "{}" || !change.ClearJournal {
 		t.Errorf("got %+v", change)

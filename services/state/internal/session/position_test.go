@@ -8,7 +8,7 @@ import (
 
 func TestACommitEndsItsStepAndTheRunThatEndsWithIt(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Session.Claims = 3
 	commit := Commit{Ref: ref, Step: 4, CheckpointID: "cp", Record: []byte("seen"), Limits: Limits{State: 1000}, Now: 100}
 	change, answer, err := commit.Decide(v)
@@ -27,9 +27,9 @@ func TestACommitEndsItsStepAndTheRunThatEndsWithIt(t *testing.T) {
 	}
 }
 
-func TestAClaimCountsAsOne(t *testing.T) {
+func TestAClaimRaisesTheClaimsByOne(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Run.Status, v.Run.ExecutorID, v.Session.Claims = RunQueued, "", 2
 	change, err := Claim{ExecutorID: "e"}.Decide(v)
 	must(t, err)
@@ -38,17 +38,17 @@ func TestAClaimCountsAsOne(t *testing.T) {
 	}
 }
 
-func TestAForcedEndMovesTheSessionOnlyWhereARunEnds(t *testing.T) {
+func TestAForcedEndMovesThePositionOnlyIfARunEnds(t *testing.T) {
 	t.Parallel()
-	fail := SetStatus{Key: ours, Status: Failed, Failure: &Failure{Error: "e"}, Now: 100}
-	v := owned()
+	fail := SetStatus{Key: sessionKey, Status: Failed, Failure: &Failure{Error: "e"}, Now: 100}
+	v := runningView()
 	v.Session.Position, v.Session.Claims = position.Committed(3), 2
 	change, _, err := fail.Decide(v)
 	must(t, err)
 	if s, r, want := change.Session, change.Runs[0], position.OutsideStep(4, 2); s.Position != want || r.EndPosition != want || s.Claims != 3 {
 		t.Errorf("got the session at %d with %d claims, the run's end %d; want %d and 3", s.Position, s.Claims, r.EndPosition, want)
 	}
-	v = suspended(call("c"))
+	v = suspendedView(call("c"))
 	v.Session.Position = position.Ended(3)
 	change, _, err = fail.Decide(v)
 	must(t, err)
@@ -57,21 +57,21 @@ func TestAForcedEndMovesTheSessionOnlyWhereARunEnds(t *testing.T) {
 	}
 }
 
-func TestWhoeverGoesBackStandsAtTheEndOfTheLastStepThatIsLeft(t *testing.T) {
+func TestARewindMovesThePositionToTheLastRemainingStep(t *testing.T) {
 	t.Parallel()
 	rest := func() *View {
-		v := owned()
+		v := runningView()
 		v.Session.Status, v.Session.Position, v.Session.Claims = Completed, position.OutsideStep(4, 5), 6
 		v.Live, v.Run, v.Checkpoint, v.CheckpointState = nil, nil, &Checkpoint{ID: "cp2", Step: 2, MessageCount: 4, StateVersion: 1, StateBase: 1}, "{}"
 		return v
 	}
-	rewound, _, err := RewindTo{Key: ours, CheckpointID: "cp2"}.Decide(rest())
+	rewound, _, err := RewindTo{Key: sessionKey, CheckpointID: "cp2"}.Decide(rest())
 	must(t, err)
-	truncated, _, err := Truncate{Key: ours, Messages: 4}.Decide(rest())
+	truncated, _, err := Truncate{Key: sessionKey, Messages: 4}.Decide(rest())
 	must(t, err)
 	none := rest()
 	none.Checkpoint = nil
-	emptied, _, err := Truncate{Key: ours}.Decide(none)
+	emptied, _, err := Truncate{Key: sessionKey}.Decide(none)
 	must(t, err)
 	for name, c := range map[string]struct {
 		got  *Session
@@ -83,29 +83,29 @@ func TestWhoeverGoesBackStandsAtTheEndOfTheLastStepThatIsLeft(t *testing.T) {
 	}
 }
 
-func TestARunThatBeginsStartsWhereItsSessionStands(t *testing.T) {
+func TestARunStartsAtThePositionOfItsSession(t *testing.T) {
 	t.Parallel()
-	v := undoing()
+	v := undoableView()
 	v.Session.Position, v.Session.Claims, v.Former = position.Committed(3), 1, &Checkpoint{ID: "cp2", Step: 2}
-	got := familyOf(v).spread(t, "s", finishAs("s", RunInterrupted))["s"]
+	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
 	if got.Begun.StartPosition != position.Ended(2) || got.Session.Position != position.Ended(2) || got.Runs[0].EndPosition != position.OutsideStep(4, 1) || got.Session.Claims != 2 {
 		t.Errorf("got the session at %d with %d claims, a run that ends at %d and one that starts at %d",
 			got.Session.Position, got.Session.Claims, got.Runs[0].EndPosition, got.Begun.StartPosition)
 	}
-	v = owned().waits(BusyEnqueue)
+	v = runningView().withWaitingRuns(BusyEnqueue)
 	v.Session.Claims = 1
-	got = familyOf(v).spread(t, "s", finishAs("s", RunCompleted))["s"]
+	got = newFamily(v).run(t, "s", finishAs("s", RunCompleted))["s"]
 	if want := position.OutsideStep(4, 1); got.Begun.StartPosition != want || got.Session.Position != want {
 		t.Errorf("got the session at %d and a run that starts at %d, want %d", got.Session.Position, got.Begun.StartPosition, want)
 	}
 }
 
-func TestARunThatEndsWithASkippedStepIsTakenBackWithItsOwnSteps(t *testing.T) {
+func TestARunThatEndsWithASkippedStepIsUndoneWithItsOwnSteps(t *testing.T) {
 	t.Parallel()
-	v := undoing() // of three steps the run has taken the last one
+	v := undoableView() // its run has taken the last of three steps
 	v.Session.Claims = position.MaxClaims
-	got := familyOf(v).spread(t, "s", finishAs("s", RunInterrupted))["s"]
+	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
 	if got.Session.StepCount != 4 || len(got.Calls) != 1 || got.Calls[0].CallID != "late" {
-		t.Errorf("got %d steps and the calls %+v, want 4 and only the one of a former run to be told again", got.Session.StepCount, got.Calls)
+		t.Errorf("got %d steps and the calls %+v, want 4 and only the late answer of an earlier run to be reported again", got.Session.StepCount, got.Calls)
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// RecordResult records how a call of the plan ended. The first result of a
-// call stands.
+// RecordResult records the result of a planned call. The first result of a call wins.
 //
-// Faults: those of every write, Stale (STEP_STALE), Conflict (CALL_UNKNOWN),
-// TooLarge (STATE_SIZE_EXCEEDED, RESULT_TOO_LARGE).
+// Faults: as for ClaimRef, Stale (STEP_STALE), Conflict (CALL_UNKNOWN), TooLarge
+// (STATE_SIZE_EXCEEDED, RESULT_TOO_LARGE).
 type RecordResult struct {
 	Ref
 	Step   int32
@@ -18,54 +17,49 @@ type RecordResult struct {
 	Limits Limits
 }
 
-// Limits bound what a session keeps. They are in bytes, but for the last.
+// Limits bounds what a session stores, in bytes except for Waiting.
 type Limits struct {
-	State   int // of the custom state, as JSON
-	Journal int // of the bodies of one journal, since a claim hands it over in one answer
-	Waiting int // the runs that wait; not in bytes
+	State   int // the custom state as JSON
+	Journal int // the bodies of one journal, since one response carries a claim
+	Waiting int // number of waiting runs
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c RecordResult) Need() Need {
 	return Need{RunID: c.RunID, Journal: true, State: len(c.Result.Ops) > 0}
 }
 
-// Decide adds the result to the journal, or says that the call has one.
+// Decide adds the result to the journal. repeated reports that the call has a result already.
 func (c RecordResult) Decide(v *View) (change *Change, repeated bool, err error) {
-	if err := c.runs(v); err != nil {
+	if err := c.checkRunning(v); err != nil {
 		return nil, false, err
 	}
-	if err := inFlight(v, c.Step); err != nil {
+	if err := checkStep(v, c.Step); err != nil {
 		return nil, false, err
 	}
 	if v.Journal == nil || !slices.Contains(v.Journal.CallIDs, c.Result.CallID) {
 		return nil, false, fault.New(fault.Conflict, "CALL_UNKNOWN",
 			"the plan of step %d has no call %q; record the plan before its results", c.Step, c.Result.CallID)
 	}
-	if v.Journal.has(c.Result.CallID) {
+	if v.Journal.hasResult(c.Result.CallID) {
 		return nil, true, nil
 	}
-	if err := c.fits(v); err != nil {
+	if err := c.checkSize(v); err != nil {
 		return nil, false, err
 	}
 	return &Change{Result: &c.Result, ResultAt: int32(len(v.Journal.Results))}, false, nil
 }
 
-func (j *Journal) has(callID string) bool {
-	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.CallID == callID })
-}
-
-// fits refuses a result now that would make the journal too large to hand
-// over or the step impossible to commit. Whoever records it can still record
-// a smaller one.
-func (c RecordResult) fits(v *View) error {
+// checkSize refuses a result that would make the journal too large for a claim, or the step
+// impossible to commit. The executor can still record a smaller one.
+func (c RecordResult) checkSize(v *View) error {
 	size := len(v.Journal.Plan) + len(c.Result.Body)
 	for _, r := range v.Journal.Results {
 		size += len(r.Body)
 	}
 	if size > c.Limits.Journal {
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-			"the results of step %d would have %d bytes together; the limit is %d", c.Step, size, c.Limits.Journal)
+			"the results of step %d would have %d bytes in total; the limit is %d: record a smaller result", c.Step, size, c.Limits.Journal)
 	}
 	if len(c.Result.Ops) == 0 {
 		return nil
@@ -74,42 +68,4 @@ func (c RecordResult) fits(v *View) error {
 	staged.Results = append(slices.Clone(staged.Results), c.Result)
 	_, err := merge(v.Session.State, slices.Concat(staged.Ops, staged.resultOps()), c.Limits.State)
 	return err
-}
-
-// Writes reports whether a result of the journal writes to the custom state. Of no
-// journal it does not.
-func (j *Journal) Writes() bool { return len(j.resultOps()) > 0 }
-
-// resultOps returns the state writes of the results in the order of the calls in
-// the plan.
-func (j *Journal) resultOps() []StateOp {
-	if j == nil {
-		return nil
-	}
-	var ops []StateOp
-	for _, id := range j.CallIDs {
-		for _, r := range j.Results {
-			if r.CallID == id {
-				ops = append(ops, r.Ops...)
-			}
-		}
-	}
-	return ops
-}
-
-// usage returns the measurements of the plan, then those of the results in
-// the order of the calls in the plan.
-func (j *Journal) usage() []Usage {
-	if j == nil {
-		return nil
-	}
-	usage := slices.Clone(j.Usage)
-	for _, id := range j.CallIDs {
-		for _, r := range j.Results {
-			if r.CallID == id {
-				usage = append(usage, r.Usage...)
-			}
-		}
-	}
-	return usage
 }

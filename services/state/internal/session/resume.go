@@ -6,58 +6,58 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Resume lets a session that has stopped go on, where it is or at one of its checkpoints.
+// Resume continues a stopped session, from its end or from a checkpoint.
 //
-// Faults: those of Post, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
+// Faults: as for RunRequest, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
 // RUN_CANCELLED), NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED).
 type Resume struct {
 	Post
-	CheckpointID string // the session is rewound to it first; empty for none
+	CheckpointID string // to rewind to first; empty for none
 	Addition
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Resume) Need() Need {
 	need := c.need()
-	need.MessageIDs = messageIDs(c.with(c.Messages))
+	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
 	need.CheckpointID, need.Children = c.CheckpointID, c.CheckpointID != ""
 	need.Calls, need.Current = true, true
 	return need
 }
 
-// Decide begins the run that goes on.
+// Decide begins the run.
 func (c Resume) Decide(v *View) (*Change, Started, error) {
 	if v.Keyed != nil {
-		return c.repeat(v, EntryResume)
+		return c.answerRepeat(v, EntryResume)
 	}
-	if err := c.admit(v); err != nil {
+	if err := c.checkResumable(v); err != nil {
 		return nil, Started{}, err
 	}
-	left := v.Session.MessageCount
+	remaining := v.Session.MessageCount
 	if c.CheckpointID != "" {
-		left = min(left, v.Checkpoint.MessageCount)
+		remaining = min(remaining, v.Checkpoint.MessageCount)
 	}
-	if err := v.free(c.with(c.Messages), left); err != nil {
+	if err := v.checkMessageIDs(c.allMessages(c.Messages), remaining); err != nil {
 		return nil, Started{}, err
 	}
-	change := next(v)
+	change := &Change{Session: v.nextVersion(c.Now)}
 	if c.CheckpointID != "" {
 		change.rewind(v)
 	} else {
-		c.answer(change, v)
-		c.abandon(change, v)
+		c.takeAnswers(change, v)
+		change.abandonOpenCalls(v, c.Abandon, c.Now)
 	}
-	if err := c.resume(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
-	if c.writesOn(v) {
+	if c.continuesMessage(v) {
 		change.NewRun.MessageID = v.Current.MessageID
 	}
 	return change, change.started(), nil
 }
 
-func (c Resume) admit(v *View) error {
-	if err := c.fits(v); err != nil {
+func (c Resume) checkResumable(v *View) error {
+	if err := c.checkTarget(v); err != nil {
 		return err
 	}
 	s := v.Session
@@ -65,15 +65,15 @@ func (c Resume) admit(v *View) error {
 	case s == nil:
 		return NoSession(c.Key)
 	case c.CheckpointID != "" && v.Checkpoint == nil:
-		return noCheckpoint(c.CheckpointID)
+		return checkpointNotFound(c.CheckpointID)
 	case s.Status == Active, c.CheckpointID != "" && s.Waiting > 0:
-		return busy(s)
+		return sessionBusy(s)
 	case c.CheckpointID != "":
 		return nil
 	case s.Status == Completed:
 		return fault.New(fault.Conflict, "SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
 	case !s.Status.Suspended():
-		return c.aborted(s)
+		return c.checkNotAborted(s)
 	}
 	if open := Awaited(v.Calls); open > 0 && c.Abandon == nil {
 		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
@@ -81,9 +81,9 @@ func (c Resume) admit(v *View) error {
 	return nil
 }
 
-// writesOn reports whether the run goes on in the message of the run before it: as a
-// continuation does, it takes answers to calls that stand there.
-func (c Resume) writesOn(v *View) bool {
-	return c.Abandon == nil && c.CheckpointID == "" && len(c.with(c.Messages)) == 0 && v.Current != nil &&
+// continuesMessage reports whether the run continues the message of the newest run, like a
+// continuation, because it takes answers to calls in that message.
+func (c Resume) continuesMessage(v *View) bool {
+	return c.Abandon == nil && c.CheckpointID == "" && len(c.allMessages(c.Messages)) == 0 && v.Current != nil &&
 		slices.ContainsFunc(v.Calls, func(call Call) bool { return call.ConsumedAt == 0 && call.RunID != "" })
 }

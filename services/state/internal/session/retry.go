@@ -1,23 +1,23 @@
 package session
 
-// Retry takes back the step in which the newest run has failed, and begins a run that goes
-// on from there. A run that has failed in its first step is taken back but for its
-// messages, which become those of the new run.
+// Retry undoes the failed step of the newest run and begins a run in its place. If the first
+// step of the run failed, Retry undoes the whole run, and the new run
+// gets its messages.
 //
-// A step whose tools have run stays: what they have done would be done again. It is whole,
-// since every call has its result. So does the last step that the run was allowed.
+// A step with tools that have run is kept, since a second run would repeat their effects;
+// its calls all have results. So is the last allowed step.
 //
-// Faults: those of Post, and Conflict (SESSION_CHANGED) for a session that has not failed,
-// Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
+// Faults: as for RunRequest, and Conflict (SESSION_CHANGED) for a session that has not
+// failed, Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
 type Retry struct {
 	Post
 	Addition
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Retry) Need() Need {
 	need := c.need()
-	need.MessageIDs = messageIDs(c.with(c.Messages))
+	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
 	need.Calls, need.Current, need.Children, need.Retry, need.Undo = true, true, true, true, true
 	return need
 }
@@ -25,77 +25,77 @@ func (c Retry) Need() Need {
 // Decide begins the run.
 func (c Retry) Decide(v *View) (*Change, Started, error) {
 	if v.Keyed != nil {
-		return c.repeat(v, EntryResume)
+		return c.answerRepeat(v, EntryResume)
 	}
-	if err := c.admit(v); err != nil {
+	if err := c.checkRetryable(v); err != nil {
 		return nil, Started{}, err
 	}
-	stays, err := c.stays(v)
+	keeps, err := c.keepsFailedStep(v)
 	if err != nil {
 		return nil, Started{}, err
 	}
-	if !stays && v.Failed.Good == nil {
-		return c.anew(v)
+	if !keeps && v.Failed.Good == nil {
+		return c.restart(v)
 	}
-	change, left := next(v), v.Session.MessageCount
-	if !stays {
-		good := *v
-		good.Checkpoint, good.CheckpointState = v.Failed.Good, v.Failed.State
-		change.rewind(&good)
-		left = change.Session.MessageCount
+	change, remaining := &Change{Session: v.nextVersion(c.Now)}, v.Session.MessageCount
+	if !keeps {
+		before := *v
+		before.Checkpoint, before.CheckpointState = v.Failed.Good, v.Failed.State
+		change.rewind(&before)
+		remaining = change.Session.MessageCount
 	}
-	if err := v.free(c.with(c.Messages), left); err != nil {
+	if err := v.checkMessageIDs(c.allMessages(c.Messages), remaining); err != nil {
 		return nil, Started{}, err
 	}
-	if err := c.resume(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil
 }
 
-func (c Retry) admit(v *View) error {
+func (c Retry) checkRetryable(v *View) error {
 	if v.Session == nil {
 		return NoSession(c.Key)
 	}
-	if err := c.fits(v); err != nil {
+	if err := c.checkTarget(v); err != nil {
 		return err
 	}
-	if err := c.aborted(v.Session); err != nil {
+	if err := c.checkNotAborted(v.Session); err != nil {
 		return err
 	}
-	return Expect{Statuses: []Status{Failed}}.met(v.Session)
+	return Expect{Statuses: []Status{Failed}}.check(v.Session)
 }
 
-// maxSteps is the code of the failure of a run that has used all its steps.
-const maxSteps = "framework_max_steps"
+// codeMaxSteps is the failure code of a run that has used all its steps.
+const codeMaxSteps = "framework_max_steps"
 
-// stays reports whether nothing is taken back: the failed step stays, there is none, or
-// what the custom state was before it is not known.
-func (c Retry) stays(v *View) (bool, error) {
+// keepsFailedStep reports whether nothing is undone: the failed step is kept, there is none,
+// or the state before it is unknown.
+func (c Retry) keepsFailedStep(v *View) (bool, error) {
 	switch run, failed := v.Current, v.Failed; {
-	case run == nil || failed == nil, v.Session.Failure != nil && v.Session.Failure.Code == maxSteps:
+	case run == nil || failed == nil, v.Session.Failure != nil && v.Session.Failure.Code == codeMaxSteps:
 		return true, nil
 	case failed.Good != nil && failed.State == "":
 		return true, nil
 	case failed.Good == nil && (run.FinishStep == 0 || v.StartState == ""):
 		return true, nil
-	case v.Session.StateVersion < run.StartStateVersion: // it was taken back to before the run
+	case v.Session.StateVersion < run.StartStateVersion: // the session was rewound to before the run
 		return true, nil
 	default:
 		return c.Bodies.Ran(failed.Messages)
 	}
 }
 
-// anew takes the whole run back but for its messages, and begins another with them.
-func (c Retry) anew(v *View) (*Change, Started, error) {
+// restart undoes the whole run and begins another with its messages.
+func (c Retry) restart(v *View) (*Change, Started, error) {
 	failed := v.Current
-	if err := v.free(c.with(c.Messages), v.Session.MessageCount); err != nil {
+	if err := v.checkMessageIDs(c.allMessages(c.Messages), v.Session.MessageCount); err != nil {
 		return nil, Started{}, err
 	}
-	change := next(v)
-	change.undo(v, failed, v.Session.StepCount-failed.StepCount)
+	change := &Change{Session: v.nextVersion(c.Now)}
+	change.undoRun(v, failed, v.Session.StepCount-failed.StepCount)
 	for i, m := range change.Messages {
-		if m.RunID != failed.RunID || m.Role != userRole {
+		if m.RunID != failed.RunID || m.Role != roleUser {
 			continue
 		}
 		adopted, err := c.Bodies.Adopt(m, c.RunID)
@@ -104,7 +104,7 @@ func (c Retry) anew(v *View) (*Change, Started, error) {
 		}
 		change.Messages[i] = adopted
 	}
-	if err := c.resume(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	start := min(failed.StartMessageCount, v.Session.MessageCount)

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// rested shows the session between two runs, with a checkpoint of step 2.
-func rested() *View {
-	v := suspended()
+// restingView returns a failed session with a checkpoint of step 2.
+func restingView() *View {
+	v := suspendedView()
 	v.Session.Status, v.Session.Suspension = Failed, nil
 	v.Session.Failure, v.Session.Output = &Failure{Error: "e"}, "1"
 	v.Session.StateVersion, v.Session.StateBase = 6, 5
@@ -18,14 +18,14 @@ func rested() *View {
 	return v
 }
 
-func TestARewoundSessionIsWhatItWasAndNumbersOn(t *testing.T) {
+func TestARewindRestoresTheSessionAndKeepsCountingSteps(t *testing.T) {
 	t.Parallel()
-	v := rested()
-	early, late := call("early").by(AnswerClient), call("late").by(AnswerClient)
+	v := restingView()
+	early, late := call("early").answeredBy(AnswerClient), call("late").answeredBy(AnswerClient)
 	open, behind := call("open"), call("behind")
 	early.Step, open.Step = 2, 2
 	v.Calls = []Call{open, behind, early, late}
-	change, s, err := RewindTo{Key: ours, CheckpointID: "cp", Now: 50}.Decide(v)
+	change, s, err := RewindTo{Key: sessionKey, CheckpointID: "cp", Now: 50}.Decide(v)
 	must(t, err)
 	if s.Status != Paused || s.MessageCount != 3 || s.StepCount != 3 || s.State != `{"then":true}` || s.StateVersion != 4 || s.StateBase != 2 || s.Version != 8 || s.CheckpointID != "cp" {
 		t.Errorf("got %+v", s)
@@ -33,54 +33,54 @@ func TestARewoundSessionIsWhatItWasAndNumbersOn(t *testing.T) {
 	if s.Failure != nil || s.Output != "" || change.NewState || *change.Rewind != (Rewind{Messages: 3, StateVersion: 4, Step: 2, CallsFrom: 3}) {
 		t.Errorf("got %+v with %+v", s, change)
 	}
-	if !slices.Equal(change.DropCalls, []string{"open"}) || change.drops(early) || !change.drops(late) || !change.drops(behind) {
+	if !slices.Equal(change.DropCalls, []string{"open"}) || change.dropsCall(early) || !change.dropsCall(late) || !change.dropsCall(behind) {
 		t.Errorf("got dropped %v", change.DropCalls)
 	}
-	// The next write cannot tell what the rewound state was made of.
-	merged, _, err := MergeState{Key: ours, Ops: []StateOp{{"x", Replace, "1"}}, Limits: Limits{State: 100}}.Decide(&View{Session: &s})
+	// The number of writes before the rewound state is unknown.
+	merged, _, err := MergeState{Key: sessionKey, Ops: []StateOp{{"x", Replace, "1"}}, Limits: Limits{State: 100}}.Decide(&View{Session: &s})
 	if err != nil || !merged.NewState || merged.Session.StateBase != 9 || merged.Session.State != `{"then":true,"x":1}` {
 		t.Errorf("got %+v, %v", merged, err)
 	}
 }
 
-func TestMessagesThatWereTruncatedDoNotComeBack(t *testing.T) {
+func TestTruncatedMessagesDoNotComeBack(t *testing.T) {
 	t.Parallel()
-	v := rested()
+	v := restingView()
 	v.Session.MessageCount = 1
-	change, s, err := RewindTo{Key: ours, CheckpointID: "cp"}.Decide(v)
+	change, s, err := RewindTo{Key: sessionKey, CheckpointID: "cp"}.Decide(v)
 	if err != nil || s.MessageCount != 1 || change.Rewind.Messages != 1 {
 		t.Errorf("got %+v, %v", s, err)
 	}
-	changes, s, err := Branch{From: ours, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
+	changes, s, err := Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
 	if err != nil || s.MessageCount != 1 || changes[1].Copy.Messages != 1 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 }
 
-func TestALiveSessionIsNotTakenBack(t *testing.T) {
+func TestALiveSessionCannotBeRewound(t *testing.T) {
 	t.Parallel()
-	_, _, err := RewindTo{Key: ours}.Decide(owned())
+	_, _, err := RewindTo{Key: sessionKey}.Decide(runningView())
 	refused(t, err, fault.Conflict, "SESSION_BUSY")
-	_, _, err = Truncate{Key: ours}.Decide(owned())
+	_, _, err = Truncate{Key: sessionKey}.Decide(runningView())
 	refused(t, err, fault.Conflict, "SESSION_BUSY")
 }
 
 func TestAForeignCheckpointIsRefused(t *testing.T) {
 	t.Parallel()
-	v := rested()
-	v.Checkpoint = nil // the store shows those of the session only
-	_, _, err := RewindTo{Key: ours, CheckpointID: "cp"}.Decide(v)
+	v := restingView()
+	v.Checkpoint = nil // the store returns the session's own only
+	_, _, err := RewindTo{Key: sessionKey, CheckpointID: "cp"}.Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
-	_, _, err = Branch{From: ours, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
+	_, _, err = Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
-func TestABranchBeginsWhereTheCheckpointStands(t *testing.T) {
+func TestABranchBeginsAtTheCheckpoint(t *testing.T) {
 	t.Parallel()
-	v := owned()
-	v.Checkpoint, v.CheckpointState = rested().Checkpoint, `{"then":true}`
+	v := runningView()
+	v.Checkpoint, v.CheckpointState = restingView().Checkpoint, `{"then":true}`
 	v.Session.UserID, v.Session.OrganizationID, v.Session.Tags, v.Session.ParentID, v.Session.RootID = "u", "o", []string{"x"}, "p", "root"
-	c := Branch{From: ours, CheckpointID: "cp", Key: Key{"t", "b"}, Now: 50}
+	c := Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}, Now: 50}
 	changes, s, err := c.Decide(v, &View{})
 	must(t, err)
 	if changes[0] != nil || !changes[1].Created || !changes[1].NewState || *changes[1].Copy != (Copy{"s", 3}) {
@@ -90,11 +90,11 @@ func TestABranchBeginsWhereTheCheckpointStands(t *testing.T) {
 		s.AgentType != "a" || len(s.Tags) != 1 || s.MessageCount != 3 || s.StepCount != 0 || s.State != `{"then":true}` || s.StateVersion != 1 || s.StateBase != 1 {
 		t.Errorf("got %+v", s)
 	}
-	_, _, err = c.Decide(v, rested())
+	_, _, err = c.Decide(v, restingView())
 	refused(t, err, fault.Conflict, "SESSION_EXISTS")
 	_, _, err = c.Decide(&View{}, &View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
-	same := Branch{From: ours, CheckpointID: "cp", Key: ours}
+	same := Branch{From: sessionKey, CheckpointID: "cp", Key: sessionKey}
 	if targets := same.Targets(); len(targets) != 1 || len(c.Targets()) != 2 {
 		t.Errorf("got targets %+v", targets)
 	}
@@ -102,52 +102,52 @@ func TestABranchBeginsWhereTheCheckpointStands(t *testing.T) {
 	refused(t, err, fault.Conflict, "SESSION_EXISTS")
 }
 
-func TestATruncatedConversationHasTheNewestCheckpointThatIsLeft(t *testing.T) {
+func TestATruncatedConversationHasTheNewestRemainingCheckpoint(t *testing.T) {
 	t.Parallel()
-	v := rested()
+	v := restingView()
 	v.Session.CheckpointID = "gone"
-	change, count, err := Truncate{Key: ours, Messages: 4, Now: 50}.Decide(v)
+	change, count, err := Truncate{Key: sessionKey, Messages: 4, Now: 50}.Decide(v)
 	must(t, err)
 	if s := change.Session; count != 4 || s.MessageCount != 4 || s.CheckpointID != "cp" || s.Version != 8 || *change.Rewind != (Rewind{Messages: 4}) {
 		t.Errorf("got %d and %+v", count, s)
 	}
 	v.Checkpoint = nil
-	if change, _, err := (Truncate{Key: ours, Messages: 2}).Decide(v); err != nil || change.Session.CheckpointID != "" {
+	if change, _, err := (Truncate{Key: sessionKey, Messages: 2}).Decide(v); err != nil || change.Session.CheckpointID != "" {
 		t.Errorf("got %+v, %v, want no checkpoint", change, err)
 	}
-	if change, count, err := (Truncate{Key: ours, Messages: 5}).Decide(v); err != nil || change != nil || count != 5 {
+	if change, count, err := (Truncate{Key: sessionKey, Messages: 5}).Decide(v); err != nil || change != nil || count != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)
 	}
 	for _, count := range []int64{6, -1} {
-		_, _, err := Truncate{Key: ours, Messages: count}.Decide(v)
+		_, _, err := Truncate{Key: sessionKey, Messages: count}.Decide(v)
 		refused(t, err, fault.Invalid, "COUNT_INVALID")
 	}
 }
 
 func TestMessagesAreAppendedAtAnyTime(t *testing.T) {
 	t.Parallel()
-	v := owned()
-	change, count, err := AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
+	v := runningView()
+	change, count, err := AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
 	must(t, err)
 	if count != 7 || change.Messages[0].Ordinal != 5 || change.Messages[1].Ordinal != 6 || change.Session.Version != 8 || change.Session.MessageCount != 7 {
 		t.Errorf("got %d and %+v", count, change)
 	}
 	v.Taken = []string{"x"}
-	_, _, err = AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "new"}}}.Decide(v)
+	_, _, err = AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "new"}}}.Decide(v)
 	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
-	if change, count, err := (AppendMessages{Key: ours}).Decide(v); err != nil || change != nil || count != 5 {
+	if change, count, err := (AppendMessages{Key: sessionKey}).Decide(v); err != nil || change != nil || count != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)
 	}
 }
 
-func TestMessagesThatAreAllThereAreNotAppendedAgain(t *testing.T) {
+func TestARepeatedAppendWritesNothing(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Taken = []string{"y", "x"}
-	change, count, err := AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
+	change, count, err := AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
 	if err != nil || change != nil || count != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)
 	}
-	_, _, err = AppendMessages{Key: ours, Messages: []Message{{ID: "x"}, {ID: "x"}}}.Decide(v)
+	_, _, err = AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "x"}}}.Decide(v)
 	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
 }

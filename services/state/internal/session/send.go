@@ -7,63 +7,63 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Send begins a run with messages, and the session with it when it is new.
+// Send begins a run with messages. It creates the session if it does not exist.
 //
-// One message that the conversation has already, by its id and its content, is not sent
-// twice: its answer is what the client gets.
+// A single message with a known id and equal content is a repeat: the run that answers it is
+// returned.
 //
-// Faults: those of Post, and Conflict (PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED,
+// Faults: as for RunRequest, and Conflict (PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED,
 // SESSION_SUSPENDED), NotFound (AGENT_NOT_FOUND, and SESSION_NOT_FOUND for the parent),
 // Unavailable (CALL_NOT_OPEN), Exhausted (TOO_MANY_WAITING).
 type Send struct {
 	Post
-	New Create // the session when it is new; its Key, AgentType and Now are those of Post. ParentID also refuses a session that is of another one
+	New Create // of a new session, without Key, AgentType and Now; ParentID also refuses an existing session with another parent
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Send) Need() Need { return c.need() }
 
-// Decide sends the messages. The first view is the session's own; the parent's, when one
-// is named, is among the others.
+// Decide sends the messages. The first view is the session's; the others may include the
+// parent.
 func (c Send) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
 	if v.Keyed != nil {
-		return c.repeat(v, EntryStart)
+		return c.answerRepeat(v, EntryStart)
 	}
-	if run, err := c.sentBefore(v); run != nil || err != nil {
+	if run, err := c.findRepeatedRun(v); run != nil || err != nil {
 		if err != nil {
 			return nil, Started{}, err
 		}
-		return nil, repeated(v, run), nil
+		return nil, repeatedStart(v, run), nil
 	}
 	waits, err := c.admit(v)
 	if err != nil {
 		return nil, Started{}, err
 	}
 	if v.Session != nil {
-		if err := v.free(c.Messages, v.Session.MessageCount); err != nil {
+		if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 			return nil, Started{}, err
 		}
-	} else if err := unique(c.Messages, nil); err != nil {
+	} else if err := checkUnique(c.Messages, nil); err != nil {
 		return nil, Started{}, err
 	}
 	if waits {
-		return c.wait(v)
+		return c.enqueue(v)
 	}
-	change, err := c.session(views)
+	change, err := c.sessionChange(views)
 	if err != nil {
 		return nil, Started{}, err
 	}
-	c.begin(change, EntryStart)
-	change.append(c.Messages)
+	c.beginRun(change, EntryStart)
+	change.appendMessages(c.Messages)
 	return change, change.started(), nil
 }
 
-// sentBefore returns the run to follow for a message that was sent before: the one that
-// waits with it, or the newest that has written at its answer. nil when it was not.
-func (c Send) sentBefore(v *View) (*Run, error) {
+// findRepeatedRun returns the run of a message that was sent before: the run that waits with
+// it, or the newest run of its answer. It is nil for a new message.
+func (c Send) findRepeatedRun(v *View) (*Run, error) {
 	if len(c.Messages) != 1 || v.Session == nil {
-		return nil, nil //nolint:nilnil // it is no error, and no run
+		return nil, nil //nolint:nilnil // neither a run nor an error
 	}
 	if v.Session.Waiting > 0 {
 		if len(v.Waiting) == 0 {
@@ -84,56 +84,56 @@ func (c Send) sentBefore(v *View) (*Run, error) {
 	same, err := c.Bodies.Same(v.Back.Message, c.Messages[0])
 	switch {
 	case err != nil || !same || v.Back.Run == nil:
-		return nil, err // v.free refuses the id
-	case !v.isNewest(v.Back.Run):
+		return nil, err // checkMessageIDs refuses the id
+	case !v.wroteNewestAnswer(v.Back.Run):
 		return nil, Stale(c.Key)
 	default:
 		return v.Current, nil
 	}
 }
 
-// admit says whether the session may have a new run now, or the run waits.
+// admit checks whether a run may begin now or has to wait.
 func (c Send) admit(v *View) (waits bool, err error) {
 	s := v.Session
-	switch err := c.fits(v); {
+	switch err := c.checkTarget(v); {
 	case err != nil:
 		return false, err
 	case s == nil && !v.AgentKnown:
-		return false, noAgent(c.AgentType)
+		return false, agentNotFound(c.AgentType)
 	case s == nil:
 		return false, nil
 	case c.New.ParentID != "" && c.New.ParentID != s.ParentID:
 		return false, fault.New(fault.Conflict, "PARENT_MISMATCH",
-			"session %q exists and is no sub-session of %q; leave the parent out or begin another session", c.SessionID, c.New.ParentID)
+			"session %q exists and is not a sub-session of %q; omit the parent or use another session", c.SessionID, c.New.ParentID)
 	}
 	switch {
 	case s.Status == Active:
-		return true, c.mayWait(v)
+		return true, c.checkMayWait(v)
 	case !s.Status.Suspended():
 		return false, nil
 	case c.Abandon == nil:
 		return false, fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
-	case s.Waiting > 0: // nobody begins before those who wait already
-		return true, c.mayWait(v)
+	case s.Waiting > 0: // waiting runs come first
+		return true, c.checkMayWait(v)
 	default:
 		return false, nil
 	}
 }
 
-// session returns the change of the session's row, or the one that makes it.
-func (c Send) session(views []*View) (*Change, error) {
+// sessionChange returns the change of an existing session, or of a new one.
+func (c Send) sessionChange(views []*View) (*Change, error) {
 	c.New.Key, c.New.AgentType, c.New.Now = c.Key, c.AgentType, c.Now
 	v := views[0]
 	if v.Session == nil {
-		return c.New.birth(views)
+		return c.New.newSession(views)
 	}
 	if c.New.ParentID != "" {
-		if _, err := c.New.parent(views); err != nil {
+		if _, err := c.New.findParent(views); err != nil {
 			return nil, err
 		}
 	}
-	change := next(v)
-	c.answer(change, v)
-	c.abandon(change, v)
+	change := &Change{Session: v.nextVersion(c.Now)}
+	c.takeAnswers(change, v)
+	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	return change, nil
 }

@@ -2,35 +2,33 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// SetStatus ends what a session does from outside, on the condition that it is
-// still what the caller has seen. A live run ends with it, and its owner's late
-// writes are stale. What becomes of the family is for Family.Spread.
+// SetStatus ends the work of a session from outside, if the session is as expected. A live
+// run ends with it, and later writes of its owner are stale. Family.Propagate applies the
+// consequences for the family.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Invalid (STATUS_INVALID,
-// FAILURE_MISSING).
+// Faults: NotFound (SESSION_NOT_FOUND), Invalid (STATUS_INVALID, FAILURE_MISSING).
 type SetStatus struct {
 	Key
-	Expected        []Status // one of these; empty for any
+	Expected        []Status // any of these; empty for any
 	ExpectedVersion int64    // 0 for any
 	Status          Status   // completed, failed, interrupted or paused
-	Failure         *Failure // of failed
+	Failure         *Failure // required for failed
 	Interruption    *Interruption
 	Now             Millis
 }
 
-// StatusSet is the answer to SetStatus: what the session is now, or, when it
-// was not as expected, what it was found to be.
+// StatusSet is the result of SetStatus: the session after the command, or as found if it was
+// not as expected.
 type StatusSet struct {
 	OK      bool
 	Version int64
 	Status  Status
 }
 
-// Need says what Decide wants to see.
-func (c SetStatus) Need() Need { return needForce }
+// Need lists the rows for Decide.
+func (c SetStatus) Need() Need { return needForcedEnd }
 
-// Decide sets the status. The change is nil when the session is not as
-// expected.
+// Decide sets the status. The change is nil if the session is not as expected.
 func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 	if err := c.check(); err != nil {
 		return nil, StatusSet{}, err
@@ -39,18 +37,18 @@ func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 	if s == nil {
 		return nil, StatusSet{}, NoSession(c.Key)
 	}
-	if !fits(c.Expected, s.Status) || c.ExpectedVersion != 0 && c.ExpectedVersion != s.Version {
+	if !statusAllowed(c.Expected, s.Status) || c.ExpectedVersion != 0 && c.ExpectedVersion != s.Version {
 		return nil, StatusSet{Version: s.Version, Status: s.Status}, nil
 	}
-	f := force{status: c.Status, now: c.Now}
+	f := forcedEnd{status: c.Status, now: c.Now}
 	if c.Status == Failed {
 		f.failure = c.Failure
 	}
 	if c.Status == Interrupted {
 		f.interruption = c.interruption(s)
 	}
-	change := f.end(v)
-	change.forsakes = c.Status == Failed
+	change := f.change(v)
+	change.endWaiting = c.Status == Failed
 	return change, StatusSet{OK: true, Version: change.Session.Version, Status: c.Status}, nil
 }
 
@@ -60,13 +58,13 @@ func (c SetStatus) check() error {
 		return nil
 	case Failed:
 		if c.Failure == nil {
-			return fault.New(fault.Invalid, "FAILURE_MISSING", "the status failed needs a failure that says why")
+			return fault.New(fault.Invalid, "FAILURE_MISSING", "the status failed needs a failure")
 		}
 		return nil
 	case Active:
-		return fault.New(fault.Invalid, "STATUS_INVALID", "a session becomes active when a run is started or resumed; do that instead")
+		return fault.New(fault.Invalid, "STATUS_INVALID", "a session becomes active when a run begins; start or resume a run instead")
 	default:
-		return fault.New(fault.Invalid, "STATUS_INVALID", "%q cannot be set: completed, failed, interrupted and paused can; a session is suspended by a step", c.Status)
+		return fault.New(fault.Invalid, "STATUS_INVALID", "the status %q cannot be set; use completed, failed, interrupted or paused", c.Status)
 	}
 }
 

@@ -6,13 +6,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func TestAForcedEndLeavesTheOwnerStale(t *testing.T) {
+func TestAForcedEndMakesTheOwnerStale(t *testing.T) {
 	t.Parallel()
 	for status, run := range map[Status]RunStatus{Completed: RunCompleted, Failed: RunFailed, Interrupted: RunInterrupted, Paused: RunInterrupted} {
-		v := owned()
+		v := runningView()
 		v.Journal = &Journal{Step: 4, Usage: []Usage{{Model: "m"}}}
-		v.Calls = []Call{call("open"), call("answered").by(AnswerClient)}
-		change, got, err := SetStatus{Key: ours, Status: status, Failure: &Failure{Error: "e"}, Now: 50}.Decide(v)
+		v.Calls = []Call{call("open"), call("answered").answeredBy(AnswerClient)}
+		change, got, err := SetStatus{Key: sessionKey, Status: status, Failure: &Failure{Error: "e"}, Now: 50}.Decide(v)
 		must(t, err)
 		s, r := change.Session, change.Runs[0]
 		if !got.OK || got.Version != 8 || got.Status != status || s.Status != status || s.Version != 8 || s.Epoch != 5 {
@@ -37,14 +37,14 @@ func TestAForcedEndLeavesTheOwnerStale(t *testing.T) {
 
 func TestASuspendedRunStaysAsItIsWhenItsSessionIsEnded(t *testing.T) {
 	t.Parallel()
-	change, _, err := SetStatus{Key: ours, Status: Failed, Failure: &Failure{Error: "e"}}.Decide(suspended(call("c")))
+	change, _, err := SetStatus{Key: sessionKey, Status: Failed, Failure: &Failure{Error: "e"}}.Decide(suspendedView(call("c")))
 	must(t, err)
 	if s := change.Session; len(change.Runs) != 0 || s.Epoch != 4 || s.Suspension != nil || s.Status != Failed || change.DropCalls[0] != "c" {
 		t.Errorf("got %+v with session %+v", change, s)
 	}
 }
 
-func TestAStatusIsComparedBeforeItIsSetAndTheAnswerSaysWhatWasSeen(t *testing.T) {
+func TestSetStatusComparesAndReturnsTheStatusFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		expected []Status
@@ -57,7 +57,7 @@ func TestAStatusIsComparedBeforeItIsSetAndTheAnswerSaysWhatWasSeen(t *testing.T)
 		"another status":        {[]Status{Paused}, 7, false},
 		"another version":       {[]Status{Active}, 6, false},
 	} {
-		change, got, err := SetStatus{Key: ours, Expected: c.expected, ExpectedVersion: c.version, Status: Paused}.Decide(owned())
+		change, got, err := SetStatus{Key: sessionKey, Expected: c.expected, ExpectedVersion: c.version, Status: Paused}.Decide(runningView())
 		must(t, err)
 		if got.OK != c.ok || (change != nil) != c.ok || !c.ok && (got.Version != 7 || got.Status != Active) {
 			t.Errorf("%s: got %+v and %+v", name, got, change)
@@ -68,16 +68,16 @@ func TestAStatusIsComparedBeforeItIsSetAndTheAnswerSaysWhatWasSeen(t *testing.T)
 func TestOnlyAHostsStatusesCanBeSet(t *testing.T) {
 	t.Parallel()
 	for _, status := range []Status{Active, SuspendedClientTool, SuspendedAwaitingChildren, SuspendedStepPartial, "", "odd"} {
-		_, _, err := SetStatus{Key: ours, Status: status}.Decide(owned())
+		_, _, err := SetStatus{Key: sessionKey, Status: status}.Decide(runningView())
 		refused(t, err, fault.Invalid, "STATUS_INVALID")
 	}
-	_, _, err := SetStatus{Key: ours, Status: Failed}.Decide(owned())
+	_, _, err := SetStatus{Key: sessionKey, Status: Failed}.Decide(runningView())
 	refused(t, err, fault.Invalid, "FAILURE_MISSING")
-	_, _, err = SetStatus{Key: ours, Status: Paused}.Decide(&View{})
+	_, _, err = SetStatus{Key: sessionKey, Status: Paused}.Decide(&View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
-func TestASessionExpiresOnceItsTimeHasCome(t *testing.T) {
+func TestASessionExpiresWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		status  Status
@@ -92,9 +92,9 @@ func TestASessionExpiresOnceItsTimeHasCome(t *testing.T) {
 		"failed":          {Failed, 1, ExpiryAlreadyTerminal},
 		"failed, not due": {Failed, 99, ExpiryAlreadyTerminal},
 	} {
-		v := suspended(call("c"))
+		v := suspendedView(call("c"))
 		v.Session.Status, v.Session.ExpiresAt = c.status, c.expires
-		change, got, err := Expire{Key: ours, Now: 50}.Decide(v)
+		change, got, err := Expire{Key: sessionKey, Now: 50}.Decide(v)
 		must(t, err)
 		if got != c.want || (change != nil) != (c.want == ExpiryMarked) {
 			t.Errorf("%s: got %s and %+v", name, got, change)
@@ -103,6 +103,6 @@ func TestASessionExpiresOnceItsTimeHasCome(t *testing.T) {
 			t.Errorf("%s: got session %+v", name, change.Session)
 		}
 	}
-	_, _, err := Expire{Key: ours}.Decide(&View{})
+	_, _, err := Expire{Key: sessionKey}.Decide(&View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }

@@ -1,38 +1,37 @@
 package session
 
-// RequestStop asks that a session's work ends early. A live run is asked by a
-// record that stays with it until its end, whoever executes it; a session that
-// only waits is stopped at once. A run that waits for its turn is given up:
-// interrupted, whatever the kind. A repetition finds the stop done.
+// RequestStop ends the work of a session early. A live run receives the stop as a record
+// that stays with it, whichever executor runs it. A session without a live run is stopped
+// at once. A waiting run is always interrupted. A repeat reports StopDone.
 //
 // Faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 type RequestStop struct {
 	Key
-	RunID  string // empty for whatever the session does
+	RunID  string // empty for the current work of the session
 	Kind   StopKind
 	Reason string
 	Now    Millis
 }
 
-// StopEffect is what became of a stop.
+// StopEffect is the effect of a RequestStop.
 type StopEffect string
 
-// The effects of stops.
+// The effects.
 const (
-	StopRequested StopEffect = "requested" // the run will see it
+	StopRequested StopEffect = "requested" // the live run has the stop
 	StopDone      StopEffect = "done"      // the session has stopped
-	StopNone      StopEffect = "none"      // it was over already
+	StopNone      StopEffect = "none"      // it had ended before
 )
 
-// Stopped is the answer to RequestStop.
+// Stopped is the result of RequestStop.
 type Stopped struct {
-	RunID  string // the run that the stop is about; empty for none
+	RunID  string // of the stopped run; empty for none
 	Effect StopEffect
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c RequestStop) Need() Need {
-	need := needForce
+	need := needForcedEnd
 	need.RunID, need.Current = c.RunID, true
 	return need
 }
@@ -43,36 +42,36 @@ func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
 		return nil, Stopped{}, NoSession(c.Key)
 	}
 	if v.Live != nil && (c.RunID == "" || c.RunID == v.Live.RunID) {
-		return c.ask(v), Stopped{v.Live.RunID, StopRequested}, nil
+		return c.stopLiveRun(v), Stopped{v.Live.RunID, StopRequested}, nil
 	}
 	if c.RunID != "" {
 		if v.Run == nil {
 			return nil, Stopped{}, NoRun(c.RunID)
 		}
 		if v.Run.Status == RunWaiting {
-			return c.giveUp(v), Stopped{c.RunID, StopDone}, nil
+			return c.cancelWaitingRun(v), Stopped{c.RunID, StopDone}, nil
 		}
-		if c.done(v) {
+		if c.alreadyDone(v) {
 			return nil, Stopped{c.RunID, StopDone}, nil
 		}
 		if !v.Session.Status.Suspended() || v.Session.CurrentRunID != c.RunID {
 			return nil, Stopped{c.RunID, StopNone}, nil
 		}
 	}
-	return c.halt(v)
+	return c.stopIdleSession(v)
 }
 
-// done reports whether such a stop has ended the session before, while it only
-// waited. The end of a run that saw its stop is the run's own: nothing is left to
-// stop then. An interrupt of whatever it does is content with each interrupt.
-func (c RequestStop) done(v *View) bool {
+// alreadyDone reports whether an equal stop has ended the idle session before. A run that
+// ended because of its stop does not count. An interrupt without a run id accepts any
+// interrupt.
+func (c RequestStop) alreadyDone(v *View) bool {
 	s := v.Session
 	if c.RunID != "" && v.Run.Turn == 0 {
-		return v.Run.Status == RunInterrupted // it was given up before it began
+		return v.Run.Status == RunInterrupted // it was interrupted before it began
 	}
 	ownEnd := func(status RunStatus) bool { return v.Current != nil && v.Current.Status == status }
 	if c.Kind == StopAbort {
-		return s.Status == Failed && s.Failure != nil && s.Failure.Code == cancelled && s.Failure.Reason == "" &&
+		return s.Status == Failed && s.Failure != nil && s.Failure.Code == codeCancelled && s.Failure.Reason == "" &&
 			(c.RunID == "" || c.RunID == s.CurrentRunID) && !ownEnd(RunFailed)
 	}
 	if c.RunID == "" {
@@ -81,18 +80,18 @@ func (c RequestStop) done(v *View) bool {
 	return s.Status == Interrupted && s.Interruption != nil && s.Interruption.RunID == c.RunID && !ownEnd(RunInterrupted)
 }
 
-// ask leaves the stop with the live run. The first one stands, but an abort
-// outranks an interrupt. A run that waits for its time waits no more.
-func (c RequestStop) ask(v *View) *Change {
+// stopLiveRun records the stop with the live run.
+func (c RequestStop) stopLiveRun(v *View) *Change {
 	r := *v.Live
-	if !r.asked(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}) {
+	if !r.addStop(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}) {
 		return nil
 	}
 	return &Change{Runs: []Run{r}}
 }
 
-// asked leaves the stop with the live run, and reports whether that is news.
-func (r *Run) asked(stop Stop) bool {
+// addStop records the stop and reports whether anything changed. The first stop wins, but an
+// abort replaces an interrupt, and Undo is kept. A delayed run becomes due.
+func (r *Run) addStop(stop Stop) bool {
 	was := r.Stop
 	switch {
 	case was == nil:
@@ -101,9 +100,9 @@ func (r *Run) asked(stop Stop) bool {
 		stop.Undo = stop.Undo || was.Undo
 		r.Stop = &stop
 	case stop.Undo && !was.Undo:
-		kept := *was
-		kept.Undo = true
-		r.Stop = &kept
+		updated := *was
+		updated.Undo = true
+		r.Stop = &updated
 	default:
 		return false
 	}
@@ -111,43 +110,41 @@ func (r *Run) asked(stop Stop) bool {
 	return true
 }
 
-// giveUp ends the run that waits: it is interrupted before it began.
-func (c RequestStop) giveUp(v *View) *Change {
-	s, r := *v.Session, *v.Run
-	s.Version++
-	s.UpdatedAt = c.Now
+// cancelWaitingRun interrupts a waiting run.
+func (c RequestStop) cancelWaitingRun(v *View) *Change {
+	r := *v.Run
 	r.Stop = &Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}
-	change := &Change{Session: &s}
-	change.giveUp(r, Outcome{Status: RunInterrupted}, c.Now)
+	change := &Change{Session: v.nextVersion(c.Now)}
+	change.endWaitingRun(r, Outcome{Status: RunInterrupted}, c.Now)
 	return change
 }
 
-// halt stops a session that has no live run.
-func (c RequestStop) halt(v *View) (*Change, Stopped, error) {
+// stopIdleSession stops a session without a live run.
+func (c RequestStop) stopIdleSession(v *View) (*Change, Stopped, error) {
 	s := *v.Session
 	done := Stopped{s.CurrentRunID, StopDone}
-	if c.done(v) {
+	if c.alreadyDone(v) {
 		return nil, done, nil
 	}
 	if s.Status.Terminal() {
 		return nil, Stopped{s.CurrentRunID, StopNone}, nil
 	}
-	s.halt(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}, s.CurrentRunID, c.Now)
-	return force{s.Status, s.Failure, s.Interruption, c.Now}.end(v), done, nil
+	s.applyStop(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}, s.CurrentRunID, c.Now)
+	return forcedEnd{s.Status, s.Failure, s.Interruption, c.Now}.change(v), done, nil
 }
 
-// halt gives a session that nobody executes the end that a stop asks for. Its
-// calls stay open after an interrupt: the session can be resumed.
-func (s *Session) halt(stop Stop, runID string, now Millis) {
+// applyStop ends the work of a session without a live run. After an interrupt its calls stay
+// open, and the session can be resumed.
+func (s *Session) applyStop(stop Stop, runID string, now Millis) {
 	s.Suspension = nil
 	if stop.Kind == StopAbort {
 		s.Status, s.Interruption = Failed, nil
-		s.Failure = &Failure{Error: "The session was stopped.", Code: cancelled}
+		s.Failure = &Failure{Error: "The session was stopped.", Code: codeCancelled}
 		return
 	}
 	s.Status, s.Failure = Interrupted, nil
 	s.Interruption = &Interruption{RunID: runID, Reason: stop.Reason, At: now}
 }
 
-// cancelled is the specification's code for work that somebody else gave up.
-const cancelled = "framework_cancelled"
+// codeCancelled is the specification's failure code of cancelled work.
+const codeCancelled = "framework_cancelled"

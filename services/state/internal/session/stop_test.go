@@ -7,13 +7,13 @@ import (
 )
 
 func stop(kind StopKind, runID string) RequestStop {
-	return RequestStop{Key: ours, RunID: runID, Kind: kind, Reason: "why", Now: 50}
+	return RequestStop{Key: sessionKey, RunID: runID, Kind: kind, Reason: "why", Now: 50}
 }
 
-func TestAStopOfALiveRunIsKeptWithTheRun(t *testing.T) {
+func TestAStopOfALiveRunIsStoredWithTheRun(t *testing.T) {
 	t.Parallel()
 	for _, runID := range []string{"", "r"} {
-		change, got, err := stop(StopInterrupt, runID).Decide(owned())
+		change, got, err := stop(StopInterrupt, runID).Decide(runningView())
 		must(t, err)
 		if got != (Stopped{"r", StopRequested}) || change.Session != nil || *change.Runs[0].Stop != (Stop{Kind: StopInterrupt, Reason: "why", At: 50}) {
 			t.Errorf("got %+v and %+v", got, change)
@@ -21,7 +21,7 @@ func TestAStopOfALiveRunIsKeptWithTheRun(t *testing.T) {
 	}
 }
 
-func TestTheFirstStopStandsButAnAbortOutranksAnInterrupt(t *testing.T) {
+func TestTheFirstStopWinsButAnAbortOutranksAnInterrupt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		first, second StopKind
@@ -32,7 +32,7 @@ func TestTheFirstStopStandsButAnAbortOutranksAnInterrupt(t *testing.T) {
 		{StopAbort, StopInterrupt, false},
 		{StopAbort, StopAbort, false},
 	} {
-		v := owned()
+		v := runningView()
 		v.Live.Stop = &Stop{Kind: c.first, Reason: "first"}
 		change, got, err := stop(c.second, "").Decide(v)
 		must(t, err)
@@ -45,9 +45,9 @@ func TestTheFirstStopStandsButAnAbortOutranksAnInterrupt(t *testing.T) {
 	}
 }
 
-func TestAStoppedRunThatWaitsForItsTimeIsClaimedAtOnce(t *testing.T) {
+func TestADelayedRunThatIsStoppedIsDueAtOnce(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Live.Status, v.Live.DueAt = RunQueued, 900
 	change, got, err := stop(StopInterrupt, "").Decide(v)
 	if err != nil || got.Effect != StopRequested || change.Runs[0].DueAt != 0 || change.Runs[0].Status != RunQueued {
@@ -55,10 +55,10 @@ func TestAStoppedRunThatWaitsForItsTimeIsClaimedAtOnce(t *testing.T) {
 	}
 }
 
-func TestASessionThatOnlyWaitsIsStoppedAtOnce(t *testing.T) {
+func TestAnIdleSessionIsStoppedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, status := range []Status{SuspendedClientTool, SuspendedAwaitingChildren, SuspendedStepPartial, Paused, Interrupted} {
-		v := suspended(call("c"), call("answered").by(AnswerClient))
+		v := suspendedView(call("c"), call("answered").answeredBy(AnswerClient))
 		v.Session.Status = status
 		change, got, err := stop(StopAbort, "").Decide(v)
 		must(t, err)
@@ -83,11 +83,11 @@ func TestASessionThatOnlyWaitsIsStoppedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAStopThatIsRepeatedIsDone(t *testing.T) {
+func TestARepeatedStopIsDone(t *testing.T) {
 	t.Parallel()
 	for kind, status := range map[StopKind]Status{StopInterrupt: Interrupted, StopAbort: Failed} {
 		for _, runID := range []string{"", "r"} {
-			v := suspended(call("c"))
+			v := suspendedView(call("c"))
 			v.Run = v.Current
 			change, _, err := stop(kind, runID).Decide(v)
 			must(t, err)
@@ -106,16 +106,16 @@ func TestAStopThatIsRepeatedIsDone(t *testing.T) {
 		}
 	}
 	for kind, status := range map[StopKind]RunStatus{StopInterrupt: RunInterrupted, StopAbort: RunFailed} {
-		v := owned()
+		v := runningView()
 		v.Run.Stop = &Stop{Kind: kind}
-		change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: status, Failure: &Failure{Error: "e", Code: cancelled}}}.Decide(v)
+		change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: status, Failure: &Failure{Error: "e", Code: codeCancelled}}}.Decide(v)
 		must(t, err)
 		v.Session, v.Run, v.Current, v.Live = change.Session, &change.Runs[0], &change.Runs[0], nil
 		if _, got, err := stop(kind, "r").Decide(v); err != nil || got != (Stopped{"r", StopNone}) {
 			t.Errorf("%s of a run that has seen its stop: got %+v, %v", kind, got, err)
 		}
 	}
-	failed := suspended()
+	failed := suspendedView()
 	failed.Session.Status, failed.Session.Failure, failed.Run = Failed, &Failure{Error: "of its own"}, failed.Current
 	if _, got, err := stop(StopAbort, "r").Decide(failed); err != nil || got.Effect != StopNone {
 		t.Errorf("of a run that failed by itself: got %+v, %v", got, err)
@@ -124,14 +124,14 @@ func TestAStopThatIsRepeatedIsDone(t *testing.T) {
 
 func TestAStopNamesItsRun(t *testing.T) {
 	t.Parallel()
-	_, _, err := stop(StopAbort, "nobody").Decide(&View{Session: owned().Session})
+	_, _, err := stop(StopAbort, "nobody").Decide(&View{Session: runningView().Session})
 	refused(t, err, fault.NotFound, "RUN_NOT_FOUND")
 	_, _, err = stop(StopAbort, "").Decide(&View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 
-	former := owned()
+	former := runningView()
 	former.Run = &Run{RunID: "r0", Status: RunSuspendedClientTool}
-	over := suspended()
+	over := suspendedView()
 	over.Session.Status, over.Run = Completed, &Run{RunID: "r", Status: RunCompleted}
 	for name, v := range map[string]*View{"r0": former, "r": over} {
 		change, got, err := stop(StopAbort, name).Decide(v)
@@ -140,9 +140,9 @@ func TestAStopNamesItsRun(t *testing.T) {
 		}
 	}
 	if change, got, err := stop(StopAbort, "").Decide(over); err != nil || change != nil || got.Effect != StopNone {
-		t.Errorf("of a session that is over: got %+v and %+v, %v", got, change, err)
+		t.Errorf("of an ended session: got %+v and %+v, %v", got, change, err)
 	}
-	waiting := suspended(call("c"))
+	waiting := suspendedView(call("c"))
 	waiting.Run = waiting.Current
 	if change, got, err := stop(StopInterrupt, "r").Decide(waiting); err != nil || got != (Stopped{"r", StopDone}) || change.Session.Status != Interrupted {
 		t.Errorf("of the run that the session waits with: got %+v and %+v, %v", got, change, err)

@@ -6,97 +6,96 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Submit gives the answer to a call. The first answer stands, but that a real
-// one takes the place of a timeout for as long as no step has taken it.
+// Submit answers a call. The first answer wins, but a real answer replaces a timeout until a
+// step consumes it.
 //
-// The answer that a suspended session has waited for last continues it in the
-// same write. The new status is told to the family by Family.Spread.
+// The last awaited answer continues a suspended session in the same write. Family.Propagate
+// reports the new status to the family.
 //
-// Faults: NotFound (SESSION_NOT_FOUND, UNKNOWN_TOOL_CALL), Invalid
-// (KIND_MISMATCH), Conflict (OWNER_NOT_CONTINUABLE). Nothing is stored then.
+// Faults, with nothing written: NotFound (SESSION_NOT_FOUND, UNKNOWN_TOOL_CALL), Invalid
+// (KIND_MISMATCH), Conflict (OWNER_NOT_CONTINUABLE).
 type Submit struct {
 	Key        // the session that owns the call
 	CallID     string
-	Kind       CallKind // empty for an answer that says only that the call failed: it fits both kinds
+	Kind       CallKind // empty for a failed call, which fits both kinds
 	ApprovalID string   // of an approval
 	Response   []byte
-	NewRunID   string // of the continuation, if there is one
+	NewRunID   string // of a continuation
 	Now        Millis
 }
 
-// SubmitStatus is what became of an answer.
+// SubmitStatus is the outcome of one answer.
 type SubmitStatus string
 
-// The statuses of answers. UnknownCall and NotContinuable are those of SubmitAll
-// only: Submit has faults for them.
+// The outcomes. Submit has faults in place of UnknownCall and NotContinuable.
 const (
 	Accepted         SubmitStatus = "accepted"
-	AlreadyCompleted SubmitStatus = "already_completed"         // another answer stands
-	LateAnswer       SubmitStatus = "late_answer_after_timeout" // a step has taken the timeout; the model will be told
+	AlreadyCompleted SubmitStatus = "already_completed"         // the call has another answer
+	LateAnswer       SubmitStatus = "late_answer_after_timeout" // a step has consumed the timeout; the model gets the answer later
 	UnknownCall      SubmitStatus = "unknown_tool_call"
-	NotContinuable   SubmitStatus = "owner_not_continuable" // the session is over
+	NotContinuable   SubmitStatus = "owner_not_continuable" // the session has ended
 )
 
-// Continuation is who goes on after an answer.
+// Continuation is how the session continues after an answer.
 type Continuation string
 
 // The continuations.
 const (
 	NoContinuation Continuation = "none"
-	NewRun         Continuation = "new_run"        // a run that the answer has queued
-	LiveRun        Continuation = "live_run"       // the run that is live anyway
-	CallerResumes  Continuation = "caller_resumes" // nothing is awaited, and there are answers to take, but the session was interrupted or paused
+	NewRun         Continuation = "new_run"        // the answer has queued a run
+	LiveRun        Continuation = "live_run"       // the live run reads the answer
+	CallerResumes  Continuation = "caller_resumes" // nothing is awaited, but an interrupted or paused session needs a resume to read its answers
 )
 
-// Submitted is the answer to Submit.
+// Submitted is the result of Submit.
 type Submitted struct {
 	Status       SubmitStatus
 	Continuation Continuation
-	RunID        string // of the continuation; empty for none
-	Call         Call   // after the submit
+	RunID        string // of the continuing run; empty for none
+	Call         Call   // after the command
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c Submit) Need() Need {
 	return Need{CallIDs: []string{c.CallID}, Calls: true, Current: true}
 }
 
-// Decide takes the answer.
+// Decide applies the answer.
 func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if v.Session == nil {
 		return nil, Submitted{}, NoSession(c.Key)
 	}
-	call, known := v.named(c.CallID)
+	call, known := v.ownCall(c.CallID)
 	if !known {
 		return nil, Submitted{}, NoCall(c.CallID)
 	}
 	answer := Answer{CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Response: c.Response}
-	if !answer.fits(call) {
+	if !answer.matches(call) {
 		return nil, Submitted{}, answer.mismatch(call)
 	}
-	call, status, news := answer.take(call, v.Session.Status.Terminal(), c.Now)
+	call, status, changed := answer.apply(call, v.Session.Status.Terminal(), c.Now)
 	if status == NotContinuable {
 		return nil, Submitted{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
-			"session %q, which made call %q, is %s and does not go on; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
+			"session %q, which owns call %q, is %s and cannot continue; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
 	}
-	if !news {
-		return nil, goesOn(v, nil, Submitted{Status: status, Call: call}), nil
+	if !changed {
+		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil
 	}
 	change := &Change{Calls: []Call{call}}
-	change.resume(v, c.NewRunID, c.Now)
-	return change, goesOn(v, change, Submitted{Status: status, Call: call}), nil
+	change.continueSession(v, c.NewRunID, c.Now)
+	return change, withContinuation(v, change, Submitted{Status: status, Call: call}), nil
 }
 
-// Answer is what somebody outside says to a call.
+// Answer is an answer to a call from outside.
 type Answer struct {
 	CallID     string
 	Kind       CallKind // as in Submit
 	ApprovalID string
 	Response   []byte
-	Refusal    error // why it may not be taken, where it is news; nil for nothing. Of SubmitAll and Start.Answers
+	Refusal    error // the fault if the answer would be applied; nil for none. Submit ignores it
 }
 
-func (a Answer) fits(call Call) bool {
+func (a Answer) matches(call Call) bool {
 	return a.Kind == "" || a.Kind == call.Kind && a.ApprovalID == call.ApprovalID
 }
 
@@ -105,10 +104,10 @@ func (a Answer) mismatch(call Call) error {
 		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", call.CallID, call.Kind, call.ApprovalID, a.Kind, a.ApprovalID)
 }
 
-// take gives the answer, which fits, to a call of a session that may be over. It
-// returns the call after that, and whether there is anything to write of it: of a
-// timeout that a step has taken, the first answer that comes late is kept.
-func (a Answer) take(call Call, over bool, now Millis) (after Call, status SubmitStatus, news bool) {
+// apply answers a call of the right kind. ended reports that the session has ended. It returns
+// the call afterwards, and whether it has changed. If a step has consumed a timeout, the
+// first late answer is stored.
+func (a Answer) apply(call Call, ended bool, now Millis) (after Call, status SubmitStatus, changed bool) {
 	consumed := call.ConsumedAt != 0
 	switch {
 	case consumed && call.Answer == AnswerTimeout && call.LateAt != 0:
@@ -118,38 +117,35 @@ func (a Answer) take(call Call, over bool, now Millis) (after Call, status Submi
 		return call, LateAnswer, true
 	case consumed || call.Answer == AnswerClient || call.Answer == AnswerAbandoned:
 		return call, AlreadyCompleted, false
-	case over:
+	case ended:
 		return call, NotContinuable, false
 	default:
-		return call.answered(AnswerClient, a.Response, now), Accepted, true
+		return call.withAnswer(AnswerClient, a.Response, now), Accepted, true
 	}
 }
 
-// resume continues the session if it waits for nothing any more after the
-// change, which has answered calls of it.
-func (change *Change) resume(v *View, runID string, now Millis) {
-	if !v.Session.Status.Suspended() || v.Current == nil || v.Session.waits(change.callsOf(v)) {
+// continueSession continues the session if the answers in the change were the last awaited.
+func (change *Change) continueSession(v *View, runID string, now Millis) {
+	if !v.Session.Status.Suspended() || v.Current == nil || v.Session.isWaiting(change.unconsumedCalls(v)) {
 		return
 	}
-	s := *v.Session
-	s.Version++
-	change.NewRun = s.proceed(v.Current, runID, now)
-	change.Session = &s
+	change.Session = v.nextVersion(now)
+	change.NewRun = change.Session.beginContinuation(v.Current, runID, now)
 }
 
-// goesOn completes an answer with who goes on after it.
-func goesOn(v *View, change *Change, answer Submitted) Submitted {
+// withContinuation completes the result of an answer. change is nil if nothing is written.
+func withContinuation(v *View, change *Change, answer Submitted) Submitted {
 	if change == nil {
 		change = &Change{}
 	}
-	calls := change.callsOf(v)
-	answered := slices.ContainsFunc(calls, func(call Call) bool { return !call.open() })
+	calls := change.unconsumedCalls(v)
+	answered := slices.ContainsFunc(calls, func(call Call) bool { return !call.isOpen() })
 	switch status := v.Session.Status; {
 	case change.NewRun != nil:
 		answer.Continuation, answer.RunID = NewRun, change.NewRun.RunID
 	case status == Active:
 		answer.Continuation, answer.RunID = LiveRun, v.Session.CurrentRunID
-	case (status == Interrupted || status == Paused) && answered && !slices.ContainsFunc(calls, Call.awaited):
+	case (status == Interrupted || status == Paused) && answered && !slices.ContainsFunc(calls, Call.isAwaited):
 		answer.Continuation = CallerResumes
 	default:
 		answer.Continuation = NoContinuation

@@ -7,12 +7,12 @@ import (
 )
 
 func submit(id string) Submit {
-	return Submit{Key: ours, CallID: id, Kind: ClientTool, Response: []byte("real"), NewRunID: "next", Now: 50}
+	return Submit{Key: sessionKey, CallID: id, Kind: ClientTool, Response: []byte("real"), NewRunID: "next", Now: 50}
 }
 
 func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
 	t.Parallel()
-	v := suspended(call("c1"), call("c2").by(AnswerClient))
+	v := suspendedView(call("c1"), call("c2").answeredBy(AnswerClient))
 	v.Current.TurnMessageCount, v.Current.DeadlineAt = 2, 9000
 	change, got, err := submit("c1").Decide(v)
 	must(t, err)
@@ -36,13 +36,13 @@ func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNotTheLastOneWaits(t *testing.T) {
+func TestAnAnswerBeforeTheLastContinuesNothing(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]*View{
-		"another call is open":                 suspended(call("c1"), call("c2")),
-		"a child has not ended":                suspended(call("c1")).waitsFor(map[string]Status{"k": SuspendedClientTool, "done": Completed}),
-		"another one is open of a stopped one": stoppedWith(Interrupted, call("c1"), call("c2")),
-		"another one is open of one on a hold": stoppedWith(Paused, call("c1"), call("c2")),
+		"another call is open":                 suspendedView(call("c1"), call("c2")),
+		"a child has not ended":                suspendedView(call("c1")).withAwaitedChildren(map[string]Status{"k": SuspendedClientTool, "done": Completed}),
+		"another one is open of a stopped one": stoppedView(Interrupted, call("c1"), call("c2")),
+		"another one is open of one on a hold": stoppedView(Paused, call("c1"), call("c2")),
 	} {
 		change, got, err := submit("c1").Decide(v)
 		must(t, err)
@@ -52,21 +52,21 @@ func TestAnAnswerThatIsNotTheLastOneWaits(t *testing.T) {
 	}
 }
 
-// stoppedWith shows a session that was stopped while it waited for the calls.
-func stoppedWith(status Status, calls ...Call) *View {
-	v := suspended(calls...)
+// stoppedView returns a session that was stopped while it waited for the calls.
+func stoppedView(status Status, calls ...Call) *View {
+	v := suspendedView(calls...)
 	v.Session.Status, v.Session.Suspension = status, nil
 	return v
 }
 
-func TestTheLastAnswerToAStoppedSessionIsForWhoeverResumesIt(t *testing.T) {
+func TestTheLastAnswerToAStoppedSessionNeedsAResume(t *testing.T) {
 	t.Parallel()
 	orphan := call("orphan")
 	orphan.RunID = ""
 	for name, v := range map[string]*View{
-		"interrupted":                           stoppedWith(Interrupted, call("c1"), call("done").by(AnswerClient)),
-		"paused":                                stoppedWith(Paused, call("c1")),
-		"what a failed run left behind is open": stoppedWith(Interrupted, call("c1"), orphan),
+		"interrupted":                           stoppedView(Interrupted, call("c1"), call("done").answeredBy(AnswerClient)),
+		"paused":                                stoppedView(Paused, call("c1")),
+		"what a failed run left behind is open": stoppedView(Interrupted, call("c1"), orphan),
 	} {
 		change, got, err := submit("c1").Decide(v)
 		must(t, err)
@@ -74,16 +74,16 @@ func TestTheLastAnswerToAStoppedSessionIsForWhoeverResumesIt(t *testing.T) {
 			t.Errorf("%s: got %+v and %+v", name, got, change)
 		}
 	}
-	change, got, err := submit("c1").Decide(stoppedWith(Interrupted, call("c1").by(AnswerClient)))
+	change, got, err := submit("c1").Decide(stoppedView(Interrupted, call("c1").answeredBy(AnswerClient)))
 	must(t, err)
 	if change != nil || got.Status != AlreadyCompleted || got.Continuation != CallerResumes {
 		t.Errorf("a repetition: got %+v and %+v", got, change)
 	}
 }
 
-func TestAnAnswerToALiveSessionIsForItsRun(t *testing.T) {
+func TestAnAnswerToALiveSessionGoesToItsRun(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Named = []Call{call("c1")}
 	v.Calls = v.Named
 	change, got, err := submit("c1").Decide(v)
@@ -93,9 +93,9 @@ func TestAnAnswerToALiveSessionIsForItsRun(t *testing.T) {
 	}
 }
 
-func TestAnAnswerFindsTheCallAsItIs(t *testing.T) {
+func TestTheStateOfACallDecidesOnAnAnswer(t *testing.T) {
 	t.Parallel()
-	told := call("c").by(AnswerTimeout).consumed()
+	told := call("c").answeredBy(AnswerTimeout).asConsumed()
 	told.Late, told.LateAt = []byte("first"), 20
 	for name, c := range map[string]struct {
 		call   Call
@@ -104,15 +104,15 @@ func TestAnAnswerFindsTheCallAsItIs(t *testing.T) {
 	}{
 		"open":                                {call("c"), Accepted, true},
 		"open, and overdue":                   {Call{CallID: "c", SessionID: "s", Kind: ClientTool, DeadlineAt: 10}, Accepted, true},
-		"answered":                            {call("c").by(AnswerClient), AlreadyCompleted, false},
-		"answered and consumed":               {call("c").by(AnswerClient).consumed(), AlreadyCompleted, false},
-		"abandoned":                           {call("c").by(AnswerAbandoned), AlreadyCompleted, false},
-		"abandoned and consumed":              {call("c").by(AnswerAbandoned).consumed(), AlreadyCompleted, false},
-		"timed out":                           {call("c").by(AnswerTimeout), Accepted, true},
-		"timed out and consumed":              {call("c").by(AnswerTimeout).consumed(), LateAnswer, true},
+		"answered":                            {call("c").answeredBy(AnswerClient), AlreadyCompleted, false},
+		"answered and consumed":               {call("c").answeredBy(AnswerClient).asConsumed(), AlreadyCompleted, false},
+		"abandoned":                           {call("c").answeredBy(AnswerAbandoned), AlreadyCompleted, false},
+		"abandoned and consumed":              {call("c").answeredBy(AnswerAbandoned).asConsumed(), AlreadyCompleted, false},
+		"timed out":                           {call("c").answeredBy(AnswerTimeout), Accepted, true},
+		"timed out and consumed":              {call("c").answeredBy(AnswerTimeout).asConsumed(), LateAnswer, true},
 		"timed out and consumed, late before": {told, LateAnswer, false},
 	} {
-		v := owned()
+		v := runningView()
 		v.Named = []Call{c.call}
 		change, got, err := submit("c").Decide(v)
 		must(t, err)
@@ -122,10 +122,10 @@ func TestAnAnswerFindsTheCallAsItIs(t *testing.T) {
 	}
 }
 
-func TestARealAnswerTakesThePlaceOfATimeoutThatNoStepHasTaken(t *testing.T) {
+func TestARealAnswerReplacesAnUnconsumedTimeout(t *testing.T) {
 	t.Parallel()
-	v := owned()
-	v.Named = []Call{call("c").by(AnswerTimeout)}
+	v := runningView()
+	v.Named = []Call{call("c").answeredBy(AnswerTimeout)}
 	change, _, err := submit("c").Decide(v)
 	must(t, err)
 	if got := change.Calls[0]; got.Answer != AnswerClient || got.Revision != 2 || string(got.Response) != "real" || got.AnsweredAt != 50 {
@@ -133,10 +133,10 @@ func TestARealAnswerTakesThePlaceOfATimeoutThatNoStepHasTaken(t *testing.T) {
 	}
 }
 
-func TestALateAnswerIsKeptOnceAndTheModelIsToldOnce(t *testing.T) {
+func TestALateAnswerIsStoredAndReportedOnce(t *testing.T) {
 	t.Parallel()
-	v := owned()
-	v.Named = []Call{call("c").by(AnswerTimeout).consumed()}
+	v := runningView()
+	v.Named = []Call{call("c").answeredBy(AnswerTimeout).asConsumed()}
 	change, _, err := submit("c").Decide(v)
 	must(t, err)
 	late := change.Calls[0]
@@ -152,7 +152,7 @@ func TestALateAnswerIsKeptOnceAndTheModelIsToldOnce(t *testing.T) {
 	}
 	v.Named = change.Calls
 	if change, _, err = commit.Decide(v); err != nil || len(change.Calls) != 0 {
-		t.Errorf("told again: got %+v, %v", change.Calls, err)
+		t.Errorf("reported again: got %+v, %v", change.Calls, err)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestAnAnswerOfTheWrongKindIsRefused(t *testing.T) {
 		"only an error for a tool":              {call("c"), "", "", true},
 		"a result for an approval, and with id": {approval, ClientTool, "ok?", false},
 	} {
-		change, _, err := Submit{Key: ours, CallID: "c", Kind: c.kind, ApprovalID: c.approval}.Decide(suspended(c.call))
+		change, _, err := Submit{Key: sessionKey, CallID: "c", Kind: c.kind, ApprovalID: c.approval}.Decide(suspendedView(c.call))
 		if c.fits {
 			must(t, err)
 			continue
@@ -189,23 +189,23 @@ func TestAnAnswerOfTheWrongKindIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnAnswerToNoCallOfTheSessionIsRefused(t *testing.T) {
+func TestAnAnswerToAForeignCallIsRefused(t *testing.T) {
 	t.Parallel()
 	_, _, err := submit("c").Decide(&View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
-	_, _, err = submit("c").Decide(suspended())
+	_, _, err = submit("c").Decide(suspendedView())
 	refused(t, err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 	foreign := call("c")
 	foreign.SessionID = "cousin"
-	_, _, err = submit("c").Decide(suspended(foreign))
+	_, _, err = submit("c").Decide(suspendedView(foreign))
 	refused(t, err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 }
 
-func TestASessionThatHasEndedTakesNoAnswers(t *testing.T) {
+func TestAnEndedSessionTakesNoAnswers(t *testing.T) {
 	t.Parallel()
 	for _, status := range []Status{Completed, Failed} {
-		for _, open := range []Call{call("c"), call("c").by(AnswerTimeout)} {
-			v := suspended(open)
+		for _, open := range []Call{call("c"), call("c").answeredBy(AnswerTimeout)} {
+			v := suspendedView(open)
 			v.Session.Status = status
 			change, _, err := submit("c").Decide(v)
 			refused(t, err, fault.Conflict, "OWNER_NOT_CONTINUABLE")
@@ -213,7 +213,7 @@ func TestASessionThatHasEndedTakesNoAnswers(t *testing.T) {
 				t.Errorf("%s: got %+v written", status, change)
 			}
 		}
-		v := suspended(call("c").by(AnswerClient).consumed())
+		v := suspendedView(call("c").answeredBy(AnswerClient).asConsumed())
 		v.Session.Status = status
 		if _, got, err := submit("c").Decide(v); err != nil || got.Status != AlreadyCompleted {
 			t.Errorf("%s: a repetition got %+v, %v", status, got, err)
@@ -221,13 +221,13 @@ func TestASessionThatHasEndedTakesNoAnswers(t *testing.T) {
 	}
 }
 
-func TestAPassedDeadlineAnswersAndContinuesAsAClientDoes(t *testing.T) {
+func TestAPassedDeadlineAnswersTheCallAndContinuesTheSession(t *testing.T) {
 	t.Parallel()
 	overdue, later, never := call("c1"), call("c2"), call("c3")
 	overdue.DeadlineAt, later.DeadlineAt = 50, 51
-	timeout := Timeout{Key: ours, Response: func(c Call) []byte { return []byte("no " + c.CallID) }, NewRunID: "next", Now: 50}
+	timeout := Timeout{Key: sessionKey, Response: func(c Call) []byte { return []byte("no " + c.CallID) }, NewRunID: "next", Now: 50}
 
-	change, got, err := timeout.Decide(suspended(overdue, later, never))
+	change, got, err := timeout.Decide(suspendedView(overdue, later, never))
 	must(t, err)
 	if len(got) != 1 || got[0].CallID != "c1" || got[0].Answer != AnswerTimeout || string(got[0].Response) != "no c1" || got[0].Revision != 1 {
 		t.Errorf("got %+v", got)
@@ -235,37 +235,37 @@ func TestAPassedDeadlineAnswersAndContinuesAsAClientDoes(t *testing.T) {
 	if change.NewRun != nil || change.Session != nil {
 		t.Errorf("two calls are open, and yet: %+v", change)
 	}
-	change, _, err = timeout.Decide(suspended(overdue))
+	change, _, err = timeout.Decide(suspendedView(overdue))
 	must(t, err)
 	if change.NewRun == nil || change.NewRun.RunID != "next" || change.Session.Status != Active {
 		t.Errorf("the last one: got %+v", change)
 	}
-	v := suspended(overdue)
+	v := suspendedView(overdue)
 	v.Session.Status = Failed
 	if change, _, err = timeout.Decide(v); err != nil || len(change.Calls) != 1 || change.NewRun != nil {
 		t.Errorf("in a failed session: got %+v, %v", change, err)
 	}
-	if change, _, err := timeout.Decide(suspended(later, overdue.by(AnswerClient))); err != nil || change != nil {
+	if change, _, err := timeout.Decide(suspendedView(later, overdue.answeredBy(AnswerClient))); err != nil || change != nil {
 		t.Errorf("nothing overdue: got %+v, %v", change, err)
 	}
 }
 
-func TestTheCallerResumesOnlyWhereThereIsAnAnswerToTake(t *testing.T) {
+func TestTheCallerResumesOnlyForAnUnconsumedAnswer(t *testing.T) {
 	t.Parallel()
-	consumed, late := call("c1").by(AnswerClient).consumed(), call("c1").by(AnswerTimeout).consumed()
+	consumed, late := call("c1").answeredBy(AnswerClient).asConsumed(), call("c1").answeredBy(AnswerTimeout).asConsumed()
 	for name, one := range map[string]struct {
 		call Call
 		want Continuation
 	}{
-		"open": {call("c1"), CallerResumes}, "answered": {call("c1").by(AnswerClient), CallerResumes},
+		"open": {call("c1"), CallerResumes}, "answered": {call("c1").answeredBy(AnswerClient), CallerResumes},
 		"consumed": {consumed, NoContinuation}, "late": {late, NoContinuation},
 	} {
-		v := suspended(one.call)
+		v := suspendedView(one.call)
 		v.Session.Status, v.Session.Suspension = Interrupted, nil
 		if one.call.ConsumedAt != 0 {
 			v.Calls = nil
 		}
-		_, got, err := Submit{Key: ours, CallID: "c1", Kind: ClientTool, Response: []byte("x"), NewRunID: "next", Now: 50}.Decide(v)
+		_, got, err := Submit{Key: sessionKey, CallID: "c1", Kind: ClientTool, Response: []byte("x"), NewRunID: "next", Now: 50}.Decide(v)
 		must(t, err)
 		if got.Continuation != one.want {
 			t.Errorf("%s: got %s, want %s", name, got.Continuation, one.want)

@@ -1,6 +1,6 @@
 package session
 
-// UpdateSession changes what a session is known by. What is nil stays as it is.
+// UpdateSession changes the given properties of a session; nil keeps a property.
 //
 // Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE).
 type UpdateSession struct {
@@ -14,23 +14,21 @@ type UpdateSession struct {
 	Now             Millis
 }
 
-// Need says what Decide wants to see.
+// Need lists the rows for Decide.
 func (c UpdateSession) Need() Need { return Need{} }
 
-// Decide writes what is given. The answer is the session's version after it.
+// Decide writes the properties and returns the session's new version.
 func (c UpdateSession) Decide(v *View) (*Change, int64, error) {
-	if err := c.at(v, c.ExpectedVersion); err != nil {
+	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, 0, err
 	}
-	s := *v.Session
+	s := v.nextVersion(c.Now)
 	set(&s.Tags, c.Tags)
 	set(&s.Metadata, c.Metadata)
 	set(&s.UserID, c.UserID)
 	set(&s.OrganizationID, c.OrganizationID)
 	set(&s.ExpiresAt, c.ExpiresAt)
-	s.Version++
-	s.UpdatedAt = c.Now
-	return &Change{Session: &s}, s.Version, nil
+	return &Change{Session: s}, s.Version, nil
 }
 
 func set[T any](field, value *T) {

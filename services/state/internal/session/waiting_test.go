@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// waits lets runs wait behind the live one of the shown session, each with one
-// message.
-func (v *View) waits(policies ...BusyPolicy) *View {
+// withWaitingRuns adds waiting runs with one message each.
+func (v *View) withWaitingRuns(policies ...BusyPolicy) *View {
 	for i, policy := range policies {
 		id := fmt.Sprint("w", i+1)
 		v.Session.Waiting++
@@ -24,15 +23,15 @@ func (v *View) waits(policies ...BusyPolicy) *View {
 	return v
 }
 
-func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
+func TestEveryEndOfTheWorkStartsTheNextWaitingRun(t *testing.T) {
 	t.Parallel()
-	live, asleep := owned, func() *View { return suspended(call("c1")) }
+	live, asleep := runningView, func() *View { return suspendedView(call("c1")) }
 	taken := func() *View {
 		v := asleep()
 		v.Checkpoint, v.CheckpointState = &Checkpoint{ID: "cp", Step: 2, MessageCount: 3, StateVersion: 1, StateBase: 1}, "{}"
 		return v
 	}
-	set := func(status Status) SetStatus { return SetStatus{Key: ours, Status: status, Now: 100} }
+	set := func(status Status) SetStatus { return SetStatus{Key: sessionKey, Status: status, Now: 100} }
 	outcome := func(status RunStatus) func(...*View) (*Change, error) {
 		return deciding(Commit{Ref: ref, Step: 4, Outcome: &Outcome{Status: status}, CheckpointID: "cp", Now: 100}.Decide)
 	}
@@ -50,12 +49,12 @@ func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
 		"a host interrupts":             {live, deciding(set(Interrupted).Decide)},
 		"a host completes":              {live, deciding(set(Completed).Decide)},
 		"a host pauses a suspended one": {asleep, deciding(set(Paused).Decide)},
-		"an interrupt halts":            {asleep, deciding(RequestStop{Key: ours, Kind: StopInterrupt, Now: 100}.Decide)},
-		"an abort halts":                {asleep, deciding(RequestStop{Key: ours, Kind: StopAbort, Now: 100}.Decide)},
-		"it is taken back":              {taken, deciding(RewindTo{Key: ours, CheckpointID: "cp", Now: 100}.Decide)},
+		"an interrupt stops it":         {asleep, deciding(RequestStop{Key: sessionKey, Kind: StopInterrupt, Now: 100}.Decide)},
+		"an abort stops it":             {asleep, deciding(RequestStop{Key: sessionKey, Kind: StopAbort, Now: 100}.Decide)},
+		"it is taken back":              {taken, deciding(RewindTo{Key: sessionKey, CheckpointID: "cp", Now: 100}.Decide)},
 	} {
-		v := c.view().waits(BusyEnqueue, BusyInterrupt)
-		got := familyOf(v).spread(t, "s", c.decide)["s"]
+		v := c.view().withWaitingRuns(BusyEnqueue, BusyInterrupt)
+		got := newFamily(v).run(t, "s", c.decide)["s"]
 		s, r := got.Session, got.Begun
 		if r == nil || r.RunID != "w1" || r.Status != RunQueued || r.Turn != 3 || r.StartMessageCount != s.MessageCount-1 || r.TurnMessageCount != r.StartMessageCount {
 			t.Errorf("%s: got run %+v", name, r)
@@ -70,15 +69,15 @@ func TestWhateverEndsASessionsWorkLetsTheNextRunBegin(t *testing.T) {
 	}
 }
 
-func TestASuspensionLetsNobodyBegin(t *testing.T) {
+func TestASuspensionStartsNoWaitingRun(t *testing.T) {
 	t.Parallel()
 	commit := deciding(suspends(RunSuspendedClientTool, Call{CallID: "c1", Kind: ClientTool}).Decide)
-	got := familyOf(owned().waits(BusyEnqueue)).spread(t, "s", commit)["s"]
+	got := newFamily(runningView().withWaitingRuns(BusyEnqueue)).run(t, "s", commit)["s"]
 	if got.Begun != nil || got.Session.Waiting != 1 || got.Session.Status != SuspendedClientTool {
 		t.Errorf("got %+v", got)
 	}
-	v := suspended(call("c1")).waits(BusyEnqueue)
-	got = familyOf(v).spread(t, "s", deciding(Submit{Key: ours, CallID: "c1", NewRunID: "next", Now: 100}.Decide))["s"]
+	v := suspendedView(call("c1")).withWaitingRuns(BusyEnqueue)
+	got = newFamily(v).run(t, "s", deciding(Submit{Key: sessionKey, CallID: "c1", NewRunID: "next", Now: 100}.Decide))["s"]
 	if got.NewRun == nil || got.NewRun.Entry != EntryContinuation || got.Begun != nil || got.Session.Waiting != 1 {
 		t.Errorf("got %+v, want the continuation before them", got)
 	}
@@ -86,12 +85,12 @@ func TestASuspensionLetsNobodyBegin(t *testing.T) {
 
 func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
 	t.Parallel()
-	// The live run suspends, though it was asked to stop.
-	v := owned().waits(BusyInterrupt)
+	// The live run suspends although it was asked to stop.
+	v := runningView().withWaitingRuns(BusyInterrupt)
 	v.Live.Stop = &Stop{Kind: StopInterrupt}
-	v.Calls = []Call{call("old"), call("answered").by(AnswerClient)}
+	v.Calls = []Call{call("old"), call("answered").answeredBy(AnswerClient)}
 	commit := deciding(suspends(RunSuspendedClientTool, Call{CallID: "new", Kind: ClientTool}).Decide)
-	got := familyOf(v).spread(t, "s", commit)["s"]
+	got := newFamily(v).run(t, "s", commit)["s"]
 	if got.Begun == nil || len(got.NewCalls) != 1 || len(got.Calls) != 1 {
 		t.Fatalf("got %+v", got)
 	}
@@ -100,31 +99,31 @@ func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 	}
-	// Somebody interrupts a suspended session.
-	stop := deciding(RequestStop{Key: ours, Kind: StopInterrupt, Now: 100}.Decide)
-	got = familyOf(suspended(call("c1")).waits(BusyEnqueue)).spread(t, "s", stop)["s"]
+	// A client interrupts a suspended session.
+	stop := deciding(RequestStop{Key: sessionKey, Kind: StopInterrupt, Now: 100}.Decide)
+	got = newFamily(suspendedView(call("c1")).withWaitingRuns(BusyEnqueue)).run(t, "s", stop)["s"]
 	if got.Begun == nil || len(got.Calls) != 1 || got.Calls[0].Answer != AnswerAbandoned {
 		t.Errorf("got %+v", got)
 	}
-	// Nobody waits: they may still be answered.
-	if got = familyOf(suspended(call("c1"))).spread(t, "s", stop)["s"]; len(got.Calls) != 0 {
+	// Without waiting runs the calls can still be answered.
+	if got = newFamily(suspendedView(call("c1"))).run(t, "s", stop)["s"]; len(got.Calls) != 0 {
 		t.Errorf("got %+v", got.Calls)
 	}
 }
 
-func TestWhoFailsASessionFromOutsideEndsThoseThatWait(t *testing.T) {
+func TestAForcedFailureEndsTheWaitingRuns(t *testing.T) {
 	t.Parallel()
-	due := owned().waits(BusyEnqueue, BusyRollback)
+	due := runningView().withWaitingRuns(BusyEnqueue, BusyRollback)
 	due.Session.ExpiresAt = 100
 	failed := &Failure{Error: "no"}
 	for name, c := range map[string]struct {
 		view   *View
 		decide func(...*View) (*Change, error)
 	}{
-		"a host":   {owned().waits(BusyEnqueue, BusyRollback), deciding(SetStatus{Key: ours, Status: Failed, Failure: failed, Now: 100}.Decide)},
-		"its time": {due, deciding(Expire{Key: ours, Now: 100}.Decide)},
+		"a host":   {runningView().withWaitingRuns(BusyEnqueue, BusyRollback), deciding(SetStatus{Key: sessionKey, Status: Failed, Failure: failed, Now: 100}.Decide)},
+		"its time": {due, deciding(Expire{Key: sessionKey, Now: 100}.Decide)},
 	} {
-		got := familyOf(c.view).spread(t, "s", c.decide)["s"]
+		got := newFamily(c.view).run(t, "s", c.decide)["s"]
 		if got.Begun != nil || got.Session.Waiting != 0 || got.Session.Status != Failed || len(got.Runs) != 3 || !slices.Equal(got.Unheld, []string{"w1", "w2"}) {
 			t.Errorf("%s: got %+v", name, got)
 		}
@@ -134,44 +133,44 @@ func TestWhoFailsASessionFromOutsideEndsThoseThatWait(t *testing.T) {
 			}
 		}
 	}
-	parent := owned().knows("k", Active)
-	kid := child("k", "s").waits(BusyEnqueue)
-	got := familyOf(parent, kid).spread(t, "s", finishAs("s", RunFailed))
+	parent := runningView().withChild("k", Active)
+	kid := childView("k", "s").withWaitingRuns(BusyEnqueue)
+	got := newFamily(parent, kid).run(t, "s", finishAs("s", RunFailed))
 	if k := got["k"]; k.Session.Status != Failed || k.Session.Waiting != 0 || k.Begun != nil || len(k.Runs) != 2 || got["s"].Children[0].Status != Failed {
 		t.Errorf("got %+v", k)
 	}
 }
 
-func TestARunThatFailsTakesItsChildrenWithItThoughAnotherOneBegins(t *testing.T) {
+func TestAFailedRunFailsItsChildrenEvenIfAnotherRunBegins(t *testing.T) {
 	t.Parallel()
-	f := familyOf(owned().knows("k", Active).waits(BusyEnqueue), child("k", "s"))
-	got := f.spread(t, "s", finishAs("s", RunFailed))
+	f := newFamily(runningView().withChild("k", Active).withWaitingRuns(BusyEnqueue), childView("k", "s"))
+	got := f.run(t, "s", finishAs("s", RunFailed))
 	if got["s"].Begun == nil || got["s"].Session.Status != Active || got["k"] == nil || got["k"].Session.Failure.Reason != ParentFailed {
 		t.Errorf("got %+v and %+v", got["s"], got["k"])
 	}
-	f = familyOf(owned().knows("k", Active).waits(BusyEnqueue), child("k", "s"))
-	if got := f.spread(t, "s", finishAs("s", RunCompleted)); got["s"].Begun == nil || got["k"] != nil {
+	f = newFamily(runningView().withChild("k", Active).withWaitingRuns(BusyEnqueue), childView("k", "s"))
+	if got := f.run(t, "s", finishAs("s", RunCompleted)); got["s"].Begun == nil || got["k"] != nil {
 		t.Errorf("got %+v and %+v", got["s"], got["k"])
 	}
 }
 
-func TestNobodyPaysForThoseThatDoNotWait(t *testing.T) {
+func TestCommandsWithoutWaitingRunsNeedNoMoreRows(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(...*View) (*Change, error){
 		"finish": finishAs("s", RunCompleted),
 		"commit": deciding(Commit{Ref: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}, Now: 1}.Decide),
-		"append": deciding(AppendMessages{Key: ours, Messages: []Message{{ID: "m"}}}.Decide),
+		"append": deciding(AppendMessages{Key: sessionKey, Messages: []Message{{ID: "m"}}}.Decide),
 	} {
-		v := owned()
+		v := runningView()
 		own, err := decide(v)
 		must(t, err)
-		if _, err := (Family{Now: 1, Targets: []Target{{Key: ours}}}).Spread([]*View{v}, own); err != nil {
+		if _, err := (Family{Now: 1, Targets: []Target{{Key: sessionKey}}}).Spread([]*View{v}, own); err != nil {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
 
-func TestWhoAppendsMessagesKnowsThoseThatWait(t *testing.T) {
+func TestNewMessagesMayNotUseIDsOfWaitingRuns(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(id string) func(*View) error{
 		"commit": func(id string) func(*View) error {
@@ -182,32 +181,32 @@ func TestWhoAppendsMessagesKnowsThoseThatWait(t *testing.T) {
 		},
 		"append": func(id string) func(*View) error {
 			return func(v *View) error {
-				_, _, err := AppendMessages{Key: ours, Messages: []Message{{ID: id}}}.Decide(v)
+				_, _, err := AppendMessages{Key: sessionKey, Messages: []Message{{ID: id}}}.Decide(v)
 				return err
 			}
 		},
 		"start": func(id string) func(*View) error {
 			return func(v *View) error {
-				_, _, err := Send{Post: Post{Key: ours, RunID: "n", RequestHash: []byte("another"), Messages: []Message{{ID: id}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 9}}}.Decide(v)
+				_, _, err := Send{Post: Post{Key: sessionKey, RunID: "n", RequestHash: []byte("another"), Messages: []Message{{ID: id}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 9}}}.Decide(v)
 				return err
 			}
 		},
 	} {
-		unseen := owned()
+		unseen := runningView()
 		unseen.Session.Waiting = 1
 		wider, ok := errors.AsType[*Wider](decide("m")(unseen))
-		if !ok || !wider.Targets[0].Need.Waiting || wider.Targets[0].Key != ours {
+		if !ok || !wider.Targets[0].Need.Waiting || wider.Targets[0].Key != sessionKey {
 			t.Errorf("%s: got %v, want to see those that wait", name, wider)
 		}
-		refused(t, decide("m-w1")(owned().waits(BusyEnqueue)), fault.Conflict, "MESSAGE_EXISTS")
-		must(t, decide("m")(owned().waits(BusyEnqueue)))
+		refused(t, decide("m-w1")(runningView().withWaitingRuns(BusyEnqueue)), fault.Conflict, "MESSAGE_EXISTS")
+		must(t, decide("m")(runningView().withWaitingRuns(BusyEnqueue)))
 	}
 }
 
-func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
+func TestTheBusyPolicyDecidesOnASendWhileARunIsLive(t *testing.T) {
 	t.Parallel()
-	start := Send{Post: Post{Key: ours, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}}
-	if _, _, err := start.Decide(owned()); !isWider(err, Need{Busy: true}) {
+	start := Send{Post: Post{Key: sessionKey, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}}
+	if _, _, err := start.Decide(runningView()); !needsMore(err, Need{Busy: true}) {
 		t.Errorf("got %v, want to see what the agent has announced", err)
 	}
 	for _, c := range []struct {
@@ -222,7 +221,7 @@ func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
 		{BusyInterrupt, "", &Stop{Kind: StopInterrupt, Reason: "superseded by run n", At: 50}, ""},
 		{"", BusyRollback, &Stop{Kind: StopInterrupt, Reason: "superseded by run n", At: 50, Undo: true}, ""},
 	} {
-		v := owned()
+		v := runningView()
 		v.OnBusy = c.announced
 		v.Live.DueAt = 99
 		start.OnBusy = c.asked
@@ -242,16 +241,16 @@ func TestAPolicySaysWhatBecomesOfAStartWhileARunIsLive(t *testing.T) {
 		}
 	}
 	start.OnBusy = BusyEnqueue
-	_, _, err := start.Decide(owned().waits(BusyEnqueue))
+	_, _, err := start.Decide(runningView().withWaitingRuns(BusyEnqueue))
 	refused(t, err, fault.Exhausted, "TOO_MANY_WAITING")
 }
 
-func isWider(err error, need Need) bool {
+func needsMore(err error, need Need) bool {
 	wider, ok := errors.AsType[*Wider](err)
 	return ok && len(wider.Targets) == 1 && fmt.Sprint(wider.Targets[0].Need) == fmt.Sprint(need)
 }
 
-func TestAStopIsKeptWhateverIsAskedAfterIt(t *testing.T) {
+func TestLaterStopsOnlyEscalateTheFirst(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		was, asked, want *Stop
@@ -264,7 +263,7 @@ func TestAStopIsKeptWhateverIsAskedAfterIt(t *testing.T) {
 		{&Stop{Kind: StopAbort, Reason: "old"}, &Stop{Kind: StopAbort, Reason: "new"}, nil},
 	} {
 		r := Run{Stop: c.was}
-		news := r.asked(*c.asked)
+		news := r.addStop(*c.asked)
 		want := c.want
 		if want == nil {
 			want = c.was
@@ -278,28 +277,28 @@ func TestAStopIsKeptWhateverIsAskedAfterIt(t *testing.T) {
 	}
 }
 
-// undoing shows a session whose live run is to be taken back. It began with two
-// messages there and its own third.
-func undoing() *View {
-	v := owned().waits(BusyRollback)
+// undoableView returns a session with a live run to undo. The run began behind two messages
+// and has sent a third.
+func undoableView() *View {
+	v := runningView().withWaitingRuns(BusyRollback)
 	v.Live.Stop = &Stop{Kind: StopInterrupt, Undo: true}
 	v.Live.StartMessageCount, v.Live.StartStateVersion, v.Live.StartStateBase = 2, 1, 1
 	v.Session.StateVersion, v.Session.StateBase, v.Session.State, v.Session.CheckpointID = 6, 5, `{"n":2}`, "cp6"
 	v.Kept = []Message{{ID: "hello", Role: "user", Ordinal: 2}, {ID: "aside", Role: "user", Ordinal: 4}}
-	v.Told = []Call{told("late", 2), told("gone", 3)} // the run has taken step 3
+	v.Told = []Call{reportedCall("late", 2), reportedCall("gone", 3)} // the run has committed step 3
 	v.Live.StepCount = 1
 	v.StartState = `{"n":1}`
 	return v
 }
 
-// told is a call of a step whose late answer the model knows.
-func told(id string, step int32) Call {
-	c := call(id).by(AnswerTimeout).consumed()
+// reportedCall returns a call of a step with a reported late answer.
+func reportedCall(id string, step int32) Call {
+	c := call(id).answeredBy(AnswerTimeout).asConsumed()
 	c.Step, c.LateAt, c.Told, c.ToldStep = step, 2, true, 3
 	return c
 }
 
-func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
+func TestAnUndoIsWrittenWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	commit := Commit{
 		Ref: ref, Step: 4, Now: 100, Messages: []Message{
@@ -309,11 +308,11 @@ func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
 		Ops: []StateOp{{"n", Replace, "3"}}, Consume: []Consume{{CallID: "mine", Revision: 1}}, CheckpointID: "cp", Limits: Limits{State: 1000},
 		Calls: []Call{{CallID: "new", Kind: ClientTool}}, Outcome: &Outcome{Status: RunSuspendedClientTool}, Usage: []Usage{{Kind: UsageTokens}},
 	}
-	v := undoing()
-	mine := call("mine").by(AnswerClient)
+	v := undoableView()
+	mine := call("mine").answeredBy(AnswerClient)
 	mine.Step = 2
 	v.Named = []Call{mine}
-	got := familyOf(v).spread(t, "s", deciding(commit.Decide))["s"]
+	got := newFamily(v).run(t, "s", deciding(commit.Decide))["s"]
 	if *got.Rewind != (Rewind{Messages: 2, StateVersion: 1, RunID: "r"}) || got.Checkpoint != nil || got.NewState || len(got.StateWrite) > 0 || len(got.NewCalls) > 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -343,26 +342,26 @@ func TestWhatIsTakenBackIsGoneWithTheWriteThatEndsTheRun(t *testing.T) {
 	}
 }
 
-func TestTheResultsOfStepsThatHaveTakenNoAnswerGoWithTheirCalls(t *testing.T) {
+func TestAnUndoDeletesTheResultsOfItsOwnCalls(t *testing.T) {
 	t.Parallel()
-	v := undoing()
-	own := call("own").by(AnswerClient) // of step 3, which is taken back too
+	v := undoableView()
+	own := call("own").answeredBy(AnswerClient) // of step 3, which is undone too
 	v.Named = []Call{own}
 	commit := Commit{
 		Ref: ref, Step: 4, Messages: []Message{{ID: "result", Role: "tool", RunID: "r", Step: 4}}, Consume: []Consume{{CallID: "own", Revision: 1}},
 		CheckpointID: "cp", Outcome: &Outcome{Status: RunInterrupted}, Limits: Limits{State: 1000}, Now: 100,
 	}
-	got := familyOf(v).spread(t, "s", deciding(commit.Decide))["s"]
+	got := newFamily(v).run(t, "s", deciding(commit.Decide))["s"]
 	if slices.ContainsFunc(got.Messages, func(m Message) bool { return m.ID == "result" }) || got.Calls[0].ConsumedAt != 100 {
 		t.Errorf("got %+v, %+v", got.Messages, got.Calls)
 	}
 }
 
-func TestAStateOfWhichTheBeginningIsNotKnownStays(t *testing.T) {
+func TestAnUndoKeepsTheStateIfTheStartIsUnknown(t *testing.T) {
 	t.Parallel()
-	v := undoing()
+	v := undoableView()
 	v.Live.StartStateVersion, v.Live.StartStateBase, v.StartState = 0, 0, ""
-	got := familyOf(v).spread(t, "s", finishAs("s", RunInterrupted))["s"]
+	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
 	if got.Rewind.StateVersion != 0 || got.Session.StateVersion != 6 || got.Session.StateBase != 5 || got.Begun == nil {
 		t.Errorf("got %+v", got)
 	}
@@ -370,14 +369,14 @@ func TestAStateOfWhichTheBeginningIsNotKnownStays(t *testing.T) {
 
 func TestAWaitingRunTakesNoWrites(t *testing.T) {
 	t.Parallel()
-	v := owned()
+	v := runningView()
 	v.Session.Epoch, v.Run = 0, &Run{RunID: "w1", Status: RunWaiting}
-	waiting := Ref{Key: ours, RunID: "w1"}
+	waiting := Ref{Key: sessionKey, RunID: "w1"}
 	for name, err := range map[string]error{
 		"finish":  onlyError(Finish{Ref: waiting}.Decide(v)),
 		"commit":  onlyError(Commit{Ref: waiting, Step: 4}.Decide(v)),
-		"release": lastOf(Release{Ref: waiting}.Decide(v)),
-		"plan":    lastOf(Plan{Ref: waiting, Step: 4}.Decide(v)),
+		"release": errorOf(Release{Ref: waiting}.Decide(v)),
+		"plan":    errorOf(Plan{Ref: waiting, Step: 4}.Decide(v)),
 	} {
 		if fault.ReasonOf(err) != "EPOCH_STALE" {
 			t.Errorf("%s: got %v", name, err)
@@ -386,4 +385,4 @@ func TestAWaitingRunTakesNoWrites(t *testing.T) {
 }
 
 func onlyError[A any](_ *Change, _ A, err error) error { return err }
-func lastOf(_ *Change, err error) error                { return err }
+func errorOf(_ *Change, err error) error               { return err }

@@ -1,0 +1,148 @@
+package session
+
+import "slices"
+
+// Hot is the state of a claimed session after the store's own last write: the session, its
+// run and the journal. Most commands of the executor can be decided on it without a read.
+// It is immutable.
+type Hot struct {
+	session    Session // its State is empty unless stateKnown
+	run        Run
+	journal    *Journal
+	stateKnown bool // session.State is the custom state
+}
+
+// Heat returns the state of a session after c, a change decided on v for need. It is nil if
+// no run is claimed then or the view lacks the journal.
+func Heat(need Need, v *View, c *Change) *Hot {
+	switch {
+	case v.Session == nil && (c.Session == nil || !c.Created):
+		return nil
+	case v.Session == nil:
+		return (&Hot{}).After(c)
+	case !need.Journal:
+		return nil
+	}
+	h := &Hot{session: *v.Session, journal: v.Journal, stateKnown: need.State || need.Written && v.Journal.Writes()}
+	if !h.stateKnown {
+		h.session.State = ""
+	}
+	if v.Run != nil {
+		h.run = *v.Run
+	}
+	return h.After(c)
+}
+
+// After returns the state after c; nil if no run is claimed then.
+func (h *Hot) After(c *Change) *Hot {
+	if c.Delete || c.Rewind != nil || c.Begun != nil {
+		return nil
+	}
+	next := *h
+	if c.Session != nil {
+		next.session = *c.Session
+		switch {
+		case c.NewState || len(c.StateWrite) > 0:
+			next.stateKnown = true
+		default:
+			next.session.State = h.session.State
+		}
+	}
+	next.run = c.runAfter(&h.run, next.session.CurrentRunID)
+	if next.run.Status != RunRunning || next.session.Status != Active {
+		return nil
+	}
+	next.journal = c.journalAfter(h.journal)
+	return &next
+}
+
+// runAfter returns the run with the id after the change; the zero Run if it is unknown.
+func (change *Change) runAfter(before *Run, id string) Run {
+	if change.NewRun != nil && change.NewRun.RunID == id {
+		return *change.NewRun
+	}
+	for i := range change.Runs {
+		if change.Runs[i].RunID == id {
+			return change.Runs[i]
+		}
+	}
+	if before.RunID == id {
+		return *before
+	}
+	return Run{}
+}
+
+func (change *Change) journalAfter(j *Journal) *Journal {
+	if change.ClearJournal {
+		j = nil
+	}
+	if change.Plan != nil {
+		plan := *change.Plan
+		plan.Results = nil
+		j = &plan
+	}
+	if change.Result != nil && j != nil {
+		more := *j
+		more.Results = append(slices.Clip(more.Results), *change.Result)
+		j = &more
+	}
+	return j
+}
+
+// View returns a view for need, and false if a read is required. It shows no message ids as
+// taken, so the store must refuse duplicate ids itself.
+func (h *Hot) View(need Need) (*View, bool) {
+	if !h.canShow(need) {
+		return nil, false
+	}
+	v := &View{Session: &h.session}
+	if h.stateKnown && !need.State && (!need.Written || !h.journal.Writes()) {
+		s := h.session
+		s.State = ""
+		v.Session = &s
+	}
+	if need.RunID != "" {
+		v.Run = &h.run
+	}
+	if need.Journal {
+		v.Journal = h.journal
+	}
+	return v, true
+}
+
+func (h *Hot) canShow(n Need) bool {
+	switch {
+	case n.RunID != "" && n.RunID != h.run.RunID,
+		(n.State || n.Written && h.journal.Writes()) && !h.stateKnown,
+		n.CheckpointAt != 0 && n.CheckpointAt == h.session.StepCount:
+		return false
+	}
+	return n.RequestKey == "" && n.AgentType == "" && n.Executor == "" && len(n.CallIDs) == 0 && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
+		!n.Current && !n.Open && !n.Calls && !n.Children && n.Tail == Tail{} && !n.Waiting && !n.Busy && !n.Undo && n.BackTo == "" && n.Answer == "" && !n.Retry
+}
+
+// Size estimates the memory in bytes.
+func (h *Hot) Size() int {
+	const fixed = 2 << 10 // the rows and their ids
+	size := fixed + len(h.session.State) + len(h.session.Output)
+	for _, tag := range h.session.Tags {
+		size += len(tag)
+	}
+	for name, value := range h.session.Metadata {
+		size += len(name) + len(value)
+	}
+	if j := h.journal; j != nil {
+		size += len(j.Plan) + opsSize(j.Ops)
+		for _, r := range j.Results {
+			size += fixed/8 + len(r.Body) + opsSize(r.Ops)
+		}
+	}
+	return size
+}
+
+func opsSize(ops []StateOp) (size int) {
+	for _, op := range ops {
+		size += len(op.Key) + len(op.Value)
+	}
+	return size
+}

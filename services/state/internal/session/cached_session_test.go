@@ -1,0 +1,129 @@
+package session
+
+import (
+	"reflect"
+	"testing"
+)
+
+// newHot caches a claimed session after a command with this need.
+func newHot(t *testing.T, need Need) *Hot {
+	t.Helper()
+	v := runningView()
+	v.Session.State, v.Run = `{"a":1}`, v.Live
+	h := Heat(need, v, &Change{})
+	if h == nil {
+		t.Fatal("nothing is known of a claimed session that was shown")
+	}
+	return h
+}
+
+var needAll = Need{State: true, Journal: true}
+
+func TestACachedSessionAnswersOnlyNeedsThatItKnows(t *testing.T) {
+	t.Parallel()
+	h := newHot(t, needAll)
+	for _, known := range []Need{
+		{}, {RunID: h.run.RunID}, {Journal: true}, {MessageIDs: []string{"m"}}, {State: true}, {Written: true}, {CheckpointAt: h.session.StepCount + 1},
+	} {
+		if _, ok := h.View(known); !ok {
+			t.Errorf("%+v takes a read", known)
+		}
+	}
+	h.session.StepCount = 1
+	known := reflect.ValueOf(Need{RunID: "r", MessageIDs: []string{"m"}, Journal: true, State: true, Written: true})
+	for i := range known.NumField() {
+		if !known.Field(i).IsZero() {
+			continue
+		}
+		var need Need
+		fill(reflect.ValueOf(&need).Elem().Field(i), int64(h.session.StepCount))
+		if v, ok := h.View(need); ok {
+			t.Errorf("%+v is answered without a read: %+v", need, v)
+		}
+	}
+	for _, unknown := range []Need{{RunID: "another"}} {
+		if _, ok := h.View(unknown); ok {
+			t.Errorf("%+v is shown without a read", unknown)
+		}
+	}
+}
+
+// fill sets a field of a Need to a value other than zero.
+func fill(v reflect.Value, n int64) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(n)
+	case reflect.Slice:
+		v.Set(reflect.ValueOf([]string{"x"}))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n)
+		}
+	default:
+		panic("a Need has a field of another kind: " + v.Kind().String())
+	}
+}
+
+func TestAnUnreadStateIsNotCached(t *testing.T) {
+	t.Parallel()
+	h := newHot(t, Need{Journal: true})
+	if _, ok := h.View(Need{State: true}); ok {
+		t.Error("a state is shown without a read")
+	}
+	v, ok := h.View(Need{Written: true})
+	if !ok || v.Session.State != "" {
+		t.Errorf("got %+v, %t; want a view without the state", v, ok)
+	}
+	written := h.After(&Change{Plan: &Journal{Step: 1, CallIDs: []string{"c"}}}).
+		After(&Change{Result: &Result{CallID: "c", Ops: []StateOp{{Key: "k", Kind: Delete}}}})
+	if _, ok := written.View(Need{Journal: true, Written: true}); ok {
+		t.Error("a step with writes to an unknown state is answered without it")
+	}
+	s := written.session
+	s.State, s.StateVersion = `{}`, 7
+	stated := written.After(&Change{Session: &s, NewState: true, ClearJournal: true})
+	if v, ok := stated.View(Need{State: true}); !ok || v.Session.State != `{}` {
+		t.Errorf("got %+v, %t; want the state that was written", v, ok)
+	}
+	s.State, s.Version = "", 8
+	if v, ok := stated.After(&Change{Session: &s}).View(Need{State: true}); !ok || v.Session.State != `{}` {
+		t.Errorf("got %+v, %t; want the state of before a write that leaves it alone", v, ok)
+	}
+}
+
+func TestOnlyClaimedSessionsAreCached(t *testing.T) {
+	t.Parallel()
+	h := newHot(t, needAll)
+	released := h.run
+	released.Status, released.ExecutorID = RunQueued, ""
+	ended := h.session
+	ended.Status = Completed
+	for name, c := range map[string]*Change{
+		"released": {Runs: []Run{released}}, "ended": {Session: &ended}, "deleted": {Delete: true}, "rewound": {Rewind: &Rewind{}},
+	} {
+		if h.After(c) != nil {
+			t.Errorf("a session that is %s is known", name)
+		}
+	}
+	v := runningView()
+	if Heat(Need{}, v, &Change{}) != nil {
+		t.Error("a session is known whose journal was not shown")
+	}
+	if Heat(needAll, &View{}, &Change{}) != nil {
+		t.Error("a session is known that does not exist")
+	}
+}
+
+func TestACachedSessionIsImmutable(t *testing.T) {
+	t.Parallel()
+	h := newHot(t, needAll).After(&Change{Plan: &Journal{Step: 1, CallIDs: []string{"a", "b", "c"}}})
+	h = h.After(&Change{Result: &Result{CallID: "a"}})
+	one, two := h.After(&Change{Result: &Result{CallID: "b"}}), h.After(&Change{Result: &Result{CallID: "c"}})
+	if len(h.journal.Results) != 1 || one.journal.Results[1].CallID != "b" || two.journal.Results[1].CallID != "c" {
+		t.Errorf("got %+v, %+v, %+v", h.journal, one.journal, two.journal)
+	}
+}

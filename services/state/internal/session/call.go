@@ -1,0 +1,75 @@
+package session
+
+// Call is a call that a client or a human answers: a client tool, or the approval of a server
+// tool. One row holds the open call, its owner, its answer and the consumed answer, so
+// readers never see one without the others.
+type Call struct {
+	CallID     string // unique in the family
+	SessionID  string // the owner
+	RunID      string // the run that suspended on it; empty for an orphan, whose run or session has failed
+	Step       int32
+	StepID     string
+	ToolName   string
+	Kind       CallKind
+	ApprovalID string // of an approval
+	Input      string // JSON
+	Stash      []byte // opaque message that waits for the answer; nil for none
+	CreatedAt  Millis
+	DeadlineAt Millis // 0 for none
+
+	Answer     AnswerKind // empty while the call is open
+	Revision   int32      // number of answers; a late answer may replace a timeout
+	Response   []byte     // opaque answer for the next step
+	AnsweredAt Millis
+	ConsumedAt Millis // when a step consumed the answer; the row is a tombstone afterwards
+
+	ConsumedStep int32 // the consuming step; 0 before, and if the end of the run consumed it
+
+	Late   []byte // opaque answer after a consumed timeout
+	LateAt Millis // 0 for none
+	Told   bool   // a step has reported the late answer to the model
+
+	ToldStep int32 // the reporting step; 0 before
+}
+
+// CallKind is the kind of answer that a call accepts.
+type CallKind string
+
+// The kinds of calls.
+const (
+	ClientTool CallKind = "client_tool"
+	Approval   CallKind = "approval"
+)
+
+// AnswerKind is the source of an answer.
+type AnswerKind string
+
+// The sources.
+const (
+	AnswerClient    AnswerKind = "client"
+	AnswerTimeout   AnswerKind = "timeout"   // the deadline has passed
+	AnswerAbandoned AnswerKind = "abandoned" // the call was abandoned for a new message
+)
+
+func (c Call) isOpen() bool { return c.Answer == "" }
+
+// isAwaited reports whether the call holds a suspended session: it is open, and its run
+// has not failed.
+func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
+
+// Awaited counts the calls that hold suspended sessions.
+func Awaited(calls []Call) (n int) {
+	for _, call := range calls {
+		if call.isAwaited() {
+			n++
+		}
+	}
+	return n
+}
+
+// withAnswer returns the call with a new, unconsumed answer.
+func (c Call) withAnswer(by AnswerKind, response []byte, now Millis) Call {
+	c.Answer, c.Response, c.AnsweredAt = by, response, now
+	c.Revision++
+	return c
+}

@@ -1,0 +1,182 @@
+package session
+
+import "slices"
+
+// member is one session of a family during Propagate: its view, and its change so far.
+type member struct {
+	target Target
+	view   *View
+	change *Change // nil: no change
+
+	knownChildren   map[string]Child // children of the view; nil until first used
+	writtenChildren map[string]int   // index into the children of the change; nil until first used
+}
+
+// replaceChange sets another change.
+func (m *member) replaceChange(change *Change) { m.change, m.writtenChildren = change, nil }
+
+func (m *member) isDeleted() bool { return m.change != nil && m.change.Delete }
+
+// childrenToEnd returns the children that end although the session continues.
+func (m *member) childrenToEnd() []string {
+	if m.change == nil {
+		return nil
+	}
+	return m.change.endChildren
+}
+
+// after returns the session after the change; nil if it does not exist then.
+func (m *member) after() *Session {
+	switch {
+	case m.isDeleted():
+		return nil
+	case m.change != nil && m.change.Session != nil:
+		return m.change.Session
+	default:
+		return m.view.Session
+	}
+}
+
+// lastKnown returns the session after the change, or before its deletion.
+func (m *member) lastKnown() *Session {
+	if m.isDeleted() {
+		return m.view.Session
+	}
+	return m.after()
+}
+
+// statusChanged reports whether the parent must record a new status.
+func (m *member) statusChanged() bool {
+	before, after := m.view.Session, m.after()
+	if before == nil || after == nil {
+		return before != after
+	}
+	return before.Status != after.Status
+}
+
+// expiryChanged reports whether a suspended session gets another expiry, which its parent
+// must record.
+func (m *member) expiryChanged() bool {
+	before, after := m.view.Session, m.after()
+	return before != nil && after != nil && after.Status.Suspended() && before.ExpiresAt != after.ExpiresAt
+}
+
+// fails reports whether the change fails the session.
+func (m *member) fails() bool {
+	after := m.after()
+	return after != nil && after.Status == Failed && m.statusChanged()
+}
+
+// indexChildren builds the maps of children. A linear search would be quadratic when many
+// children end at once.
+func (m *member) indexChildren() {
+	if m.knownChildren == nil {
+		m.knownChildren = make(map[string]Child, len(m.view.Children))
+		for _, child := range m.view.Children {
+			m.knownChildren[child.SessionID] = child
+		}
+	}
+	if m.writtenChildren == nil {
+		m.writtenChildren = map[string]int{}
+		if m.change != nil {
+			for i, child := range m.change.Children {
+				m.writtenChildren[child.SessionID] = i
+			}
+		}
+	}
+}
+
+// child returns a child as it is after the change.
+func (m *member) child(id string) (Child, bool) {
+	m.indexChildren()
+	if i, written := m.writtenChildren[id]; written {
+		return m.change.Children[i], true
+	}
+	child, known := m.knownChildren[id]
+	return child, known
+}
+
+// putChild adds a child to the change, or replaces it there.
+func (m *member) putChild(child Child) {
+	if _, known := m.child(child.SessionID); !known {
+		m.change.Session.Children++
+	}
+	if i, written := m.writtenChildren[child.SessionID]; written {
+		m.change.Children[i] = child
+		return
+	}
+	m.writtenChildren[child.SessionID] = len(m.change.Children)
+	m.change.Children = append(m.change.Children, child)
+}
+
+// children returns the children as they are after the change.
+func (m *member) children() []Child {
+	m.indexChildren()
+	children := slices.Clone(m.change.Children)
+	for _, child := range m.view.Children {
+		if _, changed := m.writtenChildren[child.SessionID]; !changed {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// touch returns the session's row for writing. It raises the version once per command.
+func (m *member) touch(now Millis) *Session {
+	if m.change == nil {
+		m.change = &Change{}
+	}
+	if m.change.Session == nil {
+		s := *m.view.Session
+		m.change.Session = &s
+	}
+	s := m.change.Session
+	if m.view.Session != nil && s.Version == m.view.Session.Version {
+		s.Version++
+	}
+	s.UpdatedAt = now
+	return s
+}
+
+// recordChild records the status of a child, and reports whether anything changed. joins is
+// the record of a new child.
+func (m *member) recordChild(child *Session, status Status, joins *Child, now Millis) bool {
+	row, known := m.child(child.SessionID)
+	if !known && joins == nil {
+		return false
+	}
+	next := row
+	if joins != nil {
+		next = joins.mergedInto(row, known)
+	}
+	next.Status = status
+	next = next.withEndTime(now)
+	before := m.after().Suspension
+	suspension, waits := before.withChildStatus(child.SessionID, status)
+	suspension, holds := suspension.withChildExpiry(child.SessionID, status, child.ExpiresAt, waits, now)
+	if known && next == row && !waits && !holds {
+		return false
+	}
+	s := m.touch(now)
+	s.Suspension = suspension
+	if s.ExpiresAt == before.expiry() { // unless a host has set another time
+		s.ExpiresAt = suspension.expiry()
+	}
+	m.putChild(next)
+	return true
+}
+
+// mergedInto returns the record of a new child in its parent. The parent may have one already.
+func (c Child) mergedInto(row Child, known bool) Child {
+	if !known {
+		return c
+	}
+	row.AgentType, row.Location, row.StartedAt = c.AgentType, c.Location, c.StartedAt
+	if c.CallID != "" {
+		row.CallID = c.CallID
+	}
+	if c.Name != "" {
+		row.Name = c.Name
+	}
+	return row
+}

@@ -1,0 +1,65 @@
+package session
+
+import "slices"
+
+// Journal is the record of the step in flight.
+type Journal struct {
+	Step    int32
+	Plan    []byte   // opaque
+	CallIDs []string // of the plan, in its order
+	Usage   []Usage
+	Ops     []StateOp // of the plan; the commit repeats them among its own
+	Results []Result  // in the order of recording
+}
+
+// Result is the recorded result of one call.
+type Result struct {
+	CallID string
+	Body   []byte
+	Ops    []StateOp
+	Usage  []Usage
+}
+
+func (j *Journal) hasResult(callID string) bool {
+	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.CallID == callID })
+}
+
+// Writes reports whether a result of the journal has state writes. j may be nil.
+func (j *Journal) Writes() bool { return len(j.resultOps()) > 0 }
+
+// resultOps returns the state writes of the results in the plan's order of calls.
+func (j *Journal) resultOps() []StateOp {
+	if j == nil {
+		return nil
+	}
+	var ops []StateOp
+	for _, id := range j.CallIDs {
+		for _, r := range j.Results {
+			if r.CallID == id {
+				ops = append(ops, r.Ops...)
+			}
+		}
+	}
+	return ops
+}
+
+// usage returns the usage of the plan, then of the results in the plan's order of calls.
+func (j *Journal) usage() []Usage {
+	if j == nil {
+		return nil
+	}
+	usage := slices.Clone(j.Usage)
+	for _, id := range j.CallIDs {
+		for _, r := range j.Results {
+			if r.CallID == id {
+				usage = append(usage, r.Usage...)
+			}
+		}
+	}
+	return usage
+}
+
+// mayOpen reports whether the step in flight may open the call: it is planned and has no result.
+func (j *Journal) mayOpen(callID string) bool {
+	return j != nil && slices.Contains(j.CallIDs, callID) && !j.hasResult(callID)
+}

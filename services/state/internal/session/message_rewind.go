@@ -1,0 +1,119 @@
+package session
+
+import "github.com/holdfast-run/holdfast/pkg/fault"
+
+// rewindAndBegin rewinds the session to the user message of View.RewindPoint and begins a run: to
+// answer it again if keep is set, else to replace it.
+//
+//	messages     from the message on are deleted, except the message itself if keep is set, and
+//	             results of calls from earlier steps, since such a call does not run again
+//	state        is restored to the start of the message's run. A branch lacks that run, and
+//	             uses the newest checkpoint before the message
+//	checkpoints  behind the message are deleted
+//	calls        of steps behind the message are deleted, and earlier ones that are open and
+//	             not abandoned
+//	late answers of earlier calls are reported again if a deleted step has reported them
+//	children     that the session waits for end
+//	usage        stays, and turns and steps keep counting
+//
+// Faults: Conflict (SESSION_BUSY), also while runs wait, since they refer to the deleted
+// messages; Conflict (MESSAGE_EXISTS), NotFound (CHECKPOINT_NOT_FOUND).
+func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
+	b := v.Back
+	if v.Session.Status == Active || v.Session.Waiting > 0 {
+		return nil, sessionBusy(v.Session)
+	}
+	if _, _, known := b.Origin(); !known || b.State == "" {
+		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
+			"the custom state at message %q is unknown: its run belongs to another session, and no earlier checkpoint is stored; send a new message instead", b.Message.ID)
+	}
+	remaining := b.Message.Ordinal
+	if keep {
+		remaining++
+	}
+	if err := v.checkMessageIDs(c.Messages, remaining); err != nil {
+		return nil, err
+	}
+	if err := checkUnique(c.Messages, messageIDs(b.Results)); err != nil {
+		return nil, err
+	}
+	change := &Change{Session: v.nextVersion(c.Now)}
+	if err := c.rewindToMessage(change, v, keep); err != nil {
+		return nil, err
+	}
+	c.takeAnswers(change, v)
+	change.abandonOpenCalls(v, c.Abandon, c.Now)
+	change.dropOpenCalls(v)
+	run := c.beginRun(change, EntryStart)
+	if keep { // the message is the run's own
+		run.StartMessageCount, run.TurnMessageCount = b.Message.Ordinal, b.Message.Ordinal
+	}
+	change.appendMessages(c.Messages)
+	return change, nil
+}
+
+// needRewind lists the rows for rewindAndBegin, except the message.
+func (c Post) needRewind() Need {
+	need := c.need()
+	need.Calls, need.Children, need.Current = true, true, true
+	return need
+}
+
+// showsUserMessage reports whether View.RewindPoint shows the message and users see it.
+func (c Post) showsUserMessage(v *View, id string) (bool, error) {
+	if v.Session == nil || v.Back == nil || v.Back.Message.ID != id || v.Back.Message.Role != roleUser {
+		return false, nil
+	}
+	return c.Bodies.Shown(v.Back.Message)
+}
+
+// Back is a message of a session to rewind to, and the rows around it.
+type Back struct {
+	Message    Message
+	Run        *Run        // of the message; nil if this session has none, as in a branch
+	Before     int32       // the last step with a message before this one; 0 for none
+	Checkpoint *Checkpoint // the newest before the message whose state is not newer than the start of Run; nil for none
+	State      string      // the custom state of Origin; empty if it was deleted
+	Results    []Message   // tool messages behind the message, of steps that consumed answers to calls of steps up to Before
+	Told       []Call      // of steps up to Before, with a late answer reported behind the message; by id
+}
+
+// Origin returns the version and base of the custom state at the message. known is false if
+// the session does not have them.
+func (b *Back) Origin() (version, base int64, known bool) {
+	switch {
+	case b.Run != nil && b.Run.StartStateVersion > 0:
+		return b.Run.StartStateVersion, b.Run.StartStateBase, true
+	case b.Checkpoint != nil:
+		return b.Checkpoint.StateVersion, b.Checkpoint.StateBase, true
+	default:
+		return 0, 0, false
+	}
+}
+
+// rewindToMessage rewinds the session of the change, except for its status.
+func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
+	b, s := v.Back, change.Session
+	version, base, _ := b.Origin()
+	change.Rewind = &Rewind{Messages: b.Message.Ordinal, StateVersion: version, CallsFrom: b.Before + 1}
+	s.MessageCount = b.Message.Ordinal
+	if keep {
+		message, err := c.Bodies.Adopt(b.Message, c.RunID)
+		if err != nil {
+			return err
+		}
+		change.appendMessages([]Message{message})
+	}
+	change.appendMessages(b.Results)
+	s.restoreState(b.State, version, base)
+	s.resetToCheckpoint(b.Checkpoint)
+	change.endAwaitedChildren(v)
+	for _, call := range b.Told {
+		change.reportAgain(call)
+	}
+	return nil
+}
+
+func messageNotFound(id string) error {
+	return fault.New(fault.NotFound, "MESSAGE_NOT_FOUND", "the session has no user message %q to go back to", id)
+}

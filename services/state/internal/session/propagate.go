@@ -1,0 +1,208 @@
+package session
+
+import "errors"
+
+// Family applies the consequences of a command for other sessions of the family.
+type Family struct {
+	Now     Millis
+	NewID   func() string // the id of a continuation; may be called without using the id
+	Targets []Target      // of the views, in their order; may be nil for a single view
+
+	// Abandon returns the answer to a call that is still open when a waiting run begins.
+	// Nil leaves such calls open.
+	Abandon func(Call) []byte
+}
+
+// The rows of a family member.
+var (
+	needParent  = Need{Current: true, Open: true, Calls: true, Children: true} // records a child, and may continue
+	needChild   = Need{Open: true, Journal: true, Calls: true, Children: true} // fails with its parent
+	needDeleted = Need{Children: true}                                         // is deleted with its parent
+)
+
+// Spread adds the consequences to own, the change of a command in views[0]: the parent's
+// record of the session, the continuation of suspended ancestors, the start of a waiting run,
+// and the end of children. The other views answer earlier IncompleteViewErrors. It
+// returns one change per view, or nil for a nil own, and owns own from then on.
+//
+// It gives an IncompleteViewError to see more of the family.
+func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
+	if own == nil {
+		return nil, nil
+	}
+	s, err := f.newPropagation(views, own)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.propagate(s.members[0]); err != nil {
+		return nil, err
+	}
+	if len(s.missing.targets) > 0 {
+		return nil, &Wider{s.missing.targets}
+	}
+	changes := make([]*Change, len(views))
+	for i, m := range s.members {
+		changes[i] = m.change
+	}
+	return changes, nil
+}
+
+// propagation is the state of one Propagate.
+type propagation struct {
+	Family
+	members []*member // one per view
+	byKey   map[Key]*member
+	missing targetList
+}
+
+func (f Family) newPropagation(views []*View, own *Change) (*propagation, error) {
+	targets := f.Targets
+	if len(views) == 1 && targets == nil {
+		targets = make([]Target, 1)
+		if shown := own.Session; shown != nil {
+			targets[0].Key = shown.Key
+		} else if shown := views[0].Session; shown != nil {
+			targets[0].Key = shown.Key
+		}
+	}
+	if len(targets) != len(views) {
+		// The view of a deleted session has no key.
+		return nil, errors.New("propagate to the family: Family.Targets must name the session of each view")
+	}
+	s := &propagation{Family: f, byKey: make(map[Key]*member, len(views))}
+	for i, v := range views {
+		m := &member{target: targets[i], view: v}
+		s.members = append(s.members, m)
+		if _, twice := s.byKey[m.target.Key]; !twice {
+			s.byKey[m.target.Key] = m
+		}
+	}
+	s.members[0].change = own
+	return s, nil
+}
+
+// find returns the member if the views have it with these rows. Otherwise it returns nil and
+// records the member as missing.
+func (s *propagation) find(key Key, need Need) *member {
+	if m := s.byKey[key]; m != nil && (m == s.members[0] || m.target.Need.covers(need)) {
+		return m
+	}
+	s.missing.add(Target{key, need})
+	return nil
+}
+
+// propagate applies the consequences of a member's change. Children of a failed run end even
+// if a waiting run begins.
+func (s *propagation) propagate(m *member) error {
+	s.continueIfReady(m)
+	ends := m.isDeleted() || m.fails()
+	if !s.startWaitingRun(m) {
+		return nil
+	}
+	if m.statusChanged() || m.expiryChanged() {
+		if err := s.notifyParent(m); err != nil {
+			return err
+		}
+	}
+	if ends {
+		return s.endChildren(m)
+	}
+	for _, id := range m.childrenToEnd() {
+		if err := s.endChild(m, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// continueIfReady continues a member that has just suspended or got a report, and waits for
+// nothing else. A member with an unchanged suspension is skipped, since its view may lack its
+// calls.
+func (s *propagation) continueIfReady(m *member) {
+	before, after := m.view.Session, m.after()
+	if before == nil || after == nil || !after.Status.Suspended() || after.Suspension == before.Suspension {
+		return
+	}
+	if after.isWaiting(m.change.unconsumedCalls(m.view)) {
+		return
+	}
+	if m.view.Current == nil {
+		if !m.target.Need.Current {
+			s.missing.add(Target{m.target.Key, Need{Current: true}})
+		}
+		return
+	}
+	after = m.touch(s.Now)
+	m.change.NewRun = after.beginContinuation(m.view.Current, s.NewID(), s.Now)
+}
+
+// notifyParent records the member's status in its parent. It skips a parent that was deleted
+// or has no record of the child.
+func (s *propagation) notifyParent(m *member) error {
+	child := m.lastKnown()
+	if child.ParentID == "" {
+		return nil
+	}
+	parent := s.find(Key{child.Tenant, child.ParentID}, needParent)
+	if parent == nil || parent.after() == nil {
+		return nil
+	}
+	status := child.Status
+	if m.isDeleted() {
+		status = Failed // a deleted child counts as failed
+	}
+	if parent.recordChild(child, status, m.change.newChild, s.Now) {
+		return s.propagate(parent)
+	}
+	return nil
+}
+
+// endChildren fails the local children of a failed member, or deletes them with the member.
+// The member's own parent has been notified before.
+func (s *propagation) endChildren(m *member) error {
+	before := m.view.Session
+	if before == nil || before.Children == 0 && len(m.change.Children) == 0 {
+		return nil
+	}
+	if before.Children > 0 && len(m.view.Children) == 0 && !m.target.Need.Children {
+		s.missing.add(Target{m.target.Key, needDeleted})
+		return nil
+	}
+	for _, row := range m.children() {
+		if row.Location != Local || !m.isDeleted() && row.Status.Terminal() {
+			continue
+		}
+		if err := s.endChild(m, row.SessionID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endChild ends a child with its parent. It skips a session with another parent, which has
+// taken over the id of a deleted child.
+func (s *propagation) endChild(parent *member, childID string) error {
+	need := needChild
+	if parent.isDeleted() {
+		need = needDeleted
+	}
+	child := s.find(Key{parent.target.Tenant, childID}, need)
+	if child == nil || child.after() == nil || child.after().ParentID != parent.target.SessionID {
+		return nil
+	}
+	switch {
+	case parent.isDeleted():
+		child.replaceChange(&Change{Delete: true})
+	case child.after().Status.Terminal():
+		return nil
+	default:
+		failure := &Failure{Error: "The parent session has ended.", Code: codeCancelled, Reason: ParentFailed}
+		child.replaceChange(forcedEnd{status: Failed, failure: failure, now: s.Now}.change(child.view))
+		child.change.endWaiting = true
+		parent.recordChild(child.after(), Failed, nil, s.Now)
+		if !s.startWaitingRun(child) {
+			return nil
+		}
+	}
+	return s.endChildren(child)
+}

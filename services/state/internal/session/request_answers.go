@@ -1,0 +1,59 @@
+package session
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// takeAnswers applies the answers of the request. Unlike SubmitAll it never refuses the
+// request: it skips answers to unknown calls, of the wrong kind, with a Refusal, or
+// too large for the journal beside the unread answers. Skipped calls
+// stay open.
+func (c Post) takeAnswers(change *Change, v *View) {
+	if len(c.Answers) == 0 {
+		return
+	}
+	calls := make(map[string]Call, len(v.Named))
+	for _, call := range slices.Concat(v.Named, change.Calls) {
+		if call.SessionID == c.SessionID && !change.dropsCall(call) {
+			calls[call.CallID] = call
+		}
+	}
+	room := cmp.Or(c.Limits.Journal, math.MaxInt) - change.Unread(v)
+	for _, answer := range c.Answers {
+		call, known := calls[answer.CallID]
+		if !known {
+			continue
+		}
+		after, _, changed, err := answer.tryApply(call, false, c.Now)
+		more := len(after.Response) + len(after.Late) - len(call.Response) - len(call.Late)
+		if err != nil || !changed || more > room {
+			continue
+		}
+		room -= more
+		calls[call.CallID] = after
+		change.putCall(after)
+	}
+}
+
+// refuseEarlyAnswers checks a request that is about to wait. Unavailable (CALL_NOT_OPEN)
+// if the live run has planned an answered call but has not opened it yet: no run
+// would take the answer, and the session would wait for the call after the live run.
+// Without a recorded plan the calls are unknown, and their answers are skipped.
+func (c Post) refuseEarlyAnswers(v *View) error {
+	family := map[string]bool{}
+	for _, call := range v.Named {
+		family[call.CallID] = true
+	}
+	for _, answer := range c.Answers {
+		switch {
+		case family[answer.CallID]:
+		case v.Live == nil:
+			return &Wider{[]Target{{c.Key, Need{Open: true, Journal: true}}}}
+		case v.Journal.mayOpen(answer.CallID):
+			return callNotOpen(answer.CallID)
+		}
+	}
+	return nil
+}

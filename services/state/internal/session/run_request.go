@@ -1,0 +1,187 @@
+package session
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// Post has the fields and rules of every client request that begins a run: Send, Edit,
+// Regenerate, Resume, Retry and BranchAndStart. Family.Propagate reports the new status of a child
+// to its parent.
+//
+// Faults of all requests: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, RUN_STALE,
+// AGENT_MISMATCH, SESSION_BUSY, MESSAGE_EXISTS), NotFound (SESSION_NOT_FOUND), and an
+// IncompleteViewError to see more of the session or its family.
+type Post struct {
+	Key
+	AgentType   string // may be empty for an existing session
+	RequestKey  string
+	RequestHash []byte // of the client's request
+	RunID       string
+	MessageID   string // of the assistant's answer
+	Traceparent string
+	Tracestate  string
+	Expect      Expect
+	Seen        string // a run of the newest answer, as the client saw it; empty for any
+	Messages    []Message
+	Answers     []Answer          // to calls of the session, applied before Abandon
+	Abandon     func(Call) []byte // returns the answer to an open call; nil leaves open calls open
+	OnBusy      BusyPolicy        // for a session with a live run; empty for the agent's default
+	DeadlineAt  Millis            // of the run; 0 for none
+	Limits      Limits
+	Now         Millis
+
+	Bodies Bodies
+}
+
+// Bodies interprets message bodies, which are opaque to commands. Its functions are pure.
+type Bodies struct {
+	Same  func(stored, posted Message) (bool, error)     // both have the same content
+	Shown func(Message) (bool, error)                    // users see the user message
+	Adopt func(m Message, runID string) (Message, error) // the message as part of the run
+	Ran   func(step []Message) (bool, error)             // a tool has run in the step
+}
+
+// Started is the result of a RunRequest.
+type Started struct {
+	Session  Session
+	Run      Run
+	Created  bool // the session is new
+	Repeated bool // nothing was written: an equal request has begun Run or the run it continues
+	Waiting  bool // Run waits for the live run
+
+	Abandoned []string // ids of the calls abandoned for Run
+}
+
+func (c Post) need() Need {
+	need := Need{
+		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.Messages), State: true,
+		RunID: c.Seen, Current: c.Seen != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
+	}
+	if len(c.Answers) > 0 {
+		need.CallIDs = callIDs(c.Answers)
+	}
+	return need
+}
+
+// answerRepeat answers a request with a known request key.
+func (c Post) answerRepeat(v *View, entry Entry) (*Change, Started, error) {
+	first := v.Keyed
+	same := bytes.Equal(c.RequestHash, first.RequestHash) && (entry == EntryResume) == (first.Entry == EntryResume)
+	if c.AgentType != "" && c.AgentType != first.AgentType || !same {
+		return nil, Started{}, fault.New(fault.Conflict, "REQUEST_KEY_REUSED",
+			"request key %q started run %q with another agent or other messages; use a new key for a new request", c.RequestKey, first.RunID)
+	}
+	return nil, repeatedStart(v, first), nil
+}
+
+// repeatedStart is the result of a repeated request.
+func repeatedStart(v *View, run *Run) Started {
+	return Started{Session: *v.Session, Run: *run, Repeated: true, Waiting: run.Status == RunWaiting}
+}
+
+// wroteNewestAnswer reports whether the run has written to the newest answer. It needs
+// View.Current.
+func (v *View) wroteNewestAnswer(run *Run) bool {
+	return run != nil && v.Current != nil && run.MessageID == v.Current.MessageID
+}
+
+// checkTarget gives SESSION_CHANGED, RUN_STALE or AGENT_MISMATCH if the session is not the
+// expected one, and NotFound (SESSION_NOT_FOUND) if an expected session is missing.
+func (c Post) checkTarget(v *View) error {
+	s := v.Session
+	switch {
+	case c.Seen != "" && (s == nil || !v.wroteNewestAnswer(v.Run)):
+		return Stale(c.Key)
+	case s == nil && c.Expect.isSet():
+		return NoSession(c.Key)
+	case s == nil:
+		return nil
+	}
+	if err := c.Expect.check(s); err != nil {
+		return err
+	}
+	if c.AgentType != "" && c.AgentType != s.AgentType {
+		return fault.New(fault.Conflict, "AGENT_MISMATCH",
+			"session %q belongs to agent %q, not %q; omit the agent or use another session", c.SessionID, s.AgentType, c.AgentType)
+	}
+	return nil
+}
+
+// Stale is the fault of a request about an answer that is no longer the newest.
+func Stale(key Key) error {
+	return fault.New(fault.Conflict, "RUN_STALE",
+		"the conversation %q has changed since; load its messages, and send the request again if it still applies", key.SessionID)
+}
+
+// checkNotAborted gives Conflict (RUN_CANCELLED) if the newest run was aborted. A session
+// that failed with its parent was not aborted.
+func (c Post) checkNotAborted(s *Session) error {
+	if f := s.Failure; f == nil || f.Code != codeCancelled || f.Reason != "" {
+		return nil
+	}
+	return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and cannot be resumed; start a run with a message", s.CurrentRunID, c.SessionID)
+}
+
+// beginRun activates the session and creates its run. Messages that are appended later belong
+// to the run.
+func (c Post) beginRun(change *Change, entry Entry) *Run {
+	s := change.Session
+	if entry == EntryResume {
+		s.ResumeCount++
+	}
+	change.NewRun = c.newRun(s.AgentType, entry)
+	s.beginRun(change.NewRun)
+	return change.NewRun
+}
+
+func (c Post) newRun(agentType string, entry Entry) *Run {
+	return &Run{
+		RunID: c.RunID, AgentType: agentType, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
+		Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
+	}
+}
+
+// started returns the result of a change with a new run.
+func (change *Change) started() Started {
+	return Started{Session: *change.Session, Run: *change.NewRun, Created: change.Created, Abandoned: change.abandonedCalls()}
+}
+
+// abandonedCalls returns the ids of the calls that the change abandons.
+func (change *Change) abandonedCalls() (ids []string) {
+	for _, call := range change.Calls {
+		if call.Answer == AnswerAbandoned && call.ConsumedAt == 0 {
+			ids = append(ids, call.CallID)
+		}
+	}
+	return ids
+}
+
+// Addition is added to the conversation and the custom state before the run's own messages.
+type Addition struct {
+	Append []Message // of any role
+	Ops    []StateOp
+}
+
+// allMessages returns all messages of the request, in the order of the conversation.
+func (a Addition) allMessages(own []Message) []Message { return slices.Concat(a.Append, own) }
+
+// resumeRun begins a run that continues from the session of the change.
+func (c Post) resumeRun(change *Change, a Addition) error {
+	s := change.Session
+	change.appendMessages(a.Append)
+	merged, err := merge(s.State, a.Ops, c.Limits.State)
+	if err != nil {
+		return err
+	}
+	if change.Created && merged.state != s.State {
+		s.storeWholeState(change, merged.state)
+	} else {
+		s.storeState(change, a.Ops, merged.state)
+	}
+	c.beginRun(change, EntryResume)
+	change.appendMessages(c.Messages)
+	return nil
+}

@@ -1,0 +1,149 @@
+package session
+
+import "slices"
+
+// SubmitAll answers calls of one session in one write, so that the session continues once.
+// It is for clients that do not know which calls are open: each answer is applied as by
+// Submit in its turn, and an inapplicable answer only gets a status. KIND_MISMATCH is
+// for open calls alone.
+//
+// Resume tells whether the answers also resume an interrupted or paused session; its next run
+// then begins in the same write.
+//
+// Faults, with nothing written: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), and
+// Answer.Refusal.
+type SubmitAll struct {
+	Key         // the session that owns the calls
+	Answers     []Answer
+	NewRunID    string // of a continuing run
+	GoOn        GoOn
+	Traceparent string // of a resuming run
+	Tracestate  string
+	Now         Millis
+}
+
+// GoOn is when answers resume an interrupted or paused session.
+type GoOn int
+
+// The policies.
+const (
+	GoOnNever    GoOn = iota
+	GoOnAsked         // if the newest run has made an answered call
+	GoOnAnswered      // also if an earlier run has, and its answer is unconsumed
+)
+
+// Need lists the rows for Decide.
+func (c SubmitAll) Need() Need {
+	return Need{CallIDs: callIDs(c.Answers), Calls: true, Current: true}
+}
+
+// callIDs returns the unique ids of the answered calls, sorted.
+func callIDs(answers []Answer) []string {
+	ids := make([]string, len(answers))
+	for i, a := range answers {
+		ids[i] = a.CallID
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Decide applies the answers. It returns one result per answer, in their order, all with the
+// same continuation.
+func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
+	if v.Session == nil {
+		return nil, nil, NoSession(c.Key)
+	}
+	calls := make(map[string]Call, len(v.Named))
+	for _, call := range v.Named {
+		if call.SessionID == c.SessionID {
+			calls[call.CallID] = call
+		}
+	}
+	change := &Change{}
+	all, err := c.applyAnswers(change, calls, v.Session.Status.Terminal())
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(change.Calls) > 0 {
+		change.continueSession(v, c.NewRunID, c.Now)
+	}
+	if c.resumesSession(change, v, calls) {
+		c.beginResumedRun(change, v)
+	}
+	next := withContinuation(v, change, Submitted{})
+	for i := range all {
+		all[i].Continuation, all[i].RunID = next.Continuation, next.RunID
+	}
+	if change.NewRun == nil && len(change.Calls) == 0 {
+		change = nil
+	}
+	return change, all, nil
+}
+
+// applyAnswers applies the answers to the calls, and adds the changed calls to the change.
+func (c SubmitAll) applyAnswers(change *Change, calls map[string]Call, ended bool) ([]Submitted, error) {
+	all := make([]Submitted, len(c.Answers))
+	written := map[string]bool{}
+	for i, answer := range c.Answers {
+		call, known := calls[answer.CallID]
+		if !known {
+			all[i].Status = UnknownCall
+			continue
+		}
+		call, status, changed, err := answer.tryApply(call, ended, c.Now)
+		if err != nil {
+			return nil, err
+		}
+		calls[call.CallID], all[i] = call, Submitted{Status: status, Call: call}
+		written[call.CallID] = written[call.CallID] || changed
+	}
+	for _, id := range callIDs(c.Answers) {
+		if written[id] {
+			change.Calls = append(change.Calls, calls[id])
+		}
+	}
+	return all, nil
+}
+
+// resumesSession reports whether the answers resume an interrupted or paused session: nothing
+// is awaited after the change, and an answered call is unconsumed. calls are the answered
+// calls.
+func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call) bool {
+	s := v.Session.Status
+	if c.GoOn == GoOnNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.unconsumedCalls(v), Call.isAwaited) {
+		return false
+	}
+	for _, call := range calls {
+		resumable := call.RunID == v.Session.CurrentRunID || c.GoOn == GoOnAnswered && call.RunID != ""
+		if resumable && !call.isOpen() && call.ConsumedAt == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// beginResumedRun begins a run that continues the message of the calls.
+func (c SubmitAll) beginResumedRun(change *Change, v *View) {
+	change.Session = v.nextVersion(c.Now)
+	post := Post{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
+	post.beginRun(change, EntryResume)
+}
+
+// tryApply is apply for any answer. Invalid (KIND_MISMATCH) if the call is open and of another
+// kind, Answer.Refusal if the answer would be applied.
+func (a Answer) tryApply(call Call, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
+	switch {
+	case a.matches(call):
+		after, status, changed = a.apply(call, ended, now)
+		if changed && a.Refusal != nil {
+			return call, "", false, a.Refusal
+		}
+		return after, status, changed, nil
+	case !call.isOpen():
+		return call, AlreadyCompleted, false, nil
+	case ended:
+		return call, NotContinuable, false, nil
+	default:
+		return call, "", false, a.mismatch(call)
+	}
+}
