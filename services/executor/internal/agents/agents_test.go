@@ -161,10 +161,10 @@ func TestMistakesInSeveralFilesAreToldWithTheirFile(t *testing.T) {
 	_, _, err := Load(t.Context(), []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "c.yaml")}, house())
 	refused(t, err,
 		"a.yaml:1: there is no file",
-		"a.yaml:2: the provider \"local\" is declared otherwise",
-		"b.yaml:5: the tool \"t\" is declared otherwise",
+		"a.yaml:2: the provider \"local\" is declared differently",
+		"b.yaml:5: the tool \"t\" is declared differently",
 		"b.yaml:6: there is a built-in tool \"calculate\"",
-		"a.yaml:4: the agent \"x\" is there twice, first at ", "b.yaml:8",
+		"a.yaml:4: the agent \"x\" is declared twice, first at ", "b.yaml:8",
 		`agent "y": outputSchema: `,
 		"c.yaml:1: ",
 	)
@@ -218,7 +218,7 @@ agents:
 		`a.yaml:6: u: api is "soap", it must be one of chat, responses`,
 		`a.yaml:7: defaults: there is no field "nmae"; did you mean "name"?`,
 		`a.yaml:10: agent "a": there is no field "modle"; did you mean "model"?`,
-		`a.yaml:11: agent "a": model must be a text`,
+		`a.yaml:11: agent "a": model must be a string`,
 		`a.yaml:12: agent "a": the model is "mine", it must be provider/name`,
 		`a.yaml:12: agent "a": fallbacks has "mine/x" twice`,
 		`a.yaml:13: agent "a": maxSteps must be an integer`,
@@ -236,7 +236,7 @@ agents:
 		`a.yaml:25: agent "a": there is no tool "calculator"; known: calculate, note; did you mean "calculate"?`,
 		`a.yaml:25: agent "a": tool "note": there is no field "retires"`,
 		`a.yaml:25: agent "a": tool "bad name": name: "bad name" must have 1 to 64 characters`,
-		`a.yaml:25: agent "a": tool "x": a tool that is declared has either client: true`,
+		`a.yaml:25: agent "a": tool "x": a declared tool has either client: true`,
 		`a.yaml:26: an agent must be an object with fields`,
 		`a.yaml:29: agent "b": description: it has characters that cannot be stored`,
 		`a.yaml:33: agent "b": tool "note": retry is "often", it must be one of never, safe`,
@@ -254,9 +254,9 @@ func TestYAMLThatNeverEndsIsRefused(t *testing.T) {
 		bomb += "        a" + next + ": &a" + next + " [" + strings.Repeat("*a"+d+", ", 9) + "*a" + d + "]\n"
 	}
 	for name, text := range map[string]string{
-		"too deep or too large": bomb,
-		"there is no anchor":    "agents: *nowhere\n",
-		"must be an object":     "agents:\n  - &a\n    - *a\n",
+		"nested too deeply or is too large": bomb,
+		"there is no anchor":                "agents: *nowhere\n",
+		"must be an object":                 "agents:\n  - &a\n    - *a\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,5 +289,22 @@ func TestATrailSeesWhatWasWrittenWhatHasComeAndWhatHasGone(t *testing.T) {
 				t.Error("nothing has changed, want a change")
 			}
 		})
+	}
+}
+
+func TestAMistakeHasALineAndAColumn(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"agents:\n  - {name: a, modle: mine/x}\n":                `a.yaml:2:15: agent "a": there is no field "modle"`,
+		"agents:\n  - name: a\n    model: mine/x\n    tools:\n":  "",
+		"agents:\n  - name: a\n    name: b\n":                    `a.yaml:3:5: mapping key "name" already defined`,
+		"agents:\n  - model: mine/x\n":                           "a.yaml:2:5: the agent has no name",
+		"agents:\n  - name: \"a\n":                               "a.yaml:2:11: ",
+		"agents: [{name: a, model: mine/x, tools: [note, nte]}]": `a.yaml:1:49: agent "a": there is no tool "nte"`,
+	} {
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, house())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: error = %v, want %q", text, err, want)
+		}
 	}
 }

@@ -77,6 +77,6 @@ func TestAToolIsEitherOfAClientOrOfHTTP(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"{name: t}", "{name: t, client: true, http: {url: 'https://a.example'}}"} {
 		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    tools:\n      - " + tool + "\n")}, house())
-		refused(t, err, `a.yaml:5: agent "a": tool "t": a tool that is declared has either client: true`)
+		refused(t, err, `a.yaml:5: agent "a": tool "t": a declared tool has either client: true`)
 	}
 }

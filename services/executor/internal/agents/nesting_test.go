@@ -25,7 +25,7 @@ func TestWhatIsNestedTooDeepIsRefusedBeforeItIsRead(t *testing.T) {
 		"behind a comment": "# [\na: 1\nb:\n  - " + strings.Repeat("[", levels),
 	} {
 		_, err := Parse(t.Context(), Source{Name: name, Data: []byte(text)}, house())
-		refused(t, err, "values are nested too deep: 100 levels are allowed")
+		refused(t, err, "values are nested deeper than 100 levels")
 	}
 	_, err := Parse(t.Context(), Source{Name: "long", Data: make([]byte, maxFileBytes+1)}, house())
 	refused(t, err, "the file has 1048577 bytes, 1048576 are allowed")

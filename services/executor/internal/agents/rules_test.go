@@ -143,16 +143,16 @@ func TestAPromptShowsTheState(t *testing.T) {
 		t.Errorf("prompt = %q, want %q", got, want)
 	}
 	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    systemPrompt: x\n    prompt: Hello {{name}}\n")}, house())
-	refused(t, err, `a.yaml:5: agent "a": prompt: behind {{ must stand state.key`, `a.yaml:5: agent "a": give either systemPrompt or prompt`)
+	refused(t, err, `a.yaml:5: agent "a": prompt: a placeholder must be {{state.key`, `a.yaml:5: agent "a": give either systemPrompt or prompt`)
 }
 
 func TestWordsThatAreCloseAreSuggested(t *testing.T) {
 	t.Parallel()
 	known := []string{"systemPrompt", "tools", "maxSteps"}
 	for word, want := range map[string]string{"systemprompt": "systemPrompt", "tolos": "tools", "maxstep": "maxSteps", "nothing": "", "": ""} {
-		got := meant(word, known)
+		got := suggest(word, known)
 		if want != "" && !strings.Contains(got, want) || want == "" && got != "" {
-			t.Errorf("meant(%q) = %q, want %q", word, got, want)
+			t.Errorf("suggest(%q) = %q, want %q", word, got, want)
 		}
 	}
 }
