@@ -40,15 +40,24 @@ func isEqual(a, b any) bool {
 	return a == b
 }
 
-// maxDigits bounds the length of a number. A longer one is not compared as a number.
-const maxDigits = 400
+// Numbers of at most maxDigits characters are compared. Any two that differ are different in a
+// float of precision bits, since each decimal digit takes 3.33 bits.
+const (
+	maxDigits = 400
+	precision = 1400
+)
 
-// number parses a json.Number with 256 bits of precision.
-func number(v any) (*big.Float, bool) {
+// number parses a json.Number. ok is false for any other value, and for a number that is too long.
+func number(v any) (f *big.Float, ok bool) {
 	n, ok := v.(json.Number)
-	if !ok || len(n) > maxDigits {
+	if !ok || isTooLong(n) {
 		return nil, false
 	}
-	f, _, err := big.ParseFloat(n.String(), 10, 256, big.ToNearestEven)
+	f, _, err := big.ParseFloat(n.String(), 10, precision, big.ToNearestEven)
 	return f, err == nil
+}
+
+func isTooLong(v any) bool {
+	n, ok := v.(json.Number)
+	return ok && len(n) > maxDigits
 }
