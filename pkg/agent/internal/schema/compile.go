@@ -2,8 +2,8 @@ package schema
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,7 +123,7 @@ func (c *compiler) locate(ref string) (*spot, error) {
 	if to, ok := c.named["#"+fragment]; ok && fragment != "" {
 		return to, nil
 	}
-	pointer, err := unescape(fragment)
+	pointer, err := url.PathUnescape(fragment)
 	if err != nil {
 		return nil, fmt.Errorf("the reference %q cannot be read", shown)
 	}
@@ -161,30 +161,6 @@ func acyclic(compiled []*spot) error {
 		}
 	}
 	return nil
-}
-
-// unescape takes the percent encoding off a fragment.
-func unescape(fragment string) (string, error) {
-	if !strings.Contains(fragment, "%") {
-		return fragment, nil
-	}
-	var b strings.Builder
-	for i := 0; i < len(fragment); i++ {
-		if fragment[i] != '%' {
-			b.WriteByte(fragment[i])
-			continue
-		}
-		if i+2 >= len(fragment) {
-			return "", errors.New("cut short")
-		}
-		code, err := strconv.ParseUint(fragment[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", err
-		}
-		b.WriteByte(byte(code))
-		i += 2
-	}
-	return b.String(), nil
 }
 
 func described(value any) string {
