@@ -238,7 +238,7 @@ agents:
 		`a.yaml:25: agent "a": tool "bad name": name: "bad name" must have 1 to 64 characters`,
 		`a.yaml:25: agent "a": tool "x": a declared tool has either client: true`,
 		`a.yaml:26: an agent must be an object with fields`,
-		`a.yaml:29: agent "b": description: it has characters that cannot be stored`,
+		`a.yaml:29: agent "b": description: it must be UTF-8 without NUL characters`,
 		`a.yaml:33: agent "b": tool "note": retry is "often", it must be one of never, safe`,
 		`a.yaml:34: agent "b": stopWhen: the agent has no tool "nte"; did you mean "note"?`,
 		`a.yaml:34: agent "b": stopWhen: give either`,
