@@ -78,7 +78,7 @@ func TestEveryProblemOfAnAgentIsReported(t *testing.T) {
 		{"tools[0].inputSchema", "missing", tool(func(t *agent.Tool) { t.InputSchema = nil })},
 		{"tools[0].inputSchema", "object", tool(func(t *agent.Tool) { t.InputSchema = json.RawMessage(`{}`) })},
 		{"tools[0].inputSchema", "not JSON", tool(func(t *agent.Tool) { t.InputSchema = json.RawMessage(`{`) })},
-		{"tools[0].outputSchema", "leads nowhere", tool(func(t *agent.Tool) { t.OutputSchema = json.RawMessage(`{"$ref":"#/x"}`) })},
+		{"tools[0].outputSchema", "has no target", tool(func(t *agent.Tool) { t.OutputSchema = json.RawMessage(`{"$ref":"#/x"}`) })},
 		{"tools[0].retry", "never, safe", tool(func(t *agent.Tool) { t.Retry = "x" })},
 		{"tools[0].timeout", "below 0", tool(func(t *agent.Tool) { t.Timeout = -1 })},
 		{"tools[0].answerWithin", "neither Client nor an approval", tool(func(t *agent.Tool) { t.AnswerWithin = 1 })},

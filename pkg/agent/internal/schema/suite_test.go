@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent/internal/schema"
 )
 
-// unsupported are the cases of the JSON Schema Test Suite that depend on what the package leaves
-// out: loading, resolving $id, the dynamic scope of $dynamicRef, and draft-07's rule that a $ref
-// hides the keywords beside it.
+// unsupported are cases of the JSON Schema Test Suite for features that the package does not have:
+// loading, $id resolution, the dynamic scope of $dynamicRef, and the rule of draft-07 that a $ref hides
+// the keywords beside it.
 var unsupported = []string{
 	"refRemote.json",
 	"dynamicRef.json",
@@ -23,7 +23,7 @@ var unsupported = []string{
 	"draft7/ref.json: ref overrides any sibling keywords",
 }
 
-// The official suite comes with the module that makes schemas of Go types.
+// The official suite is part of the module that makes schemas of Go types.
 func TestTheOfficialSuitePasses(t *testing.T) {
 	t.Parallel()
 	module, err := build.Import("github.com/google/jsonschema-go/jsonschema", ".", build.FindOnly)
@@ -72,7 +72,7 @@ func checkSuite(t *testing.T, file string) (passed int) {
 			if !strings.Contains(err.Error(), "the reference") {
 				t.Errorf("%s: %v", name, err)
 			}
-			continue // refused, and so never wrong
+			continue // refused, so it checks nothing
 		}
 		for _, test := range group.Tests {
 			if problems := s.Check(test.Data); (len(problems) == 0) != test.Valid {
