@@ -100,7 +100,7 @@ type Agent struct {
 	OnBusy BusyPolicy
 }
 
-// Completion is a way to get an output that fits the output schema.
+// Completion is a way to get an output from a model.
 type Completion string
 
 // Ways of completion.
@@ -139,7 +139,7 @@ const (
 
 // Progress is the argument of Agent.StopWhen.
 type Progress struct {
-	// Steps counts the steps of the run, including the one that has just ended.
+	// Steps counts the steps of the run so far.
 	Steps int
 	// Reply is the model's message in the step, Results are the results of its calls.
 	Reply   Message

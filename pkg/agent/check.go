@@ -24,7 +24,7 @@ const (
 	maxToolName    = 64
 )
 
-// Problem is a mistake in an agent, because of which it cannot be registered.
+// Problem is a mistake that prevents the registration of an agent.
 type Problem struct {
 	// Field is the path of the field, as in YAML: tools[2].inputSchema.
 	Field string

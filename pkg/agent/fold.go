@@ -23,7 +23,7 @@ func checkCase(raw json.RawMessage, t reflect.Type) error {
 	return w.walk(value, t)
 }
 
-// caseWalk caches the field names of the types that it has visited.
+// caseWalk caches the field names of visited types.
 type caseWalk map[reflect.Type]fieldNames
 
 // fieldNames are the JSON names of the fields of a struct.

@@ -81,8 +81,8 @@ func (t Tool) NeedsApproval(input json.RawMessage, state State) (needs bool) {
 type Call struct {
 	ID   string
 	Tool string
-	// IdempotencyKey is the same for all attempts of this call, and different from that of any other
-	// call. Pass it to the services that the tool uses.
+	// IdempotencyKey is the same for all attempts of this call, and unique among calls. Pass it on to
+	// other services.
 	IdempotencyKey string
 	Tenant         string
 	SessionID      string
