@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
 )
 
-// Known is what files may refer to, and what they are allowed to use.
+// Known is what files may refer to and use.
 type Known struct {
 	// Tools are the built-in tools, by name.
 	Tools map[string]agent.Tool
@@ -24,14 +24,14 @@ type Known struct {
 	HTTP httptool.Peers
 	// MCP restricts what MCP servers may use.
 	MCP mcptool.Allowed
-	// Connect connects an MCP server that is allowed. It is called concurrently.
+	// Connect connects an allowed MCP server. It is called concurrently.
 	Connect func(ctx context.Context, c mcptool.Config) (Server, error)
 }
 
 // Agent is an agent with its models.
 type Agent struct {
 	agent.Agent
-	// Models are those of the agent and its fallbacks, by provider/name.
+	// Models are the models of the agent and its fallbacks, by provider/name.
 	Models map[string]model.Model
 
 	own    []agent.Tool // without the tools of MCP servers
@@ -73,12 +73,12 @@ type Set struct {
 	Trail  *Trail
 }
 
-// Load reads agents from files. Each path is a file, a folder or a pattern.
+// Load reads agents from files. Each path is a file, a folder or a pattern. The trail is returned with
+// every error too.
 //
 // Faults: NotFound (AGENTS_NOT_FOUND); Invalid (AGENTS_INVALID) with all mistakes of all files, one
 // per line of the detail as file:line:column: text; Unavailable (MCP_UNAVAILABLE), with the same
-// detail, if the only mistakes are MCP servers that do not answer. The trail is returned with
-// every error.
+// detail, if the only mistakes are MCP servers without an answer.
 func Load(ctx context.Context, paths []string, known Known) (*Set, *Trail, error) {
 	r := newReader(known)
 	if err := r.load(paths); err != nil {

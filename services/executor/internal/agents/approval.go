@@ -11,14 +11,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// approval says which calls of a tool wait for a human. Nil leaves the tool as it is.
+// approval decides whether a call waits for a human. Nil leaves the tool as it is.
 type approval struct {
 	always     bool
-	conditions []condition // any of them is enough
+	conditions []condition // any one is enough
 	arguments  []argument
 }
 
-// argument is an argument that a condition tests.
+// argument is an argument in a condition.
 type argument struct {
 	condition *object
 	name      string
@@ -103,7 +103,7 @@ func (a *approval) apply(t *agent.Tool) {
 		t.ApproveWhen = func(input json.RawMessage, state agent.State) bool {
 			decoded, err := decode(input)
 			if err != nil {
-				return true // a human decides on input that cannot be tested
+				return true // a human decides about input without JSON
 			}
 			return slices.ContainsFunc(conditions, func(c condition) bool { return c.holds(decoded, state) })
 		}
@@ -122,8 +122,8 @@ func (c condition) holds(input any, state agent.State) bool {
 	return !slices.ContainsFunc(c.tests, func(t test) bool { return !t(v, exists) })
 }
 
-// checkArguments reports conditions on arguments that the tool does not have. Such a condition has
-// the same result for every call, and mostly lets all of them through.
+// checkArguments reports conditions on unknown arguments. Such a condition has the same result for every
+// call, and usually lets all calls through.
 func (a *approval) checkArguments(t agent.Tool) {
 	if a == nil {
 		return
@@ -155,8 +155,7 @@ func arguments(schema json.RawMessage) (names []string, all bool) {
 	return slices.Sorted(maps.Keys(properties)), true
 }
 
-// equals tests for a value. A number that is too long to compare passes, so that a human sees the
-// call.
+// equals tests for a value. A number beyond maxDigits passes: a human sees the call.
 func equals(operand json.RawMessage) (test, error) {
 	want, err := decode(operand)
 	return func(v any, exists bool) bool { return exists && (isEqual(v, want) || isTooLong(v)) }, err
@@ -175,7 +174,7 @@ func lessThan(operand json.RawMessage) (test, error) {
 	return compared(operand, func(sign int) bool { return sign < 0 })
 }
 
-// compared tests a number. A value that is not a number passes, so that a human sees the call.
+// compared tests a number. Any other value passes: a human sees the call.
 func compared(operand json.RawMessage, accept func(sign int) bool) (test, error) {
 	limit, ok := number(json.Number(operand))
 	if !ok {

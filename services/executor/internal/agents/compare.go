@@ -40,14 +40,14 @@ func isEqual(a, b any) bool {
 	return a == b
 }
 
-// Numbers of at most maxDigits characters are compared. Any two that differ are different in a
-// float of precision bits, since each decimal digit takes 3.33 bits.
+// Numbers of up to maxDigits characters are compared exactly: a decimal digit takes 3.33 bits, so floats
+// of this precision distinguish all of them.
 const (
 	maxDigits = 400
 	precision = 1400
 )
 
-// number parses a json.Number. ok is false for any other value, and for a number that is too long.
+// number parses a json.Number. ok is false for any other value, and for a longer number.
 func number(v any) (f *big.Float, ok bool) {
 	n, ok := v.(json.Number)
 	if !ok || isTooLong(n) {

@@ -41,8 +41,8 @@ func (v value) mistake(format string, args ...any) {
 	v.file.add(v.file.name, v.place, format, args...)
 }
 
-// parse parses a file. It returns nil, with a mistake, for a file that is too large, is nested
-// too deeply, is not YAML or is empty.
+// parse parses a file. It returns nil, with a mistake, for a file that is too large, too deep, empty or
+// not YAML.
 func (s *sources) parse(source Source) *file {
 	f := &file{sources: s, name: source.Name, dir: source.Dir, anchors: map[string]ast.Node{}}
 	f.root = value{file: f, place: place{1, 1}}
@@ -107,7 +107,7 @@ func (a anchors) Visit(node ast.Node) ast.Visitor {
 	return a
 }
 
-// value resolves the aliases, anchors and tags of a node. The place is that of the node itself.
+// value resolves the aliases, anchors and tags of a node. Its place is the place of the alias.
 func (f *file) value(node ast.Node) value {
 	v := f.placed(node)
 	for range maxDepth {
@@ -141,8 +141,8 @@ type member struct {
 	value
 }
 
-// members returns the fields of an object in their order, then the fields of merged objects (<<)
-// that it does not have itself. ok is false for any other value.
+// members returns the fields of an object in order, followed by the fields of merged objects (<<). Own
+// fields override merged ones. ok is false for any other value.
 func (v value) members() (list []member, ok bool) { return v.membersWithin(maxDepth) }
 
 func (v value) membersWithin(depth int) (list []member, ok bool) {

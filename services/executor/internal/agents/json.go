@@ -10,8 +10,8 @@ import (
 // maxJSON bounds the JSON of one value, in bytes. Aliases can make a short file long.
 const maxJSON = 1 << 20
 
-// json returns the value as JSON, with fields in their order. It returns nil, with a mistake, for
-// a value that is too deep, too large or has no JSON, as .inf.
+// json returns the value as JSON, with fields in order. It returns nil, with a mistake, for a value that
+// is too deep or too large, or has no JSON, for example .inf.
 func (v value) json() json.RawMessage {
 	var out bytes.Buffer
 	if !v.writeJSON(&out, maxDepth) {

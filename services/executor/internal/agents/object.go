@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// object reads the fields of an object by name. It remembers the names, so that end can report
-// the fields that no reader knows.
+// object reads the fields of an object by name. It remembers the names, so that end can report unknown
+// fields.
 type object struct {
 	value
 	what     string // begins its mistakes; may be empty
 	fields   []member
-	defaults *object  // supplies the fields that are missing; may be nil
-	known    []string // names that were read
+	defaults *object  // supplies missing fields; may be nil
+	known    []string // names read so far
 	wrong    []string // names with a mistake
 }
 
@@ -78,7 +78,7 @@ func (o *object) mistakeIn(at value, name, format string, args ...any) {
 
 func (o *object) isWrong(name string) bool { return slices.Contains(o.wrong, name) }
 
-// end reports the fields that were not read.
+// end reports unknown fields: the fields without a read.
 func (o *object) end() {
 	for _, f := range o.fields {
 		if !slices.Contains(o.known, f.name) {
@@ -96,7 +96,7 @@ func (o *object) text(name string) string {
 	return text
 }
 
-// oneOf reads a string that must be one of the allowed ones; empty if it is missing.
+// oneOf reads one of the allowed strings; empty if it is missing.
 func (o *object) oneOf(name string, allowed ...string) string {
 	text := o.text(name)
 	if text != "" && !slices.Contains(allowed, text) {
@@ -149,7 +149,7 @@ func (o *object) boolean(name string) *bool {
 	return &b.Value
 }
 
-// isTrue reads a boolean that is false if it is missing.
+// isTrue reads a boolean; false if it is missing.
 func (o *object) isTrue(name string) bool {
 	b := o.boolean(name)
 	return b != nil && *b
@@ -187,7 +187,7 @@ func (o *object) words(name string) []string {
 	return words
 }
 
-// distinct reads a list of strings that are neither empty nor repeated.
+// distinct reads a list of distinct strings. None may be empty.
 func (o *object) distinct(name string) []string {
 	var texts []string
 	for _, item := range o.list(name) {
@@ -242,8 +242,7 @@ func (o *object) json(name string) json.RawMessage {
 	return v.json()
 }
 
-// content reads the file at the path in a field. ok is false, with a mistake, for a file that
-// cannot be read.
+// content reads the file at the path in a field. ok is false, with a mistake, if that fails.
 func (o *object) content(name string) (s Source, ok bool) {
 	at, _ := o.field(name)
 	path := at.file.path(o.text(name))
@@ -255,7 +254,7 @@ func (o *object) content(name string) (s Source, ok bool) {
 	return s, true
 }
 
-// prose reads a string, or the file that contains it: {file: prompt.md}.
+// prose reads a string, or a file with the string: {file: prompt.md}.
 func (o *object) prose(name string) string {
 	v, ok := o.field(name)
 	if _, isObject := v.members(); !ok || !isObject {
@@ -270,8 +269,8 @@ func (o *object) prose(name string) string {
 	return string(source.Data)
 }
 
-// schema reads a JSON Schema, or the YAML or JSON file that contains it: {file: answer.json}. It
-// returns nil if the field is missing, or has a mistake.
+// schema reads a JSON Schema, or a YAML or JSON file with the schema: {file: answer.json}. It returns
+// nil if the field is missing, or has a mistake.
 func (o *object) schema(name string) json.RawMessage {
 	v, ok := o.field(name)
 	if !ok {

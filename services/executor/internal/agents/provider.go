@@ -11,7 +11,7 @@ import (
 
 // Settings are the settings of a provider in a file.
 type Settings struct {
-	// Name is the name that agents use; Provider is the kind.
+	// Name is the name in the models of agents; Provider is the kind.
 	Name, Provider string
 	// API of openai: chat or responses; empty for the default.
 	API string
@@ -21,7 +21,7 @@ type Settings struct {
 	APIKeyEnv string
 	// Script is the script of a scripted model.
 	Script string
-	// IdleTimeout ends a call that receives no byte for this long; 0 for the default.
+	// IdleTimeout ends a call after this long without a byte; 0 for the default.
 	IdleTimeout time.Duration
 }
 
@@ -102,8 +102,7 @@ func (p *providers) open(at value, s Settings, wrong bool) {
 	opened.model = m
 }
 
-// find returns the model of a provider/name. ok is false for a provider that is unknown or has a
-// mistake.
+// find returns the model of a provider/name. ok is false if the provider is unknown or has a mistake.
 func (p *providers) find(o *object, at value, full string) (m model.Model, ok bool) {
 	name, rest, ok := strings.Cut(full, "/")
 	if !ok || name == "" || rest == "" {

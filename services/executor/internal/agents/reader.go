@@ -10,8 +10,8 @@ import (
 // maxFiles bounds the files of a set.
 const maxFiles = 1000
 
-// reader reads the files of a set. Declarations are collected from all files first, since an agent
-// may use what a later file declares.
+// reader reads the files of a set. It collects the declarations of all files first, since an agent may
+// use tools, servers and providers of a later file.
 type reader struct {
 	*sources
 	taken map[string]bool // absolute paths
@@ -39,7 +39,7 @@ func newReader(known Known) *reader {
 	}
 }
 
-// load reads the files that match the patterns, and the files that they include.
+// load reads the files of the patterns, and their included files.
 func (r *reader) load(patterns []string) error {
 	for _, pattern := range patterns {
 		found := r.trail.find(pattern)

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// readStopWhen reads when a run ends after a step: {tool: name}, {stateEquals: {key: value}}, or a
-// list of them, of which any is enough. Nil if the field is missing.
+// readStopWhen reads a rule that ends a run after a step: {tool: name} or {stateEquals: {key: value}}. In
+// a list of rules, any one is enough. Nil if the field is missing.
 func readStopWhen(o *object, tools []agent.Tool) func(agent.Progress) bool {
 	v, ok := o.field("stopWhen")
 	if !ok {

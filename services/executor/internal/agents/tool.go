@@ -16,7 +16,7 @@ import (
 // anyInput is the input schema of a tool without one in the file.
 const anyInput = `{"type":"object"}`
 
-// tools finds tools by name: built-in tools, and tools that a file declares.
+// tools finds built-in and declared tools by name.
 type tools struct {
 	builtIn  map[string]agent.Tool
 	peers    httptool.Peers
@@ -32,7 +32,7 @@ type placedTool struct {
 	request *httptool.Config // of an HTTP tool
 }
 
-// declaredTool is a tool that agents use by name.
+// declaredTool is a declared tool. Agents use it by name.
 type declaredTool struct {
 	placedTool
 	text string // of the declaration, to compare it with others
@@ -96,7 +96,7 @@ func (r *reader) readTool(o *object, item value) ([]placedTool, *Mount) {
 	return []placedTool{r.tools.read(item, o.what)}, nil
 }
 
-// use reads {use: name}: a tool by name, with settings that differ for the agent.
+// use reads {use: name}: a tool by name, with other settings for the agent.
 func (ts *tools) use(o, entry *object) []placedTool {
 	at, _ := entry.field("use")
 	used := ts.find(o, at, entry.text("use"))
@@ -117,7 +117,7 @@ func (ts *tools) use(o, entry *object) []placedTool {
 	return used
 }
 
-// find returns the tool of a name in a list of one, or an empty list and a mistake.
+// find returns a list with the tool of a name, or an empty list with a mistake.
 func (ts *tools) find(o *object, at value, name string) []placedTool {
 	if t, ok := ts.declared[name]; ok {
 		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request}}
