@@ -1,11 +1,32 @@
 // Package agent defines agents and their tools.
 //
-// An [Agent] is configuration: a model, a prompt, tools, limits and hooks. It runs nothing itself;
-// an executor that has registered it runs it. Most tools are made with [NewTool], from a Go
-// function with typed input and output. Package agenttest runs a tool in a test.
+// An [Agent] is configuration: a model, a prompt, tools, limits and hooks. Register it with an executor
+// (package services/executor) to run it. Most tools are made with [NewTool], from a Go function with
+// typed input and output:
 //
-// Three kinds of data belong to a session: its messages ([Message]), its custom state ([State]),
-// and the events and usage that tools record ([Host]).
+//	type place struct {
+//		City string `json:"city" jsonschema:"name of the city"`
+//	}
+//
+//	forecast := agent.NewTool("forecast", "Forecasts the weather.",
+//		func(ctx context.Context, call *agent.Call, in place) (string, error) {
+//			return weather.Forecast(ctx, in.City)
+//		}, agent.ReadOnly(), agent.Timeout(10*time.Second))
+//
+//	a := agent.Agent{
+//		Name:         "weather",
+//		Model:        "openai/gpt-5-mini",
+//		SystemPrompt: "You answer questions about the weather.",
+//		Tools:        []agent.Tool{forecast},
+//	}
+//
+// examples/weather is a complete program. Package agenttest calls a tool in a test.
+//
+// A session has messages ([Message]) and a custom state ([State]). A tool can read and change the
+// state, send events to the readers of the session, and record usage: see [Host].
+//
+// A tool may run again after a crash. [RetryNever], [RetrySafe] and [Tool].ReadOnly decide when;
+// [Call].IdempotencyKey lets another service recognise a repeated call.
 package agent
 
 import (
@@ -121,7 +142,7 @@ const (
 	CacheAuto Cache = "auto"
 )
 
-// BusyPolicy is how a message is handled that arrives during a run. No policy loses a message.
+// BusyPolicy decides about a message that arrives during a run. No policy loses a message.
 type BusyPolicy string
 
 // Busy policies.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Retry is how a call is handled that had no recorded result when its executor died.
+// Retry decides about a call without a recorded result after its executor died.
 type Retry string
 
 const (
