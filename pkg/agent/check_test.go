@@ -33,13 +33,7 @@ func TestAValidAgentHasNoProblems(t *testing.T) {
 func TestEveryProblemOfAnAgentIsReported(t *testing.T) {
 	t.Parallel()
 	minus, hot, none := -1, 3.0, math.NaN()
-	tool := func(change func(*agent.Tool)) func(*agent.Agent) {
-		return func(a *agent.Agent) { change(&a.Tools[0]) }
-	}
-	tests := []struct {
-		field, text string
-		change      func(*agent.Agent)
-	}{
+	checkProblems(t, []invalidAgent{
 		{"name", "missing", func(a *agent.Agent) { a.Name = "" }},
 		{"name", "control", func(a *agent.Agent) { a.Name = "a\nb" }},
 		{"name", "bytes", func(a *agent.Agent) { a.Name = strings.Repeat("n", 257) }},
@@ -68,6 +62,20 @@ func TestEveryProblemOfAnAgentIsReported(t *testing.T) {
 		}},
 		{"outputSchema", "object", func(a *agent.Agent) { a.OutputSchema = json.RawMessage(`{"type":"string"}`) }},
 		{"stateSchema", "no type", func(a *agent.Agent) { a.StateSchema = json.RawMessage(`{"type":"x"}`) }},
+	})
+	a := validAgent()
+	a.Name, a.Model, a.MaxSteps = "", "x", -1
+	if f, _ := fault.From(a.Check()); f == nil || f.Kind != fault.Invalid || f.Reason != "AGENT_INVALID" || strings.Count(f.Detail, "\n") != 2 {
+		t.Errorf("Check = %v, want three lines", f)
+	}
+}
+
+func TestEveryProblemOfAToolIsReported(t *testing.T) {
+	t.Parallel()
+	tool := func(change func(*agent.Tool)) func(*agent.Agent) {
+		return func(a *agent.Agent) { change(&a.Tools[0]) }
+	}
+	checkProblems(t, []invalidAgent{
 		{"tools[1].name", "listed twice", func(a *agent.Agent) { a.Tools[1].Name = "forecast" }},
 		{"tools[0].name", "missing", tool(func(t *agent.Tool) { t.Name = "" })},
 		{"tools[0].name", "characters", tool(func(t *agent.Tool) { t.Name = "a b" })},
@@ -86,7 +94,18 @@ func TestEveryProblemOfAnAgentIsReported(t *testing.T) {
 		{"tools[0]", "both Execute and Client", tool(func(t *agent.Tool) { t.Client = true })},
 		{"tools[1].readOnly", "does not run it", func(a *agent.Agent) { a.Tools[1].ReadOnly = true }},
 		{"tools[1].approval", "can ask its user", func(a *agent.Agent) { a.Tools[1].Approval = true }},
-	}
+	})
+}
+
+// invalidAgent is a change of a valid agent that makes one field invalid.
+type invalidAgent struct {
+	field, text string
+	change      func(*agent.Agent)
+}
+
+// checkProblems checks that each agent has exactly the problem of its field.
+func checkProblems(t *testing.T, tests []invalidAgent) {
+	t.Helper()
 	for _, test := range tests {
 		a := validAgent()
 		test.change(&a)
@@ -94,10 +113,5 @@ func TestEveryProblemOfAnAgentIsReported(t *testing.T) {
 		if len(problems) != 1 || problems[0].Field != test.field || !strings.Contains(problems[0].Text, test.text) {
 			t.Errorf("problems = %v, want one of %s: %s", problems, test.field, test.text)
 		}
-	}
-	a := validAgent()
-	a.Name, a.Model, a.MaxSteps = "", "x", -1
-	if f, _ := fault.From(a.Check()); f == nil || f.Kind != fault.Invalid || f.Reason != "AGENT_INVALID" || strings.Count(f.Detail, "\n") != 2 {
-		t.Errorf("Check = %v, want three lines", f)
 	}
 }

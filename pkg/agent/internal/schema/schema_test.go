@@ -34,7 +34,7 @@ func TestEachProblemNamesItsPlaceAndWhatToChange(t *testing.T) {
 		"unit":{"enum":["celsius","fahrenheit"]},
 		"tags":{"type":"array","items":{"type":"string"},"maxItems":2,"uniqueItems":true},
 		"a/b~c":{"type":"null"}}}`
-	tests := []struct{ schema, value, want string }{
+	checkAll(t, []checkCase{
 		{weather, `{"city":"Paris","days":3,"unit":"celsius","tags":["a"]}`, ""},
 		{weather, `{"city":"Paris","days":3.0}`, ""},
 		{weather, `[]`, "must be an object, not an array"},
@@ -49,6 +49,12 @@ func TestEachProblemNamesItsPlaceAndWhatToChange(t *testing.T) {
 		{weather, `{"city":"Paris","tags":["a",1]}`, "/tags/1 must be a string, not an integer"},
 		{weather, `{"city":"Paris","tags":["a","a","b"]}`, "/tags must have at most 2 items, not 3; /tags must have distinct items, but items 0 and 1 are equal"},
 		{weather, `{"city":"Paris","a/b~c":1}`, "/a~1b~0c must be null, not an integer"},
+	})
+}
+
+func TestEachKeywordReportsItsProblem(t *testing.T) {
+	t.Parallel()
+	checkAll(t, []checkCase{
 		{`false`, `1`, "must not be there"},
 		{`{"const":1.0}`, `1`, ""},
 		{`{"const":{"a":[1,2]}}`, `{"a":[1,3]}`, `must be {"a":[1,2]}`},
@@ -68,7 +74,14 @@ func TestEachProblemNamesItsPlaceAndWhatToChange(t *testing.T) {
 		{`{"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}},"additionalProperties":false}},"$ref":"#/$defs/n"}`, `{"next":{"next":{"nxt":1}}}`, "/next/next/nxt is not known; known are next"},
 		{`{"definitions":{"a/b":{"type":"null"}},"$ref":"#/definitions/a~1b"}`, `1`, "must be null, not an integer"},
 		{`{"$defs":{"x":{"$anchor":"here","type":"null"}},"$ref":"#here"}`, `1`, "must be null, not an integer"},
-	}
+	})
+}
+
+// checkCase is a value and the problems that it has.
+type checkCase struct{ schema, value, want string }
+
+func checkAll(t *testing.T, tests []checkCase) {
+	t.Helper()
 	for _, test := range tests {
 		if got := check(t, test.schema, test.value); got != test.want {
 			t.Errorf("%s against %.80s:\n got %s\nwant %s", test.value, test.schema, got, test.want)

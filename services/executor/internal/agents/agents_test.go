@@ -173,9 +173,8 @@ func TestMistakesInSeveralFilesNameTheirFile(t *testing.T) {
 	}
 }
 
-func TestAllMistakesOfAFileAreReportedTogether(t *testing.T) {
-	t.Parallel()
-	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(`modles: {}
+// brokenAgents has a mistake in nearly every line.
+const brokenAgents = `modles: {}
 models:
   local: {provider: opnai}
   s: {provider: scripted, baseURL: x}
@@ -209,7 +208,11 @@ agents:
       - use: note
         retry: often
     stopWhen: [{tool: nte}, {}]
-`)}, testKnown())
+`
+
+func TestAllMistakesOfAFileAreReportedTogether(t *testing.T) {
+	t.Parallel()
+	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(brokenAgents)}, testKnown())
 	wantMistakes(t, err,
 		`a.yaml:1: there is no field "modles"; did you mean "models"?`,
 		`a.yaml:3: there is no provider "opnai"; known: anthropic, openai, scripted; did you mean "openai"?`,
