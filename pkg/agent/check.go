@@ -229,7 +229,7 @@ func (t Tool) check(field string, p *problems) {
 	}
 }
 
-// toolNameProblem returns what is wrong with the name of a tool, "" if it is valid.
+// toolNameProblem returns the problem of a tool's name, "" if it is valid.
 func toolNameProblem(name string) string {
 	switch {
 	case name == "":

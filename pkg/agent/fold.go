@@ -112,7 +112,7 @@ func jsonFields(t reflect.Type) map[string]reflect.StructField {
 	return fields
 }
 
-// isEmbedded reports whether a field is an embedded struct, whose fields are promoted.
+// isEmbedded reports whether a field is an embedded struct.
 func isEmbedded(field reflect.StructField) bool {
 	t := field.Type
 	if t.Kind() == reflect.Pointer {

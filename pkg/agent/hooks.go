@@ -43,7 +43,7 @@ type Hooks struct {
 	AfterRun func(ctx context.Context, h *HookCall, end RunEnd)
 }
 
-// HookCall describes the run that a hook is called in. Its Host is never nil.
+// HookCall describes the run of a hook. Its Host is never nil.
 type HookCall struct {
 	Tenant, SessionID, RunID, AgentType string
 	ParentSessionID                     string

@@ -54,7 +54,7 @@ type ToolCall struct {
 	// ID is unique in the session.
 	ID   string
 	Name string
-	// Arguments is a JSON value. Arguments that were not JSON are a JSON string.
+	// Arguments is a JSON value. Invalid JSON from the model is a JSON string here.
 	Arguments json.RawMessage
 	// Dynamic is Tool.Dynamic at the time of the call.
 	Dynamic bool

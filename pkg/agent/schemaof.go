@@ -31,7 +31,7 @@ func SchemaOf[T any]() json.RawMessage {
 	return schema
 }
 
-// inputSchema is SchemaOf for the input of a tool, which must be an object.
+// inputSchema is SchemaOf for the input of a tool. It panics for a type that is not an object.
 func inputSchema[In any](tool string) json.RawMessage {
 	t := reflect.TypeFor[In]()
 	schema, err := schemaOf(t)
@@ -56,7 +56,7 @@ func schemaOf(t reflect.Type) (json.RawMessage, error) {
 	return json.Marshal(schema)
 }
 
-// collectSpecial collects the schemas of types whose JSON does not follow from their kind.
+// collectSpecial collects the schemas of types with JSON of their own, such as []byte.
 func collectSpecial(t reflect.Type, special map[reflect.Type]*jsonschema.Schema, seen map[reflect.Type]bool) {
 	if seen[t] {
 		return

@@ -61,8 +61,8 @@ func (s State) Clone() (State, error) {
 	return ParseState(text)
 }
 
-// Diff returns the writes that turn before into after, sorted by key. It appends to an array that has
-// only grown. Both states must come from ParseState or Clone.
+// Diff returns the writes from before to after, sorted by key. An array with new items at its end is
+// appended to. Both states must come from ParseState or Clone.
 func Diff(before, after State) []Op {
 	keys := maps.Clone(before)
 	if keys == nil {

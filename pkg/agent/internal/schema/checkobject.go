@@ -30,8 +30,8 @@ func (k *checker) checkObject(n *node, object map[string]any, at *path, out *pro
 	return ok
 }
 
-// relevantNames returns the names to check: those of the object, or only those of the node's properties
-// if that is enough. It counts them as work.
+// relevantNames returns the names to check: all members of the object, or only the properties of the node
+// if no other keyword needs more. It counts them as work.
 func (k *checker) relevantNames(n *node, object map[string]any) []string {
 	names := n.names
 	if len(n.patterns) > 0 || n.additional != nil || n.propertyNames != nil || len(names) > len(object) {

@@ -51,7 +51,7 @@ type patternNode struct {
 	node    *node
 }
 
-// dependency is what an object with a member must satisfy: other members, or a schema.
+// dependency applies to objects with a member: they need other members, or must fit a schema.
 type dependency struct {
 	name     string
 	required []string

@@ -37,8 +37,8 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// canonical returns the same text for equal values, and different texts for others. Equality is that of
-// JSON Schema: 1 equals 1.0.
+// canonical returns the same text for values that are equal in JSON Schema (1 equals 1.0), and different
+// texts for all others.
 func canonical(value any) string {
 	text, _ := canonicalWithin(value, math.MaxInt)
 	return text
